@@ -1,0 +1,36 @@
+# make train: from nothing to a trained agent and its video.   make test: from nothing to passed tests.
+PYTHON ?= python3
+BIN = .venv/bin
+INSTALLED = .venv/installed
+
+.PHONY: train test check format bench clean
+
+train: $(INSTALLED)
+	$(BIN)/rmc-train --env minipacman --core rmc
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+# The folders are imported under other names than they have (see pyproject.toml), which mypy follows only once installed.
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	rm -rf build/typed && $(BIN)/pip install --quiet --no-deps --no-build-isolation --target build/typed .
+	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p rmc_agents
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/envs.py
+	$(BIN)/python benchmarks/cores.py
+	$(BIN)/python benchmarks/training.py
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build

@@ -1,0 +1,8 @@
+"""Environments for agents that have to remember; importing this registers them with gymnasium."""
+
+if __name__ == "envs":
+    raise ImportError("this folder is the package rmc_agents.envs: install the project and import that instead")
+
+from gymnasium.envs.registration import register
+
+register(id="Recall-v0", entry_point="rmc_agents.envs.recall:RecallEnv")

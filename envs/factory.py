@@ -1,0 +1,95 @@
+"""Environments by name: one function from what a user types to a vector environment that agents can play."""
+
+import difflib
+import importlib
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers import FlattenObservation
+
+from .memory import MiniGridView
+
+MINIPACMAN = "rmc_agents.envs:MiniPacman-v0"
+MINIPACMAN_MODES = ("avoid", "hunt", "ambush", "rush")
+
+SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "minipacman": (MINIPACMAN, {}),
+    "minipacman-full": (MINIPACMAN, {"viewport": None}),
+    **{f"minipacman-{mode}": (MINIPACMAN, {"mode": mode}) for mode in MINIPACMAN_MODES},
+    **{f"minipacman-{mode}-full": (MINIPACMAN, {"mode": mode, "viewport": None}) for mode in MINIPACMAN_MODES},
+    "recall": ("rmc_agents.envs:Recall-v0", {}),
+}
+"""Short name -> gymnasium id and arguments."""
+
+
+def make_vector_env(name: str, num_envs: int, render_mode: str | None = None) -> VectorEnv:
+    """A NEXT_STEP vector environment whose observations are arrays of numbers.
+
+    MiniGrid's dictionaries become vectors (see `MiniGridView`); discrete and binary observations are flattened.
+
+    Args:
+      name: a short name or a registered gymnasium id, 'module:Id' included.
+      num_envs: lanes.
+      render_mode: as in gymnasium.
+
+    Raises:
+      ValueError: for a name that is not known (with the nearest that is), for actions that are not discrete, and for
+        observations that cannot be made an array of numbers.
+    """
+    env_id, arguments = SHORT_NAMES.get(name, (name, {}))
+    arguments = {**arguments, "render_mode": render_mode}
+    spec = _find_spec(env_id, name)
+    if env_id.startswith("rmc_agents.") and spec.vector_entry_point is not None:
+        return gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **arguments)
+    try:
+        return gym.make_vec(
+            env_id,
+            num_envs,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
+            wrappers=[as_numbers],
+            **arguments,
+        )
+    except (gym.error.Error, TypeError) as error:
+        raise ValueError(f"environment {name!r} cannot be made: {error}") from error
+
+
+def as_numbers(env: gym.Env) -> gym.Env:
+    """The environment with observations in a Box, wrapped only where need be.
+
+    Raises:
+      ValueError: naming the space that cannot be encoded.
+    """
+    if not isinstance(env.action_space, spaces.Discrete):
+        raise ValueError(f"expected an environment with a Discrete action space, got {env.action_space}")
+    space = env.observation_space
+    if isinstance(space, spaces.Box):
+        return env
+    if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space):
+        return MiniGridView(env)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return FlattenObservation(env)
+    raise ValueError(
+        f"cannot encode the observation space {space}: expected an image, a vector, discrete values or MiniGrid's "
+        "dictionary; wrap the environment and register the wrapped one"
+    )
+
+
+def _find_spec(env_id: str, name: str) -> EnvSpec:
+    module, _, registered = env_id.rpartition(":")
+    try:
+        importlib.import_module(module or "minigrid")  # importing registers; minigrid's ids need no module in front
+    except ImportError as error:
+        raise ValueError(f"environment {name!r}: importing {module} failed: {error}") from None
+    if registered not in gym.registry:
+        raise ValueError(f"there is no environment {name!r}{_nearest(name)}")
+    return gym.registry[registered]
+
+
+def _nearest(name: str) -> str:
+    known = [*SHORT_NAMES, *gym.registry]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"; did you mean {near[0]!r}?" if near else f"; short names are {', '.join(SHORT_NAMES)}"

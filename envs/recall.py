@@ -1,0 +1,73 @@
+"""The smallest task that needs memory: a cue, a delay, a choice."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+WAIT = 0
+
+
+class RecallEnv(gym.Env):
+    """Recall: see a cue, wait, then name it.
+
+    ## Description
+    The first observation shows one of `num_cues` cues. `delay` blank observations follow, then a signal to answer.
+    Waiting while there is no signal is enforced, so that the past actions, which agents are shown, are no place to
+    keep the cue in.
+
+    ## Action space
+    | action | meaning |
+    |---|---|
+    | 0 | wait |
+    | 1 ... num_cues | name that cue |
+
+    ## Observation
+    `float32` vector: the cue one-hot (zeros after the first step), then 1 where an answer is asked for.
+
+    ## Rewards
+    1 for the right answer, 0 for a wrong one, -1 for an action out of place: naming a cue before the signal, or
+    waiting at it.
+
+    ## Termination
+    After the answer, or after an action out of place. `info["is_success"]` tells whether the answer was right. Without memory,
+    success cannot exceed 1 / num_cues.
+
+    ## Registered configurations
+    - `Recall-v0`: 4 cues, delay 4.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, num_cues: int = 4, delay: int = 4, render_mode: str | None = None) -> None:
+        if num_cues < 2 or delay < 0:
+            raise ValueError(f"expected num_cues >= 2 and delay >= 0, got {num_cues} and {delay}")
+        self.num_cues, self.delay, self.render_mode = num_cues, delay, render_mode
+        self.observation_space = Box(0.0, 1.0, (num_cues + 1,), np.float32)
+        self.action_space = Discrete(num_cues + 1)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        """A new cue."""
+        super().reset(seed=seed)
+        self._cue = int(self.np_random.integers(self.num_cues))
+        self._time = 0
+        return self._observe(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Wait, or answer."""
+        if self._time <= self.delay:
+            self._time += 1
+            waited = action == WAIT
+            info = {} if waited else {"is_success": False}
+            return self._observe(), 0.0 if waited else -1.0, not waited, False, info
+        right = bool(action == self._cue + 1)
+        reward = -1.0 if action == WAIT else float(right)
+        return self._observe(), reward, True, False, {"is_success": right}
+
+    def _observe(self) -> np.ndarray:
+        obs = np.zeros(self.num_cues + 1, np.float32)
+        if self._time == 0:
+            obs[self._cue] = 1.0
+        obs[-1] = self._time > self.delay
+        return obs

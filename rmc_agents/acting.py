@@ -1,0 +1,153 @@
+"""The agent in its environment: time steps out of a vector environment, rollouts out of both."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from torch import Tensor
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.types import Rollout, SpaceSpec, State, TimeStep
+
+
+class Episode(NamedTuple):
+    """A finished episode."""
+
+    episode_return: float
+    length: int
+
+
+class Lanes:
+    """A NEXT_STEP vector environment seen as a stream of `TimeStep`, with episodes counted.
+
+    Args:
+      env: the environment.
+      seed: lane i starts from seed + i.
+      device: where the time steps are wanted.
+
+    Attributes:
+      steps: the current time step of all lanes, `[B, ...]`.
+      infos: what the environment said beside it.
+      episodes: episodes that ended since they were last taken out.
+    """
+
+    def __init__(self, env: VectorEnv, seed: int, device: torch.device) -> None:
+        if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
+            raise ValueError(f"expected a vector environment with NEXT_STEP autoreset, got {env.metadata}")
+        self.env = env
+        self.device = device
+        self.num_lanes = env.num_envs
+        self.spec = SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space)
+        self.episodes: list[Episode] = []
+        self.reset(seed)
+
+    def reset(self, seed: int) -> None:
+        """Begin anew, lane i from seed + i."""
+        obs, self.infos = self.env.reset(seed=seed)
+        zeros = np.zeros(self.num_lanes)
+        self._returns, self._lengths = zeros.copy(), zeros.astype(np.int64)
+        false = zeros.astype(bool)
+        self._is_last = false
+        self.steps = self._to_steps(obs, ~false, zeros.astype(np.int64), zeros, false, false)
+
+    def step(self, action: Tensor) -> TimeStep:
+        """Step all lanes by `action` `[B]` int64; returns and keeps the next time step."""
+        action_array = action.cpu().numpy()
+        obs, reward, terminated, truncated, self.infos = self.env.step(action_array)
+        is_first, self._is_last = self._is_last, terminated | truncated
+        self._returns += reward
+        self._lengths += ~is_first
+        for lane in np.flatnonzero(self._is_last):
+            self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane])))
+        self._returns[self._is_last] = 0.0
+        self._lengths[self._is_last] = 0
+        self.steps = self._to_steps(obs, is_first, action_array, reward, terminated, truncated & ~terminated)
+        return self.steps
+
+    def take_episodes(self) -> list[Episode]:
+        """The episodes that ended since the last call."""
+        episodes, self.episodes = self.episodes, []
+        return episodes
+
+    def get_state(self) -> dict[str, Any] | None:
+        """Everything `set_state` needs to go on as if never interrupted; None if the environment cannot tell its own."""
+        if not hasattr(self.env, "get_state"):
+            return None
+        return {
+            "env": self.env.get_state(),
+            "returns": self._returns,
+            "lengths": self._lengths,
+            "steps": list(self.steps),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `get_state` gave."""
+        self.env.set_state(state["env"])  # type: ignore[attr-defined]
+        self._returns, self._lengths = state["returns"], state["lengths"]
+        self.steps = TimeStep(*(field.to(self.device) for field in state["steps"]))
+        self._is_last = (self.steps.terminated | self.steps.truncated).cpu().numpy()
+
+    def _to_steps(self, obs: np.ndarray, *fields: np.ndarray) -> TimeStep:
+        is_first, action, reward, terminated, truncated = (torch.as_tensor(x, device=self.device) for x in fields)
+        obs_tensor = torch.as_tensor(np.ascontiguousarray(obs), device=self.device)
+        return TimeStep(obs_tensor, is_first, action.long(), reward.float(), terminated, truncated)
+
+
+def sample_action(policy_logits: Tensor, generator: torch.Generator) -> Tensor:
+    """Actions `[B]` drawn from logits `[B, A]`."""
+    return torch.multinomial(policy_logits.softmax(dim=-1), 1, generator=generator).squeeze(-1)
+
+
+class Collector:
+    """Plays the agent in its lanes, one rollout at a time, into buffers that are used again for the next.
+
+    Args:
+      agent: whoever acts.
+      lanes: where.
+      unroll_length: T, the steps of a rollout.
+      generator: draws the actions.
+    """
+
+    def __init__(self, agent: ActorCritic, lanes: Lanes, unroll_length: int, generator: torch.Generator) -> None:
+        self.agent, self.lanes, self.generator = agent, lanes, generator
+        self.state: State = agent.initial_state(lanes.num_lanes)
+        self.unroll_length = unroll_length
+        self._steps = TimeStep(*(_buffer(unroll_length + 1, field) for field in lanes.steps))
+        logits = torch.empty(lanes.num_lanes, lanes.spec.num_actions, device=lanes.device)
+        self._policy_logits = _buffer(unroll_length, logits)
+
+    @torch.no_grad()
+    def collect(self) -> Rollout:
+        """T steps of all lanes. The rollout's tensors are valid until the next call."""
+        initial_state = self.state
+        self._record(0)
+        for t in range(self.unroll_length):
+            output, self.state = self.agent.step(self.lanes.steps, self.state)
+            self._policy_logits[t] = output.policy_logits
+            self.lanes.step(sample_action(output.policy_logits, self.generator))
+            self._record(t + 1)
+        return Rollout(self._steps, self._policy_logits, initial_state)
+
+    def _record(self, t: int) -> None:
+        for buffer, field in zip(self._steps, self.lanes.steps, strict=True):
+            buffer[t] = field
+
+    def get_state(self) -> dict[str, Any]:
+        """What `set_state` needs to go on exactly; without an environment that can be saved, its lanes start anew."""
+        lanes = self.lanes.get_state()
+        core = list(self.state) if lanes is not None else None
+        return {"lanes": lanes, "core": core, "generator": self.generator.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `get_state` gave."""
+        self.generator.set_state(state["generator"])
+        if state["lanes"] is None:
+            return
+        self.lanes.set_state(state["lanes"])
+        core = [leaf.to(self.lanes.device) for leaf in state["core"]]
+        self.state = type(self.state)(*core) if core else ()
+
+
+def _buffer(length: int, like: Tensor) -> Tensor:
+    return torch.empty(length, *like.shape, dtype=like.dtype, device=like.device)

@@ -1,0 +1,58 @@
+"""The agent: observations through an encoder, a recurrent core and two heads."""
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.config import AgentConfig, CoreConfig
+from rmc_agents.cores import make_core
+from rmc_agents.encoders import Encoder
+from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
+
+
+class ActorCritic(nn.Module):
+    """A policy and a value function on top of one recurrent core.
+
+    The core's state is passed in and out. It is reset where `steps.is_first`, before that observation is consumed, in
+    acting and learning alike.
+
+    Args:
+      spec: the environment's spaces.
+      core: which core, and its sizes.
+      agent: encoder and heads.
+    """
+
+    def __init__(self, spec: SpaceSpec, core: CoreConfig, agent: AgentConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(spec, agent)
+        self.core = make_core(core, self.encoder.output_size)
+        self.skip = agent.core_skip and core.core != "none"
+        features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
+        self.policy = _head(features, spec.num_actions, gain=0.01)
+        self.value = _head(features, 1, gain=1.0)
+
+    def initial_state(self, batch_size: int) -> State:
+        """The core's state before an episode's first observation; every leaf `[batch_size, ...]`."""
+        return self.core.initial_state(batch_size)
+
+    def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+        """One step of all lanes: time steps `[B, ...]` to an output `[B, ...]` and the next state."""
+        encoded = self.encoder(steps)  # [B, D]
+        output, state = self.core.step(encoded, steps.is_first, state)
+        return self._heads(output, encoded), state
+
+    def unroll(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+        """T steps of all lanes: time steps `[T, B, ...]` to outputs `[T, B, ...]` and the state after them."""
+        encoded = self.encoder(steps)  # [T, B, D]
+        outputs, state = self.core.unroll(encoded, steps.is_first, state)
+        return self._heads(outputs, encoded), state
+
+    def _heads(self, output: Tensor, encoded: Tensor) -> AgentOutput:
+        features = torch.cat([output, encoded], dim=-1) if self.skip else output
+        return AgentOutput(self.policy(features), self.value(features).squeeze(-1))
+
+
+def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain=gain)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,160 @@
+"""Checkpoints: one file that is written whole or not at all, checks itself, and cannot carry code.
+
+A checkpoint is a tree of dicts and lists whose leaves are tensors, numpy arrays and plain values. It is stored as one
+safetensors file: the tensors as they are, the tree as JSON in the file's metadata, beside a SHA-256 over both, since
+neither safetensors nor torch notices a flipped bit.
+"""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import torch
+from safetensors.torch import save as to_safetensors
+
+FORMAT = "rmc-agents-checkpoint-1"
+FOLDER = "checkpoints"
+_NAME = re.compile(r"update-(\d+)\.safetensors")
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is missing, damaged or no checkpoint of ours; the message is for the user."""
+
+
+def save(path: Path, tree: dict[str, Any]) -> None:
+    """Write the tree to `path`, atomically: whatever happens, the file is the old one or the new one, never half of one.
+
+    Raises:
+      OSError: if the disk is full or the folder cannot be written to; nothing is left behind.
+      TypeError: for a leaf that is neither tensor, array nor plain value.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    text = json.dumps(_take_tensors(tree, "", tensors), allow_nan=True)
+    metadata = {"format": FORMAT, "tree": text, "sha256": _digest(text, tensors)}
+    write_atomically(path, to_safetensors(tensors, metadata))
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The tree that was saved, tensors on the CPU.
+
+    Raises:
+      CheckpointError: if the file is missing, damaged, or no checkpoint of this project.
+    """
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise CheckpointError(f"{path} is no checkpoint of rmc-agents (expected format {FORMAT})")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no checkpoint {path}") from None
+    except (safetensors.SafetensorError, OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from None
+    if metadata.get("sha256") != _digest(metadata.get("tree", ""), tensors):
+        raise CheckpointError(f"{path} is damaged: its contents do not match its checksum; use another checkpoint")
+    return _put_tensors(json.loads(metadata["tree"]), tensors)
+
+
+def save_numbered(run_dir: Path, update: int, tree: dict[str, Any], keep: int) -> Path:
+    """Save as the checkpoint of an update in a run's folder, then delete all but the newest `keep`."""
+    path = run_dir / FOLDER / f"update-{update:09d}.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(path, tree)
+    interrupted = path.parent.glob(".update-*")  # temporary files of a process that was killed
+    for old in [*list(_numbered(run_dir))[keep:], *interrupted]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def find_and_load(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint a user means by `path` and its tree: a checkpoint itself, or the newest valid one of a run's folder.
+
+    Raises:
+      CheckpointError: if there is none.
+    """
+    if not path.is_dir():
+        return path, load(path)
+    problem = f"{path} holds no checkpoint (expected {path / FOLDER / 'update-*.safetensors'})"
+    for candidate in _numbered(path):
+        try:
+            return candidate, load(candidate)
+        except CheckpointError as error:
+            problem = f"{path} holds no valid checkpoint; {error}"
+    raise CheckpointError(problem)
+
+
+def _numbered(run_dir: Path) -> Iterator[Path]:
+    """A run's checkpoints, newest first."""
+    folder = run_dir / FOLDER
+    found = [path for path in folder.glob("update-*.safetensors") if _NAME.fullmatch(path.name)]
+    return iter(sorted(found, reverse=True))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file by way of a temporary one beside it, flushed to the disk before it takes the name.
+
+    Raises:
+      OSError: if it cannot be written; the old file, if any, stays as it was.
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _take_tensors(tree: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """The tree with every tensor and array moved to `tensors` under its place's name."""
+    if isinstance(tree, dict):
+        return {key: _take_tensors(value, f"{name}/{key}", tensors) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_take_tensors(value, f"{name}/{i}", tensors) for i, value in enumerate(tree)]
+    if isinstance(tree, torch.Tensor):
+        tensors[name] = tree.detach().cpu().contiguous().clone()
+        return {"tensor": name}
+    if isinstance(tree, np.ndarray):
+        tensors[name] = torch.from_numpy(np.ascontiguousarray(tree).reshape(tree.shape).copy())
+        return {"array": name}
+    if tree is None or isinstance(tree, str | bool | int | float):
+        return tree
+    raise TypeError(f"a checkpoint holds tensors, arrays and plain values; {name} is a {type(tree).__name__}")
+
+
+def _put_tensors(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(tree, list):
+        return [_put_tensors(value, tensors) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if tree.keys() == {"tensor"}:
+        return tensors[tree["tensor"]]
+    if tree.keys() == {"array"}:
+        return tensors[tree["array"]].numpy()
+    return {key: _put_tensors(value, tensors) for key, value in tree.items()}

@@ -1,0 +1,42 @@
+"""What the command lines share: parsing by dataclass, and errors that are one line."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import tyro
+
+Arguments = TypeVar("Arguments")
+
+
+def parse(kind: type[Arguments], argv: Sequence[str] | None, prog: str, description: str, default: Arguments | None = None) -> Arguments:
+    """The command line as a dataclass; fields become flags, without the names of sections in front."""
+    return tyro.cli(
+        kind,
+        prog=prog,
+        description=description,
+        args=argv,
+        default=default,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+    )
+
+
+def run(program: str, main: Callable[[], int]) -> int:
+    """Run a command: the exit status is main's, or 2 after one line on standard error for anything a user can mend.
+
+    RMC_TRACEBACK=1 in the environment shows where the error came from.
+    """
+    try:
+        return main()
+    except (ValueError, OSError) as error:
+        if os.environ.get("RMC_TRACEBACK"):
+            raise
+        print(f"{program}: {_one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())

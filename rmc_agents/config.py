@@ -1,0 +1,193 @@
+"""Every setting of a run: one set of names for the command line, for YAML files and for the code.
+
+The sections below only group the settings in `--help` and decide which part of the program is handed which of them.
+A setting's name is unique among all sections, so that a flag (`--mem-slots 8`) and a line of YAML (`mem_slots: 8`)
+need no section in front.
+"""
+
+import difflib
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
+from pydantic import ValidationError as PydanticValidationError
+
+CoreName = Literal["rmc", "lstm", "gru", "rnn", "relational-rnn", "none"]
+UnitFloat = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Section:
+    """Base of the sections: pydantic checks types and ranges, numbers written as text included."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class EnvConfig(Section):
+    """The environment."""
+
+    env: str = "minipacman"
+    """A short name (minipacman, minipacman-full, minipacman-hunt, ...) or a registered gymnasium id with a discrete
+    action space; 'module:Id' imports the module first."""
+    num_envs: PositiveInt = 256
+    """Environments stepped in parallel (lanes)."""
+
+
+@dataclass(frozen=True)
+class CoreConfig(Section):
+    """The recurrent core between the encoder and the heads."""
+
+    core: CoreName = "rmc"
+    """rmc: Relational Memory Core; relational-rnn: an LSTM with a relational memory; none: no memory at all."""
+    hidden_size: PositiveInt = 256
+    """Units of lstm, gru, rnn and relational-rnn."""
+    mem_slots: PositiveInt = 4
+    """Memory slots of rmc and relational-rnn."""
+    num_heads: PositiveInt = 4
+    """Attention heads of rmc and relational-rnn."""
+    head_size: PositiveInt = 32
+    """Width of one head; a slot is num_heads * head_size wide."""
+    key_size: PositiveInt | None = None
+    """rmc: width of queries and keys per head; None: as wide as head_size."""
+    num_blocks: PositiveInt = 1
+    """rmc: attention blocks per step."""
+    attention_mlp_layers: PositiveInt = 2
+    """rmc: layers of the row-wise MLP after attention."""
+    gate_style: Literal["unit", "memory", "none"] = "unit"
+    """rmc: one gate per unit, one per slot, or none."""
+    forget_bias: float = 1.0
+    """rmc, lstm: added to the forget gate before its sigmoid."""
+    input_bias: float = 0.0
+    """rmc: added to the input gate before its sigmoid."""
+
+
+@dataclass(frozen=True)
+class AgentConfig(Section):
+    """Encoder and heads."""
+
+    encoder: Literal["auto", "mlp", "conv"] = "auto"
+    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on."""
+    encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
+    """Widths of the encoder's fully connected layers."""
+    core_skip: bool = True
+    """The heads read the encoder's output beside the core's."""
+
+
+@dataclass(frozen=True)
+class TrainConfig(Section):
+    """A2C: one synchronous rollout, one update."""
+
+    total_frames: PositiveInt = 5_000_000
+    """Frames (environment steps over all lanes) to train for."""
+    unroll_length: PositiveInt = 20
+    """Steps of a rollout, through which gradients flow back in time."""
+    learning_rate: PositiveFloat = 1e-3
+    """Adam's step size."""
+    learning_rate_schedule: Literal["constant", "linear"] = "linear"
+    """linear: falls to zero at total_frames."""
+    adam_epsilon: PositiveFloat = 1e-5
+    """Adam's denominator offset."""
+    discount: UnitFloat = 0.99
+    """Reward discount per step."""
+    trace_lambda: UnitFloat = 0.95
+    """Mixing of n-step returns: 0 is one-step TD, 1 is Monte Carlo up to the rollout's end."""
+    reward_scale: PositiveFloat = 1.0
+    """Rewards are multiplied by this before anything is learned from them; reported returns are not."""
+    normalize_advantages: bool = True
+    """Advantages of a rollout are brought to mean 0 and standard deviation 1."""
+    entropy_cost: NonNegativeFloat = 0.03
+    """Weight of the policy's entropy in the loss."""
+    value_cost: NonNegativeFloat = 0.5
+    """Weight of the value loss."""
+    max_grad_norm: PositiveFloat = 5.0
+    """Gradients are scaled down to this global norm."""
+
+
+@dataclass(frozen=True)
+class RunConfig(Section):
+    """The run: where, how long, what is kept."""
+
+    seed: NonNegativeInt = 0
+    """Seeds weights, action sampling and environments (lane i gets seed + i)."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: cuda where there is a GPU that works, else cpu."""
+    threads: NonNegativeInt = 0
+    """CPU threads of torch; 0: one per core. Runs are repeatable to the bit at equal thread counts only."""
+    save_every: PositiveFloat = 60.0
+    """Seconds between checkpoints; one is always saved at the end."""
+    keep_checkpoints: Annotated[int, Field(ge=2)] = 3
+    """Checkpoints kept; the oldest are deleted."""
+    log_every: PositiveFloat = 5.0
+    """Seconds between TensorBoard points and, without a terminal, between lines of progress."""
+    eval_episodes: NonNegativeInt = 100
+    """Episodes of the evaluation at the end; 0: none."""
+    video: bool = True
+    """Record a video at the end."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    core: CoreConfig = field(default_factory=CoreConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """All settings by name, without sections, as they stand in a YAML file."""
+        return {name: value for section in asdict(self).values() for name, value in section.items()}
+
+    def updated(self, settings: dict[str, Any], source: str) -> Self:
+        """A copy with the given settings changed.
+
+        Args:
+          settings: values by name.
+          source: where they come from, for the error message.
+
+        Raises:
+          ValueError: for a name that does not exist (with the nearest that does) or a value out of its range.
+        """
+        known = self.to_mapping()
+        for name in settings:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else "; rmc-train --help lists all settings"
+                raise ValueError(f"{source}: there is no setting {name!r}{hint}")
+        sections = {}
+        for section in fields(self):
+            values = asdict(getattr(self, section.name))
+            values |= {name: value for name, value in settings.items() if name in values}
+            sections[section.name] = _validated(type(getattr(self, section.name)), values, source)
+        return type(self)(**sections)
+
+    def to_yaml(self) -> str:
+        """The YAML text that `from_yaml` reads back as an equal configuration."""
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in self.to_mapping().items()}
+        return yaml.safe_dump(plain, sort_keys=False)
+
+    def updated_from_yaml(self, path: Path) -> Self:
+        """A copy with the settings of a YAML file. Raises ValueError as `updated` does."""
+        try:
+            settings = yaml.safe_load(path.read_text())
+        except OSError as error:
+            raise ValueError(f"cannot read the config {path}: {error.strerror}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+        if settings is None:
+            settings = {}
+        if not isinstance(settings, dict):
+            raise ValueError(f"{path}: expected lines of 'name: value', got a {type(settings).__name__}")
+        return self.updated(settings, str(path))
+
+
+def _validated(section: type, values: dict[str, Any], source: str) -> Any:
+    try:
+        return TypeAdapter(section).validate_python(values)
+    except PydanticValidationError as error:
+        problem = error.errors()[0]
+        name, expected = problem["loc"][0], problem["msg"][0].lower() + problem["msg"][1:]
+        raise ValueError(f"{source}: {name}: {expected}, got {problem['input']!r}") from None

@@ -1,0 +1,87 @@
+"""What an observation becomes before the core: numbers in [N, ...] in, features [N, D] out."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmc_agents.config import AgentConfig
+from rmc_agents.types import SpaceSpec, TimeStep
+
+CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
+
+
+class Encoder(nn.Module):
+    """Observation, previous action and previous reward to one feature vector.
+
+    The previous action (one-hot) and reward are zero on an episode's first observation: they would otherwise tell of
+    the episode before.
+
+    Args:
+      spec: the environment's spaces.
+      config: which trunk, and the widths of the fully connected layers.
+    """
+
+    def __init__(self, spec: SpaceSpec, config: AgentConfig) -> None:
+        super().__init__()
+        self.num_actions = spec.num_actions
+        self.scale = spec.obs_scale
+        self.trunk = _make_trunk(spec, config)
+        width = _trunk_size(self.trunk, spec) + spec.num_actions + 1
+        layers: list[nn.Module] = []
+        for size in config.encoder_sizes:
+            layers += [_linear(width, size), nn.ReLU()]
+            width = size
+        self.layers = nn.Sequential(*layers)
+        self.output_size = width
+
+    def forward(self, steps: TimeStep) -> Tensor:
+        """Features `[..., D]` of time steps whose fields are `[..., *obs_shape]` and `[...]`."""
+        leading = steps.is_first.shape
+        obs = steps.obs.reshape(-1, *steps.obs.shape[len(leading) :])  # [N, ...]
+        continues = ~steps.is_first.reshape(-1, 1)
+        action = functional.one_hot(steps.prev_action.reshape(-1), self.num_actions)
+        reward = steps.prev_reward.reshape(-1, 1)
+        features = torch.cat([self.trunk(obs.float() * self.scale), action * continues, reward * continues], dim=-1)
+        return self.layers(features).reshape(*leading, self.output_size)
+
+
+def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
+    is_picture = len(spec.obs_shape) == 3
+    fits = is_picture and min(spec.obs_shape[:2]) >= CONV_FROM
+    if config.encoder == "conv" and not fits:
+        raise ValueError(
+            f"encoder conv: expected pictures of at least {CONV_FROM}x{CONV_FROM} pixels, got observations of shape "
+            f"{spec.obs_shape}; use encoder mlp"
+        )
+    if config.encoder == "mlp" or not fits:
+        return nn.Flatten()
+    return nn.Sequential(  # Mnih et al., 2015
+        _ChannelsFirst(),
+        nn.Conv2d(spec.obs_shape[2], 32, 8, stride=4),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 4, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, stride=1),
+        nn.ReLU(),
+        nn.Flatten(),
+    )
+
+
+class _ChannelsFirst(nn.Module):
+    def forward(self, picture: Tensor) -> Tensor:  # [N, H, W, C] -> [N, C, H, W]
+        return picture.movedim(-1, 1)
+
+
+def _trunk_size(trunk: nn.Module, spec: SpaceSpec) -> int:
+    with torch.no_grad():
+        return trunk(torch.zeros(1, *spec.obs_shape)).shape[1]
+
+
+def _linear(inputs: int, outputs: int) -> nn.Linear:
+    """A layer before a ReLU: orthogonal with gain sqrt(2), biases 0."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain=math.sqrt(2))
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,160 @@
+"""How well a policy plays: whole episodes, and statistics with an interval."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from scipy.stats import bootstrap
+from torch import Tensor
+
+from rmc_agents.acting import Lanes, sample_action
+from rmc_agents.envs.factory import make_vector_env
+from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
+
+MOST_LANES = 256
+
+
+class Policy(Protocol):
+    """Whatever plays: an ActorCritic, or `UniformPolicy`."""
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state before an episode."""
+
+    def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+        """One step of all lanes."""
+
+
+class UniformPolicy:
+    """Every action equally likely: the score that needs no agent."""
+
+    def __init__(self, spec: SpaceSpec) -> None:
+        self.num_actions = spec.num_actions
+
+    def initial_state(self, batch_size: int) -> State:
+        """None is needed."""
+        return ()
+
+    def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+        """Equal logits."""
+        lanes = len(steps.is_first)
+        return AgentOutput(torch.zeros(lanes, self.num_actions), torch.zeros(lanes)), state
+
+
+class Episodes(NamedTuple):
+    """What is known of each of E finished episodes."""
+
+    returns: np.ndarray  # [E]
+    lengths: np.ndarray  # [E]
+    levels: np.ndarray | None  # [E]: the level reached, where the environment tells it
+    successes: np.ndarray | None  # [E] bool, where the environment tells it
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Figures over episodes; `ci95` is the 95 % bootstrap interval (BCa) of the mean return."""
+
+    mean_return: float
+    ci95: tuple[float, float]
+    median: float
+    min: float
+    max: float
+    mean_length: float
+    episodes: int
+    mean_level: float | None
+    success_rate: float | None
+
+    @classmethod
+    def of(cls, episodes: Episodes) -> "Statistics":
+        """The statistics of the given episodes."""
+        returns = episodes.returns
+        return cls(
+            mean_return=float(returns.mean()),
+            ci95=bootstrap_interval(returns),
+            median=float(np.median(returns)),
+            min=float(returns.min()),
+            max=float(returns.max()),
+            mean_length=float(episodes.lengths.mean()),
+            episodes=len(returns),
+            mean_level=None if episodes.levels is None else float(episodes.levels.mean()),
+            success_rate=None if episodes.successes is None else float(episodes.successes.mean()),
+        )
+
+
+def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float]:
+    """The 95 % bias-corrected bootstrap interval of the mean (Efron, 1987); a point where nothing varies."""
+    if len(samples) < 2 or np.ptp(samples) == 0:
+        return float(samples.mean()), float(samples.mean())
+    interval = bootstrap((samples,), np.mean, rng=np.random.default_rng(seed)).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def evaluate(
+    policy: Policy, env_name: str, episodes: int, seed: int, device: torch.device, deterministic: bool = False
+) -> dict[str, Any]:
+    """Statistics of a policy, beside the uniform random policy's on the same seeds, as plain values for JSON.
+
+    Args:
+      policy: who plays.
+      env_name: as `make_vector_env` takes it.
+      episodes: how many whole episodes; episode i begins from seed + i.
+      seed: of the environments and of the draws of actions.
+      device: where the policy lives.
+      deterministic: take the likeliest action instead of drawing one.
+    """
+    statistics = Statistics.of(play(policy, env_name, episodes, seed, device, deterministic))
+    spec_env = make_vector_env(env_name, 1)
+    spec = SpaceSpec.from_spaces(spec_env.single_observation_space, spec_env.single_action_space)
+    spec_env.close()
+    random = Statistics.of(play(UniformPolicy(spec), env_name, episodes, seed, torch.device("cpu")))
+    return {
+        "env": env_name,
+        "seed": seed,
+        "deterministic": deterministic,
+        **asdict(statistics),
+        "random_mean_return": random.mean_return,
+        "random_ci95": random.ci95,
+        "random_success_rate": random.success_rate,
+    }
+
+
+@torch.no_grad()
+def play(
+    policy: Policy, env_name: str, episodes: int, seed: int, device: torch.device, deterministic: bool = False
+) -> Episodes:
+    """Play whole episodes, each lane one, so that short episodes are not counted more often than long ones.
+
+    Args: as `evaluate`.
+    """
+    parts = []
+    for first in range(0, episodes, MOST_LANES):
+        env = make_vector_env(env_name, min(MOST_LANES, episodes - first))
+        parts.append(_play_each_once(policy, env, seed + first, device, deterministic))
+        env.close()
+    columns = zip(*parts, strict=True)
+    return Episodes(*(None if column[0] is None else np.concatenate(column) for column in columns))
+
+
+def choose_action(policy_logits: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
+    """Actions `[B]` from logits `[B, A]`: the likeliest, or drawn."""
+    return policy_logits.argmax(dim=-1) if deterministic else sample_action(policy_logits, generator)
+
+
+def _play_each_once(policy: Policy, env: VectorEnv, seed: int, device: torch.device, deterministic: bool) -> Episodes:
+    lanes = Lanes(env, seed, device)
+    generator = torch.Generator(device).manual_seed(seed)
+    state = policy.initial_state(lanes.num_lanes)
+    returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
+    facts: dict[str, np.ndarray] = {}
+    playing = np.ones(lanes.num_lanes, bool)
+    while playing.any():
+        output, state = policy.step(lanes.steps, state)
+        steps = lanes.step(choose_action(output.policy_logits, generator, deterministic))
+        returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
+        lengths += playing
+        ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
+        for key in {"level", "is_success"} & lanes.infos.keys():
+            facts.setdefault(key, np.zeros(lanes.num_lanes))[ended] = lanes.infos[key][ended]
+        playing &= ~ended
+    return Episodes(returns, lengths, facts.get("level"), facts.get("is_success"))

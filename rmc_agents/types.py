@@ -1,0 +1,71 @@
+"""The shared vocabulary: what flows between environment, agent and losses.
+
+T is the number of steps of a rollout, B the number of lanes (environments), A the number of actions.
+A rollout holds T + 1 observations: the last one is there to be bootstrapped from, and is the first of the next rollout.
+"""
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete, Space
+from torch import Tensor
+
+State = Any
+"""A core's recurrent state: a NamedTuple of tensors, every leaf `[B, ...]`; `()` for a core without memory."""
+
+
+class TimeStep(NamedTuple):
+    """What an environment hands out at one step, for all lanes.
+
+    Under NEXT_STEP autoreset an episode's last observation (`terminated` or `truncated`) is followed by the
+    first one of the next episode (`is_first`); the step between the two is filler, and its action is ignored.
+    """
+
+    obs: Tensor  # [B, ...], the environment's own dtype
+    is_first: Tensor  # [B] bool: this observation begins an episode
+    prev_action: Tensor  # [B] int64: the action that led here; meaningless where is_first
+    prev_reward: Tensor  # [B] float32: the reward that came with the observation; 0 where is_first
+    terminated: Tensor  # [B] bool: this observation is its episode's last, and nothing follows
+    truncated: Tensor  # [B] bool: this observation is its episode's last, but only because it was cut short
+
+
+class Rollout(NamedTuple):
+    """A piece of experience of T steps: T + 1 time steps, and what the agent did in the first T of them."""
+
+    steps: TimeStep  # every field [T+1, B, ...]
+    policy_logits: Tensor  # [T, B, A]: of the policy that acted
+    initial_state: State  # the core's state before steps[0] was consumed
+
+
+class AgentOutput(NamedTuple):
+    """What the agent says to one batch of observations, `[B, ...]` from a step, `[T, B, ...]` from an unroll."""
+
+    policy_logits: Tensor  # [..., A]
+    value: Tensor  # [...]
+
+
+class SpaceSpec(NamedTuple):
+    """What an agent needs to know of an environment's spaces to be built; plain values, so that it can be saved."""
+
+    obs_shape: tuple[int, ...]
+    obs_dtype: str  # a numpy name, 'uint8' or 'float32'
+    obs_scale: float  # observations are multiplied by this: 1/255 for pictures
+    num_actions: int
+
+    @classmethod
+    def from_spaces(cls, observation_space: Space, action_space: Space) -> Self:
+        """The spec of one lane's spaces.
+
+        Raises:
+          ValueError: if the actions are not discrete, counted from 0, or the observations no array of numbers.
+        """
+        if not isinstance(action_space, Discrete) or action_space.start != 0:
+            raise ValueError(f"expected a Discrete action space that starts at 0, got {action_space}")
+        if not isinstance(observation_space, Box) or observation_space.dtype not in (np.uint8, np.float32):
+            raise ValueError(
+                f"expected observations in a Box of uint8 or float32, got {observation_space}; "
+                "wrap the environment, for instance in gymnasium.wrappers.FlattenObservation"
+            )
+        is_picture = observation_space.dtype == np.uint8
+        scale = 1.0 / float(max(observation_space.high.max(), 1)) if is_picture else 1.0
+        return cls(observation_space.shape, str(observation_space.dtype), scale, int(action_space.n))

@@ -1,0 +1,185 @@
+"""Returns and losses against their definitions, known values, and what episode boundaries demand of them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from oracles.returns import lambda_return, n_step_return, vtrace_target
+
+from rmc_agents import losses
+
+
+def column(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64).unsqueeze(1)
+
+
+def random_transitions(length: int, lanes: int, seed: int = 0) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(length + 1, lanes, dtype=torch.float64, generator=generator)
+    rewards = torch.randn(length, lanes, dtype=torch.float64, generator=generator)
+    discounts = 0.5 + 0.5 * torch.rand(length, lanes, dtype=torch.float64, generator=generator)
+    return values[:-1], values[1:], rewards, discounts
+
+
+def test_lambda_returns_known_values() -> None:
+    # by hand: G_2 = 4 + 0.5 * 8 = 8;  G_1 = 2 + 1 * (0.5 * 6 + 0.5 * 8) = 9;  G_0 = 1 + 0.5 * (0.5 * 4 + 0.5 * 9) = 4.25
+    returns = losses.lambda_returns(column(1, 2, 4), column(0.5, 1, 0.5), column(4, 6, 8), column(0.5, 0.5, 0.5))
+    assert returns.squeeze(1).tolist() == [4.25, 9.0, 8.0]
+
+
+@pytest.mark.parametrize("trace_lambda", [0.0, 0.3, 0.95, 1.0])
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_lambda_returns_match_the_oracle(length: int, trace_lambda: float) -> None:
+    _, v_t, r_t, discount_t = random_transitions(length, lanes=3)
+    returns = losses.lambda_returns(r_t, discount_t, v_t, torch.full_like(r_t, trace_lambda))
+    for t in range(length):
+        for lane in range(3):
+            expected = lambda_return(r_t[t:, lane], discount_t[t:, lane], v_t[t:, lane], trace_lambda)
+            assert returns[t, lane].item() == pytest.approx(float(expected), abs=1e-12)
+
+
+def test_lambda_one_is_the_n_step_return_and_zero_is_one_step_td() -> None:
+    _, v_t, r_t, discount_t = random_transitions(6, lanes=1)
+    monte_carlo = losses.lambda_returns(r_t, discount_t, v_t, torch.ones_like(r_t))
+    assert monte_carlo[0, 0].item() == pytest.approx(float(n_step_return(r_t[:, 0], discount_t[:, 0], v_t[:, 0], 6)))
+    one_step = losses.lambda_returns(r_t, discount_t, v_t, torch.zeros_like(r_t))
+    torch.testing.assert_close(one_step, r_t + discount_t * v_t)
+
+
+@pytest.mark.parametrize("clip_rho", [0.7, 1.0, 2.0])
+@pytest.mark.parametrize("trace_lambda", [0.9, 1.0])
+def test_vtrace_matches_the_oracle(trace_lambda: float, clip_rho: float) -> None:
+    v_tm1, v_t, r_t, discount_t = random_transitions(8, lanes=4, seed=1)
+    log_rho = torch.randn(8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    lambda_t = torch.full_like(r_t, trace_lambda)
+    result = losses.vtrace(v_tm1, v_t, r_t, discount_t, log_rho, lambda_t, clip_rho=clip_rho, clip_pg_rho=1.5)
+    rho = log_rho.exp().numpy()
+
+    def target(t: int, lane: int) -> float:
+        if t == 8:
+            return float(v_t[7, lane])
+        tail = [x[t:, lane].numpy() for x in (r_t, discount_t, v_t)]
+        return float(vtrace_target(float(v_tm1[t, lane]), *tail, rho[t:, lane], trace_lambda, clip_rho))
+
+    for t in range(8):
+        for lane in range(4):
+            assert result.targets[t, lane].item() == pytest.approx(target(t, lane), abs=1e-12)
+            next_v = float(v_t[t, lane])
+            q = float(r_t[t, lane]) + float(discount_t[t, lane]) * (
+                next_v + trace_lambda * (target(t + 1, lane) - next_v)
+            )
+            expected = min(1.5, rho[t, lane]) * (q - float(v_tm1[t, lane]))
+            assert result.advantages[t, lane].item() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("trace_lambda", [0.0, 0.8, 1.0])
+def test_vtrace_on_policy_is_lambda_returns(trace_lambda: float) -> None:
+    v_tm1, v_t, r_t, discount_t = random_transitions(9, lanes=5, seed=3)
+    lambda_t = torch.full_like(r_t, trace_lambda)
+    lambda_t[4, 2] = 0.0
+    returns = losses.lambda_returns(r_t, discount_t, v_t, lambda_t)
+    result = losses.vtrace(v_tm1, v_t, r_t, discount_t, torch.zeros_like(r_t), lambda_t)
+    torch.testing.assert_close(result.targets, returns)
+    torch.testing.assert_close(result.advantages, returns - v_tm1)
+
+
+def two_episodes(*, truncated: bool) -> dict[str, torch.Tensor]:
+    """Seven time steps: an episode of 4 observations, the filler, and the beginning of the next of 3."""
+    flag = torch.zeros(7, 1, dtype=torch.bool)
+    is_first, is_last = flag.clone(), flag.clone()
+    is_first[0], is_first[4], is_last[3] = True, True, True
+    return {
+        "is_first": is_first,
+        "terminated": flag if truncated else is_last,
+        "truncated": is_last if truncated else flag,
+    }
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("trace_lambda", [0.7, 1.0])
+def test_one_trace_over_two_episodes_is_two_traces(truncated: bool, trace_lambda: float) -> None:
+    flags = two_episodes(truncated=truncated)
+    weights = losses.transition_weights(**flags, discount=0.9, trace_lambda=trace_lambda)
+    assert weights.valid.squeeze(1).tolist() == [True, True, True, False, True, True]
+    values = torch.randn(7, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    rewards = torch.tensor([1.0, 2.0, 3.0, 0.0, 4.0, 5.0], dtype=torch.float64).unsqueeze(1)
+    together = losses.lambda_returns(rewards, weights.discount_t, values[1:], weights.lambda_t).squeeze(1)
+
+    last_discount = 0.9 if truncated else 0.0
+    first = [
+        lambda_return(rewards[t:3, 0], [0.9, 0.9, last_discount][t:], values[t + 1 : 4, 0], trace_lambda)
+        for t in range(3)
+    ]
+    second = [lambda_return(rewards[t:, 0], [0.9] * (6 - t), values[t + 1 :, 0], trace_lambda) for t in (4, 5)]
+    np.testing.assert_allclose(together[:3], [float(x) for x in first], atol=1e-12)
+    np.testing.assert_allclose(together[4:], [float(x) for x in second], atol=1e-12)
+
+    log_rho = torch.randn(6, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    whole = losses.vtrace(values[:-1], values[1:], rewards, weights.discount_t, log_rho, weights.lambda_t)
+    for part in (slice(0, 3), slice(4, 6)):
+        alone = losses.vtrace(
+            values[:-1][part],
+            values[1:][part],
+            rewards[part],
+            weights.discount_t[part],
+            log_rho[part],
+            torch.full_like(rewards[part], trace_lambda),
+        )
+        torch.testing.assert_close(whole.targets[part], alone.targets)
+        torch.testing.assert_close(whole.advantages[part], alone.advantages)
+
+
+def test_truncation_bootstraps_and_termination_does_not() -> None:
+    for truncated, expected in ((True, 3.0 + 0.9 * 10.0), (False, 3.0)):
+        weights = losses.transition_weights(**two_episodes(truncated=truncated), discount=0.9, trace_lambda=1.0)
+        values = torch.full((7, 1), 10.0)
+        returns = losses.lambda_returns(torch.full((6, 1), 3.0), weights.discount_t, values[1:], weights.lambda_t)
+        assert returns[2].item() == pytest.approx(expected)
+
+
+def test_filler_steps_enter_no_loss_and_no_gradient() -> None:
+    valid = torch.tensor([[True], [False], [True]])
+    logits = torch.randn(3, 1, 4, requires_grad=True)
+    value = torch.randn(3, 1, requires_grad=True)
+    poison = torch.tensor([[1.0], [math.nan], [2.0]])
+    action = torch.tensor([[0], [1], [2]])
+    total = losses.policy_gradient_loss(logits, action, poison, valid) + losses.value_loss(value, poison, valid)
+    total = total - losses.masked_mean(losses.entropy(logits), valid)
+    total.backward()
+    assert torch.isfinite(total)
+    assert logits.grad is not None
+    assert value.grad is not None
+    assert logits.grad[1].abs().sum() == 0
+    assert value.grad[1] == 0
+    assert logits.grad[0].abs().sum() > 0
+
+
+def test_policy_gradient_is_probability_minus_choice() -> None:
+    logits = torch.tensor([[[0.2, -0.5, 1.0]]], requires_grad=True)
+    losses.policy_gradient_loss(logits, torch.tensor([[2]]), torch.tensor([[3.0]]), torch.ones(1, 1).bool()).backward()
+    expected = 3.0 * (logits.detach().softmax(-1) - torch.tensor([0.0, 0.0, 1.0]))
+    torch.testing.assert_close(logits.grad, expected)
+
+
+def test_value_loss_is_half_the_mean_square() -> None:
+    value = torch.tensor([[1.0], [5.0]], requires_grad=True)
+    loss = losses.value_loss(value, torch.tensor([[3.0], [5.0]]), torch.ones(2, 1).bool())
+    assert loss.item() == 1.0
+    loss.backward()
+    assert value.grad is not None
+    assert value.grad.squeeze(1).tolist() == [-1.0, 0.0]
+
+
+def test_entropy_known_values() -> None:
+    assert losses.entropy(torch.zeros(5)).item() == pytest.approx(math.log(5))
+    assert losses.entropy(torch.tensor([100.0, 0.0])).item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_masked_normalize_and_explained_variance() -> None:
+    x = torch.tensor([[1.0], [3.0], [1000.0]])
+    valid = torch.tensor([[True], [True], [False]])
+    assert losses.masked_normalize(x, valid).squeeze(1).tolist() == pytest.approx([-1.0, 1.0, 0.0])
+    assert losses.explained_variance(x, x, valid).item() == 1.0
+    assert losses.explained_variance(torch.full_like(x, 2.0), x, valid).item() == pytest.approx(0.0)
+    assert losses.masked_mean(x, torch.zeros_like(valid)).item() == 0.0

@@ -1,0 +1,127 @@
+"""A2C: a synchronous actor-critic (Mnih et al., 2016), one rollout of all lanes and one update, again and again."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents import losses
+from rmc_agents.acting import Collector, Lanes
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import Config, TrainConfig
+from rmc_agents.envs.factory import make_vector_env
+from rmc_agents.types import Rollout, State
+
+Metrics = dict[str, Tensor]
+
+
+class A2C:
+    """The whole of a training run that a checkpoint keeps: agent, optimizer, lanes and counters.
+
+    Args:
+      config: all settings.
+      device: where the agent lives.
+
+    Attributes:
+      frames: environment steps so far, over all lanes.
+      updates: optimizer steps so far.
+    """
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        self.config, self.train = config, config.train
+        torch.manual_seed(config.run.seed)
+        env = make_vector_env(config.env.env, config.env.num_envs)
+        self.lanes = Lanes(env, config.run.seed, device)
+        self.agent = ActorCritic(self.lanes.spec, config.core, config.agent).to(device)
+        self.optimizer = torch.optim.Adam(
+            self.agent.parameters(), lr=self.train.learning_rate, eps=self.train.adam_epsilon
+        )
+        generator = torch.Generator(device).manual_seed(config.run.seed)
+        self.collector = Collector(self.agent, self.lanes, self.train.unroll_length, generator)
+        self.frames = 0
+        self.updates = 0
+
+    def update(self) -> Metrics:
+        """Collect one rollout and learn from it once. Returns scalars that name what happened."""
+        rollout = self.collector.collect()
+        learning_rate = self._learning_rate()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+
+        self.optimizer.zero_grad(set_to_none=True)
+        loss, metrics = a2c_loss(self.agent, rollout, self.train)
+        loss.backward()
+        grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
+        self.optimizer.step()
+
+        self.frames += self.train.unroll_length * self.lanes.num_lanes
+        self.updates += 1
+        return metrics | {
+            "losses/grad_norm": grad_norm,
+            "charts/learning_rate": torch.tensor(learning_rate),
+            "charts/recurrent_state_norm": _state_norm(self.collector.state),
+        }
+
+    def _learning_rate(self) -> float:
+        if self.train.learning_rate_schedule == "constant":
+            return self.train.learning_rate
+        return self.train.learning_rate * max(0.0, 1.0 - self.frames / self.train.total_frames)
+
+    def get_state(self) -> dict[str, Any]:
+        """The tree of a checkpoint (see `checkpoint`)."""
+        optimizer = self.optimizer.state_dict()["state"]
+        return {
+            "config": self.config.to_mapping(),
+            "spec": self.lanes.spec,
+            "frames": self.frames,
+            "updates": self.updates,
+            "agent": self.agent.state_dict(),
+            "optimizer": [optimizer[i] for i in range(len(optimizer))],
+            "collector": self.collector.get_state(),
+            "torch_rng": torch.get_rng_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's tree, to the bit where the environment can be saved."""
+        self.agent.load_state_dict(state["agent"])
+        optimizer = self.optimizer.state_dict()
+        self.optimizer.load_state_dict({**optimizer, "state": dict(enumerate(state["optimizer"]))})
+        self.collector.set_state(state["collector"])
+        torch.set_rng_state(state["torch_rng"])
+        self.frames, self.updates = state["frames"], state["updates"]
+
+
+def a2c_loss(agent: ActorCritic, rollout: Rollout, config: TrainConfig) -> tuple[Tensor, Metrics]:
+    """The actor-critic loss of one rollout, a mean over its transitions, and the scalars worth watching.
+
+    The T + 1 observations go through one unroll from the state the rollout began with, so that the bootstrap value
+    comes with the right state; that state is data, no gradient flows into it.
+    """
+    steps = rollout.steps
+    output, _ = agent.unroll(steps, rollout.initial_state)  # [T+1, B, ...]
+    policy_logits, value, action = output.policy_logits[:-1], output.value[:-1], steps.prev_action[1:]
+    weights = losses.transition_weights(
+        steps.is_first, steps.terminated, steps.truncated, config.discount, config.trace_lambda
+    )
+    reward = steps.prev_reward[1:] * config.reward_scale
+    target = losses.lambda_returns(reward, weights.discount_t, output.value[1:].detach(), weights.lambda_t)
+    advantage = target - value.detach()
+    if config.normalize_advantages:
+        advantage = losses.masked_normalize(advantage, weights.valid)
+
+    policy_loss = losses.policy_gradient_loss(policy_logits, action, advantage, weights.valid)
+    value_loss = losses.value_loss(value, target, weights.valid)
+    entropy = losses.masked_mean(losses.entropy(policy_logits), weights.valid)
+    loss = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
+    return loss, {
+        "losses/policy_loss": policy_loss.detach(),
+        "losses/value_loss": value_loss.detach(),
+        "losses/entropy": entropy.detach(),
+        "losses/explained_variance": losses.explained_variance(value.detach(), target, weights.valid),
+    }
+
+
+def _state_norm(state: State) -> Tensor:
+    """Mean over lanes of the norm of everything a lane's state holds; 0 for a core without one."""
+    leaves = [leaf.flatten(start_dim=1) for leaf in state]
+    return torch.cat(leaves, dim=1).norm(dim=1).mean() if leaves else torch.tensor(0.0)

@@ -1,0 +1,66 @@
+"""rmc-train: learn, save, evaluate, record."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from rmc_agents import cli
+from rmc_agents.config import Config
+
+DESCRIPTION = """Train a recurrent actor-critic agent, then evaluate it and record a video of it playing.
+
+Later sources win: the defaults below, --config, flags. The run's folder keeps every setting in config.yaml.
+
+  rmc-train --env minipacman --core lstm --total-frames 2000000 --run-dir runs/lstm
+  rmc-train --resume runs/lstm --total-frames 4000000"""
+
+
+@dataclass(frozen=True)
+class Arguments(Config):
+    """Files, and all settings of a run."""
+
+    config: Path | None = None
+    """YAML file of settings by the names of the flags below, as a run's own config.yaml is."""
+    run_dir: Path | None = None
+    """The run's own folder; None: a new one under runs/."""
+    resume: Path | None = None
+    """Go on with the run in this folder, exactly where its newest valid checkpoint stands."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    return cli.run("rmc-train", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    from .run import resumed, start
+
+    first, _ = _sources(argv)
+    console = Console()
+    if first.resume is not None:
+        if first.config is not None or first.run_dir is not None:
+            raise ValueError("--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir")
+        saved = resumed(first.resume)
+        asked = _parse(argv, saved.config)
+        return start(asked, first.resume, saved, console)
+    base = Config() if first.config is None else Config().updated_from_yaml(first.config)
+    return start(_parse(argv, base), first.run_dir, None, console)
+
+
+def _sources(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """--config, --run-dir and --resume alone: they decide what the other flags' defaults are."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for flag in ("--config", "--run-dir", "--resume"):
+        parser.add_argument(flag, type=Path)
+    return parser.parse_known_args(argv)
+
+
+def _parse(argv: Sequence[str] | None, base: Config) -> Config:
+    default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})
+    arguments = cli.parse(Arguments, argv, "rmc-train", DESCRIPTION, default)
+    config = Config(**{section.name: getattr(arguments, section.name) for section in fields(Config)})
+    return config.updated({}, "command line")  # checks ranges

@@ -1,0 +1,101 @@
+"""What a person sees of a run while it goes: a live line, TensorBoard, plain lines where there is no terminal."""
+
+import time
+from collections import deque
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
+
+from rmc_agents.acting import Episode
+
+from .a2c import A2C, Metrics
+from .run_folder import TENSORBOARD
+
+RECENT = 200  # episodes that the shown mean return is over
+
+
+class Reporter:
+    """Shows and records a run's progress.
+
+    Args:
+      run_dir: TensorBoard events go to `run_dir/tensorboard`; points beyond `trainer.frames` of an earlier part of
+        the run are dropped there.
+      trainer: whose progress.
+      seconds: training time of the run's earlier parts.
+      log_every: seconds between points.
+      console: where to print.
+    """
+
+    def __init__(self, run_dir: Path, trainer: A2C, seconds: float, log_every: float, console: Console) -> None:
+        self.trainer, self.log_every, self.console = trainer, log_every, console
+        self.total_frames = trainer.train.total_frames
+        self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=trainer.frames)
+        self._recent: deque[Episode] = deque(maxlen=RECENT)
+        self._since_point: list[Episode] = []
+        self._earlier, self._began = seconds, time.perf_counter()
+        self._point = (self._began, trainer.frames)
+        self._progress = Progress(
+            TextColumn("frames {task.completed:,.0f} of {task.total:,.0f}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[speed]} frames/s  return {task.fields[mean_return]}"),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task(
+            "", total=self.total_frames, completed=trainer.frames, speed="-", mean_return="-"
+        )
+
+    def __enter__(self) -> "Reporter":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+        self._writer.close()
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far, earlier parts of the run included."""
+        return self._earlier + time.perf_counter() - self._began
+
+    def update(self, metrics: Metrics) -> None:
+        """To be called after every update."""
+        episodes = self.trainer.lanes.take_episodes()
+        self._recent.extend(episodes)
+        self._since_point.extend(episodes)
+        now = time.perf_counter()
+        self._progress.update(self._task, completed=self.trainer.frames)
+        finished = self.trainer.frames >= self.total_frames
+        if now - self._point[0] >= self.log_every or finished:
+            self._write_point(now, metrics)
+
+    def _write_point(self, now: float, metrics: Metrics) -> None:
+        frames, add = self.trainer.frames, self._writer.add_scalar
+        began, frames_then = self._point
+        speed = (frames - frames_then) / (now - began)
+        self._point = (now, frames)
+        add("charts/SPS", speed, frames)
+        if self._since_point:
+            add("charts/episodic_return", np.mean([e.episode_return for e in self._since_point]), frames)
+            add("charts/episodic_length", np.mean([e.length for e in self._since_point]), frames)
+            self._since_point = []
+        for name, value in metrics.items():
+            add(name, value.item(), frames)
+        self._writer.flush()
+        shown = f"{np.mean([e.episode_return for e in self._recent]):.1f}" if self._recent else "-"
+        self._progress.update(self._task, speed=f"{speed:,.0f}", mean_return=shown)
+        if not self.console.is_terminal:
+            eta = timedelta(seconds=round((self.total_frames - frames) / speed)) if frames < self.total_frames else "-"
+            self.console.print(
+                f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s  return {shown}  "
+                f"entropy {metrics['losses/entropy'].item():.2f}  ETA {eta}",
+                highlight=False,
+                soft_wrap=True,
+            )

@@ -1,0 +1,188 @@
+"""One run from its settings to its summary."""
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+
+from rmc_agents import checkpoint
+from rmc_agents.config import Config
+from rmc_agents.evaluation import evaluate
+from rmc_agents.saved import pick_device
+#from rmc_agents.video import can_render, record
+
+from .a2c import A2C
+from .reporting import Reporter
+from .run_folder import RunFolder, default_path
+
+MAY_CHANGE_ON_RESUME = frozenset(
+    {"total_frames", "device", "threads", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "video"}
+)
+EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
+
+
+class Saved(NamedTuple):
+    """A run to go on with."""
+
+    config: Config
+    path: Path  # the checkpoint
+    tree: dict[str, Any]
+
+
+def resumed(run_dir: Path) -> Saved:
+    """The newest valid checkpoint of a run. Raises CheckpointError if there is none."""
+    path, tree = checkpoint.find_and_load(run_dir)
+    return Saved(Config().updated(tree["config"], str(path)), path, tree)
+
+
+def start(config: Config, run_dir: Path | None, saved: Saved | None, console: Console) -> int:
+    """Train until total_frames or a signal, save, evaluate, record. Returns the exit status."""
+    if saved is not None:
+        _check_unchanged(saved.config, config)
+    torch.set_num_threads(config.run.threads or torch.get_num_threads())
+    trainer = A2C(config, pick_device(config.run.device))
+    folder = RunFolder(run_dir or default_path(config), resuming=saved is not None)
+    try:
+        return _run(trainer, folder, saved, console)
+    finally:
+        folder.close()
+
+
+def _run(trainer: A2C, folder: RunFolder, saved: Saved | None, console: Console) -> int:
+    seconds = 0.0
+    if saved is not None:
+        trainer.set_state(saved.tree)
+        seconds = saved.tree["seconds"]
+    folder.write_config(trainer.config)
+    _print_header(trainer, folder, saved, console)
+    with StopSignals() as stop:
+        seconds = _train(trainer, folder, seconds, stop, console)
+    if stop.received is not None:
+        console.print(f"stopped by {stop.received.name} and saved; go on with: rmc-train --resume {folder.path}")
+        return 128 + stop.received
+    _finish(trainer, folder, seconds, console)
+    return 0
+
+
+def _train(trainer: A2C, folder: RunFolder, seconds: float, stop: "StopSignals", console: Console) -> float:
+    """The training loop; returns the seconds it took, earlier parts of the run included."""
+    settings = trainer.config.run
+    saved_at = seconds
+    with Reporter(folder.path, trainer, seconds, settings.log_every, console) as reporter:
+        while trainer.frames < trainer.train.total_frames and stop.received is None:
+            metrics = trainer.update()
+            reporter.update(metrics)
+            if reporter.seconds - saved_at >= settings.save_every:
+                _save(trainer, folder, reporter.seconds)
+                saved_at = reporter.seconds
+        _save(trainer, folder, reporter.seconds)
+        return reporter.seconds
+
+
+def _save(trainer: A2C, folder: RunFolder, seconds: float) -> Path:
+    tree = trainer.get_state() | {"seconds": seconds}
+    return checkpoint.save_numbered(folder.path, trainer.updates, tree, trainer.config.run.keep_checkpoints)
+
+
+class StopSignals:
+    """While this is entered, Ctrl-C and SIGTERM are noted in `received`; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignals":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _check_unchanged(old: Config, new: Config) -> None:
+    before, after = old.to_mapping(), new.to_mapping()
+    changed = [name for name in before if before[name] != after[name] and name not in MAY_CHANGE_ON_RESUME]
+    if changed:
+        raise ValueError(
+            f"--resume cannot change {', '.join(changed)}: a resumed run goes on as it was; it can change "
+            f"{', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
+        )
+
+
+def _print_header(trainer: A2C, folder: RunFolder, saved: Saved | None, console: Console) -> None:
+    parameters = sum(p.numel() for p in trainer.agent.parameters())
+    core = sum(p.numel() for p in trainer.agent.core.parameters())
+    config = trainer.config
+    console.print(
+        f"{config.env.env}, core {config.core.core}: {parameters:,} parameters ({core:,} in the core), "
+        f"{config.env.num_envs} lanes on {trainer.lanes.device}, {torch.get_num_threads()} threads, seed {config.run.seed}",
+        highlight=False,
+    )
+    console.print(f"run folder: {folder.path}   watch it learn: tensorboard --logdir {folder.path}", highlight=False)
+    if saved is not None:
+        console.print(f"resumed from {saved.path} at {trainer.frames:,} frames", highlight=False)
+        if saved.tree["collector"]["lanes"] is None:
+            console.print("this environment's state cannot be saved: its episodes start anew, so the resume is not exact")
+
+
+def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -> None:
+    """Evaluation, video and summary of a finished run, and what to type next."""
+    config, agent, device = trainer.config, trainer.agent.eval(), trainer.lanes.device
+    summary: dict[str, Any] = {
+        "frames": trainer.frames,
+        "updates": trainer.updates,
+        "seconds": seconds,
+        "frames_per_second": trainer.frames / seconds,
+        "evaluation": None,
+        "video": None,
+    }
+    if config.run.eval_episodes:
+        with console.status(f"evaluating over {config.run.eval_episodes} episodes"):
+            result = evaluate(agent, config.env.env, config.run.eval_episodes, EVALUATION_SEED, device)
+        summary["evaluation"] = result
+        low, high = result["ci95"]
+        console.print(
+            f"mean return {result['mean_return']:.1f} (95 % interval {low:.1f} to {high:.1f}) over {result['episodes']} "
+            f"episodes; uniform random play: {result['random_mean_return']:.1f}",
+            highlight=False,
+        )
+    folder.write_summary(summary)
+    if config.run.video and can_render(config.env.env):
+        with console.status("recording a video"):
+            path = folder.path / "videos" / f"update-{trainer.updates:09d}.mp4"
+            path.parent.mkdir(exist_ok=True)
+            title = f"{config.env.env} · {config.core.core} · {trainer.frames:,} frames"
+            video = record(agent, config.env.env, path, episodes=1, seed=EVALUATION_SEED, device=device, title=title)
+        summary["video"] = str(video.path.relative_to(folder.path))
+        folder.write_summary(summary)
+    _print_next(folder.path, summary, console)
+
+
+def _print_next(run_dir: Path, summary: dict[str, Any], console: Console) -> None:
+    lines = [
+        f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
+        f"  checkpoints     {run_dir / checkpoint.FOLDER}",
+        f"  summary         {run_dir / 'summary.json'}",
+    ]
+    if summary["video"]:
+        lines.append(f"  video           {run_dir / summary['video']}")
+    lines += [
+        "next:",
+        f"  rmc-watch {run_dir} --episodes 3",
+        f"  rmc-evaluate {run_dir} --episodes 200",
+        f"  rmc-plot {run_dir}",
+        f"  rmc-train --resume {run_dir} --total-frames {2 * summary['frames']}",
+        f"  tensorboard --logdir {run_dir}",
+    ]
+    console.print("\n".join(lines), highlight=False, soft_wrap=True)
