@@ -3,6 +3,13 @@
 if __name__ == "envs":
     raise ImportError("this folder is the package rmc_agents.envs: install the project and import that instead")
 
-from gymnasium.envs.registration import register
+from gymnasium.envs.registration import register, registry
 
-register(id="Recall-v0", entry_point="rmc_agents.envs.recall:RecallEnv")
+if "MiniPacman-v0" not in registry:
+    register(
+        id="MiniPacman-v0",
+        entry_point="rmc_agents.envs.minipacman:MiniPacmanEnv",
+        vector_entry_point="rmc_agents.envs.minipacman:MiniPacmanVectorEnv",
+    )
+if "Recall-v0" not in registry:
+    register(id="Recall-v0", entry_point="rmc_agents.envs.recall:RecallEnv")

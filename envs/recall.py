@@ -31,8 +31,8 @@ class RecallEnv(gym.Env):
     waiting at it.
 
     ## Termination
-    After the answer, or after an action out of place. `info["is_success"]` tells whether the answer was right. Without memory,
-    success cannot exceed 1 / num_cues.
+    After the answer, or after an action out of place. `info["is_success"]` tells whether the answer was right. Without
+    memory, success cannot exceed 1 / num_cues.
 
     ## Registered configurations
     - `Recall-v0`: 4 cues, delay 4.

@@ -71,7 +71,7 @@ class Lanes:
         return episodes
 
     def get_state(self) -> dict[str, Any] | None:
-        """Everything `set_state` needs to go on as if never interrupted; None if the environment cannot tell its own."""
+        """What `set_state` needs to go on as if never interrupted; None if the environment cannot tell its state."""
         if not hasattr(self.env, "get_state"):
             return None
         return {

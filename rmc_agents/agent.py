@@ -26,6 +26,7 @@ class ActorCritic(nn.Module):
         self.encoder = Encoder(spec, agent)
         self.core = make_core(core, self.encoder.output_size)
         self.skip = agent.core_skip and core.core != "none"
+        self.core_gain = agent.core_gain if core.core != "none" else 1.0
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
         self.policy = _head(features, spec.num_actions, gain=0.01)
         self.value = _head(features, 1, gain=1.0)
@@ -47,6 +48,7 @@ class ActorCritic(nn.Module):
         return self._heads(outputs, encoded), state
 
     def _heads(self, output: Tensor, encoded: Tensor) -> AgentOutput:
+        output = output * self.core_gain
         features = torch.cat([output, encoded], dim=-1) if self.skip else output
         return AgentOutput(self.policy(features), self.value(features).squeeze(-1))
 

@@ -30,7 +30,7 @@ class CheckpointError(ValueError):
 
 
 def save(path: Path, tree: dict[str, Any]) -> None:
-    """Write the tree to `path`, atomically: whatever happens, the file is the old one or the new one, never half of one.
+    """Write the tree to `path`, atomically: whatever happens, the file is the old one or the new one, whole.
 
     Raises:
       OSError: if the disk is full or the folder cannot be written to; nothing is left behind.
@@ -75,7 +75,7 @@ def save_numbered(run_dir: Path, update: int, tree: dict[str, Any], keep: int) -
 
 
 def find_and_load(path: Path) -> tuple[Path, dict[str, Any]]:
-    """The checkpoint a user means by `path` and its tree: a checkpoint itself, or the newest valid one of a run's folder.
+    """The checkpoint a user means by `path`, and its tree: the file itself, or the newest valid one of a run's folder.
 
     Raises:
       CheckpointError: if there is none.

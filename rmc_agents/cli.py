@@ -10,7 +10,9 @@ import tyro
 Arguments = TypeVar("Arguments")
 
 
-def parse(kind: type[Arguments], argv: Sequence[str] | None, prog: str, description: str, default: Arguments | None = None) -> Arguments:
+def parse(
+    kind: type[Arguments], argv: Sequence[str] | None, prog: str, description: str, default: Arguments | None = None
+) -> Arguments:
     """The command line as a dataclass; fields become flags, without the names of sections in front."""
     return tyro.cli(
         kind,

@@ -73,6 +73,8 @@ class AgentConfig(Section):
     """Widths of the encoder's fully connected layers."""
     core_skip: bool = True
     """The heads read the encoder's output beside the core's."""
+    core_gain: PositiveFloat = 1.0
+    """The heads read the core's output times this."""
 
 
 @dataclass(frozen=True)

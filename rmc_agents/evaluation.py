@@ -1,5 +1,6 @@
 """How well a policy plays: whole episodes, and statistics with an interval."""
 
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -13,7 +14,9 @@ from rmc_agents.acting import Lanes, sample_action
 from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
 
+EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
 MOST_LANES = 256
+MOST_RESAMPLED = 5_000_000  # numbers that the bootstrap holds at once
 
 
 class Policy(Protocol):
@@ -84,9 +87,11 @@ class Statistics:
 
 def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float]:
     """The 95 % bias-corrected bootstrap interval of the mean (Efron, 1987); a point where nothing varies."""
-    if len(samples) < 2 or np.ptp(samples) == 0:
-        return float(samples.mean()), float(samples.mean())
-    interval = bootstrap((samples,), np.mean, rng=np.random.default_rng(seed)).confidence_interval
+    mean = float(samples.mean())
+    if len(samples) < 2 or np.allclose(samples, mean, rtol=1e-12, atol=0):
+        return mean, mean
+    batch = max(1, MOST_RESAMPLED // len(samples))
+    interval = bootstrap((samples,), np.mean, batch=batch, rng=np.random.default_rng(seed)).confidence_interval
     return float(interval.low), float(interval.high)
 
 
@@ -104,10 +109,7 @@ def evaluate(
       deterministic: take the likeliest action instead of drawing one.
     """
     statistics = Statistics.of(play(policy, env_name, episodes, seed, device, deterministic))
-    spec_env = make_vector_env(env_name, 1)
-    spec = SpaceSpec.from_spaces(spec_env.single_observation_space, spec_env.single_action_space)
-    spec_env.close()
-    random = Statistics.of(play(UniformPolicy(spec), env_name, episodes, seed, torch.device("cpu")))
+    random = Statistics.of(play(UniformPolicy(env_spec(env_name)), env_name, episodes, seed, torch.device("cpu")))
     return {
         "env": env_name,
         "seed": seed,
@@ -119,6 +121,32 @@ def evaluate(
     }
 
 
+def env_spec(env_name: str) -> SpaceSpec:
+    """What an agent for the environment has to fit."""
+    with closing(make_vector_env(env_name, 1)) as env:
+        return SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space)
+
+
+def check_fits(trained_on: SpaceSpec, env_name: str) -> None:
+    """Find out whether an agent can play an environment.
+
+    Raises:
+      ValueError: naming what the agent expects and what the environment has.
+    """
+    found = env_spec(env_name)
+    if found != trained_on:
+        raise ValueError(
+            f"the agent does not fit environment {env_name!r}: expected {_described(trained_on)}, "
+            f"got {_described(found)}"
+        )
+
+
+def _described(spec: SpaceSpec) -> str:
+    return (
+        f"observations {spec.obs_shape} of {spec.obs_dtype} (times {spec.obs_scale:.3g}) and {spec.num_actions} actions"
+    )
+
+
 @torch.no_grad()
 def play(
     policy: Policy, env_name: str, episodes: int, seed: int, device: torch.device, deterministic: bool = False
@@ -126,14 +154,29 @@ def play(
     """Play whole episodes, each lane one, so that short episodes are not counted more often than long ones.
 
     Args: as `evaluate`.
+
+    Raises:
+      ValueError: for less than one episode.
     """
+    if episodes < 1:
+        raise ValueError(f"episodes: expected at least 1, got {episodes}")
     parts = []
     for first in range(0, episodes, MOST_LANES):
         env = make_vector_env(env_name, min(MOST_LANES, episodes - first))
         parts.append(_play_each_once(policy, env, seed + first, device, deterministic))
         env.close()
-    columns = zip(*parts, strict=True)
-    return Episodes(*(None if column[0] is None else np.concatenate(column) for column in columns))
+    return Episodes(
+        np.concatenate([part.returns for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
+        _joined([part.levels for part in parts]),
+        _joined([part.successes for part in parts]),
+    )
+
+
+def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
+    """One array, unless some part is not known."""
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
 
 
 def choose_action(policy_logits: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:

@@ -6,8 +6,8 @@ i of `v_t` is row i + 1 of `v_tm1`.
 
 Episodes end inside a rollout. A terminated episode has `discount_t = 0` on its last transition. A truncated one keeps
 its discount, so that the value of its last observation is bootstrapped from, but `lambda_t = 0` cuts the trace there:
-what follows is the filler step to the next episode, which no sum may see. The filler itself is left out of every loss by
-`valid`. `transition_weights` makes all three from the flags.
+what follows is the filler step to the next episode, which no sum may see. The filler itself is left out of every loss
+by `valid`. `transition_weights` makes all three from the flags.
 """
 
 from typing import NamedTuple
@@ -82,7 +82,7 @@ def vtrace(
 
     Args:
       v_tm1, v_t, r_t, discount_t, lambda_t: `[T, B]`.
-      log_rho_tm1: `[T, B]`, log-probability of the action under the policy that learns less that under the one that acted.
+      log_rho_tm1: `[T, B]`, the action's log-probability under the learning policy less that under the acting one.
       clip_rho, clip_pg_rho: where ratios are cut off.
     """
     with torch.no_grad():

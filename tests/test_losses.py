@@ -23,7 +23,7 @@ def random_transitions(length: int, lanes: int, seed: int = 0) -> tuple[torch.Te
 
 
 def test_lambda_returns_known_values() -> None:
-    # by hand: G_2 = 4 + 0.5 * 8 = 8;  G_1 = 2 + 1 * (0.5 * 6 + 0.5 * 8) = 9;  G_0 = 1 + 0.5 * (0.5 * 4 + 0.5 * 9) = 4.25
+    # by hand: G_2 = 4 + 0.5 * 8 = 8; G_1 = 2 + 1 * (0.5 * 6 + 0.5 * 8) = 9; G_0 = 1 + 0.5 * (0.5 * 4 + 0.5 * 9) = 4.25
     returns = losses.lambda_returns(column(1, 2, 4), column(0.5, 1, 0.5), column(4, 6, 8), column(0.5, 0.5, 0.5))
     assert returns.squeeze(1).tolist() == [4.25, 9.0, 8.0]
 

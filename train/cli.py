@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 from rmc_agents import cli
@@ -43,7 +42,9 @@ def _main(argv: Sequence[str] | None) -> int:
     console = Console()
     if first.resume is not None:
         if first.config is not None or first.run_dir is not None:
-            raise ValueError("--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir")
+            raise ValueError(
+                "--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir"
+            )
         saved = resumed(first.resume)
         asked = _parse(argv, saved.config)
         return start(asked, first.resume, saved, console)

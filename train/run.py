@@ -1,8 +1,6 @@
 """One run from its settings to its summary."""
 
 import signal
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
@@ -14,8 +12,8 @@ from rmc_agents import checkpoint
 from rmc_agents.config import Config
 from rmc_agents.evaluation import evaluate
 from rmc_agents.saved import pick_device
-#from rmc_agents.video import can_render, record
 
+# from rmc_agents.video import can_render, record
 from .a2c import A2C
 from .reporting import Reporter
 from .run_folder import RunFolder, default_path
@@ -126,14 +124,18 @@ def _print_header(trainer: A2C, folder: RunFolder, saved: Saved | None, console:
     config = trainer.config
     console.print(
         f"{config.env.env}, core {config.core.core}: {parameters:,} parameters ({core:,} in the core), "
-        f"{config.env.num_envs} lanes on {trainer.lanes.device}, {torch.get_num_threads()} threads, seed {config.run.seed}",
+        f"{config.env.num_envs} lanes on {trainer.lanes.device}, {torch.get_num_threads()} threads, "
+        f"seed {config.run.seed}",
         highlight=False,
+        soft_wrap=True,
     )
     console.print(f"run folder: {folder.path}   watch it learn: tensorboard --logdir {folder.path}", highlight=False)
     if saved is not None:
         console.print(f"resumed from {saved.path} at {trainer.frames:,} frames", highlight=False)
         if saved.tree["collector"]["lanes"] is None:
-            console.print("this environment's state cannot be saved: its episodes start anew, so the resume is not exact")
+            console.print(
+                "this environment's state cannot be saved: its episodes start anew, so the resume is not exact"
+            )
 
 
 def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -> None:
@@ -153,9 +155,10 @@ def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -
         summary["evaluation"] = result
         low, high = result["ci95"]
         console.print(
-            f"mean return {result['mean_return']:.1f} (95 % interval {low:.1f} to {high:.1f}) over {result['episodes']} "
-            f"episodes; uniform random play: {result['random_mean_return']:.1f}",
+            f"mean return {result['mean_return']:.1f} (95 % interval {low:.1f} to {high:.1f}) over "
+            f"{result['episodes']} episodes; uniform random play: {result['random_mean_return']:.1f}",
             highlight=False,
+            soft_wrap=True,
         )
     folder.write_summary(summary)
     if config.run.video and can_render(config.env.env):

@@ -39,7 +39,9 @@ class RunFolder:
         try:
             self._lock.acquire(blocking=False)
         except Timeout:
-            raise ValueError(f"{path} is in use by another rmc-train; wait for it, or choose another --run-dir") from None
+            raise ValueError(
+                f"{path} is in use by another rmc-train; wait for it, or choose another --run-dir"
+            ) from None
         if not resuming and (path / FOLDER).exists():
             self.close()
             raise ValueError(f"{path} already holds a run; go on with --resume {path}, or choose another --run-dir")

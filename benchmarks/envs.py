@@ -1,0 +1,90 @@
+"""Steps per second of the native vector environments on one core.
+
+    python benchmarks/envs.py [--json FILE]
+
+Each repeat plays the same number of steps with actions drawn beforehand; episodes end and start again as in training,
+so resets are included. A copy of memory and a matrix product, measured in between, tell how fast the machine was.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")  # before the imports: read when numpy loads its linear algebra
+
+import numpy as np  # noqa: E402
+from rmc_agents.envs.minipacman import MiniPacmanVectorEnv  # noqa: E402
+
+LANES, STEPS, REPEATS = 4096, 300, 9
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall-clock time of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def environment_rate(env: MiniPacmanVectorEnv) -> Callable[[], float]:
+    """A measurement, in steps of one lane per second, of a warmed-up environment."""
+    actions = np.random.default_rng(0).integers(0, 5, (STEPS, env.num_envs))
+    env.reset(seed=0)
+
+    def play() -> None:
+        for row in actions:
+            env.step(row)
+
+    play()
+    return lambda: STEPS * env.num_envs / seconds(play)
+
+
+def copy_rate() -> float:
+    """Memory copied, in bytes per second (64 MiB, more than the caches hold)."""
+    source = np.ones(1 << 23)
+    target = np.empty_like(source)
+    target[:] = source
+    return source.nbytes / seconds(lambda: np.copyto(target, source))
+
+
+def product_rate() -> float:
+    """Floating-point operations per second of a float32 matrix product on one thread."""
+    matrix = np.ones((1024, 1024), np.float32)
+    return 2 * 1024**3 / seconds(lambda: matrix @ matrix)
+
+
+def main() -> None:
+    """Measures, prints, and writes the JSON file if one was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    arguments = parser.parse_args()
+
+    measurements: dict[str, Callable[[], float]] = {}
+    for mode, viewport in (("regular", 5), ("hunt", 5), ("regular", None)):
+        seen = "full map" if viewport is None else f"{viewport}x{viewport} viewport"
+        env = MiniPacmanVectorEnv(LANES, mode, viewport)
+        measurements[f"MiniPacman {mode}, {seen} (steps/s)"] = environment_rate(env)
+    measurements["memory copy (bytes/s)"] = copy_rate
+    measurements["float32 matrix product (operations/s)"] = product_rate
+    rates: dict[str, list[float]] = {name: [] for name in measurements}
+    for _ in range(REPEATS):
+        for name, measure in measurements.items():
+            rates[name].append(measure())
+
+    print(f"{LANES} lanes, one thread, {REPEATS} repeats of {STEPS} steps, random actions, resets included; millions:")
+    for name, values in rates.items():
+        median, low, high = (value / 1e6 for value in (statistics.median(values), min(values), max(values)))
+        print(f"{name:48} {median:10.2f}   ({low:.2f} .. {high:.2f})")
+    if arguments.json:
+        machine = {"machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__}
+        setting = {"lanes": LANES, "steps": STEPS, "repeats": REPEATS, "resets_included": True}
+        arguments.json.write_text(json.dumps({**machine, **setting, "rates": rates}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

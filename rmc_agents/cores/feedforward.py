@@ -1,0 +1,28 @@
+"""No memory at all."""
+
+from torch import Tensor
+
+from rmc_agents.cores.base import Core
+from rmc_agents.types import State
+
+
+class Feedforward(Core):
+    """Hands its inputs on: the ablation without memory, behind the same interface.
+
+    Args:
+      input_size: width of the inputs, and of the output.
+
+    Raises:
+      ValueError: for a size that is not a positive integer.
+    """
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__(input_size, output_size=input_size)
+
+    def initial_leaves(self) -> State:
+        """`()`: there is no state."""
+        return ()
+
+    def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        """See `Core.unroll`."""
+        return inputs, state

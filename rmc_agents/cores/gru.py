@@ -1,0 +1,44 @@
+"""The gated recurrent unit."""
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.cores.base import Core, check_sizes, truncated_normal
+from rmc_agents.kernels import reference
+from rmc_agents.kernels.reference import Affine, HiddenState, RecurrentWeights
+
+
+class GRU(Core):
+    """GRU (Cho et al. 2014): one layer, the output is h.
+
+    The arithmetic, the order of the gates (r, z, n) and the parameters are those of `torch.nn.GRU`.
+
+    Args:
+      input_size: width of the inputs.
+      hidden_size: width of h, which is the output.
+
+    Raises:
+      ValueError: for a size that is not a positive integer.
+    """
+
+    def __init__(self, input_size: int, *, hidden_size: int = 256) -> None:
+        check_sizes(hidden_size=hidden_size)
+        super().__init__(input_size, output_size=hidden_size)
+        fan_in = input_size + hidden_size
+        self.weight_ih = truncated_normal(3 * hidden_size, input_size, fan_in=fan_in)
+        self.weight_hh = truncated_normal(3 * hidden_size, hidden_size, fan_in=fan_in)
+        self.bias_ih = nn.Parameter(torch.zeros(3 * hidden_size))
+        self.bias_hh = nn.Parameter(torch.zeros(3 * hidden_size))
+
+    def initial_leaves(self) -> HiddenState:
+        """h, zero, `[1, H]`."""
+        return HiddenState(self.bias_ih.new_zeros(1, self.output_size))
+
+    def scan(self, inputs: Tensor, should_reset: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
+        """See `Core.unroll`."""
+        weights = self.weights()
+        return reference.gru_unroll(inputs, should_reset, state, self.initial_leaves(), weights)
+
+    def weights(self) -> RecurrentWeights:
+        """The parameters, as the kernels take them."""
+        return RecurrentWeights(Affine(self.weight_ih, self.bias_ih), self.weight_hh, self.bias_hh)

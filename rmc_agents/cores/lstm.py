@@ -1,0 +1,47 @@
+"""The long short-term memory."""
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.cores.base import Core, check_sizes, truncated_normal
+from rmc_agents.kernels import reference
+from rmc_agents.kernels.reference import Affine, LSTMState, RecurrentWeights
+
+
+class LSTM(Core):
+    """LSTM (Hochreiter & Schmidhuber 1997, with forget gates): one layer, the output is h.
+
+    The arithmetic and the order of the gates (i, f, g, o) are those of `torch.nn.LSTM`, whose two biases are
+    one here: `bias` is their sum.
+
+    Args:
+      input_size: width of the inputs.
+      hidden_size: width of h and c, and of the output.
+      forget_bias: where the forget gate's bias starts; at 1, the cell keeps what it holds from the beginning.
+
+    Raises:
+      ValueError: for a size that is not a positive integer.
+    """
+
+    def __init__(self, input_size: int, *, hidden_size: int = 256, forget_bias: float = 1.0) -> None:
+        check_sizes(hidden_size=hidden_size)
+        super().__init__(input_size, output_size=hidden_size)
+        fan_in = input_size + hidden_size
+        self.weight_ih = truncated_normal(4 * hidden_size, input_size, fan_in=fan_in)
+        self.weight_hh = truncated_normal(4 * hidden_size, hidden_size, fan_in=fan_in)
+        self.bias = nn.Parameter(torch.zeros(4 * hidden_size))
+        nn.init.constant_(self.bias[hidden_size : 2 * hidden_size], forget_bias)
+
+    def initial_leaves(self) -> LSTMState:
+        """h and c, both zero, `[1, H]`."""
+        zeros = self.bias.new_zeros(1, self.output_size)
+        return LSTMState(zeros, zeros)
+
+    def scan(self, inputs: Tensor, should_reset: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """See `Core.unroll`."""
+        weights = self.weights()
+        return reference.lstm_unroll(inputs, should_reset, state, self.initial_leaves(), weights)
+
+    def weights(self) -> RecurrentWeights:
+        """The parameters, as the kernels take them."""
+        return RecurrentWeights(Affine(self.weight_ih, self.bias), self.weight_hh, None)

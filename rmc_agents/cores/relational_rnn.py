@@ -1,0 +1,84 @@
+"""An LSTM with a relational memory beside it."""
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.cores.base import Core, affine, check_sizes, linear
+from rmc_agents.cores.lstm import LSTM
+from rmc_agents.kernels import reference
+from rmc_agents.kernels.reference import RelationalRNNState, RelationalRNNWeights
+
+
+class RelationalRNN(Core):
+    """An LSTM that consults a relational memory in every step.
+
+    The LSTM proposes h from the input and the last h. That h, brought to a slot's width by a linear map,
+    joins the N slots of the memory as one more row; all rows attend to one another (multi-head attention,
+    output projection, residual) and pass a row-wise MLP (D -> 2D -> D, ReLU). The slots take their rows by gates,
+    M' = σ(o) ⊙ tanh(σ(f) ⊙ M + σ(i) ⊙ tanh(row)), and the input's row is what was read:
+    the output and the next h are tanh(W [h ; read] + b).
+
+    The memory starts as small fixed noise (standard deviation 0.01), the same for every lane and every seed,
+    kept in the state_dict.
+
+    Args:
+      input_size: width of the inputs.
+      hidden_size: width of h and c, and of the output.
+      mem_slots: N, slots of the memory.
+      num_heads: attention heads.
+      head_size: width of one head; a slot is D = num_heads * head_size wide.
+      forget_bias: where the bias of the LSTM's forget gate starts.
+
+    Raises:
+      ValueError: for a size that is not a positive integer.
+    """
+
+    initial_memory: Tensor  # [1, N, D]
+
+    def __init__(
+        self,
+        input_size: int,
+        *,
+        hidden_size: int = 256,
+        mem_slots: int = 4,
+        num_heads: int = 4,
+        head_size: int = 32,
+        forget_bias: float = 1.0,
+    ) -> None:
+        check_sizes(hidden_size=hidden_size, mem_slots=mem_slots, num_heads=num_heads, head_size=head_size)
+        super().__init__(input_size, output_size=hidden_size)
+        slot_size = num_heads * head_size
+        self.num_heads = num_heads
+        self.lstm = LSTM(input_size, hidden_size=hidden_size, forget_bias=forget_bias)
+        self.row = linear(hidden_size, slot_size)
+        self.qkv = linear(slot_size, 3 * slot_size)
+        self.attended = linear(slot_size, slot_size)
+        self.mlp = nn.ModuleList([linear(slot_size, 2 * slot_size), linear(2 * slot_size, slot_size)])
+        self.gates = linear(slot_size, 3 * slot_size)
+        self.output = linear(hidden_size + slot_size, hidden_size)
+        noise = torch.randn(1, mem_slots, slot_size, generator=torch.Generator().manual_seed(0))
+        self.register_buffer("initial_memory", 0.01 * noise)
+
+    def initial_leaves(self) -> RelationalRNNState:
+        """h and c, zero, `[1, H]`, and the memory's noise, `[1, N, D]`."""
+        return RelationalRNNState(*self.lstm.initial_leaves(), self.initial_memory)
+
+    def scan(
+        self, inputs: Tensor, should_reset: Tensor, state: RelationalRNNState
+    ) -> tuple[Tensor, RelationalRNNState]:
+        """See `Core.unroll`."""
+        weights = self.weights()
+        return reference.relational_rnn_unroll(inputs, should_reset, state, self.initial_leaves(), weights)
+
+    def weights(self) -> RelationalRNNWeights:
+        """The parameters, as the kernels take them."""
+        return RelationalRNNWeights(
+            lstm=self.lstm.weights(),
+            row=affine(self.row),
+            qkv=affine(self.qkv),
+            attended=affine(self.attended),
+            mlp=tuple(affine(layer) for layer in self.mlp),
+            gates=affine(self.gates),
+            output=affine(self.output),
+            num_heads=self.num_heads,
+        )

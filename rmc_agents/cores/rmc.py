@@ -1,0 +1,127 @@
+"""The Relational Memory Core."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.cores.base import Core, affine, check_sizes, linear
+from rmc_agents.kernels import reference
+from rmc_agents.kernels.reference import RMCBlock, RMCState, RMCWeights
+
+GateStyle = Literal["unit", "memory", "none"]
+
+
+class RMC(Core):
+    """Relational Memory Core (Santoro et al. 2018, arXiv:1806.01822; the arithmetic of Sonnet v1).
+
+    The memory is a matrix of N slots, each D = num_heads * head_size wide. In every step the slots attend to
+    one another and to the input by multi-head attention; each slot then takes what it found through an input
+    gate and keeps what it had through a forget gate. The output is the whole memory, flattened: `[B, N * D]`.
+
+    The memory starts as the identity matrix, padded or cut to N x D: slots that start equal would stay equal.
+
+    Args:
+      input_size: width of the inputs.
+      mem_slots: N, slots of the memory.
+      head_size: width of one head's values.
+      num_heads: attention heads.
+      num_blocks: times the slots attend per step; each has its own projection and LayerNorms.
+      key_size: width of one head's queries and keys; None: as wide as head_size.
+      gate_style: 'unit': a pair of gates for each unit; 'memory': one for each slot; 'none': no gates.
+      attention_mlp_layers: layers of the row-wise MLP after attention, which all blocks share.
+      forget_bias: added to the forget gate before its sigmoid.
+      input_bias: added to the input gate before its sigmoid.
+
+    Raises:
+      ValueError: for a size that is not a positive integer, or an unknown gate style.
+    """
+
+    initial_memory: Tensor  # [1, N, D]
+
+    def __init__(
+        self,
+        input_size: int,
+        *,
+        mem_slots: int = 4,
+        head_size: int = 32,
+        num_heads: int = 4,
+        num_blocks: int = 1,
+        key_size: int | None = None,
+        gate_style: GateStyle = "unit",
+        attention_mlp_layers: int = 2,
+        forget_bias: float = 1.0,
+        input_bias: float = 0.0,
+    ) -> None:
+        key_size = head_size if key_size is None else key_size
+        check_sizes(mem_slots=mem_slots, head_size=head_size, num_heads=num_heads, key_size=key_size)
+        check_sizes(num_blocks=num_blocks, attention_mlp_layers=attention_mlp_layers)
+        slot_size = num_heads * head_size
+        gate_sizes = {"unit": 2 * slot_size, "memory": 2, "none": 0}
+        if gate_style not in gate_sizes:
+            raise ValueError(f"gate_style: expected one of {', '.join(gate_sizes)}, got {gate_style!r}")
+        super().__init__(input_size, output_size=mem_slots * slot_size)
+        self.num_heads, self.key_size = num_heads, key_size
+        self.forget_bias, self.input_bias = forget_bias, input_bias
+        self.input = linear(input_size, slot_size)
+        qkv_size = num_heads * (2 * key_size + head_size)
+        self.blocks = nn.ModuleList(_Block(slot_size, qkv_size) for _ in range(num_blocks))
+        self.mlp = nn.ModuleList(linear(slot_size, slot_size) for _ in range(attention_mlp_layers))
+        gate_size = gate_sizes[gate_style]
+        self.input_gates = linear(slot_size, gate_size) if gate_size else None
+        self.memory_gates = linear(slot_size, gate_size) if gate_size else None
+        self.register_buffer("initial_memory", torch.eye(mem_slots, slot_size).unsqueeze(0), persistent=False)
+
+    def initial_leaves(self) -> RMCState:
+        """The memory, the identity matrix padded or cut to `[1, N, D]`."""
+        return RMCState(self.initial_memory)
+
+    def scan(self, inputs: Tensor, should_reset: Tensor, state: RMCState) -> tuple[Tensor, RMCState]:
+        """See `Core.unroll`."""
+        weights = self.weights()
+        return reference.rmc_unroll(inputs, should_reset, state, self.initial_leaves(), weights)
+
+    def attention(self, inputs: Tensor, should_reset: Tensor, state: RMCState) -> Tensor:
+        """Where the slots look when `step` is called with the same arguments.
+
+        Returns:
+          The softmax weights, `[B, num_blocks, num_heads, N, N+1]`: of each slot (axis -2) over the N slots
+          and, last, the input. They sum to 1 over the last axis.
+
+        Raises:
+          ValueError: as `step` does.
+        """
+        self._check(inputs, should_reset, state, axes=("B",))
+        weights = self.weights()
+        return reference.rmc_attention(inputs, should_reset, state, self.initial_leaves(), weights)
+
+    def weights(self) -> RMCWeights:
+        """The parameters, as the kernels take them."""
+        gates = None
+        if self.input_gates is not None and self.memory_gates is not None:
+            gates = (affine(self.input_gates), affine(self.memory_gates))
+        return RMCWeights(
+            input=affine(self.input),
+            blocks=tuple(map(_block_weights, self.blocks)),
+            mlp=tuple(affine(layer) for layer in self.mlp),
+            gates=gates,
+            num_heads=self.num_heads,
+            key_size=self.key_size,
+            input_bias=self.input_bias,
+            forget_bias=self.forget_bias,
+        )
+
+
+class _Block(nn.Module):
+    """What belongs to one attention block alone."""
+
+    def __init__(self, slot_size: int, qkv_size: int) -> None:
+        super().__init__()
+        self.qkv = linear(slot_size, qkv_size)
+        self.qkv_norm = nn.LayerNorm(qkv_size)
+        self.attention_norm = nn.LayerNorm(slot_size)
+        self.mlp_norm = nn.LayerNorm(slot_size)
+
+
+def _block_weights(block: nn.Module) -> RMCBlock:
+    return RMCBlock(*map(affine, (block.qkv, block.qkv_norm, block.attention_norm, block.mlp_norm)))

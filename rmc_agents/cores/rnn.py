@@ -1,0 +1,43 @@
+"""The plain recurrent network."""
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.cores.base import Core, check_sizes, truncated_normal
+from rmc_agents.kernels import reference
+from rmc_agents.kernels.reference import Affine, HiddenState, RecurrentWeights
+
+
+class RNN(Core):
+    """Elman network: h = tanh(W_x x + W_h h + b), and the output is h.
+
+    The arithmetic is that of `torch.nn.RNN`, whose two biases are one here. W_h starts orthogonal, so that at
+    first neither h nor its gradient dies out or explodes.
+
+    Args:
+      input_size: width of the inputs.
+      hidden_size: width of h, which is the output.
+
+    Raises:
+      ValueError: for a size that is not a positive integer.
+    """
+
+    def __init__(self, input_size: int, *, hidden_size: int = 256) -> None:
+        check_sizes(hidden_size=hidden_size)
+        super().__init__(input_size, output_size=hidden_size)
+        self.weight_ih = truncated_normal(hidden_size, input_size, fan_in=input_size)
+        self.weight_hh = nn.Parameter(nn.init.orthogonal_(torch.empty(hidden_size, hidden_size)))
+        self.bias = nn.Parameter(torch.zeros(hidden_size))
+
+    def initial_leaves(self) -> HiddenState:
+        """h, zero, `[1, H]`."""
+        return HiddenState(self.bias.new_zeros(1, self.output_size))
+
+    def scan(self, inputs: Tensor, should_reset: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
+        """See `Core.unroll`."""
+        weights = self.weights()
+        return reference.rnn_unroll(inputs, should_reset, state, self.initial_leaves(), weights)
+
+    def weights(self) -> RecurrentWeights:
+        """The parameters, as the kernels take them."""
+        return RecurrentWeights(Affine(self.weight_ih, self.bias), self.weight_hh, None)

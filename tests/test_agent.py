@@ -1,0 +1,239 @@
+"""Encoder, agent and collector: what flows where, and what must not."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from rmc_agents.envs.factory import make_vector_env
+from rmc_agents.train.a2c import a2c_loss
+
+from rmc_agents.acting import Collector, Lanes, sample_action
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import AgentConfig, Config, CoreConfig
+from rmc_agents.encoders import Encoder
+from rmc_agents.types import SpaceSpec, TimeStep
+
+SPEC = SpaceSpec((5, 5, 3), "uint8", 1 / 255, 5)
+CPU = torch.device("cpu")
+
+
+def make_agent(core: str = "rmc", **settings: object) -> ActorCritic:
+    config = Config().updated({"core": core, "num_heads": 2, "head_size": 8, "hidden_size": 16} | settings, "test")
+    return ActorCritic(SPEC, config.core, config.agent)
+
+
+def random_steps(*leading: int, spec: SpaceSpec = SPEC, seed: int = 0) -> TimeStep:
+    generator = torch.Generator().manual_seed(seed)
+    obs = torch.randint(0, 256, (*leading, *spec.obs_shape), generator=generator, dtype=torch.uint8)
+    flags = torch.rand(leading, generator=generator)
+    action = torch.randint(0, spec.num_actions, leading, generator=generator)
+    reward = torch.randn(leading, generator=generator)
+    return TimeStep(obs, flags < 0.3, action, reward, flags > 2, flags > 2)
+
+
+@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "rnn", "relational-rnn", "none"])
+@pytest.mark.parametrize("skip", [True, False])
+def test_unroll_is_steps(core: str, skip: bool) -> None:
+    agent = make_agent(core, core_skip=skip)
+    steps = random_steps(7, 3)
+    outputs, final = agent.unroll(steps, agent.initial_state(3))
+    state = agent.initial_state(3)
+    for t in range(7):
+        output, state = agent.step(TimeStep(*(field[t] for field in steps)), state)
+        torch.testing.assert_close(output.policy_logits, outputs.policy_logits[t])
+        torch.testing.assert_close(output.value, outputs.value[t])
+    torch.testing.assert_close(tuple(final), tuple(state))
+    assert outputs.policy_logits.shape == (7, 3, 5)
+    assert outputs.value.shape == (7, 3)
+
+
+def test_previous_action_and_reward_are_forgotten_at_a_boundary() -> None:
+    encoder = Encoder(SPEC, AgentConfig())
+    steps = random_steps(4)._replace(is_first=torch.tensor([True, True, False, False]))
+    other = steps._replace(prev_action=(steps.prev_action + 1) % 5, prev_reward=steps.prev_reward + 1.0)
+    same = (encoder(steps) == encoder(other)).all(dim=1)
+    assert same.tolist() == [True, True, False, False]
+
+
+def test_the_skip_gives_the_heads_both_outputs() -> None:
+    agent = make_agent("lstm")
+    assert agent.policy.in_features == 16 + 128
+    assert make_agent("lstm", core_skip=False).policy.in_features == 16
+    assert make_agent("none").policy.in_features == 128
+    steps, state = random_steps(2), agent.initial_state(2)
+    encoded = agent.encoder(steps)
+    output, _ = agent.core.step(encoded, steps.is_first, state)
+    expected = agent.policy(torch.cat([output * agent.core_gain, encoded], dim=1))
+    torch.testing.assert_close(agent.step(steps, state)[0].policy_logits, expected)
+
+
+def test_pictures_go_through_convolutions() -> None:
+    spec = SpaceSpec((36, 40, 3), "uint8", 1 / 255, 4)
+    encoder = Encoder(spec, AgentConfig())
+    steps = random_steps(3, 2, spec=spec)
+    assert encoder(steps).shape == (3, 2, 128)
+    assert any(isinstance(module, torch.nn.Conv2d) for module in encoder.modules())
+    with pytest.raises(ValueError, match="use encoder mlp"):
+        Encoder(SPEC, AgentConfig(encoder="conv"))
+
+
+def test_spaces_that_cannot_be_encoded_are_named() -> None:
+    box = Box(0, 255, (5, 5, 3), np.uint8)
+    assert SpaceSpec.from_spaces(box, Discrete(5)) == SPEC
+    assert SpaceSpec.from_spaces(Box(0, 1, (4,), np.uint8), Discrete(2)).obs_scale == 1.0
+    assert SpaceSpec.from_spaces(Box(-9, 9, (4,), np.float32), Discrete(2)).obs_scale == 1.0
+    for observation, action, expected in (
+        (box, MultiDiscrete([2, 2]), "Discrete action space"),
+        (box, Discrete(3, start=1), "starts at 0"),
+        (Dict({"a": box}), Discrete(2), "Box of uint8 or float32"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            SpaceSpec.from_spaces(observation, action)
+
+
+class CountingEnv(gym.Env):
+    """Observes the time since the episode began; ends by itself after `length` steps, truncated in odd episodes."""
+
+    observation_space = Box(0, 255, (1,), np.float32)
+    action_space = Discrete(3)
+
+    def __init__(self, length: int) -> None:
+        self.length, self.episode = length, 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.time = 0
+        self.episode += 1
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.time += 1
+        ended, odd = self.time == self.length, self.episode % 2 == 1
+        return np.full(1, self.time, np.float32), float(action), ended and not odd, ended and odd, {}
+
+
+def counting_lanes() -> Lanes:
+    env = gym.vector.SyncVectorEnv([lambda n=n: CountingEnv(n) for n in (2, 3, 5)])
+    return Lanes(env, seed=0, device=CPU)
+
+
+def test_rollouts_join_without_loss_or_doubling() -> None:
+    lanes = counting_lanes()
+    config = CoreConfig(core="lstm", hidden_size=4)
+    agent = ActorCritic(lanes.spec, config, AgentConfig(encoder_sizes=(8,)))
+    collector = Collector(agent, lanes, 4, torch.Generator().manual_seed(0))
+    time = torch.zeros(3)
+    previous_last = None
+    for _ in range(5):
+        rollout = collector.collect()
+        steps = rollout.steps
+        if previous_last is not None:
+            for before, now in zip(previous_last, steps, strict=True):
+                assert torch.equal(before, now[0])
+        previous_last = TimeStep(*(field[-1].clone() for field in steps))
+        first = 0 if time.sum() == 0 else 1
+        for t in range(first, 5):
+            time = torch.where(steps.is_first[t], 0.0, time + 1)
+            assert torch.equal(steps.obs[t].squeeze(1), time), "is_first says where an episode begins"
+            ended = time == torch.tensor([2.0, 3.0, 5.0])
+            assert torch.equal(steps.terminated[t] | steps.truncated[t], ended)
+            assert torch.equal(steps.prev_reward[t], torch.where(steps.is_first[t], 0.0, steps.prev_action[t].float()))
+        output, state = agent.unroll(TimeStep(*(f[:-1] for f in steps)), rollout.initial_state)
+        torch.testing.assert_close(output.policy_logits, rollout.policy_logits)
+        torch.testing.assert_close(tuple(state), tuple(collector.state))
+    lengths = [episode.length for episode in lanes.take_episodes()]
+    assert sorted(set(lengths)) == [2, 3, 5]
+    assert lanes.take_episodes() == []
+
+
+def test_the_loss_ignores_what_happens_on_filler_steps() -> None:
+    lanes = counting_lanes()
+    agent = ActorCritic(lanes.spec, CoreConfig(core="lstm", hidden_size=4), AgentConfig(encoder_sizes=(8,)))
+    rollout = Collector(agent, lanes, 8, torch.Generator().manual_seed(0)).collect()
+    config = Config().train
+    steps = rollout.steps
+    assert steps.is_first[1:].any()
+    changed = steps._replace(
+        prev_action=torch.where(steps.is_first, 2 - steps.prev_action, steps.prev_action),
+        prev_reward=torch.where(steps.is_first, 100.0, steps.prev_reward),
+    )
+    loss, _ = a2c_loss(agent, rollout, config)
+    same, _ = a2c_loss(agent, rollout._replace(steps=changed), config)
+    assert torch.equal(loss, same)
+
+
+def test_lanes_demand_next_step_autoreset() -> None:
+    mode = gym.vector.AutoresetMode.SAME_STEP
+    env = gym.vector.SyncVectorEnv([lambda: CountingEnv(2)], autoreset_mode=mode)
+    with pytest.raises(ValueError, match="NEXT_STEP"):
+        Lanes(env, seed=0, device=CPU)
+
+
+def test_sampling_follows_the_probabilities() -> None:
+    logits = torch.tensor([0.1, 0.2, 0.7]).log().expand(20_000, 3)
+    counts = sample_action(logits, torch.Generator().manual_seed(0)).bincount(minlength=3) / 20_000
+    torch.testing.assert_close(counts, torch.tensor([0.1, 0.2, 0.7]), atol=0.02, rtol=0)
+
+
+def test_environments_by_name() -> None:
+    for name, shape in (
+        ("minipacman", (5, 5, 3)),
+        ("minipacman-full", (15, 19, 3)),
+        ("minipacman-rush", (5, 5, 3)),
+        ("rmc_agents.envs:MiniPacman-v0", (5, 5, 3)),
+        ("MiniGrid-MemoryS7-v0", (7 * 7 * (11 + 6 + 3) + 4,)),
+        ("CliffWalking-v1", (48,)),
+        ("CartPole-v1", (4,)),
+    ):
+        env = make_vector_env(name, 2)
+        obs, _ = env.reset(seed=0)
+        assert obs.shape == (2, *shape)
+        assert isinstance(env.single_action_space, Discrete)
+        env.close()
+    for name, expected in (
+        ("minipacmen", "did you mean 'minipacman'"),
+        ("MiniGrid-MemoryS8-v0", "did you mean 'MiniGrid-MemoryS7-v0'|did you mean 'MiniGrid-MemoryS9-v0'"),
+        ("zzz", "short names are"),
+        ("nowhere:X-v0", "importing nowhere failed"),
+        ("Pendulum-v1", "Discrete action space"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            make_vector_env(name, 1)
+
+
+def test_minigrid_views_are_one_hot_and_success_is_told() -> None:
+    env = make_vector_env("MiniGrid-MemoryS7-v0", 4)
+    obs, _ = env.reset(seed=0)
+    assert set(np.unique(obs)) == {0, 1}
+    assert (obs.sum(axis=1) == 7 * 7 * 3 + 1).all(), "three facts a cell and one direction"
+    told = 0
+    rng = np.random.default_rng(0)
+    for _ in range(600):
+        _, reward, terminated, truncated, infos = env.step(rng.integers(0, 3, 4))
+        for lane in np.flatnonzero(terminated | truncated):
+            assert infos["is_success"][lane] == (reward[lane] > 0)
+            told += 1
+    assert told > 0
+
+
+def test_recall_asks_for_the_cue_it_showed() -> None:
+    env = gym.make("rmc_agents.envs:Recall-v0", num_cues=3, delay=2)
+    for seed in range(6):
+        obs, _ = env.reset(seed=seed)
+        cue = int(obs[:3].argmax())
+        assert obs.tolist() == np.eye(4)[cue].tolist()
+        for _ in range(2):
+            obs, reward, terminated, _, _ = env.step(0)
+            assert not obs.any()
+            assert (reward, terminated) == (0, False)
+        obs, *_ = env.step(0)
+        assert obs.tolist() == [0, 0, 0, 1]
+        answer = seed % 3
+        _, reward, terminated, _, info = env.step(answer + 1)
+        assert (reward, terminated, info["is_success"]) == (float(answer == cue), True, answer == cue)
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step(1)
+    assert (reward, terminated, info["is_success"]) == (-1, True, False)
+    with pytest.raises(ValueError, match="num_cues >= 2"):
+        gym.make("rmc_agents.envs:Recall-v0", num_cues=1)
