@@ -19,6 +19,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")  # before the imports: read when numpy loads its linear algebra
 
 import numpy as np  # noqa: E402
+
 from rmc_agents.envs.minipacman import MiniPacmanVectorEnv  # noqa: E402
 
 LANES, STEPS, REPEATS = 4096, 300, 9

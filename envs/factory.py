@@ -50,7 +50,7 @@ def make_vector_env(name: str, num_envs: int, render_mode: str | None = None) ->
             num_envs,
             vectorization_mode="sync",
             vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
-            wrappers=[as_numbers],
+            wrappers=[as_numbers],  # type: ignore[list-item]  # any function from env to env will do
             **arguments,
         )
     except (gym.error.Error, TypeError) as error:

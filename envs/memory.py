@@ -39,7 +39,7 @@ class MiniGridView(gym.Wrapper):
         """As gymnasium's, with `is_success` in the info of an episode's last step."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
-            info = {**info, "is_success": bool(terminated and reward > 0)}
+            info = {**info, "is_success": bool(terminated and float(reward) > 0)}
         return self._view(obs), float(reward), terminated, truncated, info
 
     def _view(self, obs: dict[str, Any]) -> np.ndarray:

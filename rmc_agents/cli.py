@@ -3,15 +3,16 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tyro
 
 Arguments = TypeVar("Arguments")
+REQUIRED: Any = tyro.MISSING_NONPROP
 
 
 def parse(
-    kind: type[Arguments], argv: Sequence[str] | None, prog: str, description: str, default: Arguments | None = None
+    kind: type[Arguments], argv: Sequence[str] | None, prog: str, description: str, default: Arguments = REQUIRED
 ) -> Arguments:
     """The command line as a dataclass; fields become flags, without the names of sections in front."""
     return tyro.cli(
@@ -25,12 +26,16 @@ def parse(
 
 
 def run(program: str, main: Callable[[], int]) -> int:
-    """Run a command: the exit status is main's, or 2 after one line on standard error for anything a user can mend.
+    """Run a command: its exit status is main's, 2 after one line on standard error for anything a user can mend, 130
+    after Ctrl-C.
 
     RMC_TRACEBACK=1 in the environment shows where the error came from.
     """
     try:
         return main()
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        return 130
     except (ValueError, OSError) as error:
         if os.environ.get("RMC_TRACEBACK"):
             raise

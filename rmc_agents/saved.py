@@ -1,7 +1,7 @@
 """An agent as it was saved: what evaluation and video need of a run or a checkpoint."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -16,9 +16,9 @@ class SavedAgent(NamedTuple):
 
     agent: ActorCritic
     config: Config
+    spec: SpaceSpec
     path: Path  # the checkpoint
     frames: int  # it was trained for
-    tree: dict[str, Any]  # the whole checkpoint
 
 
 def load_agent(path: Path, device: torch.device) -> SavedAgent:
@@ -31,9 +31,10 @@ def load_agent(path: Path, device: torch.device) -> SavedAgent:
     try:
         config = Config().updated(tree["config"], str(path))
         shape, *rest = tree["spec"]
-        agent = ActorCritic(SpaceSpec(tuple(shape), *rest), config.core, config.agent)
+        spec = SpaceSpec(tuple(shape), *rest)
+        agent = ActorCritic(spec, config.core, config.agent)
         agent.load_state_dict(tree["agent"])
-        return SavedAgent(agent.to(device).eval(), config, path, int(tree["frames"]), tree)
+        return SavedAgent(agent.to(device).eval(), config, spec, path, int(tree["frames"]))
     except (KeyError, TypeError, RuntimeError) as error:
         raise checkpoint.CheckpointError(f"{path} does not hold an agent of this version: {error}") from error
 

@@ -9,9 +9,10 @@ import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+from vector_env_checker import check_vector_env
+
 from rmc_agents.envs.minipacman import MiniPacmanEnv, MiniPacmanVectorEnv
 from rmc_agents.envs.minipacman_state import MODES
-from vector_env_checker import check_vector_env
 
 ENV_ID = "rmc_agents.envs:MiniPacman-v0"
 VIEWPORTS = (5, None)

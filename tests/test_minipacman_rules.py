@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracles.minipacman import FREE, REWARDS, Game, SplitMix, exits
+
 from rmc_agents.envs.minipacman import MiniPacmanVectorEnv
 from rmc_agents.envs.minipacman_map import make_maze
 from rmc_agents.envs.minipacman_state import MODES, key_of_seed

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from rmc_agents.train import cli
-from rmc_agents.train.a2c import A2C
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_checkpoint import assert_same
 
 from rmc_agents import checkpoint
 from rmc_agents.config import Config
+from rmc_agents.train import cli
+from rmc_agents.train.a2c import A2C
 
 SIZES = "--num-envs 8 --unroll-length 5 --num-heads 2 --head-size 8 --mem-slots 3 --hidden-size 16"
 SMALL = [*SIZES.split(), "--threads", "1"]

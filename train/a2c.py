@@ -3,13 +3,13 @@
 from typing import Any
 
 import torch
-from rmc_agents.envs.factory import make_vector_env
 from torch import Tensor, nn
 
 from rmc_agents import losses
 from rmc_agents.acting import Collector, Lanes
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
+from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.types import Rollout, State
 
 Metrics = dict[str, Tensor]

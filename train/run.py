@@ -10,10 +10,10 @@ from rich.console import Console
 
 from rmc_agents import checkpoint
 from rmc_agents.config import Config
-from rmc_agents.evaluation import evaluate
+from rmc_agents.evaluation import EVALUATION_SEED, evaluate
 from rmc_agents.saved import pick_device
+from rmc_agents.video import can_render, record
 
-# from rmc_agents.video import can_render, record
 from .a2c import A2C
 from .reporting import Reporter
 from .run_folder import RunFolder, default_path
@@ -21,7 +21,6 @@ from .run_folder import RunFolder, default_path
 MAY_CHANGE_ON_RESUME = frozenset(
     {"total_frames", "device", "threads", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "video"}
 )
-EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
 
 
 class Saved(NamedTuple):
@@ -163,13 +162,23 @@ def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -
     folder.write_summary(summary)
     if config.run.video and can_render(config.env.env):
         with console.status("recording a video"):
-            path = folder.path / "videos" / f"update-{trainer.updates:09d}.mp4"
-            path.parent.mkdir(exist_ok=True)
-            title = f"{config.env.env} · {config.core.core} · {trainer.frames:,} frames"
-            video = record(agent, config.env.env, path, episodes=1, seed=EVALUATION_SEED, device=device, title=title)
-        summary["video"] = str(video.path.relative_to(folder.path))
+            summary["video"] = _record(trainer, folder, console)
         folder.write_summary(summary)
     _print_next(folder.path, summary, console)
+
+
+def _record(trainer: A2C, folder: RunFolder, console: Console) -> str | None:
+    """The video's path in the run's folder; None after a line that says why: the run itself is done."""
+    path = folder.path / "videos" / f"update-{trainer.updates:09d}.mp4"
+    env, device = trainer.config.env.env, trainer.lanes.device
+    title = f"{env} · {trainer.config.core.core} · {trainer.frames:,} frames"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        record(trainer.agent, env, path, seed=EVALUATION_SEED, device=device, title=title)
+    except (ValueError, OSError) as error:
+        console.print(f"no video: {error}", highlight=False, soft_wrap=True)
+        return None
+    return str(path.relative_to(folder.path))
 
 
 def _print_next(run_dir: Path, summary: dict[str, Any], console: Console) -> None:

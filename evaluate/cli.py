@@ -1,0 +1,114 @@
+"""rmc-evaluate: how well a saved agent plays."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from rmc_agents import cli
+from rmc_agents.checkpoint import write_atomically
+from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
+from rmc_agents.saved import load_agent, pick_device
+
+DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did, beside uniform random play.
+
+  rmc-evaluate runs/lstm --episodes 200 --json runs/lstm/evaluation.json"""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What to evaluate, and how."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|CHECKPOINT")]
+    """A run's folder (its newest valid checkpoint is taken) or a checkpoint."""
+    episodes: int = 100
+    """Whole episodes to play; episode i begins from seed + i."""
+    seed: int = EVALUATION_SEED
+    """Seeds environments and the draws of actions."""
+    deterministic: bool = False
+    """Take the likeliest action instead of drawing one."""
+    json: Path | None = None
+    """Also write the figures to this file."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: cuda where there is a GPU that works, else cpu."""
+    env: str | None = None
+    """Another environment than the one trained on, with the same observations and actions."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    return cli.run("rmc-evaluate", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = cli.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
+    if arguments.episodes < 1:
+        raise ValueError(f"--episodes: expected at least 1, got {arguments.episodes}")
+    if arguments.seed < 0:
+        raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
+    if arguments.json is not None:
+        check_writable(arguments.json)
+    device = pick_device(arguments.device)
+    saved = load_agent(arguments.run, device)
+    env_name = arguments.env or saved.config.env.env
+    check_fits(saved.spec, env_name)
+
+    console = Console()
+    with console.status(f"playing {arguments.episodes} episodes of {env_name}, and as many at random"):
+        result = evaluate(saved.agent, env_name, arguments.episodes, arguments.seed, device, arguments.deterministic)
+    result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
+    _print(result, console)
+    if arguments.json is not None:
+        write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
+        console.print(f"written to {arguments.json}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def check_writable(path: Path) -> None:
+    """Find out before anything is played that the file could not be written.
+
+    Raises:
+      ValueError: if it is a folder, or its own folder does not exist or takes no files.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: expected a file name")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _print(result: dict[str, Any], console: Console) -> None:
+    acting = "likeliest actions" if result["deterministic"] else "drawn actions"
+    title = f"{result['env']} · {result['core']} · {result['frames']:,} frames"
+    table = Table(title=title, caption=f"{result['episodes']} episodes from seed {result['seed']}, {acting}")
+    table.add_column(no_wrap=True)
+    table.add_column("agent", justify="right")
+    table.add_column("uniform random", justify="right")
+    table.add_row(
+        "mean return (95 % interval)",
+        _with_interval(result["mean_return"], result["ci95"]),
+        _with_interval(result["random_mean_return"], result["random_ci95"]),
+    )
+    for name in ("median", "min", "max"):
+        table.add_row(f"{name} return", f"{result[name]:.2f}", "")
+    table.add_row("mean length", f"{result['mean_length']:.1f}", "")
+    if result["mean_level"] is not None:
+        table.add_row("mean level reached", f"{result['mean_level']:.2f}", "")
+    if result["success_rate"] is not None:
+        random = result["random_success_rate"]
+        table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")
+    console.print(f"checkpoint {result['checkpoint']}", highlight=False, soft_wrap=True)
+    console.print(table)
+
+
+def _with_interval(mean: float, interval: Sequence[float]) -> str:
+    return f"{mean:.2f} ({interval[0]:.2f} to {interval[1]:.2f})"

@@ -1,0 +1,90 @@
+"""rmc-watch: a video of a saved agent at work."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from rmc_agents import cli, video
+from rmc_agents.checkpoint import FOLDER
+from rmc_agents.evaluation import EVALUATION_SEED, check_fits
+from rmc_agents.panels import plain_number
+from rmc_agents.saved import SavedAgent, load_agent, pick_device
+
+from .cli import check_writable
+
+DESCRIPTION = """Play episodes with a saved agent and record a video of what it sees, expects and does.
+
+  rmc-watch runs/lstm --episodes 3 --out lstm.gif"""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What to record, and where."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|CHECKPOINT")]
+    """A run's folder (its newest valid checkpoint is taken) or a checkpoint."""
+    episodes: int = 1
+    """Episodes, one after the other; episode i begins from seed + i."""
+    out: Path | None = None
+    """The file, .mp4 or .gif; None: in the run's folder under videos/, or beside the checkpoint."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: cuda where there is a GPU that works, else cpu."""
+    seed: int = EVALUATION_SEED
+    """Seeds the environment and the draws of actions."""
+    deterministic: bool = False
+    """Take the likeliest action instead of drawing one."""
+    fps: int = video.FRAMES_PER_SECOND
+    """Steps shown per second."""
+    max_steps: int = video.MOST_STEPS
+    """An episode is cut after so many steps."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    return cli.run("rmc-watch", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = cli.parse(Arguments, argv, "rmc-watch", DESCRIPTION)
+    if arguments.seed < 0:
+        raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
+    if arguments.out is not None:
+        video.check_target(arguments.out)
+        check_writable(arguments.out)
+    device = pick_device(arguments.device)
+    saved = load_agent(arguments.run, device)
+    env_name = saved.config.env.env
+    check_fits(saved.spec, env_name)
+
+    console = Console()
+    with console.status(f"recording {env_name}"):
+        recorded = video.record(
+            saved.agent,
+            env_name,
+            arguments.out or _default_path(saved, arguments.seed),
+            episodes=arguments.episodes,
+            seed=arguments.seed,
+            device=device,
+            deterministic=arguments.deterministic,
+            title=f"{env_name} · {saved.config.core.core} · {saved.frames:,} frames",
+            max_steps=arguments.max_steps,
+            fps=arguments.fps,
+        )
+    for i, (episode_return, is_cut) in enumerate(zip(recorded.returns, recorded.cut, strict=True)):
+        note = f" when cut after {arguments.max_steps} steps (--max-steps)" if is_cut else ""
+        console.print(f"seed {arguments.seed + i}: return {plain_number(episode_return)}{note}", highlight=False)
+    console.print(f"{recorded.path} ({recorded.frames / arguments.fps:.0f} s)", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _default_path(saved: SavedAgent, seed: int) -> Path:
+    """`RUN/videos/CHECKPOINT-seedN.mp4`; beside a checkpoint that lies in no run."""
+    folder = saved.path.parent
+    if folder.name == FOLDER:
+        folder = folder.parent / "videos"
+        folder.mkdir(exist_ok=True)
+    return folder / f"{saved.path.stem}-seed{seed}.mp4"

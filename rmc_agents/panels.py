@@ -1,0 +1,216 @@
+"""One picture of an agent at work: the environment, what the agent sees of it, and what it is about to do.
+
+title                                episode
+environment's frame       what the agent sees
+                          action probabilities
+score  level  power  step        value estimate
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+BACKGROUND, PANEL, TRACK = (16, 18, 26), (27, 31, 43), (38, 43, 58)
+TEXT, DIM = (232, 235, 242), (138, 148, 168)
+ZERO = (66, 73, 94)
+BAR, CHOSEN, VALUE = (84, 112, 214), (245, 184, 61), (95, 211, 166)
+
+MARGIN, GAP, TITLE, STRIP, COLUMN = 16, 20, 34, 64, 264
+HEADING, ROW, PLOT = 22, 22, 48
+LABEL, PERCENT = 84, 42  # widths beside a probability's bar
+LEAST_BODY, LARGEST_FRAME, LARGEST_VIEW = 360, (900, 640), 200
+MOST_ACTIONS = 8
+MOST_VALUES = 120
+
+Box = tuple[int, int, int, int]  # left, top, right, bottom
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is told beside the pictures."""
+
+    title: str
+    episode: str
+    """Which of how many."""
+    score: float
+    """The return so far."""
+    step: int
+    """Steps since the episode began."""
+    action_names: Sequence[str]
+    """One for each of A actions."""
+    counters: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers by name, such as the level."""
+    probabilities: NDArray[np.floating] | None = None
+    """The policy, `[A]`; None where the agent is not asked, at an episode's end."""
+    action: int | None = None
+    """The action that is about to be taken."""
+    values: Sequence[float] = ()
+    """Value estimates of the episode so far, the present one last."""
+    note: str = ""
+    """A line over the environment's frame."""
+
+
+def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: Facts) -> Image.Image:
+    """The picture, of the same size for all inputs of the same shapes.
+
+    Args:
+      frame: the environment's own picture, `[height, width, 3]`.
+      view: the observation if it is a picture, `[h, w, 3]`.
+      facts: the rest.
+    """
+    shown = _fit_frame(Image.fromarray(frame))
+    body = max(shown.height, LEAST_BODY)
+    size = (2 * MARGIN + shown.width + GAP + COLUMN, 2 * MARGIN + TITLE + body + STRIP)
+    picture = Image.new("RGB", size, BACKGROUND)
+    draw = ImageDraw.Draw(picture)
+    left, top, bottom = MARGIN, MARGIN + TITLE, size[1] - MARGIN
+    _text(draw, (left, MARGIN + 8), facts.title, 18, TEXT, "lm")
+    _text(draw, (size[0] - MARGIN, MARGIN + 8), facts.episode, 14, DIM, "rm")
+
+    place = (left, top + (body - shown.height) // 2)
+    picture.paste(shown, place)
+    if facts.note:
+        _draw_note(draw, facts.note, (place[0] + shown.width // 2, place[1] + shown.height - 36))
+    _draw_counters(draw, facts, (left, top + body + 12, left + shown.width, bottom))
+
+    column = (left + shown.width + GAP, top, size[0] - MARGIN, bottom)
+    _draw_column(picture, draw, view, facts, column)
+    return picture
+
+
+def _fit_frame(frame: Image.Image) -> Image.Image:
+    """The frame as it is, unless it is very small or very large."""
+    if (times := LEAST_BODY // frame.height) > 1:
+        return frame.resize((frame.width * times, frame.height * times), Image.Resampling.NEAREST)
+    frame.thumbnail(LARGEST_FRAME, Image.Resampling.LANCZOS)
+    return frame
+
+
+def _draw_column(
+    picture: Image.Image, draw: ImageDraw.ImageDraw, view: NDArray[np.uint8] | None, facts: Facts, box: Box
+) -> None:
+    left, top, right, bottom = box
+    rows = min(len(facts.action_names), MOST_ACTIONS)
+    if view is not None:
+        room = bottom - top - 3 * HEADING - rows * ROW - PLOT - GAP
+        enlarged = enlarge_view(view, min(room, LARGEST_VIEW), right - left)
+        _text(draw, (left, top + 6), "what the agent sees", 13, DIM, "lm")
+        picture.paste(enlarged, (left, top + HEADING))
+        top += HEADING + enlarged.height + GAP // 2
+    _text(draw, (left, top + 6), "action probabilities", 13, DIM, "lm")
+    _draw_probabilities(draw, facts, (left, top + HEADING, right, top + HEADING + rows * ROW))
+    top += HEADING + rows * ROW + GAP // 2
+    now = f"{facts.values[-1]:.2f}" if facts.values and facts.probabilities is not None else ""
+    _text(draw, (left, top + 6), "value estimate", 13, DIM, "lm")
+    _text(draw, (right, top + 6), now, 14, VALUE, "rm")
+    top += HEADING - 4
+    _draw_values(draw, facts.values, (left, top, right, min(bottom, top + 3 * PLOT)))
+
+
+def enlarge_view(view: NDArray[np.uint8], height: int, width: int) -> Image.Image:
+    """A picture `[h, w, 3]` enlarged without smoothing to at most the given size, with a grid where cells are large."""
+    rows, columns = view.shape[:2]
+    cell = min(height // rows, width // columns)
+    picture = Image.fromarray(np.ascontiguousarray(view))
+    if cell < 1:
+        picture.thumbnail((width, height), Image.Resampling.BOX)
+        return picture
+    picture = picture.resize((columns * cell, rows * cell), Image.Resampling.NEAREST)
+    if cell >= 8:
+        draw = ImageDraw.Draw(picture)
+        for x in range(columns + 1):
+            draw.line([(x * cell - (x == columns), 0), (x * cell - (x == columns), rows * cell)], TRACK)
+        for y in range(rows + 1):
+            draw.line([(0, y * cell - (y == rows)), (columns * cell, y * cell - (y == rows))], TRACK)
+    return picture
+
+
+def _draw_probabilities(draw: ImageDraw.ImageDraw, facts: Facts, box: Box) -> None:
+    left, top, right, _ = box
+    for row, action in enumerate(_shown_actions(facts)):
+        middle = top + row * ROW + ROW // 2
+        is_chosen = action == facts.action
+        colour = CHOSEN if is_chosen else TEXT
+        if is_chosen:
+            draw.polygon([(left, middle - 5), (left + 8, middle), (left, middle + 5)], CHOSEN)
+        _text(draw, (left + 14, middle), _shortened(facts.action_names[action], LABEL - 18), 14, colour, "lm")
+        start, end = left + LABEL, right - PERCENT
+        draw.rectangle((start, middle - 6, end, middle + 6), TRACK)
+        if facts.probabilities is None:
+            continue
+        probability = float(facts.probabilities[action])
+        if (length := round(probability * (end - start))) > 0:
+            draw.rectangle((start, middle - 6, start + length, middle + 6), CHOSEN if is_chosen else BAR)
+        _text(draw, (right, middle), f"{probability:.0%}", 13, colour, "rm")
+
+
+def _shown_actions(facts: Facts) -> list[int]:
+    """All actions, or the likeliest and the chosen one where there are too many."""
+    count = len(facts.action_names)
+    if count <= MOST_ACTIONS or facts.probabilities is None:
+        return list(range(min(count, MOST_ACTIONS)))
+    likeliest = [int(action) for action in np.argsort(-facts.probabilities, kind="stable")]
+    if facts.action is not None:
+        likeliest = [facts.action, *(action for action in likeliest if action != facts.action)]
+    return sorted(likeliest[:MOST_ACTIONS])
+
+
+def _draw_values(draw: ImageDraw.ImageDraw, values: Sequence[float], box: Box) -> None:
+    left, top, right, bottom = box
+    draw.rectangle(box, PANEL)
+    recent = np.asarray(values[-MOST_VALUES:])
+    if len(recent) < 2 or not np.isfinite(recent).all():
+        return
+    low, high = min(float(recent.min()), 0.0), max(float(recent.max()), 0.0)
+    span = max(high - low, 1e-6)
+    height = bottom - top - 10
+    x = left + 4 + np.arange(len(recent)) * (right - left - 8) / (MOST_VALUES - 1)
+    y = bottom - 5 - (recent - low) / span * height
+    zero = bottom - 5 + low / span * height
+    draw.line([(left, zero), (right, zero)], ZERO)
+    points = [(float(px), float(py)) for px, py in zip(x, y, strict=True)]
+    draw.line(points, VALUE, width=2, joint="curve")
+
+
+def _draw_counters(draw: ImageDraw.ImageDraw, facts: Facts, box: Box) -> None:
+    left, top, right, bottom = box
+    counters = {"score": facts.score, **facts.counters, "step": float(facts.step)}
+    width = (right - left - 8 * (len(counters) - 1)) / len(counters)
+    for i, (name, value) in enumerate(counters.items()):
+        x = round(left + i * (width + 8))
+        draw.rounded_rectangle((x, top, round(x + width) - 1, bottom), 6, PANEL)
+        _text(draw, (x + 10, top + 14), name, 13, DIM, "lm")
+        _text(draw, (x + 10, bottom - 17), plain_number(value), 22, TEXT, "lm")
+
+
+def _draw_note(draw: ImageDraw.ImageDraw, note: str, centre: tuple[int, int]) -> None:
+    half = round(_font(18).getlength(note) / 2) + 18
+    x, y = centre
+    draw.rounded_rectangle((x - half, y - 20, x + half, y + 20), 8, PANEL, CHOSEN, 2)
+    _text(draw, centre, note, 18, TEXT, "mm")
+
+
+def plain_number(value: float) -> str:
+    """At most two digits after the point, and none that say nothing."""
+    return f"{round(value, 2) + 0.0:,.2f}".rstrip("0").rstrip(".")
+
+
+def _shortened(text: str, width: int) -> str:
+    while len(text) > 1 and _font(14).getlength(text) > width:
+        text = text[:-1]
+    return text
+
+
+def _text(
+    draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, size: int, colour: tuple[int, ...], anchor: str
+) -> None:
+    draw.text(place, text, colour, _font(size), anchor)
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size=size)
