@@ -35,12 +35,12 @@ class RecallEnv(gym.Env):
     memory, success cannot exceed 1 / num_cues.
 
     ## Registered configurations
-    - `Recall-v0`: 4 cues, delay 4.
+    - `Recall-v0`: 3 cues, delay 3.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012
 
-    def __init__(self, num_cues: int = 4, delay: int = 4, render_mode: str | None = None) -> None:
+    def __init__(self, num_cues: int = 3, delay: int = 3, render_mode: str | None = None) -> None:
         if num_cues < 2 or delay < 0:
             raise ValueError(f"expected num_cues >= 2 and delay >= 0, got {num_cues} and {delay}")
         self.num_cues, self.delay, self.render_mode = num_cues, delay, render_mode

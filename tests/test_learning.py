@@ -1,0 +1,52 @@
+"""Learning itself: a task that memory solves, and that cannot be solved without."""
+
+import numpy as np
+import pytest
+import torch
+
+from rmc_agents.config import Config
+from rmc_agents.evaluation import play
+from rmc_agents.train.a2c import A2C
+
+SETTINGS = {
+    "env": "recall",
+    "num_envs": 32,
+    "unroll_length": 12,
+    "learning_rate": 3e-3,
+    "learning_rate_schedule": "constant",
+    "entropy_cost": 0.05,
+    "max_grad_norm": 1.0,
+    "encoder_sizes": [32],
+    "hidden_size": 32,
+    "mem_slots": 2,
+    "num_heads": 2,
+    "head_size": 16,
+}
+EPISODES, CHANCE = 300, 1 / 3
+
+
+def success_rate(trainer: A2C) -> float:
+    episodes = play(trainer.agent, "recall", EPISODES, seed=10**6, device=torch.device("cpu"))
+    assert episodes.successes is not None
+    return float(episodes.successes.mean())
+
+
+@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "rnn", "relational-rnn"])
+def test_recurrent_cores_recall_the_cue(core: str) -> None:
+    trainer = A2C(Config().updated({"core": core} | SETTINGS, "test"), torch.device("cpu"))
+    reached = 0.0
+    while reached < 0.9 and trainer.updates < 2000:
+        for _ in range(50):
+            trainer.update()
+        reached = success_rate(trainer)
+    assert reached >= 0.9
+
+
+def test_without_memory_success_stays_at_chance() -> None:
+    trainer = A2C(Config().updated({"core": "none"} | SETTINGS, "test"), torch.device("cpu"))
+    for _ in range(400):
+        trainer.update()
+    deviation = np.sqrt(CHANCE * (1 - CHANCE) / EPISODES)
+    reached = success_rate(trainer)
+    assert reached <= CHANCE + 3 * deviation
+    assert reached >= 0.2, "it does learn to wait and to answer, just not what"
