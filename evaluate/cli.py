@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -54,6 +55,7 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
     if arguments.json is not None:
         check_writable(arguments.json)
+    torch.set_num_threads(1)  # so few lanes are too little work to share
     device = pick_device(arguments.device)
     saved = load_agent(arguments.run, device)
     env_name = arguments.env or saved.config.env.env

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 import tyro
 from rich.console import Console
 
@@ -55,6 +56,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.out is not None:
         video.check_target(arguments.out)
         check_writable(arguments.out)
+    torch.set_num_threads(1)  # one lane is too little work to share
     device = pick_device(arguments.device)
     saved = load_agent(arguments.run, device)
     env_name = saved.config.env.env

@@ -112,9 +112,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -14,7 +14,6 @@ import yaml
 from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
-CoreName = Literal["rmc", "lstm", "gru", "rnn", "relational-rnn", "none"]
 UnitFloat = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -39,8 +38,9 @@ class EnvConfig(Section):
 class CoreConfig(Section):
     """The recurrent core between the encoder and the heads."""
 
-    core: CoreName = "rmc"
-    """rmc: Relational Memory Core; relational-rnn: an LSTM with a relational memory; none: no memory at all."""
+    core: str = "rmc"
+    """rmc: Relational Memory Core; lstm; gru; rnn: Elman's; relational-rnn: an LSTM with a relational memory; none: no
+    memory at all."""
     hidden_size: PositiveInt = 256
     """Units of lstm, gru, rnn and relational-rnn."""
     mem_slots: PositiveInt = 4
@@ -58,7 +58,7 @@ class CoreConfig(Section):
     gate_style: Literal["unit", "memory", "none"] = "unit"
     """rmc: one gate per unit, one per slot, or none."""
     forget_bias: float = 1.0
-    """rmc, lstm: added to the forget gate before its sigmoid."""
+    """rmc, and the LSTM in lstm and relational-rnn: added to the forget gate before its sigmoid."""
     input_bias: float = 0.0
     """rmc: added to the input gate before its sigmoid."""
 
@@ -115,8 +115,8 @@ class RunConfig(Section):
     """Seeds weights, action sampling and environments (lane i gets seed + i)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
-    threads: NonNegativeInt = 0
-    """CPU threads of torch; 0: one per core. Runs are repeatable to the bit at equal thread counts only."""
+    threads: PositiveInt = 2
+    """CPU threads of torch. Runs are repeatable to the bit at equal thread counts only."""
     save_every: PositiveFloat = 60.0
     """Seconds between checkpoints; one is always saved at the end."""
     keep_checkpoints: Annotated[int, Field(ge=2)] = 3

@@ -143,8 +143,10 @@ def test_gradients_do_not_reach_into_the_state_a_rollout_began_with() -> None:
 
 BAD = {
     "unknown environment": (["--env", "minipackman"], "did you mean 'minipacman'?"),
+    "unknown core": (["--core", "lstmm"], "did you mean 'lstm'?"),
     "unknown module": (["--env", "nowhere:X-v0"], "importing nowhere failed"),
     "continuous actions": (["--env", "Pendulum-v1"], "Discrete action space"),
+    "observations that cannot be encoded": (["--env", "Blackjack-v1"], "cannot encode the observation space Tuple"),
     "contradictory encoder": (["--encoder", "conv"], "use encoder mlp"),
     "out of range": (["--learning-rate", "-1"], "learning_rate: input should be greater than 0"),
     "missing config": (["--config", "nowhere.yaml"], "cannot read the config nowhere.yaml"),
@@ -169,7 +171,7 @@ def test_bad_input_is_one_line_and_exit_status_2(
     assert os.listdir(tmp_path) == [], "nothing is left behind"
 
 
-@pytest.mark.parametrize("flags", [["--learning-rat", "1"], ["--core", "lstmm"], ["--num-envs", "many"]])
+@pytest.mark.parametrize("flags", [["--learning-rat", "1"], ["--gate-style", "unitt"], ["--num-envs", "many"]])
 def test_bad_flags_exit_with_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_info:
         cli.main(flags)
@@ -182,7 +184,7 @@ def test_an_unknown_key_in_a_config_names_the_nearest(tmp_path: Path, capsys: py
         ("learning_rat: 1", "did you mean 'learning_rate'?"),
         ("- 1", "expected lines of 'name: value'"),
         ("a: [", "is no YAML"),
-        ("core: lstmm", "'rmc', 'lstm'"),
+        ("core: lstmm", "did you mean 'lstm'?"),
     ):
         (tmp_path / "x.yaml").write_text(text)
         assert cli.main(["--config", str(tmp_path / "x.yaml")]) == 2

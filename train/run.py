@@ -21,6 +21,7 @@ from .run_folder import RunFolder, default_path
 MAY_CHANGE_ON_RESUME = frozenset(
     {"total_frames", "device", "threads", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "video"}
 )
+VIDEO_STEPS = 500  # enough to see how it plays; rmc-watch records more
 
 
 class Saved(NamedTuple):
@@ -41,7 +42,7 @@ def start(config: Config, run_dir: Path | None, saved: Saved | None, console: Co
     """Train until total_frames or a signal, save, evaluate, record. Returns the exit status."""
     if saved is not None:
         _check_unchanged(saved.config, config)
-    torch.set_num_threads(config.run.threads or torch.get_num_threads())
+    torch.set_num_threads(config.run.threads)
     trainer = A2C(config, pick_device(config.run.device))
     folder = RunFolder(run_dir or default_path(config), resuming=saved is not None)
     try:
@@ -60,7 +61,7 @@ def _run(trainer: A2C, folder: RunFolder, saved: Saved | None, console: Console)
     with StopSignals() as stop:
         seconds = _train(trainer, folder, seconds, stop, console)
     if stop.received is not None:
-        console.print(f"stopped by {stop.received.name} and saved; go on with: rmc-train --resume {folder.path}")
+        _say(console, f"stopped by {stop.received.name} and saved; go on with: rmc-train --resume {folder.path}")
         return 128 + stop.received
     _finish(trainer, folder, seconds, console)
     return 0
@@ -121,24 +122,24 @@ def _print_header(trainer: A2C, folder: RunFolder, saved: Saved | None, console:
     parameters = sum(p.numel() for p in trainer.agent.parameters())
     core = sum(p.numel() for p in trainer.agent.core.parameters())
     config = trainer.config
-    console.print(
+    _say(
+        console,
         f"{config.env.env}, core {config.core.core}: {parameters:,} parameters ({core:,} in the core), "
         f"{config.env.num_envs} lanes on {trainer.lanes.device}, {torch.get_num_threads()} threads, "
         f"seed {config.run.seed}",
-        highlight=False,
-        soft_wrap=True,
     )
-    console.print(f"run folder: {folder.path}   watch it learn: tensorboard --logdir {folder.path}", highlight=False)
+    _say(console, f"run folder: {folder.path}   watch it learn: tensorboard --logdir {folder.path}")
     if saved is not None:
-        console.print(f"resumed from {saved.path} at {trainer.frames:,} frames", highlight=False)
+        _say(console, f"resumed from {saved.path} at {trainer.frames:,} frames")
         if saved.tree["collector"]["lanes"] is None:
-            console.print(
-                "this environment's state cannot be saved: its episodes start anew, so the resume is not exact"
+            _say(
+                console, "this environment's state cannot be saved: its episodes start anew, so the resume is not exact"
             )
 
 
 def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -> None:
     """Evaluation, video and summary of a finished run, and what to type next."""
+    torch.set_num_threads(1)  # so few lanes are too little work to share
     config, agent, device = trainer.config, trainer.agent.eval(), trainer.lanes.device
     summary: dict[str, Any] = {
         "frames": trainer.frames,
@@ -153,11 +154,10 @@ def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -
             result = evaluate(agent, config.env.env, config.run.eval_episodes, EVALUATION_SEED, device)
         summary["evaluation"] = result
         low, high = result["ci95"]
-        console.print(
+        _say(
+            console,
             f"mean return {result['mean_return']:.1f} (95 % interval {low:.1f} to {high:.1f}) over "
             f"{result['episodes']} episodes; uniform random play: {result['random_mean_return']:.1f}",
-            highlight=False,
-            soft_wrap=True,
         )
     folder.write_summary(summary)
     if config.run.video and can_render(config.env.env):
@@ -174,9 +174,9 @@ def _record(trainer: A2C, folder: RunFolder, console: Console) -> str | None:
     title = f"{env} · {trainer.config.core.core} · {trainer.frames:,} frames"
     try:
         path.parent.mkdir(exist_ok=True)
-        record(trainer.agent, env, path, seed=EVALUATION_SEED, device=device, title=title)
+        record(trainer.agent, env, path, seed=EVALUATION_SEED, device=device, title=title, max_steps=VIDEO_STEPS)
     except (ValueError, OSError) as error:
-        console.print(f"no video: {error}", highlight=False, soft_wrap=True)
+        _say(console, f"no video: {error}")
         return None
     return str(path.relative_to(folder.path))
 
@@ -197,4 +197,9 @@ def _print_next(run_dir: Path, summary: dict[str, Any], console: Console) -> Non
         f"  rmc-train --resume {run_dir} --total-frames {2 * summary['frames']}",
         f"  tensorboard --logdir {run_dir}",
     ]
-    console.print("\n".join(lines), highlight=False, soft_wrap=True)
+    _say(console, "\n".join(lines))
+
+
+def _say(console: Console, text: str) -> None:
+    """A line as it is: paths are not broken at the terminal's edge, nor are brackets taken for markup."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
