@@ -75,6 +75,7 @@ def _main(argv: Sequence[str] | None) -> int:
             title=f"{env_name} · {saved.config.core.core} · {saved.frames:,} frames",
             max_steps=arguments.max_steps,
             fps=arguments.fps,
+            reward_scale=saved.config.train.reward_scale,
         )
     for i, (episode_return, is_cut) in enumerate(zip(recorded.returns, recorded.cut, strict=True)):
         note = f" when cut after {arguments.max_steps} steps (--max-steps)" if is_cut else ""

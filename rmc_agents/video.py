@@ -77,6 +77,7 @@ def record(
     title: str = "",
     max_steps: int = MOST_STEPS,
     fps: int = FRAMES_PER_SECOND,
+    reward_scale: float = 1.0,
 ) -> RecordedVideo:
     """Play whole episodes, one after the other, and write a video of them; the file appears when it is finished.
 
@@ -92,6 +93,7 @@ def record(
       title: the first line of every picture; the environment's name if empty.
       max_steps: an episode is cut after so many steps.
       fps: steps shown per second.
+      reward_scale: that the policy learned with; values are shown without it, as discounted sums of true rewards.
 
     Raises:
       ValueError: for a path, number or environment that allows no video.
@@ -107,7 +109,7 @@ def record(
         raise ValueError(f"environment {env_name!r} draws no pictures (no render mode rgb_array): no video can be made")
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
     with _replacing(path) as temporary, closing(make_vector_env(env_name, 1, render_mode="rgb_array")) as env:
-        show = _Show(policy, Lanes(env, seed, device), title or env_name, deterministic)
+        show = _Show(policy, Lanes(env, seed, device), title or env_name, deterministic, reward_scale)
         frames = write(temporary, show.play(episodes, seed, max_steps, round(HOLD_SECONDS * fps)), fps)
     return RecordedVideo(path, frames, show.returns, show.cut)
 
@@ -115,8 +117,9 @@ def record(
 class _Show:
     """Plays episodes in one lane and draws them; `returns` and `cut` are of the episodes played so far."""
 
-    def __init__(self, policy: Policy, lanes: Lanes, title: str, deterministic: bool) -> None:
+    def __init__(self, policy: Policy, lanes: Lanes, title: str, deterministic: bool, reward_scale: float) -> None:
         self.policy, self.lanes, self.title, self.deterministic = policy, lanes, title, deterministic
+        self.reward_scale = reward_scale
         self.action_names = _action_names(lanes.env, lanes.spec.num_actions)
         self.returns: list[float] = []
         self.cut: list[bool] = []
@@ -136,7 +139,7 @@ class _Show:
             with torch.no_grad():
                 output, state = self.policy.step(self.lanes.steps, state)
             action = choose_action(output.policy_logits, generator, self.deterministic)
-            values.append(output.value.item())
+            values.append(output.value.item() / self.reward_scale)
             facts = self._facts(name, score, step, values)
             yield self._picture(_with_choice(facts, output, int(action.item())), 1)
             score += self.lanes.step(action).prev_reward.item()

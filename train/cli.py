@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rmc_agents import cli
+from rmc_agents import cli, configs
 from rmc_agents.config import Config
 
 DESCRIPTION = """Train a recurrent actor-critic agent, then evaluate it and record a video of it playing.
@@ -23,7 +23,7 @@ class Arguments(Config):
     """Files, and all settings of a run."""
 
     config: Path | None = None
-    """YAML file of settings by the names of the flags below, as a run's own config.yaml is."""
+    """YAML file of settings by the names of the flags below, as a run's own config.yaml is, or a preset's name."""
     run_dir: Path | None = None
     """The run's own folder; None: a new one under runs/."""
     resume: Path | None = None
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     from .run import resumed, start
 
-    first, _ = _sources(argv)
+    first = _sources(argv)
     console = Console()
     if first.resume is not None:
         if first.config is not None or first.run_dir is not None:
@@ -48,16 +48,19 @@ def _main(argv: Sequence[str] | None) -> int:
         saved = resumed(first.resume)
         asked = _parse(argv, saved.config)
         return start(asked, first.resume, saved, console)
-    base = Config() if first.config is None else Config().updated_from_yaml(first.config)
+    base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
     return start(_parse(argv, base), first.run_dir, None, console)
 
 
-def _sources(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+def _sources(argv: Sequence[str] | None) -> argparse.Namespace:
     """--config, --run-dir and --resume alone: they decide what the other flags' defaults are."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for flag in ("--config", "--run-dir", "--resume"):
         parser.add_argument(flag, type=Path)
-    return parser.parse_known_args(argv)
+    try:
+        return parser.parse_known_args(argv)[0]
+    except argparse.ArgumentError as error:
+        raise ValueError(str(error)) from None
 
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:

@@ -174,7 +174,16 @@ def _record(trainer: A2C, folder: RunFolder, console: Console) -> str | None:
     title = f"{env} · {trainer.config.core.core} · {trainer.frames:,} frames"
     try:
         path.parent.mkdir(exist_ok=True)
-        record(trainer.agent, env, path, seed=EVALUATION_SEED, device=device, title=title, max_steps=VIDEO_STEPS)
+        record(
+            trainer.agent,
+            env,
+            path,
+            seed=EVALUATION_SEED,
+            device=device,
+            title=title,
+            max_steps=VIDEO_STEPS,
+            reward_scale=trainer.train.reward_scale,
+        )
     except (ValueError, OSError) as error:
         _say(console, f"no video: {error}")
         return None
