@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from .minipacman_drawing import Window
-from .minipacman_lanes import Lanes
+from .minipacman_games import Games
 from .minipacman_state import state_from_dict, state_to_dict
 
 ACTIONS = 5
@@ -99,20 +99,20 @@ class MiniPacmanEnv(gym.Env[NDArray[np.uint8], int]):
     ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
         self.render_mode = _checked_render_mode(render_mode, METADATA["render_modes"])
-        self._lanes = Lanes(1, mode, viewport, frame_cap)
+        self._games = Games(1, mode, viewport, frame_cap)
         self._window: Window | None = None
         self.mode, self.viewport, self.frame_cap = mode, viewport, frame_cap
-        self.observation_space, self.action_space = _spaces(self._lanes.shape)
+        self.observation_space, self.action_space = _spaces(self._games.shape)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         """Starts an episode: (observation, info). Without a seed the random stream goes on; `options` is not used."""
         super().reset(seed=seed)
-        self._lanes.start(np.ones(1, np.bool_), [seed], self.np_random)
+        self._games.start(np.ones(1, np.bool_), [seed], self.np_random)
         if self.render_mode == "human":
             self.render()
-        return self._lanes.observe()[0], self._info()
+        return self._games.observe()[0], self._info()
 
     def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """One step: (observation, reward, terminated, truncated, info).
@@ -123,9 +123,9 @@ class MiniPacmanEnv(gym.Env[NDArray[np.uint8], int]):
         """
         if not self.action_space.contains(action):
             raise ValueError(f"action: expected an int in 0..{ACTIONS - 1}, received {action!r}")
-        if self._lanes.state.needs_reset[0]:
+        if self._games.state.needs_reset[0]:
             raise ResetNeeded("step was called after the episode's end: call reset first")
-        observations, rewards, terminated, truncated = self._lanes.step(np.array([action], np.int64))
+        observations, rewards, terminated, truncated = self._games.step(np.array([action], np.int64))
         if self.render_mode == "human":
             self.render()
         # Rewards are whole tenths: rounding turns the float32 into the nearest Python float.
@@ -137,7 +137,7 @@ class MiniPacmanEnv(gym.Env[NDArray[np.uint8], int]):
         if self.render_mode is None:
             gym.logger.warn("render was called without a render_mode: nothing is drawn")
             return None
-        picture = self._lanes.draw(0, self.render_mode)
+        picture = self._games.draw(0, self.render_mode)
         if self.render_mode != "human":
             return picture
         assert not isinstance(picture, str)
@@ -153,7 +153,7 @@ class MiniPacmanEnv(gym.Env[NDArray[np.uint8], int]):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that decides how the game goes on, as documented at `minipacman_state.State`, N = 1."""
-        return state_to_dict(self._lanes.state)
+        return state_to_dict(self._games.state)
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Takes over what `get_state` of any environment with the same settings returned.
@@ -161,10 +161,10 @@ class MiniPacmanEnv(gym.Env[NDArray[np.uint8], int]):
         Raises:
             ValueError: naming the first field that does not fit.
         """
-        self._lanes.state = state_from_dict(state, 1)
+        self._games.state = state_from_dict(state, 1)
 
     def _info(self) -> dict[str, Any]:
-        return {"level": int(self._lanes.state.level[0]), "power": int(self._lanes.state.power[0])}
+        return {"level": int(self._games.state.level[0]), "power": int(self._games.state.power[0])}
 
 
 class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]]):
@@ -200,10 +200,10 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
         self.render_mode = _checked_render_mode(render_mode, ("rgb_array", "ansi"))
         self.autoreset_mode = _as_autoreset_mode(autoreset_mode)
         self.metadata = {**METADATA, "render_modes": ["rgb_array", "ansi"], "autoreset_mode": self.autoreset_mode}
-        self._lanes = Lanes(num_envs, mode, viewport, frame_cap)
+        self._games = Games(num_envs, mode, viewport, frame_cap)
         self.mode, self.viewport, self.frame_cap = mode, viewport, frame_cap
         self.num_envs = int(num_envs)
-        self.single_observation_space, self.single_action_space = _spaces(self._lanes.shape)
+        self.single_observation_space, self.single_action_space = _spaces(self._games.shape)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
@@ -224,9 +224,9 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
         seeds = self._lane_seeds(seed)
         mask = self._reset_mask(options)
         super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
-        needs_entropy = bool((mask & (self._lanes.state.level == 0)).any())
-        self._lanes.start(mask, seeds, self.np_random if needs_entropy else None)
-        return self._lanes.observe(), self._infos(mask)
+        needs_entropy = bool((mask & (self._games.state.level == 0)).any())
+        self._games.start(mask, seeds, self.np_random if needs_entropy else None)
+        return self._games.observe(), self._infos(mask)
 
     def step(
         self, actions: ArrayLike
@@ -241,17 +241,17 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
             ResetNeeded: before the first reset, and with autoreset disabled while a finished lane waits for a reset.
         """
         checked = self._checked_actions(actions)
-        if self.autoreset_mode == AutoresetMode.DISABLED and self._lanes.state.needs_reset.any():
-            waiting = np.flatnonzero(self._lanes.state.needs_reset).tolist()
+        if self.autoreset_mode == AutoresetMode.DISABLED and self._games.state.needs_reset.any():
+            waiting = np.flatnonzero(self._games.state.needs_reset).tolist()
             raise ResetNeeded(f"the episodes in lanes {waiting} have ended: reset them with options['reset_mask']")
-        observations, rewards, terminated, truncated = self._lanes.step(checked)
+        observations, rewards, terminated, truncated = self._games.step(checked)
         infos: dict[str, Any] = {}
         if self.autoreset_mode == AutoresetMode.SAME_STEP:
             ended = terminated | truncated
             if ended.any():
                 infos = self._final_infos(observations, ended)
-                self._lanes.start(ended, [None] * self.num_envs, None)
-                observations = self._lanes.observe()
+                self._games.start(ended, [None] * self.num_envs, None)
+                observations = self._games.observe()
         return observations, rewards, terminated, truncated, {**infos, **self._infos(None)}
 
     def render(self) -> tuple[NDArray[np.uint8] | str, ...] | None:
@@ -259,11 +259,11 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
         if self.render_mode is None:
             gym.logger.warn("render was called without a render_mode: nothing is drawn")
             return None
-        return tuple(self._lanes.draw(lane, self.render_mode) for lane in range(self.num_envs))
+        return tuple(self._games.draw(lane, self.render_mode) for lane in range(self.num_envs))
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Copies of everything that decides how the games go on, as documented at `minipacman_state.State`."""
-        return state_to_dict(self._lanes.state)
+        return state_to_dict(self._games.state)
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Takes over what `get_state` of any vector environment with the same settings returned.
@@ -271,7 +271,7 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
         Raises:
             ValueError: naming the first field that does not fit.
         """
-        self._lanes.state = state_from_dict(state, self.num_envs)
+        self._games.state = state_from_dict(state, self.num_envs)
 
     def _lane_seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
@@ -292,7 +292,7 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
             raise ValueError(f"reset_mask: expected a bool array ({self.num_envs},), received {received}")
         if not mask.any():
             raise ValueError("reset_mask: expected at least one True, received none")
-        if (self._lanes.state.level[~mask] == 0).any():
+        if (self._games.state.level[~mask] == 0).any():
             raise ValueError("reset_mask: expected True for every lane that was never reset, received False")
         return mask
 
@@ -307,7 +307,7 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
     def _infos(self, mask: NDArray[np.bool_] | None) -> dict[str, Any]:
         """Infos of the lanes of `mask`, of all for None, in the form of gymnasium's vector environments."""
         infos: dict[str, Any] = {}
-        for name, values in (("level", self._lanes.state.level), ("power", self._lanes.state.power)):
+        for name, values in (("level", self._games.state.level), ("power", self._games.state.power)):
             infos[name] = values.astype(np.int64) if mask is None else np.where(mask, values, 0).astype(np.int64)
             infos[f"_{name}"] = np.ones(self.num_envs, np.bool_) if mask is None else mask.copy()
         return infos

@@ -14,7 +14,7 @@ from .minipacman_state import MODES, key_of_seed, make_state, with_room_for_ghos
 StepArrays = tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]
 
 
-class Lanes:
+class Games:
     """N games of one mode, seen through one viewport; `state` may be replaced.
 
     Raises:
