@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.kernels.reference import Affine
+from rmc_agents.kernels.weights import Affine
 from rmc_agents.types import State
 
 

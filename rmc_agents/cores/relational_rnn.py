@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from rmc_agents.cores.base import Core, affine, check_sizes, linear
 from rmc_agents.cores.lstm import LSTM
 from rmc_agents.kernels import reference
-from rmc_agents.kernels.reference import RelationalRNNState, RelationalRNNWeights
+from rmc_agents.kernels.weights import RelationalRNNState, RelationalRNNWeights
 
 
 class RelationalRNN(Core):

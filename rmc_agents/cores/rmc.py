@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rmc_agents.cores.base import Core, affine, check_sizes, linear
 from rmc_agents.kernels import reference
-from rmc_agents.kernels.reference import RMCBlock, RMCState, RMCWeights
+from rmc_agents.kernels.weights import RMCBlock, RMCState, RMCWeights
 
 GateStyle = Literal["unit", "memory", "none"]
 

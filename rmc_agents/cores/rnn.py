@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from rmc_agents.cores.base import Core, check_sizes, truncated_normal
 from rmc_agents.kernels import reference
-from rmc_agents.kernels.reference import Affine, HiddenState, RecurrentWeights
+from rmc_agents.kernels.weights import Affine, HiddenState, RecurrentWeights
 
 
 class RNN(Core):

@@ -14,78 +14,23 @@ lanes and heads are one axis of the attention's matrix products without a transp
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-class LSTMState(NamedTuple):
-    hidden: Tensor  # [B, H]
-    cell: Tensor  # [B, H]
-
-
-class HiddenState(NamedTuple):
-    """State of gru and rnn."""
-
-    hidden: Tensor  # [B, H]
-
-
-class RMCState(NamedTuple):
-    memory: Tensor  # [B, N, D]
-
-
-class RelationalRNNState(NamedTuple):
-    hidden: Tensor  # [B, H]
-    cell: Tensor  # [B, H]
-    memory: Tensor  # [B, N, D]
-
-
-class Affine(NamedTuple):
-    """Weights of a linear map, or gain and bias of a LayerNorm."""
-
-    weight: Tensor
-    bias: Tensor
-
-
-class RecurrentWeights(NamedTuple):
-    """Weights of lstm (G = 4H, rows in the order i, f, g, o), gru (G = 3H, rows r, z, n) and rnn (G = H)."""
-
-    input: Affine  # [G, I], [G]
-    hidden: Tensor  # [G, H]
-    hidden_bias: Tensor | None  # [G]; gru alone, whose reset gate multiplies it
-
-
-class RMCBlock(NamedTuple):
-    qkv: Affine  # [heads * (2 * key_size + head_size), D]: all heads' queries, then all keys, then all values
-    qkv_norm: Affine
-    attention_norm: Affine  # [D]
-    mlp_norm: Affine  # [D]
-
-
-class RMCWeights(NamedTuple):
-    """Weights of the Relational Memory Core. Gates: G = 2D for 'unit', 2 for 'memory'; input gate first."""
-
-    input: Affine  # [D, I]
-    blocks: tuple[RMCBlock, ...]
-    mlp: tuple[Affine, ...]  # each [D, D]; shared by all blocks
-    gates: tuple[Affine, Affine] | None  # from the input row and from the memory, each [G, D]; None: no gates
-    num_heads: int
-    key_size: int
-    input_bias: float
-    forget_bias: float
-
-
-class RelationalRNNWeights(NamedTuple):
-    lstm: RecurrentWeights
-    row: Affine  # [D, H]
-    qkv: Affine  # [3D, D]
-    attended: Affine  # [D, D]
-    mlp: tuple[Affine, ...]  # [2D, D], [D, 2D]
-    gates: Affine  # [3D, D]: i, f, o
-    output: Affine  # [H, H + D]
-    num_heads: int
+from rmc_agents.kernels.weights import (
+    Affine,
+    HiddenState,
+    LSTMState,
+    RecurrentWeights,
+    RelationalRNNState,
+    RelationalRNNWeights,
+    RMCBlock,
+    RMCState,
+    RMCWeights,
+)
 
 
 def reset(should_reset: Tensor, initial_state: Any, state: Any) -> Any:
