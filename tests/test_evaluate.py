@@ -108,7 +108,7 @@ def test_choose_action() -> None:
 
 
 def test_refuses_an_agent_of_other_spaces() -> None:
-    with pytest.raises(ValueError, match=r"\(5,\) of float32 .* got observations \(5, 5, 3\) of uint8"):
+    with pytest.raises(ValueError, match=r"\(4,\) of float32 .* got observations \(5, 5, 3\) of uint8"):
         check_fits(env_spec("recall"), "minipacman")
 
 
