@@ -55,7 +55,7 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
     if arguments.json is not None:
         check_writable(arguments.json)
-    torch.set_num_threads(1)  # so few lanes are too little work to share
+    torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
     saved = load_agent(arguments.run, device)
     env_name = arguments.env or saved.config.env.env

@@ -56,7 +56,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.out is not None:
         video.check_target(arguments.out)
         check_writable(arguments.out)
-    torch.set_num_threads(1)  # one lane is too little work to share
+    torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
     saved = load_agent(arguments.run, device)
     env_name = saved.config.env.env

@@ -8,6 +8,10 @@ from rmc_agents.cores import make_core
 from rmc_agents.encoders import Encoder
 from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
 
+DEFAULT_CORE_GAIN = {"rmc": 0.3}
+"""An RMC's memory has values around 1, an LSTM's output around 0.2: at equal gain, one step of Adam would change the
+policy several times more by way of the one than of the other."""
+
 
 class ActorCritic(nn.Module):
     """A policy and a value function on top of one recurrent core.
@@ -26,7 +30,7 @@ class ActorCritic(nn.Module):
         self.encoder = Encoder(spec, agent)
         self.core = make_core(core, self.encoder.output_size)
         self.skip = agent.core_skip and core.core != "none"
-        self.core_gain = agent.core_gain if core.core != "none" else 1.0
+        self.core_gain = agent.core_gain or DEFAULT_CORE_GAIN.get(core.core, 1.0)
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
         self.policy = _head(features, spec.num_actions, gain=0.01)
         self.value = _head(features, 1, gain=1.0)

@@ -30,7 +30,7 @@ class EnvConfig(Section):
     env: str = "minipacman"
     """A short name (minipacman, minipacman-full, minipacman-hunt, ...) or a registered gymnasium id with a discrete
     action space; 'module:Id' imports the module first."""
-    num_envs: PositiveInt = 256
+    num_envs: PositiveInt = 64
     """Environments stepped in parallel (lanes)."""
 
 
@@ -45,7 +45,7 @@ class CoreConfig(Section):
     """Units of lstm, gru, rnn and relational-rnn."""
     mem_slots: PositiveInt = 4
     """Memory slots of rmc and relational-rnn."""
-    num_heads: PositiveInt = 4
+    num_heads: PositiveInt = 2
     """Attention heads of rmc and relational-rnn."""
     head_size: PositiveInt = 32
     """Width of one head; a slot is num_heads * head_size wide."""
@@ -73,15 +73,16 @@ class AgentConfig(Section):
     """Widths of the encoder's fully connected layers."""
     core_skip: bool = True
     """The heads read the encoder's output beside the core's."""
-    core_gain: PositiveFloat = 1.0
-    """The heads read the core's output times this."""
+    core_gain: PositiveFloat | None = None
+    """The heads read the core's output times this; None: 0.3 for rmc, whose outputs are several times larger than the
+    others', else 1."""
 
 
 @dataclass(frozen=True)
 class TrainConfig(Section):
     """A2C: one synchronous rollout, one update."""
 
-    total_frames: PositiveInt = 5_000_000
+    total_frames: PositiveInt = 4_000_000
     """Frames (environment steps over all lanes) to train for."""
     unroll_length: PositiveInt = 20
     """Steps of a rollout, through which gradients flow back in time."""
@@ -95,7 +96,7 @@ class TrainConfig(Section):
     """Reward discount per step."""
     trace_lambda: UnitFloat = 0.95
     """Mixing of n-step returns: 0 is one-step TD, 1 is Monte Carlo up to the rollout's end."""
-    reward_scale: PositiveFloat = 1.0
+    reward_scale: PositiveFloat = 0.1
     """Rewards are multiplied by this before anything is learned from them; reported returns are not."""
     normalize_advantages: bool = True
     """Advantages of a rollout are brought to mean 0 and standard deviation 1."""
@@ -115,8 +116,9 @@ class RunConfig(Section):
     """Seeds weights, action sampling and environments (lane i gets seed + i)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
-    threads: PositiveInt = 2
-    """CPU threads of torch. Runs are repeatable to the bit at equal thread counts only."""
+    threads: PositiveInt = 1
+    """CPU threads of torch. More than one pays only while the other cores are idle (docs/decisions/threads.md), and
+    runs are repeatable to the bit at equal thread counts only."""
     save_every: PositiveFloat = 60.0
     """Seconds between checkpoints; one is always saved at the end."""
     keep_checkpoints: Annotated[int, Field(ge=2)] = 3

@@ -139,7 +139,6 @@ def _print_header(trainer: A2C, folder: RunFolder, saved: Saved | None, console:
 
 def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -> None:
     """Evaluation, video and summary of a finished run, and what to type next."""
-    torch.set_num_threads(1)  # so few lanes are too little work to share
     config, agent, device = trainer.config, trainer.agent.eval(), trainer.lanes.device
     summary: dict[str, Any] = {
         "frames": trainer.frames,
