@@ -12,7 +12,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_checkpoint import assert_same
 
-from rmc_agents import checkpoint
+from rmc_agents import checkpoint, configs
+from rmc_agents.agent import DEFAULT_CORE_GAIN
 from rmc_agents.config import Config
 from rmc_agents.train import cli
 from rmc_agents.train.a2c import A2C
@@ -124,6 +125,19 @@ def test_yaml_settings_lose_to_flags(tmp_path: Path) -> None:
     assert cli.main([*flags, "--total-frames", "40", "--hidden-size", "10"]) == 0
     config = Config().updated_from_yaml(tmp_path / "run" / "config.yaml")
     assert (config.core.core, config.train.learning_rate, config.core.hidden_size) == ("gru", 5e-4, 10)
+
+
+@pytest.mark.parametrize("name", configs.names())
+def test_presets_are_valid(name: str) -> None:
+    config = Config().updated_from_yaml(configs.find(Path(name)))
+    env, _, core = name.partition("-")
+    assert config.env.env == env
+    assert config.core.core == (core or "rmc")
+
+
+def test_the_minipacman_preset_spells_out_the_defaults() -> None:
+    preset = Config().updated_from_yaml(configs.find(Path("minipacman-rmc"))).to_mapping()
+    assert preset == Config().to_mapping() | {"core_gain": DEFAULT_CORE_GAIN["rmc"]}
 
 
 def test_the_agent_learns_from_gymnasium_and_minigrid_environments(tmp_path: Path) -> None:

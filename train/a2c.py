@@ -86,6 +86,8 @@ class A2C:
         self.agent.load_state_dict(state["agent"])
         optimizer = self.optimizer.state_dict()
         self.optimizer.load_state_dict({**optimizer, "state": dict(enumerate(state["optimizer"]))})
+        if state["collector"]["lanes"] is None:
+            self.lanes.reset(self.config.run.seed + state["frames"])  # other episodes than those at the run's start
         self.collector.set_state(state["collector"])
         torch.set_rng_state(state["torch_rng"])
         self.frames, self.updates = state["frames"], state["updates"]

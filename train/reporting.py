@@ -34,6 +34,7 @@ class Reporter:
         self.trainer, self.log_every, self.console = trainer, log_every, console
         self.total_frames = trainer.train.total_frames
         self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=trainer.frames)
+        self._writer.add_text("hyperparameters", f"```\n{trainer.config.to_yaml()}```", trainer.frames)
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
         self._earlier, self._began = seconds, time.perf_counter()
