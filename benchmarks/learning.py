@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
+from rmc_agents.evaluate.plot import Curve, read_curve
 from rmc_agents.evaluate.plot import main as plot
-from rmc_agents.evaluate.plot import read_curve
 
 MILLION = 1_000_000
 TRAIN = "import sys; from rmc_agents.train.cli import main; sys.exit(main())"
@@ -29,7 +29,7 @@ def train(core: str, seed: int, arguments: argparse.Namespace) -> Path:
     run = arguments.runs / f"{core}-seed{seed}"
     if not (run / "summary.json").exists():
         flags = ["--env", arguments.env, "--core", core, "--seed", str(seed), "--run-dir", str(run), "--no-video"]
-        flags += ["--eval-episodes", str(arguments.episodes), *arguments.flags]
+        flags += ["--eval-episodes", str(arguments.episodes), "--log-every", "1", *arguments.flags]
         with (arguments.runs / f"{run.name}.log").open("w") as log:
             subprocess.run([sys.executable, "-c", TRAIN, *flags], stdout=log, stderr=log, check=True)
     return run
@@ -50,7 +50,7 @@ def describe(core: str, runs: list[Path]) -> dict[str, Any]:
         "mean": round(float(mean), 1),
         "interval": [round(float(mean - half), 1), round(float(mean + half), 1)],
         "curve": {
-            f"{mark}M": round(float(np.mean([around(curve, mark * MILLION) for curve in curves])), 1)
+            f"{mark}M": round(float(np.mean([at(curve, mark * MILLION) for curve in curves])), 1)
             for mark in range(1, frames // MILLION + 1)
         },
         "random": summaries[0]["evaluation"]["random_mean_return"],
@@ -58,9 +58,9 @@ def describe(core: str, runs: list[Path]) -> dict[str, Any]:
     }
 
 
-def around(curve: Any, frames: int, width: int = MILLION // 10) -> float:
-    """Mean return of the points within `width` frames."""
-    return float(curve.returns[np.abs(curve.frames - frames) <= width].mean())
+def at(curve: Curve, frames: int) -> float:
+    """The curve between the points before and after `frames`, each a mean over the episodes of a few seconds."""
+    return float(np.interp(frames, curve.frames, curve.returns))
 
 
 def main() -> None:

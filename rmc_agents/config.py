@@ -74,7 +74,7 @@ class AgentConfig(Section):
     core_skip: bool = True
     """The heads read the encoder's output beside the core's."""
     core_gain: PositiveFloat | None = None
-    """The heads read the core's output times this; None: 0.3 for rmc, whose outputs are several times larger than the
+    """The heads read the core's output times this; None: 0.1 for rmc, whose outputs are several times larger than the
     others', else 1."""
 
 
@@ -86,7 +86,7 @@ class TrainConfig(Section):
     """Frames (environment steps over all lanes) to train for."""
     unroll_length: PositiveInt = 20
     """Steps of a rollout, through which gradients flow back in time."""
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: PositiveFloat = 2e-3
     """Adam's step size."""
     learning_rate_schedule: Literal["constant", "linear"] = "linear"
     """linear: falls to zero at total_frames."""
