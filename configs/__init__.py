@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def find(name: Path) -> Path:
-    """The file `name`, or the preset of that name where there is no such file."""
-    preset = Path(__file__).parent / f"{name.name.removesuffix('.yaml')}.yaml"
-    return preset if not name.exists() and preset.exists() else name
+    """The file `name`; the preset of that name where there is no such file."""
+    preset = Path(__file__).parent / f"{name}.yaml"
+    return preset if str(name) in names() and not name.exists() else name
 
 
 def names() -> list[str]:

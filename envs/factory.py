@@ -5,10 +5,11 @@ import importlib
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.wrappers import FlattenObservation
+from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from .memory import MiniGridView
 
@@ -53,7 +54,7 @@ def make_vector_env(name: str, num_envs: int, render_mode: str | None = None) ->
             wrappers=[as_numbers],  # type: ignore[list-item]  # any function from env to env will do
             **arguments,
         )
-    except (gym.error.Error, TypeError) as error:
+    except (gym.error.Error, ImportError, TypeError) as error:
         raise ValueError(f"environment {name!r} cannot be made: {error}") from error
 
 
@@ -71,7 +72,7 @@ def as_numbers(env: gym.Env) -> gym.Env:
     if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space):
         return MiniGridView(env)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        return FlattenObservation(env)
+        return DtypeObservation(FlattenObservation(env), np.uint8)
     raise ValueError(
         f"cannot encode the observation space {space}: expected an image, a vector, discrete values or MiniGrid's "
         "dictionary; wrap the environment and register the wrapped one"
@@ -82,7 +83,7 @@ def _find_spec(env_id: str, name: str) -> EnvSpec:
     module, _, registered = env_id.rpartition(":")
     try:
         importlib.import_module(module or "minigrid")  # importing registers; minigrid's ids need no module in front
-    except ImportError as error:
+    except (ImportError, TypeError) as error:
         raise ValueError(f"environment {name!r}: importing {module} failed: {error}") from None
     if registered not in gym.registry:
         raise ValueError(f"there is no environment {name!r}{_nearest(name)}")

@@ -68,7 +68,7 @@ def _main(argv: Sequence[str] | None) -> int:
     _print(result, console)
     if arguments.json is not None:
         write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
-        console.print(f"written to {arguments.json}", highlight=False, soft_wrap=True)
+        console.print(f"written to {arguments.json}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
@@ -108,7 +108,7 @@ def _print(result: dict[str, Any], console: Console) -> None:
     if result["success_rate"] is not None:
         random = result["random_success_rate"]
         table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")
-    console.print(f"checkpoint {result['checkpoint']}", highlight=False, soft_wrap=True)
+    console.print(f"checkpoint {result['checkpoint']}", highlight=False, markup=False, soft_wrap=True)
     console.print(table)
 
 

@@ -79,7 +79,7 @@ def _main(argv: Sequence[str] | None) -> int:
     content = io.BytesIO()
     draw(groups, marks).savefig(content, format="png", dpi=150)
     write_atomically(path, content.getvalue())
-    Console().print(str(path), highlight=False, soft_wrap=True)
+    Console().print(str(path), highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

@@ -79,8 +79,12 @@ def _main(argv: Sequence[str] | None) -> int:
         )
     for i, (episode_return, is_cut) in enumerate(zip(recorded.returns, recorded.cut, strict=True)):
         note = f" when cut after {arguments.max_steps} steps (--max-steps)" if is_cut else ""
-        console.print(f"seed {arguments.seed + i}: return {plain_number(episode_return)}{note}", highlight=False)
-    console.print(f"{recorded.path} ({recorded.frames / arguments.fps:.0f} s)", highlight=False, soft_wrap=True)
+        console.print(
+            f"seed {arguments.seed + i}: return {plain_number(episode_return)}{note}", highlight=False, markup=False
+        )
+    console.print(
+        f"{recorded.path} ({recorded.frames / arguments.fps:.0f} s)", highlight=False, markup=False, soft_wrap=True
+    )
     return 0
 
 

@@ -76,8 +76,8 @@ class Lanes:
             return None
         return {
             "env": self.env.get_state(),
-            "returns": self._returns,
-            "lengths": self._lengths,
+            "returns": self._returns.copy(),
+            "lengths": self._lengths.copy(),
             "steps": list(self.steps),
         }
 
@@ -137,11 +137,13 @@ class Collector:
         """What `set_state` needs to go on exactly; without an environment that can be saved, its lanes start anew."""
         lanes = self.lanes.get_state()
         core = list(self.state) if lanes is not None else None
-        return {"lanes": lanes, "core": core, "generator": self.generator.get_state()}
+        device = self.lanes.device.type
+        return {"lanes": lanes, "core": core, "device": device, "generator": self.generator.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` gave."""
-        self.generator.set_state(state["generator"])
+        """Go on from what `get_state` gave; on another kind of device the draws of actions start anew."""
+        if state["device"] == self.lanes.device.type:
+            self.generator.set_state(state["generator"])
         if state["lanes"] is None:
             return
         self.lanes.set_state(state["lanes"])

@@ -25,12 +25,15 @@ class ActorCritic(nn.Module):
       agent: encoder and heads.
     """
 
+    core_gain: Tensor
+
     def __init__(self, spec: SpaceSpec, core: CoreConfig, agent: AgentConfig) -> None:
         super().__init__()
         self.encoder = Encoder(spec, agent)
         self.core = make_core(core, self.encoder.output_size)
         self.skip = agent.core_skip and core.core != "none"
-        self.core_gain = agent.core_gain or DEFAULT_CORE_GAIN.get(core.core, 1.0)
+        gain = agent.core_gain or DEFAULT_CORE_GAIN.get(core.core, 1.0)
+        self.register_buffer("core_gain", torch.tensor(gain))  # saved: an agent outlives a change of the default
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
         self.policy = _head(features, spec.num_actions, gain=0.01)
         self.value = _head(features, 1, gain=1.0)

@@ -64,13 +64,18 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def save_numbered(run_dir: Path, update: int, tree: dict[str, Any], keep: int) -> Path:
-    """Save as the checkpoint of an update in a run's folder, then delete all but the newest `keep`."""
+    """Save as the checkpoint of an update in a run's folder, then delete all but the newest `keep`.
+
+    Checkpoints of later updates go too: the run resumed from an earlier one because they were damaged.
+    """
     path = run_dir / FOLDER / f"update-{update:09d}.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
     save(path, tree)
+    found = list(_numbered(run_dir))
+    here = found.index(path)
     interrupted = path.parent.glob(".update-*")  # temporary files of a process that was killed
-    for old in [*list(_numbered(run_dir))[keep:], *interrupted]:
-        old.unlink(missing_ok=True)
+    for other in [*found[:here], *found[here + keep :], *interrupted]:
+        other.unlink(missing_ok=True)
     return path
 
 
@@ -104,7 +109,10 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
       OSError: if it cannot be written; the old file, if any, stays as it was.
     """
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

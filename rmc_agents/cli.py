@@ -36,6 +36,9 @@ def run(program: str, main: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         return 130
+    except MemoryError:
+        print(f"{program}: not enough memory for these sizes", file=sys.stderr)
+        return 2
     except (ValueError, OSError) as error:
         if os.environ.get("RMC_TRACEBACK"):
             raise

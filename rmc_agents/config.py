@@ -112,7 +112,7 @@ class TrainConfig(Section):
 class RunConfig(Section):
     """The run: where, how long, what is kept."""
 
-    seed: NonNegativeInt = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds weights, action sampling and environments (lane i gets seed + i)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""

@@ -35,8 +35,8 @@ def load_agent(path: Path, device: torch.device) -> SavedAgent:
         agent = ActorCritic(spec, config.core, config.agent)
         agent.load_state_dict(tree["agent"])
         return SavedAgent(agent.to(device).eval(), config, spec, path, int(tree["frames"]))
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise checkpoint.CheckpointError(f"{path} does not hold an agent of this version: {error}") from error
+    except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
+        raise checkpoint.CheckpointError(f"{path} does not hold an agent of this version: {error!r}") from error
 
 
 def pick_device(name: str) -> torch.device:

@@ -189,7 +189,7 @@ def test_environments_by_name() -> None:
         env = make_vector_env(name, 2)
         obs, _ = env.reset(seed=0)
         assert obs.shape == (2, *shape)
-        assert isinstance(env.single_action_space, Discrete)
+        assert Lanes(env, seed=0, device=CPU).spec.obs_shape == shape
         env.close()
     for name, expected in (
         ("minipacmen", "did you mean 'minipacman'"),

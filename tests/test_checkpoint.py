@@ -95,7 +95,7 @@ def test_code_and_unknown_leaves_are_not_saved(tmp_path: Path) -> None:
 
 
 def test_the_newest_valid_one_is_found_and_old_ones_go(tmp_path: Path) -> None:
-    for update in (1, 2, 10, 9):
+    for update in (1, 2, 9, 10):
         checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=3)
     names = sorted(os.listdir(tmp_path / "checkpoints"))
     assert [int(name[7:16]) for name in names] == [2, 9, 10]
@@ -108,6 +108,16 @@ def test_the_newest_valid_one_is_found_and_old_ones_go(tmp_path: Path) -> None:
         (tmp_path / "checkpoints" / name).write_bytes(b"")
     with pytest.raises(CheckpointError, match="no valid checkpoint"):
         checkpoint.find_and_load(tmp_path)
+
+
+def test_damaged_newer_ones_do_not_crowd_out_what_is_saved(tmp_path: Path) -> None:
+    for update in (100, 200, 300):
+        checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=3)
+    for update in (200, 300):
+        (tmp_path / "checkpoints" / f"update-{update:09d}.safetensors").write_bytes(b"damaged")
+    assert checkpoint.find_and_load(tmp_path)[1]["update"] == 100
+    checkpoint.save_numbered(tmp_path, 150, {"update": 150}, keep=2)
+    assert [path.name[7:16] for path in sorted((tmp_path / "checkpoints").iterdir())] == ["000000100", "000000150"]
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -508,7 +508,7 @@ class TestMakeCore:
     @pytest.mark.parametrize(
         ("name", "kind", "size"),
         [
-            ("rmc", RMC, 4 * 4 * 32),
+            ("rmc", RMC, 4 * 2 * 32),
             ("lstm", LSTM, 256),
             ("gru", GRU, 256),
             ("rnn", RNN, 256),
@@ -532,7 +532,7 @@ class TestMakeCore:
         assert (len(rmc.mlp), rmc.memory_gates.out_features) == (3, 2)
         assert (rmc.forget_bias, rmc.input_bias, rmc.key_size) == (0.5, -1.0, 7)
         relational = make_core(CoreConfig(core="relational-rnn", hidden_size=9, mem_slots=3, forget_bias=2.0), INPUT)
-        assert relational.initial_state(1).memory.shape == (1, 3, 128)
+        assert relational.initial_state(1).memory.shape == (1, 3, 2 * 32)
         assert relational.lstm.bias.sum() == 9 * 2.0
         assert make_core(CoreConfig(core="lstm", hidden_size=9, forget_bias=2.0), INPUT).bias.sum() == 9 * 2.0
 

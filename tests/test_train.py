@@ -164,7 +164,7 @@ BAD = {
     "contradictory encoder": (["--encoder", "conv"], "use encoder mlp"),
     "out of range": (["--learning-rate", "-1"], "learning_rate: input should be greater than 0"),
     "missing config": (["--config", "nowhere.yaml"], "cannot read the config nowhere.yaml"),
-    "missing run": (["--resume", "nowhere"], "nowhere"),
+    "missing run": (["--resume", "nowhere"], "expected a run's folder"),
     "cuda": (["--device", "cuda"], "sees no CUDA GPU"),
     "resume and run-dir": (["--resume", "a", "--run-dir", "b"], "leave out"),
 }
@@ -225,6 +225,25 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path) -> None:
     path.write_bytes(b"damaged")
     assert resume(tmp_path / "run") == 0
     assert newest(tmp_path / "run")["updates"] == 5
+
+
+@pytest.mark.parametrize("missing", ["config", "collector", "seconds", "optimizer", "agent"])
+def test_a_checkpoint_without_a_part_is_one_line(
+    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "40") == 0
+    path, tree = checkpoint.find_and_load(tmp_path / "run")
+    checkpoint.save(path, {name: part for name, part in tree.items() if name != missing})
+    capsys.readouterr()
+    assert resume(tmp_path / "run", "--total-frames", "80") == 2
+    captured = capsys.readouterr()
+    assert "does not hold a run of this version" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_preset_is_not_taken_for_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--config", str(tmp_path / "recall.yaml")]) == 2
+    assert "cannot read the config" in capsys.readouterr().err
 
 
 def test_an_unwritable_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

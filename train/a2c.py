@@ -52,6 +52,11 @@ class A2C:
         loss, metrics = a2c_loss(self.agent, rollout, self.train)
         loss.backward()
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
+        if not torch.isfinite(grad_norm):
+            raise ValueError(
+                f"training diverged after {self.frames:,} frames (the gradient's norm is {grad_norm.item()}): try a "
+                "smaller --learning-rate; the checkpoints saved before are sound"
+            )
         self.optimizer.step()
 
         self.frames += self.train.unroll_length * self.lanes.num_lanes
@@ -84,8 +89,10 @@ class A2C:
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint's tree, to the bit where the environment can be saved."""
         self.agent.load_state_dict(state["agent"])
-        optimizer = self.optimizer.state_dict()
-        self.optimizer.load_state_dict({**optimizer, "state": dict(enumerate(state["optimizer"]))})
+        optimizer, moments = self.optimizer.state_dict(), state["optimizer"]
+        if len(moments) != len(optimizer["param_groups"][0]["params"]):
+            raise ValueError(f"expected the optimizer's state of every parameter, got {len(moments)}")
+        self.optimizer.load_state_dict({**optimizer, "state": dict(enumerate(moments))})
         if state["collector"]["lanes"] is None:
             self.lanes.reset(self.config.run.seed + state["frames"])  # other episodes than those at the run's start
         self.collector.set_state(state["collector"])

@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    from .run import resumed, start
+    from .run import read_saved, resume, start
+    from .run_folder import RunFolder
 
     first = _sources(argv)
     console = Console()
@@ -45,11 +46,11 @@ def _main(argv: Sequence[str] | None) -> int:
             raise ValueError(
                 "--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir"
             )
-        saved = resumed(first.resume)
-        asked = _parse(argv, saved.config)
-        return start(asked, first.resume, saved, console)
+        with RunFolder(first.resume, resuming=True) as folder:
+            saved = read_saved(first.resume)
+            return resume(_parse(argv, saved.config), folder, saved, console)
     base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
-    return start(_parse(argv, base), first.run_dir, None, console)
+    return start(_parse(argv, base), first.run_dir, console)
 
 
 def _sources(argv: Sequence[str] | None) -> argparse.Namespace:

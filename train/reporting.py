@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.acting import Episode
@@ -33,18 +33,16 @@ class Reporter:
     def __init__(self, run_dir: Path, trainer: A2C, seconds: float, log_every: float, console: Console) -> None:
         self.trainer, self.log_every, self.console = trainer, log_every, console
         self.total_frames = trainer.train.total_frames
-        self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=trainer.frames)
-        self._writer.add_text("hyperparameters", f"```\n{trainer.config.to_yaml()}```", trainer.frames)
+        purge_step = trainer.frames + 1 if trainer.frames else None
+        self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=purge_step)
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
         self._earlier, self._began = seconds, time.perf_counter()
         self._point = (self._began, trainer.frames)
         self._progress = Progress(
-            TextColumn("frames {task.completed:,.0f} of {task.total:,.0f}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[speed]} frames/s  return {task.fields[mean_return]}"),
-            TimeElapsedColumn(),
-            TextColumn("ETA"),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} frames"),
+            BarColumn(bar_width=8),
+            TextColumn("{task.fields[speed]}/s  return {task.fields[mean_return]}  ETA"),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,

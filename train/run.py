@@ -1,6 +1,9 @@
 """One run from its settings to its summary."""
 
+import shlex
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
@@ -29,41 +32,68 @@ class Saved(NamedTuple):
 
     config: Config
     path: Path  # the checkpoint
+    seconds: float  # of training so far
     tree: dict[str, Any]
 
 
-def resumed(run_dir: Path) -> Saved:
+def read_saved(run_dir: Path) -> Saved:
     """The newest valid checkpoint of a run. Raises CheckpointError if there is none."""
     path, tree = checkpoint.find_and_load(run_dir)
-    return Saved(Config().updated(tree["config"], str(path)), path, tree)
+    with _one_error(path):
+        return Saved(Config().updated(tree["config"], str(path)), path, float(tree["seconds"]), tree)
 
 
-def start(config: Config, run_dir: Path | None, saved: Saved | None, console: Console) -> int:
-    """Train until total_frames or a signal, save, evaluate, record. Returns the exit status."""
-    if saved is not None:
-        _check_unchanged(saved.config, config)
+def start(config: Config, run_dir: Path | None, console: Console) -> int:
+    """A new run, in a folder of its own. Returns the exit status."""
+    trainer = _make_trainer(config)
+    with RunFolder(run_dir or default_path(config), resuming=False) as folder:
+        return _run(trainer, folder, None, console)
+
+
+def resume(config: Config, folder: RunFolder, saved: Saved, console: Console) -> int:
+    """Go on with the run in `folder`; few settings may differ from the saved ones. Returns the exit status."""
+    _check_unchanged(saved.config, config)
+    trainer = _make_trainer(config)
+    with _one_error(saved.path):
+        trainer.set_state(saved.tree)
+    return _run(trainer, folder, saved, console)
+
+
+def _make_trainer(config: Config) -> A2C:
     torch.set_num_threads(config.run.threads)
-    trainer = A2C(config, pick_device(config.run.device))
-    folder = RunFolder(run_dir or default_path(config), resuming=saved is not None)
+    return A2C(config, pick_device(config.run.device))
+
+
+@contextmanager
+def _one_error(path: Path) -> Iterator[None]:
+    """Whatever is wrong with the contents of a checkpoint that is whole is one error, for the user."""
     try:
-        return _run(trainer, folder, saved, console)
-    finally:
-        folder.close()
+        yield
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError) as error:
+        raise checkpoint.CheckpointError(f"{path} does not hold a run of this version: {error!r}") from error
 
 
 def _run(trainer: A2C, folder: RunFolder, saved: Saved | None, console: Console) -> int:
-    seconds = 0.0
-    if saved is not None:
-        trainer.set_state(saved.tree)
-        seconds = saved.tree["seconds"]
+    """Train until total_frames or a signal, save, evaluate, record."""
     folder.write_config(trainer.config)
     _print_header(trainer, folder, saved, console)
+    resume_command = f"rmc-train --resume {shlex.quote(str(folder.path))}"
     with StopSignals() as stop:
-        seconds = _train(trainer, folder, seconds, stop, console)
+        seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, console)
     if stop.received is not None:
-        _say(console, f"stopped by {stop.received.name} and saved; go on with: rmc-train --resume {folder.path}")
+        _say(console, f"stopped by {stop.received.name} and saved; go on with: {resume_command}")
         return 128 + stop.received
-    _finish(trainer, folder, seconds, console)
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        folder.write_summary(_summary(trainer, seconds))
+        _finish(trainer, folder, seconds, console)
+    except KeyboardInterrupt:
+        _say(
+            console, f"interrupted, but the training is complete and saved; evaluate and record with: {resume_command}"
+        )
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     return 0
 
 
@@ -131,6 +161,8 @@ def _print_header(trainer: A2C, folder: RunFolder, saved: Saved | None, console:
     _say(console, f"run folder: {folder.path}   watch it learn: tensorboard --logdir {folder.path}")
     if saved is not None:
         _say(console, f"resumed from {saved.path} at {trainer.frames:,} frames")
+        if saved.tree["collector"]["device"] != trainer.lanes.device.type:
+            _say(console, "the device is another: the draws of actions start anew, so the resume is not exact")
         if saved.tree["collector"]["lanes"] is None:
             _say(
                 console, "this environment's state cannot be saved: its episodes start anew, so the resume is not exact"
@@ -140,14 +172,7 @@ def _print_header(trainer: A2C, folder: RunFolder, saved: Saved | None, console:
 def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -> None:
     """Evaluation, video and summary of a finished run, and what to type next."""
     config, agent, device = trainer.config, trainer.agent.eval(), trainer.lanes.device
-    summary: dict[str, Any] = {
-        "frames": trainer.frames,
-        "updates": trainer.updates,
-        "seconds": seconds,
-        "frames_per_second": trainer.frames / seconds,
-        "evaluation": None,
-        "video": None,
-    }
+    summary = _summary(trainer, seconds)
     if config.run.eval_episodes:
         with console.status(f"evaluating over {config.run.eval_episodes} episodes"):
             result = evaluate(agent, config.env.env, config.run.eval_episodes, EVALUATION_SEED, device)
@@ -164,6 +189,18 @@ def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -
             summary["video"] = _record(trainer, folder, console)
         folder.write_summary(summary)
     _print_next(folder.path, summary, console)
+
+
+def _summary(trainer: A2C, seconds: float) -> dict[str, Any]:
+    """What `summary.json` says before evaluation and video."""
+    return {
+        "frames": trainer.frames,
+        "updates": trainer.updates,
+        "seconds": seconds,
+        "frames_per_second": trainer.frames / seconds,
+        "evaluation": None,
+        "video": None,
+    }
 
 
 def _record(trainer: A2C, folder: RunFolder, console: Console) -> str | None:

@@ -6,7 +6,7 @@ import sys
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from filelock import FileLock, Timeout
@@ -32,8 +32,8 @@ class RunFolder:
 
     def __init__(self, path: Path, resuming: bool) -> None:
         self.path = path
-        if resuming and not path.is_dir():
-            raise ValueError(f"cannot resume {path}: there is no such folder")
+        if resuming and not (path / FOLDER).is_dir():
+            raise ValueError(f"cannot resume {path}: expected a run's folder, with its checkpoints in {path / FOLDER}")
         path.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(path / ".lock")
         try:
@@ -43,7 +43,7 @@ class RunFolder:
                 f"{path} is in use by another rmc-train; wait for it, or choose another --run-dir"
             ) from None
         if not resuming and (path / FOLDER).exists():
-            self.close()
+            self._lock.release()
             raise ValueError(f"{path} already holds a run; go on with --resume {path}, or choose another --run-dir")
 
     def write_config(self, config: Config) -> None:
@@ -58,7 +58,10 @@ class RunFolder:
         """`summary.json`."""
         self._write_json(SUMMARY, summary)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Let others have the folder."""
         self._lock.release()
 
