@@ -95,8 +95,16 @@ class Lanes:
 
 
 def sample_action(policy_logits: Tensor, generator: torch.Generator) -> Tensor:
-    """Actions `[B]` drawn from logits `[B, A]`."""
-    return torch.multinomial(policy_logits.softmax(dim=-1), 1, generator=generator).squeeze(-1)
+    """Actions `[B]` drawn from logits `[B, A]`. Raises ValueError if the policy has diverged."""
+    probabilities = policy_logits.softmax(dim=-1)
+    try:
+        return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+    except RuntimeError as error:
+        if probabilities.isfinite().all():
+            raise
+        raise ValueError(
+            "the policy's logits are not finite: training diverged; try a smaller --learning-rate"
+        ) from error
 
 
 class Collector:

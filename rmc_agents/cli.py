@@ -1,6 +1,9 @@
 """What the command lines share: parsing by dataclass, and errors that are one line."""
 
+import contextlib
+import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -14,15 +17,35 @@ REQUIRED: Any = tyro.MISSING_NONPROP
 def parse(
     kind: type[Arguments], argv: Sequence[str] | None, prog: str, description: str, default: Arguments = REQUIRED
 ) -> Arguments:
-    """The command line as a dataclass; fields become flags, without the names of sections in front."""
-    return tyro.cli(
-        kind,
-        prog=prog,
-        description=description,
-        args=argv,
-        default=default,
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-    )
+    """The command line as a dataclass; fields become flags, without the names of sections in front.
+
+    A wrong flag ends the program with one line on standard error and exit status 2.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                kind,
+                prog=prog,
+                description=description,
+                args=argv,
+                default=default,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+            )
+    except SystemExit as end:
+        if end.code:
+            print(f"{prog}: {_without_box(said.getvalue())} (see {prog} --help)", file=sys.stderr)
+        raise
+
+
+def _without_box(text: str) -> str:
+    """What tyro's boxed message says, and the names of the flags that it holds for meant, in one line."""
+    lines = [line.strip("│╭╮╰╯─ ") for line in text.splitlines()]
+    body = [line for line in lines[1:] if not line.startswith("For full helptext")]
+    problem = " ".join(body[: body.index("")] if "" in body else body)
+    meant = dict.fromkeys(line.split()[0].rstrip(",") for line in body if line.startswith("--"))
+    hint = f"; did you mean {' or '.join(meant)}?" if meant and "Perhaps you meant" in text else ""
+    return problem.rstrip(".") + hint
 
 
 def run(program: str, main: Callable[[], int]) -> int:
@@ -36,7 +59,9 @@ def run(program: str, main: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         return 130
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not re.search("alloc|out of memory|overflow", str(error)):
+            raise
         print(f"{program}: not enough memory for these sizes", file=sys.stderr)
         return 2
     except (ValueError, OSError) as error:

@@ -190,7 +190,10 @@ def test_bad_flags_exit_with_2(flags: list[str], capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit) as exit_info:
         cli.main(flags)
     assert exit_info.value.code == 2
-    assert flags[0].strip("-") in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert flags[0].strip("-") in said
+    assert said.count("\n") == 1
+    assert "--learning-rate" in said or flags[0] != "--learning-rat", "the near match"
 
 
 def test_an_unknown_key_in_a_config_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,6 +247,20 @@ def test_a_checkpoint_without_a_part_is_one_line(
 def test_a_preset_is_not_taken_for_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--config", str(tmp_path / "recall.yaml")]) == 2
     assert "cannot read the config" in capsys.readouterr().err
+
+
+def test_impossible_sizes_and_divergence_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train("--run-dir", str(tmp_path / "a"), "--core", "lstm", "--hidden-size", "1000000000") == 2
+    assert "not enough memory" in capsys.readouterr().err
+    assert train("--run-dir", str(tmp_path / "b"), "--learning-rate", "1e30", "--total-frames", "400") == 2
+    assert "diverged" in capsys.readouterr().err
+
+
+def test_resuming_keeps_the_curve_whole(tmp_path: Path) -> None:
+    assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "200", "--log-every", "1e-9") == 0
+    assert resume(tmp_path / "run", "--total-frames", "400") == 0
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [point.step for point in events.Scalars("losses/entropy")] == list(range(40, 401, 40))
 
 
 def test_an_unwritable_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
