@@ -8,7 +8,7 @@ INSTALLED = .venv/installed
 train: $(INSTALLED)
 	$(BIN)/rmc-train --env minipacman --core rmc
 
-test: $(INSTALLED)
+test: $(INSTALLED) .venv/triton
 	$(BIN)/python -m pytest
 
 # The folders are imported under other names than they have (see pyproject.toml), which mypy follows only once installed.
@@ -24,12 +24,17 @@ format: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/envs.py
-	$(BIN)/python benchmarks/cores.py
-	$(BIN)/python benchmarks/training.py
+	$(BIN)/rmc-bench --core rmc --backends reference
+	$(BIN)/rmc-bench --core lstm --backends reference
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+# Large, and only for GPUs; the tests run its kernels in an interpreter.
+.venv/triton: $(INSTALLED)
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[triton]'
 	touch $@
 
 clean:

@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.types import Rollout, SpaceSpec, State, TimeStep
+from rmc_agents.types import AgentOutput, Rollout, SpaceSpec, State, TimeStep
 
 
 class Episode(NamedTuple):
@@ -125,17 +125,25 @@ class Collector:
         logits = torch.empty(lanes.num_lanes, lanes.spec.num_actions, device=lanes.device)
         self._policy_logits = _buffer(unroll_length, logits)
 
-    @torch.no_grad()
     def collect(self) -> Rollout:
         """T steps of all lanes. The rollout's tensors are valid until the next call."""
         initial_state = self.state
+        self._recording = self.agent.record(self.unroll_length, initial_state)
         self._record(0)
         for t in range(self.unroll_length):
-            output, self.state = self.agent.step(self.lanes.steps, self.state)
+            output = self._recording.step(self.lanes.steps)
             self._policy_logits[t] = output.policy_logits
             self.lanes.step(sample_action(output.policy_logits, self.generator))
             self._record(t + 1)
+        self.state = self._recording.state
         return Rollout(self._steps, self._policy_logits, initial_state)
+
+    def replay(self) -> AgentOutput:
+        """What the agent said in the rollout collected last, with gradient: what `agent.unroll` gives, for less.
+
+        Once per rollout, and before the agent's weights change.
+        """
+        return self._recording.replay(TimeStep(*(field[:-1] for field in self._steps)))
 
     def _record(self, t: int) -> None:
         for buffer, field in zip(self._steps, self.lanes.steps, strict=True):

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.cores import make_core
@@ -54,10 +55,41 @@ class ActorCritic(nn.Module):
         outputs, state = self.core.unroll(encoded, steps.is_first, state)
         return self._heads(outputs, encoded), state
 
+    def record(self, steps: int, state: State) -> "AgentRecording":
+        """Begin to act for T = `steps` steps from `state`, to learn from them afterwards."""
+        return AgentRecording(self, steps, state)
+
     def _heads(self, output: Tensor, encoded: Tensor) -> AgentOutput:
-        output = output * self.core_gain
-        features = torch.cat([output, encoded], dim=-1) if self.skip else output
-        return AgentOutput(self.policy(features), self.value(features).squeeze(-1))
+        size = self.core.output_size
+        weight = torch.cat([self.policy.weight, self.value.weight])  # [A+1, features]
+        bias = torch.cat([self.policy.bias, self.value.bias])
+        sums = functional.linear(output, weight[:, :size] * self.core_gain, bias)
+        if self.skip:
+            sums = sums + functional.linear(encoded, weight[:, size:])
+        return AgentOutput(sums[..., :-1], sums[..., -1])
+
+
+class AgentRecording:
+    """An unroll that is made by acting: `step` T times, then `replay` (see `cores.base.Recording`)."""
+
+    def __init__(self, agent: ActorCritic, steps: int, state: State) -> None:
+        self._agent, self._core = agent, agent.core.record(steps, state)
+
+    @property
+    def state(self) -> State:
+        """The core's state after all T steps."""
+        return self._core.state
+
+    @torch.no_grad()
+    def step(self, steps: TimeStep) -> AgentOutput:
+        """As `ActorCritic.step`, from the state after the step before; without gradient."""
+        encoded = self._agent.encoder(steps)
+        return self._agent._heads(self._core.step(encoded, steps.is_first), encoded)
+
+    def replay(self, steps: TimeStep) -> AgentOutput:
+        """What `step` said to the T time steps `[T, B, ...]` that it was given, with gradient."""
+        encoded = self._agent.encoder(steps)
+        return self._agent._heads(self._core.replay(encoded), encoded)
 
 
 def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:

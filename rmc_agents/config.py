@@ -116,6 +116,9 @@ class RunConfig(Section):
     """Seeds weights, action sampling and environments (lane i gets seed + i)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
+    backend: Literal["auto", "reference", "fused", "triton"] = "auto"
+    """What runs the core's scan over time. reference: plain torch; fused: compiled, for CPUs; triton: for CUDA; auto:
+    fused where it can do it, else reference."""
     threads: PositiveInt = 1
     """CPU threads of torch. More than one pays only while the other cores are idle (docs/decisions/threads.md), and
     runs are repeatable to the bit at equal thread counts only."""

@@ -10,10 +10,11 @@ from test_agent import SPEC, make_agent, random_steps
 from torch.nn import functional
 
 from rmc_agents.acting import Lanes
-from rmc_agents.config import Config
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import Config, TrainConfig
 from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.train.a2c import A2C, a2c_loss
-from rmc_agents.types import Rollout
+from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
 
 CPU = torch.device("cpu")
 LENGTH, LANES = 9, 3
@@ -34,6 +35,12 @@ def rollout_with_every_ending() -> Rollout:
     return Rollout(steps, torch.zeros(LENGTH, LANES, SPEC.num_actions), make_agent("lstm").initial_state(LANES))
 
 
+def loss_of(agent: ActorCritic, steps: TimeStep, state: State, config: TrainConfig) -> torch.Tensor:
+    """The loss from one unroll over all T + 1 steps."""
+    output, _ = agent.unroll(steps, state)
+    return a2c_loss(AgentOutput(*(x[:-1] for x in output)), output.value[-1], steps, config)[0]
+
+
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_loss_is_that_of_returns_by_definition(normalize: bool) -> None:
     settings = {"reward_scale": 0.5, "discount": 0.9, "trace_lambda": 0.8, "entropy_cost": 0.3, "value_cost": 0.7}
@@ -41,9 +48,8 @@ def test_the_loss_is_that_of_returns_by_definition(normalize: bool) -> None:
     torch.manual_seed(0)
     agent, rollout = make_agent("lstm"), rollout_with_every_ending()
     steps = rollout.steps
-    loss, _ = a2c_loss(agent, rollout, config)
-
     output, _ = agent.unroll(steps, rollout.initial_state)
+    loss = loss_of(agent, steps, rollout.initial_state, config)
     log_prob = functional.log_softmax(output.policy_logits, dim=-1).detach().numpy()
     value, reward = output.value.detach().numpy(), 0.5 * steps.prev_reward.numpy()
     terms = []
@@ -100,3 +106,20 @@ def test_an_episode_that_ends_both_ways_is_terminated() -> None:
     steps = lanes.step(torch.zeros(2, dtype=torch.int64))
     assert steps.terminated.all()
     assert not steps.truncated.any()
+
+
+@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "rnn", "relational-rnn", "none"])
+def test_learning_from_the_recording_is_learning_from_an_unroll(core: str) -> None:
+    """Loss and every gradient, through three rollouts with episodes that end in them."""
+    settings = {"core": core, "env": "recall", "hidden_size": 8, "head_size": 4, "encoder_sizes": [8]}
+    trainer = small_trainer(**settings)
+    parameters = [p for p in trainer.agent.parameters() if p.requires_grad]
+    for _ in range(3):
+        rollout = trainer.collector.collect()
+        expected = loss_of(trainer.agent, rollout.steps, rollout.initial_state, trainer.train)
+        expected_gradients = torch.autograd.grad(expected, parameters)
+        bootstrap = trainer._bootstrap_value(rollout)
+        loss, _ = a2c_loss(trainer.collector.replay(), bootstrap, rollout.steps, trainer.train)
+        torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(torch.autograd.grad(loss, parameters), expected_gradients, rtol=1e-4, atol=1e-6)
+        assert rollout.steps.is_first.any()

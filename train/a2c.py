@@ -10,7 +10,7 @@ from rmc_agents.acting import Collector, Lanes
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.envs.factory import make_vector_env
-from rmc_agents.types import Rollout, State
+from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
 
 Metrics = dict[str, Tensor]
 
@@ -23,6 +23,7 @@ class A2C:
       device: where the agent lives.
 
     Attributes:
+      backend: which code runs the core's scan.
       frames: environment steps so far, over all lanes.
       updates: optimizer steps so far.
     """
@@ -33,6 +34,8 @@ class A2C:
         env = make_vector_env(config.env.env, config.env.num_envs)
         self.lanes = Lanes(env, config.run.seed, device)
         self.agent = ActorCritic(self.lanes.spec, config.core, config.agent).to(device)
+        self.agent.core.backend = config.run.backend
+        self.backend = self.agent.core.chosen_scan().backend
         self.optimizer = torch.optim.Adam(
             self.agent.parameters(), lr=self.train.learning_rate, eps=self.train.adam_epsilon
         )
@@ -49,7 +52,8 @@ class A2C:
             group["lr"] = learning_rate
 
         self.optimizer.zero_grad(set_to_none=True)
-        loss, metrics = a2c_loss(self.agent, rollout, self.train)
+        output = self.collector.replay()
+        loss, metrics = a2c_loss(output, self._bootstrap_value(rollout), rollout.steps, self.train)
         loss.backward()
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
         if not torch.isfinite(grad_norm):
@@ -66,6 +70,12 @@ class A2C:
             "charts/learning_rate": torch.tensor(learning_rate),
             "charts/recurrent_state_norm": _state_norm(self.collector.state),
         }
+
+    @torch.no_grad()
+    def _bootstrap_value(self, rollout: Rollout) -> Tensor:
+        """The value of the rollout's last observation, `[B]`."""
+        last = TimeStep(*(field[-1] for field in rollout.steps))
+        return self.agent.step(last, self.collector.state)[0].value
 
     def _learning_rate(self) -> float:
         if self.train.learning_rate_schedule == "constant":
@@ -100,20 +110,24 @@ class A2C:
         self.frames, self.updates = state["frames"], state["updates"]
 
 
-def a2c_loss(agent: ActorCritic, rollout: Rollout, config: TrainConfig) -> tuple[Tensor, Metrics]:
+def a2c_loss(
+    output: AgentOutput, bootstrap_value: Tensor, steps: TimeStep, config: TrainConfig
+) -> tuple[Tensor, Metrics]:
     """The actor-critic loss of one rollout, a mean over its transitions, and the scalars worth watching.
 
-    The T + 1 observations go through one unroll from the state the rollout began with, so that the bootstrap value
-    comes with the right state; that state is data, no gradient flows into it.
+    Args:
+      output: what the agent says to the first T time steps, `[T, B, ...]`; the loss's gradient flows into it.
+      bootstrap_value: the value of the last one, `[B]`.
+      steps: `[T+1, B, ...]`.
+      config: costs, discounts and so on.
     """
-    steps = rollout.steps
-    output, _ = agent.unroll(steps, rollout.initial_state)  # [T+1, B, ...]
-    policy_logits, value, action = output.policy_logits[:-1], output.value[:-1], steps.prev_action[1:]
+    policy_logits, value, action = output.policy_logits, output.value, steps.prev_action[1:]
     weights = losses.transition_weights(
         steps.is_first, steps.terminated, steps.truncated, config.discount, config.trace_lambda
     )
     reward = steps.prev_reward[1:] * config.reward_scale
-    target = losses.lambda_returns(reward, weights.discount_t, output.value[1:].detach(), weights.lambda_t)
+    next_value = torch.cat([value[1:], bootstrap_value.unsqueeze(0)]).detach()
+    target = losses.lambda_returns(reward, weights.discount_t, next_value, weights.lambda_t)
     advantage = target - value.detach()
     if config.normalize_advantages:
         advantage = losses.masked_normalize(advantage, weights.valid)

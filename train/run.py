@@ -155,7 +155,8 @@ def _print_header(trainer: A2C, folder: RunFolder, saved: Saved | None, console:
     _say(
         console,
         f"{config.env.env}, core {config.core.core}: {parameters:,} parameters ({core:,} in the core), "
-        f"{config.env.num_envs} lanes on {trainer.lanes.device}, {torch.get_num_threads()} threads, "
+        f"{config.env.num_envs} lanes on {trainer.lanes.device}, {trainer.backend} scan, "
+        f"{torch.get_num_threads()} threads, "
         f"seed {config.run.seed}",
     )
     _say(console, f"run folder: {folder.path}   watch it learn: tensorboard --logdir {folder.path}")

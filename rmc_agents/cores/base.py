@@ -1,11 +1,12 @@
 """What every recurrent core is: state in, state out, and one place for resets and checks."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from rmc_agents.kernels.backends import Scan, choose
 from rmc_agents.kernels.weights import Affine
 from rmc_agents.types import State
 
@@ -16,22 +17,46 @@ class Core(nn.Module, ABC):
     The state is always passed in and handed out; nothing of it stays inside. Where `should_reset` is set, the
     lane's state is replaced by the initial state before its input is consumed, in `step` and `unroll` alike.
 
-    A subclass gives `initial_leaves` and `scan`.
+    A subclass gives `initial_leaves`, the name of its scan in `rmc_agents.kernels`, and its `weights`.
+
+    Attributes:
+      backend: which code runs the scan, one of `kernels.backends.Backend`; may be set at any time.
     """
+
+    kernel: ClassVar[str]
 
     def __init__(self, input_size: int, output_size: int) -> None:
         super().__init__()
         check_sizes(input_size=input_size, output_size=output_size)
         self.input_size = input_size
         self.output_size = output_size
+        self.backend: str = "auto"
 
     @abstractmethod
     def initial_leaves(self) -> State:
         """The initial state of one lane: a NamedTuple of tensors `[1, ...]`; `()` if there is no memory."""
 
     @abstractmethod
+    def weights(self) -> Any:
+        """The parameters, as the kernels take them."""
+
+    def chosen_scan(self) -> Scan:
+        """The scan on `backend`. Raises ValueError if that cannot run this core where it is."""
+        return choose(self.kernel, self.backend, self.weights(), self.initial_leaves())
+
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """`unroll` on arguments that have been checked."""
+        return self.chosen_scan().unroll(inputs, should_reset, state, self.initial_leaves(), self.weights())
+
+    def record(self, steps: int, state: State) -> "Recording":
+        """Begin an unroll whose inputs come one step at a time, and whose gradient is wanted afterwards.
+
+        Args:
+          steps: T, how many.
+          state: before the first step.
+        """
+        self._check_state(state, batch_size=len(state[0]) if state else 0)
+        return Recording(self, steps, state)
 
     def initial_state(self, batch_size: int) -> State:
         """The state before the first step, on the core's device: leaves `[B, ...]`, all lanes the same."""
@@ -98,6 +123,49 @@ class Core(nn.Module, ABC):
             shape = [batch_size, *one.shape[1:]]
             if list(leaf.shape) != shape:
                 raise ValueError(f"state.{name}: expected {shape}, got {list(leaf.shape)}")
+
+
+class Recording:
+    """An unroll in the making: `step` T times, without gradient, then `replay`.
+
+    Where the backend keeps a tape, the steps are the forward pass of the replay, which costs nothing more; elsewhere
+    the replay is an unroll. The core's weights must not change in between.
+
+    Attributes:
+      state: after the steps taken so far.
+    """
+
+    def __init__(self, core: Core, steps: int, state: State) -> None:
+        self.core, self.state = core, state
+        self._initial_state = state
+        self._steps = steps
+        self._should_reset: list[Tensor] = []
+        tape = core.chosen_scan().tape
+        self._tape = None if tape is None else tape.take(steps, state, core.initial_leaves(), core.weights())
+
+    @torch.no_grad()
+    def step(self, inputs: Tensor, should_reset: Tensor) -> Tensor:
+        """The next step; arguments and output as of `Core.step`."""
+        self._should_reset.append(should_reset)
+        if self._tape is None:
+            output, self.state = self.core.step(inputs, should_reset, self.state)
+            return output
+        self.core._check(inputs, should_reset, self._initial_state, axes=("B",))
+        self._tape.write_inputs(self._tape.length, inputs.unsqueeze(0))
+        output = self._tape.step(should_reset)
+        if self._tape.length == self._steps:
+            self.state = self._tape.final_state()
+        return output
+
+    def replay(self, inputs: Tensor) -> Tensor:
+        """The outputs `[T, B, H]` of all T steps, with their gradient.
+
+        Args:
+          inputs: `[T, B, D]`, as they were, now with their own gradient.
+        """
+        if self._tape is not None:
+            return self._tape.replay(inputs)[0]
+        return self.core.unroll(inputs, torch.stack(self._should_reset), self._initial_state)[0]
 
 
 def check_sizes(**sizes: int) -> None:

@@ -1,8 +1,7 @@
 """No memory at all."""
 
-from torch import Tensor
-
 from rmc_agents.cores.base import Core
+from rmc_agents.kernels.backends import Scan
 from rmc_agents.types import State
 
 
@@ -23,6 +22,10 @@ class Feedforward(Core):
         """`()`: there is no state."""
         return ()
 
-    def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """See `Core.unroll`."""
-        return inputs, state
+    def weights(self) -> tuple[()]:
+        """`()`: there are none."""
+        return ()
+
+    def chosen_scan(self) -> Scan:
+        """Nothing to be computed."""
+        return Scan("none", lambda inputs, should_reset, state, initial_state, weights: (inputs, state), tape=None)

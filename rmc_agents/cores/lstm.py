@@ -1,10 +1,9 @@
 """The long short-term memory."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rmc_agents.cores.base import Core, check_sizes, truncated_normal
-from rmc_agents.kernels import reference
 from rmc_agents.kernels.weights import Affine, LSTMState, RecurrentWeights
 
 
@@ -23,6 +22,8 @@ class LSTM(Core):
       ValueError: for a size that is not a positive integer.
     """
 
+    kernel = "lstm"
+
     def __init__(self, input_size: int, *, hidden_size: int = 256, forget_bias: float = 1.0) -> None:
         check_sizes(hidden_size=hidden_size)
         super().__init__(input_size, output_size=hidden_size)
@@ -36,11 +37,6 @@ class LSTM(Core):
         """h and c, both zero, `[1, H]`."""
         zeros = self.bias.new_zeros(1, self.output_size)
         return LSTMState(zeros, zeros)
-
-    def scan(self, inputs: Tensor, should_reset: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        """See `Core.unroll`."""
-        weights = self.weights()
-        return reference.lstm_unroll(inputs, should_reset, state, self.initial_leaves(), weights)
 
     def weights(self) -> RecurrentWeights:
         """The parameters, as the kernels take them."""

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from rmc_agents.cores.base import Core, affine, check_sizes, linear
 from rmc_agents.cores.lstm import LSTM
-from rmc_agents.kernels import reference
 from rmc_agents.kernels.weights import RelationalRNNState, RelationalRNNWeights
 
 
@@ -33,6 +32,7 @@ class RelationalRNN(Core):
       ValueError: for a size that is not a positive integer.
     """
 
+    kernel = "relational_rnn"
     initial_memory: Tensor  # [1, N, D]
 
     def __init__(
@@ -62,13 +62,6 @@ class RelationalRNN(Core):
     def initial_leaves(self) -> RelationalRNNState:
         """h and c, zero, `[1, H]`, and the memory's noise, `[1, N, D]`."""
         return RelationalRNNState(*self.lstm.initial_leaves(), self.initial_memory)
-
-    def scan(
-        self, inputs: Tensor, should_reset: Tensor, state: RelationalRNNState
-    ) -> tuple[Tensor, RelationalRNNState]:
-        """See `Core.unroll`."""
-        weights = self.weights()
-        return reference.relational_rnn_unroll(inputs, should_reset, state, self.initial_leaves(), weights)
 
     def weights(self) -> RelationalRNNWeights:
         """The parameters, as the kernels take them."""

@@ -37,6 +37,7 @@ class RMC(Core):
       ValueError: for a size that is not a positive integer, or an unknown gate style.
     """
 
+    kernel = "rmc"
     initial_memory: Tensor  # [1, N, D]
 
     def __init__(
@@ -75,11 +76,6 @@ class RMC(Core):
     def initial_leaves(self) -> RMCState:
         """The memory, the identity matrix padded or cut to `[1, N, D]`."""
         return RMCState(self.initial_memory)
-
-    def scan(self, inputs: Tensor, should_reset: Tensor, state: RMCState) -> tuple[Tensor, RMCState]:
-        """See `Core.unroll`."""
-        weights = self.weights()
-        return reference.rmc_unroll(inputs, should_reset, state, self.initial_leaves(), weights)
 
     def attention(self, inputs: Tensor, should_reset: Tensor, state: RMCState) -> Tensor:
         """Where the slots look when `step` is called with the same arguments.

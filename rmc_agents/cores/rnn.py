@@ -1,10 +1,9 @@
 """The plain recurrent network."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rmc_agents.cores.base import Core, check_sizes, truncated_normal
-from rmc_agents.kernels import reference
 from rmc_agents.kernels.weights import Affine, HiddenState, RecurrentWeights
 
 
@@ -22,6 +21,8 @@ class RNN(Core):
       ValueError: for a size that is not a positive integer.
     """
 
+    kernel = "rnn"
+
     def __init__(self, input_size: int, *, hidden_size: int = 256) -> None:
         check_sizes(hidden_size=hidden_size)
         super().__init__(input_size, output_size=hidden_size)
@@ -32,11 +33,6 @@ class RNN(Core):
     def initial_leaves(self) -> HiddenState:
         """h, zero, `[1, H]`."""
         return HiddenState(self.bias.new_zeros(1, self.output_size))
-
-    def scan(self, inputs: Tensor, should_reset: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
-        """See `Core.unroll`."""
-        weights = self.weights()
-        return reference.rnn_unroll(inputs, should_reset, state, self.initial_leaves(), weights)
 
     def weights(self) -> RecurrentWeights:
         """The parameters, as the kernels take them."""

@@ -1,0 +1,77 @@
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
+# (what a compiled pass takes are arrays, whose types its compiler finds out)
+"""Elementary functions for compiled kernels, written so that LLVM turns loops over them into vector instructions.
+
+Sums may be reassociated (else no reduction is vectorised), but NaN and infinity keep their meaning. Results are the
+same from run to run on one machine. All float32.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+float32, int32 = np.float32, np.int32
+LOG2_E = float32(1.44269504)
+LN2_HIGH, LN2_LOW = float32(0.693359375), float32(-2.12194440e-4)  # their sum is ln 2; n * LN2_HIGH is exact
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """Compile; without the interpreter's lock, so that threads can run side by side."""
+    return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})(
+        function
+    )
+
+
+@jit
+def exp(x):
+    """e^x to about 1e-7, relatively: 2^n e^r with |r| <= ln(2) / 2, and Taylor's series for e^r."""
+    x = min(max(x, float32(-87.0)), float32(88.0))  # beyond, 2^n leaves the normal range
+    n = np.floor(x * LOG2_E + float32(0.5))
+    r = x - n * LN2_HIGH
+    r = r - n * LN2_LOW
+    e = float32(1 / 5040)
+    e = e * r + float32(1 / 720)
+    e = e * r + float32(1 / 120)
+    e = e * r + float32(1 / 24)
+    e = e * r + float32(1 / 6)
+    e = e * r + float32(1 / 2)
+    e = e * r + float32(1.0)
+    e = e * r + float32(1.0)
+    exponent = (int32(n) + int32(127)) << int32(23)  # the bits of 2^n
+    return e * int32(exponent).view(np.float32)
+
+
+@jit
+def sigmoid(x):
+    """1 / (1 + e^-x)."""
+    return float32(1.0) / (float32(1.0) + exp(-x))
+
+
+@jit
+def tanh(x):
+    """2 σ(2x) - 1, to about 2e-7 absolutely."""
+    return float32(1.0) - float32(2.0) / (float32(1.0) + exp(float32(2.0) * x))
+
+
+@jit
+def select_state(should_reset, initial, state, out):
+    """out [B, W] = initial [1, W] where should_reset [B], else state [B, W]."""
+    for b in range(len(out)):
+        if should_reset[b]:
+            for j in range(out.shape[1]):
+                out[b, j] = initial[0, j]
+        else:
+            for j in range(out.shape[1]):
+                out[b, j] = state[b, j]
+
+
+@jit
+def stop_gradient(should_reset, d_state, d_initial):
+    """Backward of `select_state`, in place: where should_reset, d_state [B, W] goes to d_initial [1, W] instead."""
+    for b in range(len(d_state)):
+        if should_reset[b]:
+            for j in range(d_state.shape[1]):
+                d_initial[0, j] += d_state[b, j]
+                d_state[b, j] = float32(0.0)

@@ -1,0 +1,296 @@
+"""The Relational Memory Core's scan."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rmc_agents.kernels.fused import rmc_pointwise as pointwise
+from rmc_agents.kernels.fused.rmc_attention import attention_kernels
+from rmc_agents.kernels.fused.tape import Tape, unroll, view
+from rmc_agents.kernels.products import BLOCK, product, transposed_product
+from rmc_agents.kernels.weights import RMCState, RMCWeights
+
+
+def rmc_unroll(
+    inputs: Tensor, should_reset: Tensor, state: RMCState, initial_state: RMCState, weights: RMCWeights
+) -> tuple[Tensor, RMCState]:
+    """See `reference.rmc_unroll`; one attention block."""
+    return unroll(RMCTape, inputs, should_reset, state, initial_state, weights)
+
+
+class Buffers(NamedTuple):
+    """What the backward pass needs of every step, `[T, B, ...]`; 10 D a slot with 'unit' gates and one hidden layer.
+
+    `normal` is what a LayerNorm has before its gain and bias, `scale` its 1/σ.
+    """
+
+    memory: Any  # [N, D], before the step
+    tanh_memory: Any  # [N, D]
+    qkv_normal: Any  # [N, Q]
+    qkv_scale: Any  # [N]
+    attention: Any  # [H, N, N+1]
+    attended_normal: Any  # [N, D]
+    attended_scale: Any  # [N]
+    mlp_normal: Any  # [N, D]
+    mlp_scale: Any  # [N]
+    gates: Any  # [N, G]
+    input_row: Any  # [D]
+    input_normal: Any  # [Q]
+    input_scale: Any  # []
+    input_attended: Any  # [Q], the input row's queries, keys and values; on the way back, their gradient
+    input_gates: Any  # [G]; on the way back, their gradient
+
+    @classmethod
+    def shapes(cls, slots: int, size: int, heads: int, width: int, gates: int) -> "Buffers":
+        """What stands behind `[T, B]`."""
+        return cls(
+            memory=(slots, size),
+            tanh_memory=(slots if gates else 0, size),
+            qkv_normal=(slots, width),
+            qkv_scale=(slots,),
+            attention=(heads, slots, slots + 1),
+            attended_normal=(slots, size),
+            attended_scale=(slots,),
+            mlp_normal=(slots, size),
+            mlp_scale=(slots,),
+            gates=(slots, gates),
+            input_row=(size,),
+            input_normal=(width,),
+            input_scale=(),
+            input_attended=(width,),
+            input_gates=(gates,),
+        )
+
+
+class Gradients(NamedTuple):
+    """Gradients of vectors; for the arrays that the passes add to, and in the end for the sums over them."""
+
+    qkv_bias: Any  # [Q]
+    qkv_gain: Any
+    qkv_norm_bias: Any
+    attended_gain: Any  # [D]
+    attended_bias: Any
+    mlp_gain: Any
+    mlp_norm_bias: Any
+    mlp_biases: Any  # [L, D]
+
+
+class RMCTape(Tape):
+    """See `Tape`."""
+
+    def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
+        super().__init__(steps, lanes, sizes)
+        slots, heads, key_size, head_size, gates, layers = sizes
+        size, width = heads * head_size, heads * (2 * key_size + head_size)
+        shapes = Buffers.shapes(slots, size, heads, width, gates)
+        self.buffers = Buffers(*(torch.empty(steps, lanes, *shape) for shape in shapes))
+        self.arrays = Buffers(*map(view, self.buffers))
+        self.hidden = [torch.empty(steps, lanes, slots, size) for _ in range(layers - 1)]
+        self.attended = torch.empty(lanes, slots, size)  # of one step
+        self.no_gates = torch.empty(lanes, slots, 0)
+        self.attention = attention_kernels(slots, heads, key_size, head_size)
+
+    @staticmethod
+    def sizes_of(initial_state: RMCState, weights: RMCWeights) -> tuple[int, ...]:
+        """See `Tape.sizes_of`."""
+        _, slots, size = initial_state.memory.shape
+        gates = 0 if weights.gates is None else len(weights.gates[0].bias)
+        return slots, weights.num_heads, weights.key_size, size // weights.num_heads, gates, len(weights.mlp)
+
+    def start(self, state: RMCState, initial_state: RMCState, weights: RMCWeights) -> None:
+        """See `Tape.start`."""
+        super().start(state, initial_state, weights)
+        self.outputs = torch.empty(self.steps, self.lanes, self.buffers.memory[0, 0].numel())
+        self._outputs = view(self.outputs.view_as(self.buffers.memory))
+        block = weights.blocks[0]
+        self._state, self._initial = view(state.memory), view(initial_state.memory)
+        self._qkv_bias, self._mlp_biases = view(block.qkv.bias), [view(layer.bias) for layer in weights.mlp]
+        self._qkv_norm, self._attended_norm, self._mlp_norm = (
+            tuple(map(view, norm)) for norm in (block.qkv_norm, block.attention_norm, block.mlp_norm)
+        )
+        if weights.gates is not None:
+            input_bias, forget_bias = (weights.gates[0].bias + weights.gates[1].bias).detach().chunk(2)
+            self._gate_bias = torch.cat([input_bias + weights.input_bias, forget_bias + weights.forget_bias])
+
+    def write_inputs(self, first: int, inputs: Tensor) -> None:
+        """The input row, what the slots see of it, and its part of the gates with all biases."""
+        x = Buffers(*(y[first : first + len(inputs)].flatten(0, 1) for y in self.buffers))
+        weights, qkv_weight = self.weights, self.weights.blocks[0].qkv.weight
+        torch.add(product(inputs.flatten(0, 1), weights.input.weight), weights.input.bias, out=x.input_row)
+        qkv, attended = view(product(x.input_row, qkv_weight)), view(x.input_attended)
+        pointwise.input_rows(qkv, self._qkv_bias, *self._qkv_norm, view(x.input_normal), view(x.input_scale), attended)
+        if weights.gates is not None:
+            torch.add(product(x.input_row, weights.gates[0].weight), self._gate_bias, out=x.input_gates)
+
+    def forward(self, t: int) -> None:
+        """See `Tape.forward`."""
+        x, a, weights = (Buffers(*(y[t] for y in self.buffers)), Buffers(*(y[t] for y in self.arrays)), self.weights)
+        before = self._outputs[t - 1] if t else self._state
+        pointwise.enter(self.should_reset[t], self._initial, before, a.memory, a.tanh_memory)
+        self.attention.forward(
+            a.memory,
+            view(_product(x.memory, weights.blocks[0].qkv.weight)),
+            self._qkv_bias,
+            *self._qkv_norm,
+            a.input_attended,
+            *self._attended_norm,
+            a.qkv_normal,
+            a.qkv_scale,
+            a.attention,
+            a.attended_normal,
+            a.attended_scale,
+            view(self.attended),
+        )
+        layer = self.attended
+        for number, hidden in enumerate(self.hidden):
+            sums = _product(layer, weights.mlp[number].weight)
+            layer = hidden[t]
+            pointwise.rectify(view(_rows(sums)), self._mlp_biases[number], view(_rows(layer)))
+        pointwise.write(
+            a.memory,
+            view(self.attended),
+            view(_product(layer, weights.mlp[-1].weight)),
+            self._mlp_biases[-1],
+            view(_product(x.tanh_memory, weights.gates[1].weight) if weights.gates else self.no_gates),
+            a.input_gates,
+            *self._mlp_norm,
+            a.mlp_normal,
+            a.mlp_scale,
+            a.gates,
+            self._outputs[t],
+        )
+
+    def final_state(self) -> RMCState:
+        """See `Tape.final_state`."""
+        return RMCState(self.outputs[self.length - 1].view_as(self.buffers.memory[0]).clone())
+
+    def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: RMCState) -> tuple[Tensor, Any, Any, Any]:
+        """See `Tape.backward`."""
+        return _Backward(self, d_outputs, d_final[0]).run(inputs)
+
+
+class _Backward:
+    """The way back over a tape.
+
+    Gradients of the sums under activations are kept for a block of steps, until there are enough rows for a good matrix
+    product with what the weights were multiplied with; they are then still in the cache.
+    """
+
+    def __init__(self, tape: RMCTape, d_outputs: Tensor, d_final: Tensor) -> None:
+        self.tape, self.weights = tape, tape.weights
+        lanes, slots, size = d_final.shape
+        self.block = min(max(1, BLOCK // (lanes * slots)), tape.steps)  # steps
+        width, gates = tape.buffers.qkv_normal.shape[-1], tape.buffers.gates.shape[-1]
+        self.d_outputs, self.d_memory = view(d_outputs.unflatten(2, (slots, size))), d_final.clone()
+        self.d_initial = torch.zeros(1, slots, size)
+        self.d_qkv, self.d_gates = (torch.empty(self.block, lanes, slots, n) for n in (width, gates))
+        self.d_layers = [torch.empty(self.block, lanes, slots, size) for _ in self.weights.mlp]
+        layers = len(self.weights.mlp)
+        # One row for each step, and one for the input rows: sums of many small terms lose less so.
+        shapes = [(width,)] * 3 + [(size,)] * 4 + [(layers, size)]
+        self.vectors = Gradients(*(torch.zeros(tape.steps + 1, *shape) for shape in shapes))
+        self.d_qkv_weight = torch.zeros(size, width)
+        self.d_gate_weight = torch.zeros(size, gates)
+        self.d_mlp_weights = [torch.zeros(size, size) for _ in self.weights.mlp]
+
+    def run(self, inputs: Tensor) -> tuple[Tensor, Any, Any, Any]:
+        """All gradients, as `Tape.backward` returns them."""
+        for first in reversed(range(0, self.tape.steps, self.block)):
+            last = min(first + self.block, self.tape.steps)
+            for t in reversed(range(first, last)):
+                self._step(t, t - first)
+            self._weights(first, last)
+        d_inputs, d_input, d_input_gates = self._inputs(inputs)
+        vectors = Gradients(*(x.sum(0) for x in self.vectors))
+        norm = self.weights.blocks[0].attention_norm  # the MLP's first layer took gain * normal + bias
+        self.d_mlp_weights[0].mul_(norm.weight[:, None]).addr_(norm.bias, vectors.mlp_biases[0])
+        d_mlp = [x for w, b in zip(self.d_mlp_weights, vectors.mlp_biases, strict=True) for x in (w.t(), b)]
+        d_gates: list[Tensor] = []
+        if self.weights.gates is not None:
+            d_gates = [*d_input_gates, self.d_gate_weight.t(), d_input_gates[1]]
+        d_weights = *d_input, self.d_qkv_weight.t(), *vectors[:-1], *d_mlp, *d_gates
+        return d_inputs, (self.d_memory,), (self.d_initial,), d_weights
+
+    def _step(self, t: int, place: int) -> None:
+        """From the gradient of the memory after step t to that of the memory before it."""
+        tape, weights = self.tape, self.weights
+        a, vectors = Buffers(*(y[t] for y in tape.arrays)), Gradients(*(view(x[t]) for x in self.vectors))
+        d_memory, d_qkv, d_gates = view(self.d_memory), self.d_qkv[place], self.d_gates[place]
+        d_layers = [x[place] for x in self.d_layers]
+        pointwise.write_backward(
+            self.d_outputs[t],
+            d_memory,
+            a.memory,
+            a.mlp_normal,
+            a.mlp_scale,
+            a.gates,
+            *tape._mlp_norm,
+            view(d_layers[-1]),
+            view(d_gates),
+            a.input_gates,
+            vectors.mlp_gain,
+            vectors.mlp_norm_bias,
+            vectors.mlp_biases[-1],
+        )
+        for number in reversed(range(len(tape.hidden))):
+            d_hidden = _rows(_product(d_layers[number + 1], weights.mlp[number + 1].weight.t()))
+            hidden, d_layer = (view(_rows(x)) for x in (tape.hidden[number][t], d_layers[number]))
+            pointwise.rectify_backward(view(d_hidden), hidden, d_layer, vectors.mlp_biases[number])
+        tape.attention.backward(
+            view(_product(d_layers[0], weights.mlp[0].weight.t())),
+            view(d_layers[-1]),
+            a.qkv_normal,
+            a.qkv_scale,
+            a.attention,
+            a.attended_normal,
+            a.attended_scale,
+            *tape._qkv_norm,
+            tape._attended_norm[0],
+            a.input_attended,
+            d_memory,
+            view(d_qkv),
+            *vectors[:5],
+        )
+        self.d_memory += _product(d_qkv, weights.blocks[0].qkv.weight.t())
+        d_tanh = _product(d_gates, weights.gates[1].weight.t()) if weights.gates else self.d_memory
+        pointwise.leave_backward(tape.should_reset[t], d_memory, view(d_tanh), a.tanh_memory, view(self.d_initial))
+
+    def _weights(self, first: int, last: int) -> None:
+        """Adds the gradients of the weights from steps first to last - 1."""
+        x = Buffers(*(y[first:last] for y in self.tape.buffers))
+        layers = [x.attended_normal, *(y[first:last] for y in self.tape.hidden)]
+        pairs = [(x.memory, self.d_qkv), *zip(layers, self.d_layers, strict=True)]
+        weights = [self.d_qkv_weight, *self.d_mlp_weights]
+        if self.weights.gates is not None:
+            pairs.append((x.tanh_memory, self.d_gates))
+            weights.append(self.d_gate_weight)
+        for (y, d_sums), d_weight in zip(pairs, weights, strict=True):
+            d_weight.add_(transposed_product(_rows(y), _rows(d_sums[: last - first])))
+
+    def _inputs(self, inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Gradients of the inputs, of their linear map and of the gates' input part."""
+        tape, weights = self.tape, self.weights
+        x = Buffers(*(y.flatten(0, 1) for y in tape.buffers))
+        d_qkv, vectors = x.input_attended, [view(y[-1]) for y in self.vectors[:3]]
+        pointwise.input_rows_backward(
+            view(d_qkv), view(x.input_normal), view(x.input_scale), tape._qkv_norm[0], *vectors
+        )
+        d_row = product(d_qkv, weights.blocks[0].qkv.weight.t())
+        self.d_qkv_weight += transposed_product(x.input_row, d_qkv)
+        d_gates = []
+        if weights.gates is not None:
+            d_row += product(x.input_gates, weights.gates[0].weight.t())
+            d_gates = [transposed_product(x.input_row, x.input_gates).t(), x.input_gates.sum(0)]
+        d_inputs = product(d_row, weights.input.weight.t()).view_as(inputs)
+        return d_inputs, [transposed_product(d_row, inputs.flatten(0, 1)), d_row.sum(0)], d_gates
+
+
+def _rows(x: Tensor) -> Tensor:
+    """`[..., W]` as `[R, W]`, the same memory."""
+    return x.view(-1, x.shape[-1])
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """x weightᵀ of `[B, N, K]`."""
+    return product(_rows(x), weight).view(*x.shape[:-1], -1)

@@ -1,0 +1,147 @@
+"""What the fused scans share: a tape that is written forwards and read backwards, and its place in autograd."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+KEPT = 4  # spare tapes
+
+
+class Tape(ABC):
+    """All that an unroll's backward pass needs of its forward pass, in buffers for T steps of B lanes.
+
+    Use: `take`, then for every step `write_inputs` (or once for all steps) and `step`, then `replay` or `put_back`.
+    Buffers of hundreds of megabytes are slow to get from the system, so a tape that has been read is kept for the next
+    unroll of its sizes. The outputs alone are new each time: they are handed out.
+
+    A subclass names its buffers in `__init__` and gives the arithmetic of one core.
+
+    Attributes:
+      outputs: `[T, B, H]`.
+      length: steps written so far.
+    """
+
+    outputs: Tensor
+    _spare: ClassVar[dict[tuple[Any, ...], "Tape"]] = {}
+
+    def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
+        self.steps, self.lanes, self.sizes = steps, lanes, sizes
+        self.should_reset = np.empty((steps, lanes), np.bool_)
+
+    @classmethod
+    def take(cls, steps: int, state: Any, initial_state: Any, weights: Any) -> Self:
+        """A tape at step 0, before which the state is `state` (leaves `[B, ...]`; initial_state's are `[1, ...]`)."""
+        lanes, sizes = len(state[0]), cls.sizes_of(initial_state, weights)
+        tape: Any = Tape._spare.pop((cls, steps, lanes, sizes), None) or cls(steps, lanes, sizes)
+        with torch.no_grad():
+            tape.start(state, initial_state, weights)
+        return tape
+
+    def put_back(self) -> None:
+        """Nobody needs what is on the tape any more."""
+        del self.state, self.initial_state, self.weights, self.outputs
+        while len(Tape._spare) >= KEPT:
+            Tape._spare.pop(next(iter(Tape._spare)))
+        Tape._spare[(type(self), self.steps, self.lanes, self.sizes)] = self
+
+    @staticmethod
+    @abstractmethod
+    def sizes_of(initial_state: Any, weights: Any) -> tuple[int, ...]:
+        """What the buffers' shapes depend on beside T and B."""
+
+    def start(self, state: Any, initial_state: Any, weights: Any) -> None:
+        """Begin at step 0; a subclass makes `outputs` and looks at the weights."""
+        self.state, self.initial_state, self.weights = state, initial_state, weights
+        self.length = 0
+
+    @abstractmethod
+    def write_inputs(self, first: int, inputs: Tensor) -> None:
+        """Everything that depends on the inputs `[n, B, I]` of steps first to first + n - 1 alone."""
+
+    @abstractmethod
+    def forward(self, t: int) -> None:
+        """Step t, from `self.should_reset[t]` and the state after step t - 1, to `self.outputs[t]`."""
+
+    @abstractmethod
+    def final_state(self) -> Any:
+        """The state after the last step written, in tensors of its own."""
+
+    @abstractmethod
+    def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: Any) -> tuple[Tensor, Any, Any, Any]:
+        """Gradients of inputs, state, initial state and weights; weights' as tensors in the order of `tensors`.
+
+        Overwrites buffers: once for every forward pass.
+        """
+
+    @torch.no_grad()
+    def step(self, should_reset: Tensor) -> Tensor:
+        """The next step, whose inputs have been written, with should_reset `[B]`; returns the output `[B, H]`."""
+        t = self.length
+        self.should_reset[t] = should_reset.numpy()
+        self.forward(t)
+        self.length += 1
+        return self.outputs[t]
+
+    def replay(self, inputs: Tensor) -> tuple[Tensor, Any]:
+        """Outputs and final state of all T steps, attached to autograd's graph.
+
+        Args:
+          inputs: `[T, B, I]`, those that were written.
+        """
+        leaves = [*self.state, *self.initial_state, *tensors(self.weights)]
+        outputs, *final = _Replay.apply(self, inputs, *leaves)
+        return outputs, type(self.state)(*final)
+
+
+class _Replay(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, inputs: Tensor, *leaves: Tensor) -> tuple[Tensor, ...]:
+        ctx.tape = tape
+        ctx.save_for_backward(inputs, *leaves)  # a change in place before the backward pass is an error
+        return tape.outputs.detach(), *tape.final_state()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_outputs: Tensor, *d_final: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, *_ = ctx.saved_tensors
+        if ctx.tape is None:
+            raise RuntimeError("the fused backend goes backward once for every unroll; use the reference backend")
+        gradients = ctx.tape.backward(inputs, d_outputs.contiguous(), d_final)
+        ctx.tape.put_back()
+        ctx.tape = None
+        d_inputs, d_state, d_initial, d_weights = gradients
+        return None, d_inputs, *d_state, *d_initial, *d_weights
+
+
+def unroll(
+    kind: type[Tape], inputs: Tensor, should_reset: Tensor, state: Any, initial_state: Any, weights: Any
+) -> tuple[Tensor, Any]:
+    """The scan of a core by its tape; arguments as in `reference`."""
+    tape = kind.take(len(inputs), state, initial_state, weights)
+    with torch.no_grad():
+        tape.write_inputs(0, inputs)
+    for should_reset_t in should_reset:
+        tape.step(should_reset_t)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors((inputs, state, initial_state, weights))):
+        return tape.replay(inputs)
+    outputs, final = tape.outputs, tape.final_state()
+    tape.put_back()
+    return outputs, final
+
+
+def tensors(tree: Any) -> Iterator[Tensor]:
+    """All tensors of nested tuples, in order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, tuple):
+        for branch in tree:
+            yield from tensors(branch)
+
+
+def view(x: Tensor) -> np.ndarray:
+    """The same memory, as the compiled passes take it; a copy if x is not contiguous."""
+    return x.detach().contiguous().numpy()
