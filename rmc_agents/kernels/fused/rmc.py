@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,47 +21,49 @@ def rmc_unroll(
 
 
 class Buffers(NamedTuple):
-    """What the backward pass needs of every step, `[T, B, ...]`; 10 D a slot with 'unit' gates and one hidden layer.
+    """What the backward pass needs of every step; 10 D a slot with 'unit' gates and one hidden layer.
 
-    `normal` is what a LayerNorm has before its gain and bias, `scale` its 1/σ.
+    R = B N rows, slot by slot of each lane. `normal` is what a LayerNorm has before its gain and bias, `scale` its 1/σ.
     """
 
-    memory: Any  # [N, D], before the step
-    tanh_memory: Any  # [N, D]
-    qkv_normal: Any  # [N, Q]
-    qkv_scale: Any  # [N]
-    attention: Any  # [H, N, N+1]
-    attended_normal: Any  # [N, D]
-    attended_scale: Any  # [N]
-    mlp_normal: Any  # [N, D]
-    mlp_scale: Any  # [N]
-    gates: Any  # [N, G]
-    input_row: Any  # [D]
-    input_normal: Any  # [Q]
-    input_scale: Any  # []
-    input_attended: Any  # [Q], the input row's queries, keys and values; on the way back, their gradient
-    input_gates: Any  # [G]; on the way back, their gradient
+    memory: Any  # [R, D], before the step
+    tanh_memory: Any  # [R, D]; no rows without gates
+    qkv_normal: Any  # [R, Q]
+    qkv_scale: Any  # [R]
+    attention: Any  # [B, H, N, N+1]
+    attended_normal: Any  # [R, D]
+    attended_scale: Any  # [R]
+    mlp_normal: Any  # [R, D]
+    mlp_scale: Any  # [R]
+    gates: Any  # [R, G]
+    input_row: Any  # [B, D]
+    input_normal: Any  # [B, Q]
+    input_scale: Any  # [B]
+    input_attended: Any  # [B, Q], the input row's queries, keys and values; on the way back, their gradient
+    input_gates: Any  # [B, G]; on the way back, their gradient
 
     @classmethod
-    def shapes(cls, slots: int, size: int, heads: int, width: int, gates: int) -> "Buffers":
-        """What stands behind `[T, B]`."""
-        return cls(
-            memory=(slots, size),
-            tanh_memory=(slots if gates else 0, size),
-            qkv_normal=(slots, width),
-            qkv_scale=(slots,),
-            attention=(heads, slots, slots + 1),
-            attended_normal=(slots, size),
-            attended_scale=(slots,),
-            mlp_normal=(slots, size),
-            mlp_scale=(slots,),
-            gates=(slots, gates),
-            input_row=(size,),
-            input_normal=(width,),
-            input_scale=(),
-            input_attended=(width,),
-            input_gates=(gates,),
+    def empty(cls, steps: int, lanes: int, slots: int, size: int, heads: int, width: int, gates: int) -> "Buffers":
+        """New ones, `[T, ...]`."""
+        rows = lanes * slots
+        shapes = cls(
+            memory=(rows, size),
+            tanh_memory=(rows if gates else 0, size),
+            qkv_normal=(rows, width),
+            qkv_scale=(rows,),
+            attention=(lanes, heads, slots, slots + 1),
+            attended_normal=(rows, size),
+            attended_scale=(rows,),
+            mlp_normal=(rows, size),
+            mlp_scale=(rows,),
+            gates=(rows, gates),
+            input_row=(lanes, size),
+            input_normal=(lanes, width),
+            input_scale=(lanes,),
+            input_attended=(lanes, width),
+            input_gates=(lanes, gates),
         )
+        return cls(*(torch.empty(steps, *shape) for shape in shapes))
 
 
 class Gradients(NamedTuple):
@@ -77,19 +80,22 @@ class Gradients(NamedTuple):
 
 
 class RMCTape(Tape):
-    """See `Tape`."""
+    """See `Tape`. Names with an underscore in front are arrays of the same memory as their tensors."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         super().__init__(steps, lanes, sizes)
         slots, heads, key_size, head_size, gates, layers = sizes
-        size, width = heads * head_size, heads * (2 * key_size + head_size)
-        shapes = Buffers.shapes(slots, size, heads, width, gates)
-        self.buffers = Buffers(*(torch.empty(steps, lanes, *shape) for shape in shapes))
-        self.arrays = Buffers(*map(view, self.buffers))
-        self.hidden = [torch.empty(steps, lanes, slots, size) for _ in range(layers - 1)]
-        self.attended = torch.empty(lanes, slots, size)  # of one step
-        self.no_gates = torch.empty(lanes, slots, 0)
+        rows, size, width = lanes * slots, heads * head_size, heads * (2 * key_size + head_size)
+        self.buffers = Buffers.empty(steps, lanes, slots, size, heads, width, gates)
+        self.hidden = [torch.empty(steps, rows, size) for _ in range(layers - 1)]
+        self.attended = torch.empty(rows, size)  # of one step
+        self._attended, self._no_gates = view(self.attended), np.empty((rows, 0), np.float32)
         self.attention = attention_kernels(slots, heads, key_size, head_size)
+        # Step by step, once for all: making views is slow beside what a step does with them.
+        self.memory, self.tanh_memory = self.buffers.memory.unbind(), self.buffers.tanh_memory.unbind()
+        self.hidden_at = [x.unbind() for x in self.hidden]
+        self._hidden_at = [[view(x) for x in layer] for layer in self.hidden_at]
+        self._at = [Buffers(*step) for step in zip(*map(view, self.buffers), strict=True)]
 
     @staticmethod
     def sizes_of(initial_state: RMCState, weights: RMCWeights) -> tuple[int, ...]:
@@ -101,10 +107,11 @@ class RMCTape(Tape):
     def start(self, state: RMCState, initial_state: RMCState, weights: RMCWeights) -> None:
         """See `Tape.start`."""
         super().start(state, initial_state, weights)
-        self.outputs = torch.empty(self.steps, self.lanes, self.buffers.memory[0, 0].numel())
-        self._outputs = view(self.outputs.view_as(self.buffers.memory))
+        rows, size = self.attended.shape
+        self.outputs = torch.empty(self.steps, self.lanes, rows // self.lanes * size)
+        self._outputs = view(self.outputs.view(self.steps, rows, size))
         block = weights.blocks[0]
-        self._state, self._initial = view(state.memory), view(initial_state.memory)
+        self._state, self._initial = view(state.memory.flatten(0, 1)), view(initial_state.memory[0])
         self._qkv_bias, self._mlp_biases = view(block.qkv.bias), [view(layer.bias) for layer in weights.mlp]
         self._qkv_norm, self._attended_norm, self._mlp_norm = (
             tuple(map(view, norm)) for norm in (block.qkv_norm, block.attention_norm, block.mlp_norm)
@@ -125,12 +132,12 @@ class RMCTape(Tape):
 
     def forward(self, t: int) -> None:
         """See `Tape.forward`."""
-        x, a, weights = (Buffers(*(y[t] for y in self.buffers)), Buffers(*(y[t] for y in self.arrays)), self.weights)
+        a, weights = self._at[t], self.weights
         before = self._outputs[t - 1] if t else self._state
         pointwise.enter(self.should_reset[t], self._initial, before, a.memory, a.tanh_memory)
         self.attention.forward(
             a.memory,
-            view(_product(x.memory, weights.blocks[0].qkv.weight)),
+            product(self.memory[t], weights.blocks[0].qkv.weight).numpy(),
             self._qkv_bias,
             *self._qkv_norm,
             a.input_attended,
@@ -140,19 +147,22 @@ class RMCTape(Tape):
             a.attention,
             a.attended_normal,
             a.attended_scale,
-            view(self.attended),
+            self._attended,
         )
         layer = self.attended
-        for number, hidden in enumerate(self.hidden):
-            sums = _product(layer, weights.mlp[number].weight)
+        for number, hidden in enumerate(self.hidden_at):
+            sums = product(layer, weights.mlp[number].weight).numpy()
+            pointwise.rectify(sums, self._mlp_biases[number], self._hidden_at[number][t])
             layer = hidden[t]
-            pointwise.rectify(view(_rows(sums)), self._mlp_biases[number], view(_rows(layer)))
+        from_memory = self._no_gates
+        if weights.gates is not None:
+            from_memory = product(self.tanh_memory[t], weights.gates[1].weight).numpy()
         pointwise.write(
             a.memory,
-            view(self.attended),
-            view(_product(layer, weights.mlp[-1].weight)),
+            self._attended,
+            product(layer, weights.mlp[-1].weight).numpy(),
             self._mlp_biases[-1],
-            view(_product(x.tanh_memory, weights.gates[1].weight) if weights.gates else self.no_gates),
+            from_memory,
             a.input_gates,
             *self._mlp_norm,
             a.mlp_normal,
@@ -163,7 +173,7 @@ class RMCTape(Tape):
 
     def final_state(self) -> RMCState:
         """See `Tape.final_state`."""
-        return RMCState(self.outputs[self.length - 1].view_as(self.buffers.memory[0]).clone())
+        return RMCState(self.outputs[self.length - 1].view(self.lanes, -1, self.attended.shape[1]).clone())
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: RMCState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
@@ -179,14 +189,14 @@ class _Backward:
 
     def __init__(self, tape: RMCTape, d_outputs: Tensor, d_final: Tensor) -> None:
         self.tape, self.weights = tape, tape.weights
-        lanes, slots, size = d_final.shape
-        self.block = min(max(1, BLOCK // (lanes * slots)), tape.steps)  # steps
+        (rows, size), layers = tape.attended.shape, len(self.weights.mlp)
         width, gates = tape.buffers.qkv_normal.shape[-1], tape.buffers.gates.shape[-1]
-        self.d_outputs, self.d_memory = view(d_outputs.unflatten(2, (slots, size))), d_final.clone()
-        self.d_initial = torch.zeros(1, slots, size)
-        self.d_qkv, self.d_gates = (torch.empty(self.block, lanes, slots, n) for n in (width, gates))
-        self.d_layers = [torch.empty(self.block, lanes, slots, size) for _ in self.weights.mlp]
-        layers = len(self.weights.mlp)
+        self.block = min(max(1, BLOCK // rows), tape.steps)  # steps
+        self.d_outputs = view(d_outputs.view(tape.steps, rows, size))
+        self.d_memory = d_final.flatten(0, 1).clone()
+        self.d_initial = torch.zeros(rows // tape.lanes, size)
+        self.d_qkv, self.d_gates = (torch.empty(self.block, rows, n) for n in (width, gates))
+        self.d_layers = [torch.empty(self.block, rows, size) for _ in self.weights.mlp]
         # One row for each step, and one for the input rows: sums of many small terms lose less so.
         shapes = [(width,)] * 3 + [(size,)] * 4 + [(layers, size)]
         self.vectors = Gradients(*(torch.zeros(tape.steps + 1, *shape) for shape in shapes))
@@ -210,13 +220,14 @@ class _Backward:
         if self.weights.gates is not None:
             d_gates = [*d_input_gates, self.d_gate_weight.t(), d_input_gates[1]]
         d_weights = *d_input, self.d_qkv_weight.t(), *vectors[:-1], *d_mlp, *d_gates
-        return d_inputs, (self.d_memory,), (self.d_initial,), d_weights
+        d_state = self.d_memory.view(self.tape.lanes, *self.d_initial.shape)
+        return d_inputs, (d_state,), (self.d_initial.unsqueeze(0),), d_weights
 
     def _step(self, t: int, place: int) -> None:
         """From the gradient of the memory after step t to that of the memory before it."""
         tape, weights = self.tape, self.weights
-        a, vectors = Buffers(*(y[t] for y in tape.arrays)), Gradients(*(view(x[t]) for x in self.vectors))
-        d_memory, d_qkv, d_gates = view(self.d_memory), self.d_qkv[place], self.d_gates[place]
+        a, vectors = tape._at[t], Gradients(*(x[t].numpy() for x in self.vectors))
+        d_memory, d_qkv, d_gates = self.d_memory.numpy(), self.d_qkv[place], self.d_gates[place]
         d_layers = [x[place] for x in self.d_layers]
         pointwise.write_backward(
             self.d_outputs[t],
@@ -226,20 +237,20 @@ class _Backward:
             a.mlp_scale,
             a.gates,
             *tape._mlp_norm,
-            view(d_layers[-1]),
-            view(d_gates),
+            d_layers[-1].numpy(),
+            d_gates.numpy(),
             a.input_gates,
             vectors.mlp_gain,
             vectors.mlp_norm_bias,
             vectors.mlp_biases[-1],
         )
         for number in reversed(range(len(tape.hidden))):
-            d_hidden = _rows(_product(d_layers[number + 1], weights.mlp[number + 1].weight.t()))
-            hidden, d_layer = (view(_rows(x)) for x in (tape.hidden[number][t], d_layers[number]))
-            pointwise.rectify_backward(view(d_hidden), hidden, d_layer, vectors.mlp_biases[number])
+            d_hidden = product(d_layers[number + 1], weights.mlp[number + 1].weight.t()).numpy()
+            hidden, d_layer = tape._hidden_at[number][t], d_layers[number].numpy()
+            pointwise.rectify_backward(d_hidden, hidden, d_layer, vectors.mlp_biases[number])
         tape.attention.backward(
-            view(_product(d_layers[0], weights.mlp[0].weight.t())),
-            view(d_layers[-1]),
+            product(d_layers[0], weights.mlp[0].weight.t()).numpy(),
+            d_layers[-1].numpy(),
             a.qkv_normal,
             a.qkv_scale,
             a.attention,
@@ -249,12 +260,14 @@ class _Backward:
             tape._attended_norm[0],
             a.input_attended,
             d_memory,
-            view(d_qkv),
+            d_qkv.numpy(),
             *vectors[:5],
         )
-        self.d_memory += _product(d_qkv, weights.blocks[0].qkv.weight.t())
-        d_tanh = _product(d_gates, weights.gates[1].weight.t()) if weights.gates else self.d_memory
-        pointwise.leave_backward(tape.should_reset[t], d_memory, view(d_tanh), a.tanh_memory, view(self.d_initial))
+        self.d_memory.add_(product(d_qkv, weights.blocks[0].qkv.weight.t()))
+        d_tanh = d_memory
+        if weights.gates is not None:
+            d_tanh = product(d_gates, weights.gates[1].weight.t()).numpy()
+        pointwise.leave_backward(tape.should_reset[t], d_memory, d_tanh, a.tanh_memory, self.d_initial.numpy())
 
     def _weights(self, first: int, last: int) -> None:
         """Adds the gradients of the weights from steps first to last - 1."""
@@ -266,7 +279,7 @@ class _Backward:
             pairs.append((x.tanh_memory, self.d_gates))
             weights.append(self.d_gate_weight)
         for (y, d_sums), d_weight in zip(pairs, weights, strict=True):
-            d_weight.add_(transposed_product(_rows(y), _rows(d_sums[: last - first])))
+            d_weight.add_(transposed_product(y.flatten(0, 1), d_sums[: last - first].flatten(0, 1)))
 
     def _inputs(self, inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Gradients of the inputs, of their linear map and of the gates' input part."""
@@ -277,20 +290,10 @@ class _Backward:
             view(d_qkv), view(x.input_normal), view(x.input_scale), tape._qkv_norm[0], *vectors
         )
         d_row = product(d_qkv, weights.blocks[0].qkv.weight.t())
-        self.d_qkv_weight += transposed_product(x.input_row, d_qkv)
+        self.d_qkv_weight.add_(transposed_product(x.input_row, d_qkv))
         d_gates = []
         if weights.gates is not None:
-            d_row += product(x.input_gates, weights.gates[0].weight.t())
+            d_row.add_(product(x.input_gates, weights.gates[0].weight.t()))
             d_gates = [transposed_product(x.input_row, x.input_gates).t(), x.input_gates.sum(0)]
         d_inputs = product(d_row, weights.input.weight.t()).view_as(inputs)
         return d_inputs, [transposed_product(d_row, inputs.flatten(0, 1)), d_row.sum(0)], d_gates
-
-
-def _rows(x: Tensor) -> Tensor:
-    """`[..., W]` as `[R, W]`, the same memory."""
-    return x.view(-1, x.shape[-1])
-
-
-def _product(x: Tensor, weight: Tensor) -> Tensor:
-    """x weightᵀ of `[B, N, K]`."""
-    return product(_rows(x), weight).view(*x.shape[:-1], -1)

@@ -2,8 +2,8 @@
 # (what a compiled pass takes are arrays, whose types its compiler finds out)
 """Attention among the slots of each lane, compiled for its sizes: with those known, short loops are unrolled.
 
-Per step: memory [B, N, D], queries, keys and values [B, N, Q] with Q = H (2 dk + dv) and D = H dv. Rows of one lane lie
-together, so its attention happens in the nearest cache. See `rmc_pointwise` for `normal` and `scale`.
+Per step: memory [R, D], queries, keys and values [R, Q] with Q = H (2 dk + dv) and D = H dv; R = B N rows, those of one
+lane together, so its attention happens in the nearest cache. See `rmc_pointwise` for `normal` and `scale`.
 """
 
 import math
@@ -74,9 +74,8 @@ def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
     ):  # fmt: skip
         """Every slot over its lane's slots and input row, with the residual and the LayerNorm after it.
 
-        In: qkv before its bias, input_attended [B, Q]. Out: qkv_normal [B, N, Q] and qkv_scale [B, N], attention
-        [B, H, N, N+1], normal [B, N, D] and scale [B, N] of the LayerNorm after, attended = out_gain * normal +
-        out_bias.
+        In: qkv before its bias, input_attended [B, Q]. Out: qkv_normal [R, Q] and qkv_scale [R], attention
+        [B, H, N, N+1], normal [R, D] and scale [R] of the LayerNorm after, attended = out_gain * normal + out_bias.
         """
         rows, row, total = (
             np.empty((rows_seen, width), np.float32),
@@ -84,13 +83,13 @@ def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
             np.empty(size, np.float32),
         )
         scores = np.empty(scores_size, np.float32)
-        for b in range(len(memory)):
+        for b in range(len(input_attended)):
             for n in range(slots):
                 for j in range(width):
-                    row[j] = qkv[b, n, j] + qkv_bias[j]
-                qkv_scale[b, n] = normalize(row, qkv_normal[b, n])
+                    row[j] = qkv[b * slots + n, j] + qkv_bias[j]
+                qkv_scale[b * slots + n] = normalize(row, qkv_normal[b * slots + n])
                 for j in range(width):
-                    rows[n, j] = qkv_normal[b, n, j] * gain[j] + bias[j]
+                    rows[n, j] = qkv_normal[b * slots + n, j] * gain[j] + bias[j]
             for j in range(width):
                 rows[slots, j] = input_attended[b, j]
             for h in range(heads):
@@ -107,13 +106,13 @@ def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
             for n in range(slots):
                 for h in range(heads):
                     for j in range(head_size):
-                        x = memory[b, n, h * head_size + j]
+                        x = memory[b * slots + n, h * head_size + j]
                         for m in range(rows_seen):
                             x += scores[(h * slots + n) * rows_seen + m] * rows[m, 2 * keys + h * head_size + j]
                         total[h * head_size + j] = x
-                scale[b, n] = normalize(total, normal[b, n])
+                scale[b * slots + n] = normalize(total, normal[b * slots + n])
                 for j in range(size):
-                    attended[b, n, j] = normal[b, n, j] * out_gain[j] + out_bias[j]
+                    attended[b * slots + n, j] = normal[b * slots + n, j] * out_gain[j] + out_bias[j]
 
     return attend
 
@@ -130,23 +129,23 @@ def _backward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
     ):  # fmt: skip
         """Backward of `attend`: the gradient of attended is d_attended + d_residual; d_memory gets its share added.
 
-        d_qkv [B, N, Q] is written, input_attended is left as its own gradient, vectors' gradients are added to.
+        d_qkv [R, Q] is written, input_attended is left as its own gradient, vectors' gradients are added to.
         """
         rows, d_row = np.empty((rows_seen, width), np.float32), np.empty(width, np.float32)
         d_total, d_normal = np.empty((slots, size), np.float32), np.empty(size, np.float32)
         d_scores = np.empty((heads, slots, rows_seen), np.float32)
-        for b in range(len(normal)):
+        for b in range(len(input_attended)):
             for n in range(slots):
                 for j in range(width):
-                    rows[n, j] = qkv_normal[b, n, j] * gain[j] + bias[j]
+                    rows[n, j] = qkv_normal[b * slots + n, j] * gain[j] + bias[j]
                 for j in range(size):
-                    d_out = d_attended[b, n, j] + d_residual[b, n, j]
-                    d_out_gain[j] += d_out * normal[b, n, j]
+                    d_out = d_attended[b * slots + n, j] + d_residual[b * slots + n, j]
+                    d_out_gain[j] += d_out * normal[b * slots + n, j]
                     d_out_bias[j] += d_out
                     d_normal[j] = d_out * out_gain[j]
-                normalize_backward(d_normal, normal[b, n], scale[b, n], d_total[n])
+                normalize_backward(d_normal, normal[b * slots + n], scale[b * slots + n], d_total[n])
                 for j in range(size):
-                    d_memory[b, n, j] += d_total[n, j]
+                    d_memory[b * slots + n, j] += d_total[n, j]
             for j in range(width):
                 rows[slots, j] = input_attended[b, j]
             for h in range(heads):
@@ -177,7 +176,14 @@ def _backward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
                         d_row[2 * keys + h * head_size + j] = x
                 if m < slots:
                     qkv_backward(
-                        d_row, qkv_normal[b, m], qkv_scale[b, m], gain, d_qkv[b, m], d_qkv_bias, d_gain, d_bias
+                        d_row,
+                        qkv_normal[b * slots + m],
+                        qkv_scale[b * slots + m],
+                        gain,
+                        d_qkv[b * slots + m],
+                        d_qkv_bias,
+                        d_gain,
+                        d_bias,
                     )
                 else:
                     for j in range(width):

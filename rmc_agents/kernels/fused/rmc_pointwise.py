@@ -2,8 +2,9 @@
 # (what a compiled pass takes are arrays, whose types its compiler finds out)
 """What the Relational Memory Core computes between its matrix products, but for the attention: passes over one step.
 
-B lanes, N slots of D units. `normal` is a LayerNorm's input brought to mean 0 and variance 1, `scale` the 1/σ that did
-it. Arguments named `d_...` that are vectors are sums over rows: they are added to.
+B lanes, N slots of D units, so R = B N rows, those of one lane together. `normal` is a LayerNorm's input brought to
+mean 0 and variance 1, `scale` the 1/σ that did it. Arguments named `d_...` that are vectors are sums over rows: they
+are added to.
 """
 
 import math
@@ -57,31 +58,33 @@ def qkv_backward(d_row, normal, scale, gain, out, d_qkv_bias, d_gain, d_bias):
 
 @jit
 def enter(should_reset, initial, before, memory, tanh_memory):
-    """memory [B, N, D] = initial [1, N, D] where should_reset, else before; and its tanh, unless that is empty."""
-    slots, size = memory.shape[1:]
-    for b in range(len(memory)):
-        source = initial[0] if should_reset[b] else before[b]
+    """memory [R, D] = initial [N, D] where should_reset [B], else before; and its tanh, unless that has no rows."""
+    slots, size = initial.shape
+    for b in range(len(should_reset)):
         for n in range(slots):
+            r = b * slots + n
+            source = initial[n] if should_reset[b] else before[r]
             for j in range(size):
-                memory[b, n, j] = source[n, j]
-        for n in range(tanh_memory.shape[1]):
-            for j in range(size):
-                tanh_memory[b, n, j] = tanh(memory[b, n, j])
+                memory[r, j] = source[j]
+            if len(tanh_memory):
+                for j in range(size):
+                    tanh_memory[r, j] = tanh(source[j])
 
 
 @jit
 def leave_backward(should_reset, d_memory, d_tanh, tanh_memory, d_initial):
-    """Backward of `enter`, in place: d_memory gets d_tanh's share, and moves to d_initial where should_reset."""
-    slots, size = d_memory.shape[1:]
-    for b in range(len(d_memory)):
-        for n in range(tanh_memory.shape[1]):
-            for j in range(size):
-                d_memory[b, n, j] += d_tanh[b, n, j] * (ONE - tanh_memory[b, n, j] * tanh_memory[b, n, j])
-        if should_reset[b]:
-            for n in range(slots):
+    """Backward of `enter`, in place: d_memory gets d_tanh's share, and moves to d_initial [N, D] where should_reset."""
+    slots, size = d_initial.shape
+    for b in range(len(should_reset)):
+        for n in range(slots):
+            r = b * slots + n
+            if len(tanh_memory):
                 for j in range(size):
-                    d_initial[0, n, j] += d_memory[b, n, j]
-                    d_memory[b, n, j] = ZERO
+                    d_memory[r, j] += d_tanh[r, j] * (ONE - tanh_memory[r, j] * tanh_memory[r, j])
+            if should_reset[b]:
+                for j in range(size):
+                    d_initial[n, j] += d_memory[r, j]
+                    d_memory[r, j] = ZERO
 
 
 @jit
@@ -128,29 +131,28 @@ def rectify_backward(d_out, out, d_x, d_bias):
 def write(memory, attended, mlp, mlp_bias, from_memory, from_input, gain, bias, normal, scale, gates, after):
     """The memory after the step: residual and LayerNorm after the MLP, then the gates.
 
-    In: memory, attended, mlp [B, N, D], the gates' parts from_memory [B, N, G] and from_input [B, G]; G is 2D, 2 or 0.
-    Out: normal [B, N, D] and scale [B, N] of the LayerNorm, gates [B, N, G], after [B, N, D].
+    In: memory, attended, mlp [R, D], the gates' parts from_memory [R, G] and from_input [B, G]; G is 2D, 2 or 0.
+    Out: normal [R, D] and scale [R] of the LayerNorm, gates [R, G], after [R, D].
     """
-    slots, size = memory.shape[1:]
-    width = gates.shape[2]
+    size, width, slots = memory.shape[1], gates.shape[1], len(memory) // len(from_input)
     row = np.empty(size, np.float32)
-    for b in range(len(memory)):
-        for n in range(slots):
+    for r in range(len(memory)):
+        for j in range(size):
+            row[j] = attended[r, j] + mlp[r, j] + mlp_bias[j]
+        scale[r] = normalize(row, normal[r])
+        of_lane = from_input[r // slots]
+        for j in range(width):
+            gates[r, j] = sigmoid(from_memory[r, j] + of_lane[j])
+        for j in range(size):
+            row[j] = normal[r, j] * gain[j] + bias[j]
+        if width == 2 * size:
             for j in range(size):
-                row[j] = attended[b, n, j] + mlp[b, n, j] + mlp_bias[j]
-            scale[b, n] = normalize(row, normal[b, n])
-            for j in range(width):
-                gates[b, n, j] = sigmoid(from_memory[b, n, j] + from_input[b, j])
+                after[r, j] = gates[r, j] * tanh(row[j]) + gates[r, size + j] * memory[r, j]
+        elif width == 2:
             for j in range(size):
-                row[j] = normal[b, n, j] * gain[j] + bias[j]
-            if width == 2 * size:
-                for j in range(size):
-                    after[b, n, j] = gates[b, n, j] * tanh(row[j]) + gates[b, n, size + j] * memory[b, n, j]
-            elif width == 2:
-                for j in range(size):
-                    after[b, n, j] = gates[b, n, 0] * tanh(row[j]) + gates[b, n, 1] * memory[b, n, j]
-            else:
-                after[b, n] = row
+                after[r, j] = gates[r, 0] * tanh(row[j]) + gates[r, 1] * memory[r, j]
+        else:
+            after[r] = row
 
 
 @jit
@@ -158,45 +160,44 @@ def write_backward(
     d_output, d_memory, memory, normal, scale, gates, gain, bias,
     d_mlp, d_gates, d_from_input, d_gain, d_bias, d_mlp_bias,
 ):  # fmt: skip
-    """Backward of `write`: d_mlp [B, N, D] (the attended rows' too), d_gates [B, N, G] and d_from_input [B, G].
+    """Backward of `write`: d_mlp [R, D] (the attended rows' too), d_gates [R, G] and d_from_input [B, G].
 
-    d_memory [B, N, D] comes in as the later steps' gradient of the memory after the step (to which d_output adds) and
+    d_memory [R, D] comes in as the later steps' gradient of the memory after the step (to which d_output adds) and
     leaves as what the memory before the step gets through the forget gate.
     """
-    slots, size = memory.shape[1:]
-    width = gates.shape[2]
+    size, width, slots = memory.shape[1], gates.shape[1], len(memory) // len(d_from_input)
     d_row = np.empty(size, np.float32)
-    for b in range(len(memory)):
+    for r in range(len(memory)):
+        if width == 2 * size:
+            for j in range(size):
+                i, f = gates[r, j], gates[r, size + j]
+                found, d_after = tanh(normal[r, j] * gain[j] + bias[j]), d_output[r, j] + d_memory[r, j]
+                d_gates[r, j] = d_after * found * i * (ONE - i)
+                d_gates[r, size + j] = d_after * memory[r, j] * f * (ONE - f)
+                d_row[j] = d_after * i * (ONE - found * found)
+                d_memory[r, j] = d_after * f
+        elif width == 2:
+            i, f, d_i, d_f = gates[r, 0], gates[r, 1], ZERO, ZERO
+            for j in range(size):
+                found, d_after = tanh(normal[r, j] * gain[j] + bias[j]), d_output[r, j] + d_memory[r, j]
+                d_i += d_after * found
+                d_f += d_after * memory[r, j]
+                d_row[j] = d_after * i * (ONE - found * found)
+                d_memory[r, j] = d_after * f
+            d_gates[r, 0], d_gates[r, 1] = d_i * i * (ONE - i), d_f * f * (ONE - f)
+        else:
+            for j in range(size):
+                d_row[j] = d_output[r, j] + d_memory[r, j]
+                d_memory[r, j] = ZERO
+        of_lane = d_from_input[r // slots]
+        if r % slots == 0:
+            of_lane[:] = ZERO
         for j in range(width):
-            d_from_input[b, j] = ZERO
-        for n in range(slots):
-            if width == 2 * size:
-                for j in range(size):
-                    i, f = gates[b, n, j], gates[b, n, size + j]
-                    found, d_after = tanh(normal[b, n, j] * gain[j] + bias[j]), d_output[b, n, j] + d_memory[b, n, j]
-                    d_gates[b, n, j] = d_after * found * i * (ONE - i)
-                    d_gates[b, n, size + j] = d_after * memory[b, n, j] * f * (ONE - f)
-                    d_row[j] = d_after * i * (ONE - found * found)
-                    d_memory[b, n, j] = d_after * f
-            elif width == 2:
-                i, f, d_i, d_f = gates[b, n, 0], gates[b, n, 1], ZERO, ZERO
-                for j in range(size):
-                    found, d_after = tanh(normal[b, n, j] * gain[j] + bias[j]), d_output[b, n, j] + d_memory[b, n, j]
-                    d_i += d_after * found
-                    d_f += d_after * memory[b, n, j]
-                    d_row[j] = d_after * i * (ONE - found * found)
-                    d_memory[b, n, j] = d_after * f
-                d_gates[b, n, 0], d_gates[b, n, 1] = d_i * i * (ONE - i), d_f * f * (ONE - f)
-            else:
-                for j in range(size):
-                    d_row[j] = d_output[b, n, j] + d_memory[b, n, j]
-                    d_memory[b, n, j] = ZERO
-            for j in range(width):
-                d_from_input[b, j] += d_gates[b, n, j]
-            for j in range(size):
-                d_gain[j] += d_row[j] * normal[b, n, j]
-                d_bias[j] += d_row[j]
-                d_row[j] *= gain[j]
-            normalize_backward(d_row, normal[b, n], scale[b, n], d_mlp[b, n])
-            for j in range(size):
-                d_mlp_bias[j] += d_mlp[b, n, j]
+            of_lane[j] += d_gates[r, j]
+        for j in range(size):
+            d_gain[j] += d_row[j] * normal[r, j]
+            d_bias[j] += d_row[j]
+            d_row[j] *= gain[j]
+        normalize_backward(d_row, normal[r], scale[r], d_mlp[r])
+        for j in range(size):
+            d_mlp_bias[j] += d_mlp[r, j]
