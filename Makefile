@@ -39,3 +39,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 clean:
 	rm -rf .venv build
+	find rmc_agents envs -name __pycache__ -prune -exec rm -r {} +

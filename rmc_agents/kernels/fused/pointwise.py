@@ -4,9 +4,11 @@
 
 Sums may be reassociated (else no reduction is vectorised), but NaN and infinity keep their meaning. Results are the
 same from run to run on one machine. All float32.
+
+Numba's cache of compiled code looks at the file of the function alone: after a change here, `make clean` or touch the
+files that use it.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -17,11 +19,14 @@ LOG2_E = float32(1.44269504)
 LN2_HIGH, LN2_LOW = float32(0.693359375), float32(-2.12194440e-4)  # their sum is ln 2; n * LN2_HIGH is exact
 
 
-def jit(function: Callable[..., Any]) -> Any:
-    """Compile; without the interpreter's lock, so that threads can run side by side."""
-    return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})(
-        function
-    )
+OPTIONS: Any = {
+    "cache": True,
+    "nogil": True,  # threads can run side by side
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "nsz", "arcp"},
+}
+jit = numba.njit(**OPTIONS)
+inlined = numba.njit(**OPTIONS, inline="always")  # so that what is constant for the caller is so within
 
 
 @jit

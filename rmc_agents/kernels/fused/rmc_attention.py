@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmc_agents.kernels.fused.pointwise import exp, float32, jit
+from rmc_agents.kernels.fused.pointwise import exp, float32, inlined, jit
 from rmc_agents.kernels.fused.rmc_pointwise import ZERO, normalize, normalize_backward, qkv_backward
 
 
 @jit
-def softmax(scores, length):
-    """In place, over every `length` neighbours."""
+def softmax(scores, length, temperature):
+    """Of temperature * scores, in place, over every `length` neighbours."""
     for first in range(0, len(scores), length):
         largest = scores[first]
         for m in range(1, length):
             largest = max(largest, scores[first + m])
         for m in range(length):
-            scores[first + m] -= largest
+            scores[first + m] = (scores[first + m] - largest) * temperature
     for i in range(len(scores)):
         scores[i] = exp(scores[i])
     for first in range(0, len(scores), length):
@@ -49,6 +49,30 @@ def softmax_backward(weights, d_weights, temperature):
                 d_weights[h, n, m] = weights[h, n, m] * (d_weights[h, n, m] - mean) * temperature
 
 
+@inlined
+def head_products(x, x_start, y, y_start, length, out):
+    """out [N, N+1] = x yᵀ over columns x_start ... and y_start ... of x [N, ...] and y [N+1, ...].
+
+    Four rows of x at a time: one alone leaves the processor waiting for its sum.
+    """
+    whole = len(out) // 4 * 4
+    for m in range(out.shape[1]):
+        for n in range(0, whole, 4):
+            first, second, third, fourth = ZERO, ZERO, ZERO, ZERO
+            for j in range(length):
+                factor = y[m, y_start + j]
+                first += x[n, x_start + j] * factor
+                second += x[n + 1, x_start + j] * factor
+                third += x[n + 2, x_start + j] * factor
+                fourth += x[n + 3, x_start + j] * factor
+            out[n, m], out[n + 1, m], out[n + 2, m], out[n + 3, m] = first, second, third, fourth
+        for n in range(whole, len(out)):
+            total = ZERO
+            for j in range(length):
+                total += x[n, x_start + j] * y[m, y_start + j]
+            out[n, m] = total
+
+
 class AttentionKernels(NamedTuple):
     """Compiled for one set of sizes."""
 
@@ -64,7 +88,7 @@ def attention_kernels(slots: int, heads: int, key_size: int, head_size: int) -> 
 
 def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
     size, keys, rows_seen = heads * head_size, heads * key_size, slots + 1
-    width, scores_size = 2 * keys + size, heads * slots * rows_seen
+    width = 2 * keys + size
     temperature = float32(1 / math.sqrt(key_size))
 
     @jit
@@ -82,7 +106,7 @@ def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
             np.empty(width, np.float32),
             np.empty(size, np.float32),
         )
-        scores = np.empty(scores_size, np.float32)
+        scores = np.empty((heads, slots, rows_seen), np.float32)
         for b in range(len(input_attended)):
             for n in range(slots):
                 for j in range(width):
@@ -93,22 +117,15 @@ def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
             for j in range(width):
                 rows[slots, j] = input_attended[b, j]
             for h in range(heads):
-                for n in range(slots):
-                    for m in range(rows_seen):
-                        score = ZERO
-                        for j in range(key_size):
-                            score += rows[n, h * key_size + j] * rows[m, keys + h * key_size + j]
-                        scores[(h * slots + n) * rows_seen + m] = score * temperature
-            softmax(scores, rows_seen)
-            weights = attention[b].reshape(-1)
-            for i in range(scores_size):
-                weights[i] = scores[i]
+                head_products(rows, h * key_size, rows, keys + h * key_size, key_size, scores[h])
+            softmax(scores.reshape(-1), rows_seen, temperature)
+            attention[b] = scores
             for n in range(slots):
                 for h in range(heads):
                     for j in range(head_size):
                         x = memory[b * slots + n, h * head_size + j]
                         for m in range(rows_seen):
-                            x += scores[(h * slots + n) * rows_seen + m] * rows[m, 2 * keys + h * head_size + j]
+                            x += scores[h, n, m] * rows[m, 2 * keys + h * head_size + j]
                         total[h * head_size + j] = x
                 scale[b * slots + n] = normalize(total, normal[b * slots + n])
                 for j in range(size):
@@ -149,12 +166,7 @@ def _backward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
             for j in range(width):
                 rows[slots, j] = input_attended[b, j]
             for h in range(heads):
-                for n in range(slots):
-                    for m in range(rows_seen):
-                        d_weight = ZERO
-                        for j in range(head_size):
-                            d_weight += d_total[n, h * head_size + j] * rows[m, 2 * keys + h * head_size + j]
-                        d_scores[h, n, m] = d_weight
+                head_products(d_total, h * head_size, rows, 2 * keys + h * head_size, head_size, d_scores[h])
             softmax_backward(attention[b], d_scores, temperature)
             for m in range(rows_seen):
                 for h in range(heads):
