@@ -96,15 +96,12 @@ class Lanes:
 
 def sample_action(policy_logits: Tensor, generator: torch.Generator) -> Tensor:
     """Actions `[B]` drawn from logits `[B, A]`. Raises ValueError if the policy has diverged."""
-    probabilities = policy_logits.softmax(dim=-1)
-    try:
-        return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
-    except RuntimeError as error:
-        if probabilities.isfinite().all():
-            raise
-        raise ValueError(
-            "the policy's logits are not finite: training diverged; try a smaller --learning-rate"
-        ) from error
+    cumulative = policy_logits.softmax(dim=-1).cumsum(dim=-1)
+    total = cumulative[:, -1:]
+    if not total.isfinite().all():
+        raise ValueError("the policy's logits are not finite: training diverged; try a smaller --learning-rate")
+    threshold = total * torch.rand(total.shape, generator=generator, device=total.device)
+    return (cumulative <= threshold).sum(dim=-1).clamp_(max=policy_logits.shape[1] - 1)
 
 
 class Collector:

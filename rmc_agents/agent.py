@@ -1,5 +1,7 @@
 """The agent: observations through an encoder, a recurrent core and two heads."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -59,14 +61,26 @@ class ActorCritic(nn.Module):
         """Begin to act for T = `steps` steps from `state`, to learn from them afterwards."""
         return AgentRecording(self, steps, state)
 
-    def _heads(self, output: Tensor, encoded: Tensor) -> AgentOutput:
+    def _heads(self, output: Tensor, encoded: Tensor, heads: "_Heads | None" = None) -> AgentOutput:
+        heads = heads or self._head_weights()
+        sums = functional.linear(output, heads.core, heads.bias)
+        if heads.encoder is not None:
+            sums = sums + functional.linear(encoded, heads.encoder)
+        return AgentOutput(sums[..., :-1], sums[..., -1])
+
+    def _head_weights(self) -> "_Heads":
         size = self.core.output_size
         weight = torch.cat([self.policy.weight, self.value.weight])  # [A+1, features]
         bias = torch.cat([self.policy.bias, self.value.bias])
-        sums = functional.linear(output, weight[:, :size] * self.core_gain, bias)
-        if self.skip:
-            sums = sums + functional.linear(encoded, weight[:, size:])
-        return AgentOutput(sums[..., :-1], sums[..., -1])
+        return _Heads(weight[:, :size] * self.core_gain, weight[:, size:] if self.skip else None, bias)
+
+
+class _Heads(NamedTuple):
+    """Both heads as one linear map."""
+
+    core: Tensor  # [A+1, H], of the core's output
+    encoder: Tensor | None  # [A+1, D], of the encoder's
+    bias: Tensor  # [A+1]
 
 
 class AgentRecording:
@@ -74,6 +88,8 @@ class AgentRecording:
 
     def __init__(self, agent: ActorCritic, steps: int, state: State) -> None:
         self._agent, self._core = agent, agent.core.record(steps, state)
+        with torch.no_grad():
+            self._heads = agent._head_weights()
 
     @property
     def state(self) -> State:
@@ -84,7 +100,7 @@ class AgentRecording:
     def step(self, steps: TimeStep) -> AgentOutput:
         """As `ActorCritic.step`, from the state after the step before; without gradient."""
         encoded = self._agent.encoder(steps)
-        return self._agent._heads(self._core.step(encoded, steps.is_first), encoded)
+        return self._agent._heads(self._core.step(encoded, steps.is_first), encoded, self._heads)
 
     def replay(self, steps: TimeStep) -> AgentOutput:
         """What `step` said to the T time steps `[T, B, ...]` that it was given, with gradient."""

@@ -1,12 +1,13 @@
 """What an observation becomes before the core: numbers in [N, ...] in, features [N, D] out."""
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rmc_agents.config import AgentConfig
+from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.types import SpaceSpec, TimeStep
 
 CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
@@ -23,28 +24,29 @@ class Encoder(nn.Module):
       config: which trunk, and the widths of the fully connected layers.
     """
 
+    actions: Tensor  # [A], 0 to A - 1
+
     def __init__(self, spec: SpaceSpec, config: AgentConfig) -> None:
         super().__init__()
-        self.num_actions = spec.num_actions
+        self.register_buffer("actions", torch.arange(spec.num_actions), persistent=False)
         self.scale = spec.obs_scale
         self.trunk = _make_trunk(spec, config)
         width = _trunk_size(self.trunk, spec) + spec.num_actions + 1
-        layers: list[nn.Module] = []
-        for size in config.encoder_sizes:
-            layers += [_linear(width, size), nn.ReLU()]
-            width = size
-        self.layers = nn.Sequential(*layers)
-        self.output_size = width
+        widths = [width, *config.encoder_sizes]
+        self.layers = nn.ModuleList(_linear(*sizes) for sizes in pairwise(widths))  # each followed by a ReLU
+        self.output_size = widths[-1]
 
     def forward(self, steps: TimeStep) -> Tensor:
         """Features `[..., D]` of time steps whose fields are `[..., *obs_shape]` and `[...]`."""
         leading = steps.is_first.shape
         obs = steps.obs.reshape(-1, *steps.obs.shape[len(leading) :])  # [N, ...]
         continues = ~steps.is_first.reshape(-1, 1)
-        action = functional.one_hot(steps.prev_action.reshape(-1), self.num_actions)
-        reward = steps.prev_reward.reshape(-1, 1)
-        features = torch.cat([self.trunk(obs.float() * self.scale), action * continues, reward * continues], dim=-1)
-        return self.layers(features).reshape(*leading, self.output_size)
+        action = (steps.prev_action.reshape(-1, 1) == self.actions) & continues  # one-hot
+        reward = steps.prev_reward.reshape(-1, 1) * continues
+        features = torch.cat([self.trunk(obs.float() * self.scale), action, reward], dim=-1)
+        for layer in self.layers:
+            features = rectified_linear(features, layer.weight, layer.bias)
+        return features.reshape(*leading, self.output_size)
 
 
 def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:

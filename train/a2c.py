@@ -46,7 +46,10 @@ class A2C:
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it once. Returns scalars that name what happened."""
-        rollout = self.collector.collect()
+        return self.learn(self.collector.collect())
+
+    def learn(self, rollout: Rollout) -> Metrics:
+        """One step of the optimizer, from the rollout that was collected last."""
         learning_rate = self._learning_rate()
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate

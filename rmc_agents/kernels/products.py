@@ -1,12 +1,15 @@
-"""Matrix products on the CPU, by the faster of the two libraries that torch brings.
+"""Matrix products in float32 on the CPU, by the faster of the two libraries that torch brings.
 
 `torch.mm` goes to MKL, which on a processor that is not Intel's leaves half of AVX-512 unused; oneDNN uses all of it
 (docs/decisions/products.md has figures). torch calls oneDNN for float32 products only from compiled graphs, by the
 operator used here; where it is missing, or there is no AVX-512, `torch.mm` does the work.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 ONEDNN = (
     torch.backends.mkldnn.is_available()
@@ -33,3 +36,29 @@ def transposed_product(x: Tensor, y: Tensor) -> Tensor:
     for first in range(BLOCK, len(x), BLOCK):
         total += product(x[first : first + BLOCK].t(), y[first : first + BLOCK].t())
     return total
+
+
+def rectified_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """max(0, x weightᵀ + bias), with gradient: x `[R, K]`, weight `[M, K]`, bias `[M]` to `[R, M]`.
+
+    On a CPU in float32 by `product`, else as torch does it.
+    """
+    if x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32:
+        return _RectifiedLinear.apply(x, weight, bias)
+    return functional.relu(functional.linear(x, weight, bias))
+
+
+class _RectifiedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        y = product(x, weight).add_(bias).relu_()
+        ctx.save_for_backward(x, weight, y)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        x, weight, y = ctx.saved_tensors
+        d_sum = torch.where(y > 0, d_y, 0.0)
+        d_x = product(d_sum, weight.t()) if ctx.needs_input_grad[0] else None
+        return d_x, transposed_product(x, d_sum).t(), d_sum.sum(0)
