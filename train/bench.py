@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from rich import box
@@ -20,7 +20,9 @@ from rmc_agents import cli, configs
 from rmc_agents.checkpoint import write_atomically
 from rmc_agents.config import Config
 from rmc_agents.cores import Core
+from rmc_agents.kernels.backends import Backend
 from rmc_agents.saved import pick_device
+from rmc_agents.types import Rollout
 
 from .a2c import A2C
 from .operations import Product, plain_products, scan_products
@@ -34,23 +36,22 @@ meets all of them; told are medians over the rounds, and the interquartile range
   training     one update, everything included; frames are environment steps over all lanes
   environment  the lanes stepped unroll-length times by a fixed action
   acting       collecting a rollout less the environment: encoder, core, heads, the draw of actions, the recording
-  update       training less collecting a rollout: loss, gradient, optimizer
+  update       loss, gradient, optimizer
   core steps   the core alone, stepped unroll-length times without gradients, as acting does it
   scan         the core's unroll over unroll-length steps of all lanes, and its gradient
   products     the matrix products of that scan, forward and backward, and nothing in between: what depends on no memory
-               and each weight's gradient in one product each, the rest step by step
+               and each weight's gradient in one product each, the rest step by step; by the fastest library at hand,
+               and by torch.mm
 
 A scan's operations are those of these products; attention's own and all that is no product are not counted. Outside the
-scan is training less one such scan, so the core's own steps in acting count as outside. Peak memory is read after two
-updates, before anything else is measured: on a GPU what torch allocated there, else the process's resident set,
-interpreter and libraries included.
+scan is training less one such scan; where acting is the scan's forward pass (backend fused), that is inside. Peak memory
+is read after two updates, before anything else is measured: on a GPU what torch allocated there, else the process's
+resident set, interpreter and libraries included.
 
   rmc-bench --core rmc --num-envs 256 --num-heads 4 --backends reference --json bench.json"""
 
 UPDATES_BEFORE = 2  # the second one runs beside the optimizer's state and the first one's leftovers
 RESETS = 0.02  # episodes begin at so many of the scan's steps
-
-Backend = Literal["auto", "reference", "fused", "triton"]
 
 
 @dataclass(frozen=True)
@@ -130,42 +131,49 @@ def measure(trainer: A2C, backends: Sequence[str], repeats: int, limit: float | 
     for _ in range(UPDATES_BEFORE):
         trainer.update()
     memory = peak_memory(device)
-    own = getattr(trainer.config.run, "backend", "auto")
+    own = trainer.backend
     scans = list(dict.fromkeys((own, *backends)))
     length, lanes = trainer.train.unroll_length, trainer.lanes.num_lanes
     products = scan_products(core, length, lanes)
     seconds = rounds(_work(trainer, scans, products), repeats, limit, device)
 
     operations = sum(product.operations for product in products)
-    plain, scan = Figure.of(seconds["products"]), {name: Figure.of(seconds[_scan(name)]) for name in scans}
+    plain, by_mm = Figure.of(seconds["products"]), Figure.of(seconds["torch.mm"])
+    scan = {name: Figure.of(seconds[_scan(name)]) for name in scans}
     return {
         "settings": trainer.config.to_mapping(),
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
         "device": _device_name(device),
         "parameters": {name: _count(module) for name, module in (("agent", trainer.agent), ("core", core))},
         "frames_per_update": length * lanes,
-        "rounds": len(seconds["training"]),
+        "rounds": len(seconds["collect"]),
         "parts": _parts(seconds, length * lanes),
         "scan_gflop": operations / 1e9,
         "scan": {
-            name: _arithmetic(figure, operations) | {"of_products": figure.rate(plain.seconds) if products else None}
+            name: _arithmetic(figure, operations)
+            | {"of_products": figure.rate(plain.seconds) if products else None}
+            | {"of_torch_mm": figure.rate(by_mm.seconds) if products else None}
             for name, figure in scan.items()
         },
         "products": _arithmetic(plain, operations),
-        "outside_scan": 1 - scan[own].seconds / Figure.of(seconds["training"]).seconds,
+        "torch.mm": _arithmetic(by_mm, operations),
+        "outside_scan": 1 - scan[own].seconds / Figure.of(_training(seconds)).seconds,
         "peak_memory_mib": memory / 2**20,
         "seconds": seconds,
     }
 
 
+def _training(seconds: dict[str, list[float]]) -> list[float]:
+    return [collect + learn for collect, learn in zip(seconds["collect"], seconds["learn"], strict=True)]
+
+
 def _parts(seconds: dict[str, list[float]], frames: int) -> dict[str, dict[str, float | None]]:
-    """Training and its parts, those that are differences taken round by round."""
-    whole, collect, env = (seconds[name] for name in ("training", "collect", "environment"))
+    """Training and its parts; acting is a difference, taken round by round."""
     parts = {
-        "training": whole,
-        "environment": env,
-        "acting": [a - b for a, b in zip(collect, env, strict=True)],
-        "update": [a - b for a, b in zip(whole, collect, strict=True)],
+        "training": _training(seconds),
+        "environment": seconds["environment"],
+        "acting": [a - b for a, b in zip(seconds["collect"], seconds["environment"], strict=True)],
+        "update": seconds["learn"],
         "core steps": seconds["core steps"],
     }
     figures = {name: Figure.of(times) for name, times in parts.items()}
@@ -187,13 +195,19 @@ def _work(trainer: A2C, backends: Sequence[str], products: Sequence[Product]) ->
         for _ in range(length):
             lanes.step(action)
 
+    rollout: list[Rollout] = []
+
+    def collect() -> None:
+        rollout[:] = [trainer.collector.collect()]
+
     return {
-        "training": trainer.update,
+        "collect": collect,
+        "learn": lambda: trainer.learn(rollout[0]),
         "environment": step_lanes,
-        "collect": trainer.collector.collect,
         "core steps": _core_steps(core, inputs, should_reset),
         **{_scan(name): _unroll(core, inputs, should_reset, name) for name in backends},
-        "products": plain_products(products, lanes.device),
+        "products": plain_products(products, lanes.device, fastest=True),
+        "torch.mm": plain_products(products, lanes.device, fastest=False),
     }
 
 
@@ -224,7 +238,7 @@ def _unroll(core: Core, inputs: Tensor, should_reset: Tensor, backend: str) -> C
 @contextmanager
 def using(core: Core, backend: str) -> Iterator[None]:
     """The core with another backend for a while."""
-    before = getattr(core, "backend", "auto")
+    before = core.backend
     core.backend = backend
     try:
         yield
@@ -261,14 +275,19 @@ def _print_report(report: dict[str, Any], console: Console) -> None:
     for column in ("rate", "ms", "±", "of training"):
         table.add_column(column, justify="right")
     rows = [(name, part, f"{_number(part['frames_per_second'], ',.0f')} frames/s") for name, part in parts.items()]
-    arithmetic = {_scan(name): scan for name, scan in report["scan"].items()} | {"products": report["products"]}
+    arithmetic = {_scan(name): scan for name, scan in report["scan"].items()}
+    arithmetic |= {"products": report["products"], "products by torch.mm": report["torch.mm"]}
     rows += [(name, part, f"{_number(part['gflop_per_second'], ',.1f')} GFLOP/s") for name, part in arithmetic.items()]
     for name, part, rate in rows:
         table.add_row(name, rate, f"{part['ms']:,.2f}", _number(part["spread"], ".0%"), f"{part['ms'] / whole:.0%}")
     console.print(table)
     for name, scan in report["scan"].items():
         if scan["of_products"] is not None:
-            _say(console, f"scan, {name}: {scan['of_products']:.0%} of the rate of its products alone")
+            _say(
+                console,
+                f"scan, {name}: {scan['of_products']:.0%} of the rate of its products alone, "
+                f"{scan['of_torch_mm']:.0%} of that of torch.mm",
+            )
     _say(console, f"operations of the scan's products: {report['scan_gflop']:,.3f} GFLOP")
     _say(console, f"outside the scan: {report['outside_scan']:.0%} of training's time")
     _say(console, f"peak memory: {report['peak_memory_mib']:,.0f} MiB")

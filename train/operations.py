@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, Feedforward, RelationalRNN
+from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.weights import RecurrentWeights
 
 
@@ -32,6 +33,7 @@ class Product:
     inner: int
     columns: int
     count: int
+    transposed: bool = False  # the left operand lies in memory as [inner, rows], as for a weight's gradient
 
     @property
     def operations(self) -> int:
@@ -65,20 +67,37 @@ def scan_products(core: Core, steps: int, lanes: int) -> list[Product]:
     raise ValueError(f"expected one of this package's cores, got {type(core).__name__}")
 
 
-def plain_products(products: Sequence[Product], device: torch.device) -> Callable[[], None]:
-    """What does the products one after the other; their operands share three buffers, as large as the largest needs."""
-    shapes = [((p.rows, p.inner), (p.inner, p.columns), (p.rows, p.columns)) for p in products]
-    sizes = [max(map(math.prod, operand)) for operand in zip(*shapes, strict=True)]
-    buffers = [torch.randn(size, device=device) for size in sizes]
-    work = []
-    for product, shapes_of_one in zip(products, shapes, strict=True):
-        left, right, result = (b[: math.prod(s)].view(s) for b, s in zip(buffers, shapes_of_one, strict=True))
-        work.append((left, right, result, product.count))
+def plain_products(products: Sequence[Product], device: torch.device, *, fastest: bool) -> Callable[[], None]:
+    """What does the products one after the other; their operands share two buffers, as large as the largest needs.
 
+    Args:
+      products: which.
+      device: where.
+      fastest: by the library that `kernels.products` takes, instead of `torch.mm`.
+    """
+    shapes = [((p.inner, p.rows) if p.transposed else (p.rows, p.inner), (p.columns, p.inner)) for p in products]
+    buffers = [torch.randn(max(map(math.prod, operand)), device=device) for operand in zip(*shapes, strict=True)]
+    work: list[tuple[Product, Tensor, Tensor]] = []
+    for one, shapes_of_one in zip(products, shapes, strict=True):
+        left, right = (b[: math.prod(s)].view(s) for b, s in zip(buffers, shapes_of_one, strict=True))
+        work.append((one, left, right))
+
+    def by_torch(one: Product, left: Tensor, right: Tensor) -> None:
+        torch.mm(left.t() if one.transposed else left, right.t())
+
+    def by_the_fastest(one: Product, left: Tensor, right: Tensor) -> None:
+        if one.transposed:
+            transposed_product(right.view(one.inner, one.columns), left)
+        else:
+            product(left, right)
+
+    multiply = by_the_fastest if fastest and device.type == "cpu" else by_torch
+
+    @torch.no_grad()
     def run() -> None:
-        for left, right, result, count in work:
-            for _ in range(count):
-                torch.mm(left, right, out=result)
+        for one, left, right in work:
+            for _ in range(one.count):
+                multiply(one, left, right)
 
     return run
 
@@ -119,4 +138,4 @@ def _map(weight: Tensor, *uses: Use) -> list[Product]:
     forward = [Product(use.rows, inputs, outputs, use.count) for use in uses]
     backward = [Product(use.rows, outputs, inputs, use.count) for use in uses]
     rows = sum(use.rows * use.count for use in uses)
-    return [*forward, *backward, Product(outputs, rows, inputs, 1)]
+    return [*forward, *backward, Product(outputs, rows, inputs, 1, transposed=True)]
