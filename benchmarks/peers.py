@@ -12,8 +12,7 @@ A peer whose Python is not given is left out. Each has a virtual environment of 
     puffer/bin/pip install torch==2.13.0 "numpy<2" "setuptools<81" wheel psutil rich rich_argparse pyro-ppl
     puffer/bin/pip install gym==0.23 gymnasium==0.29.1
     puffer/bin/pip install --no-deps heavyball==1.7.2 opt_einsum
-    files=https://files.pythonhosted.org/packages/7c/e1/5292f9b69c6263707b40ba04a87e6b9bcc177281d31092f77afd90c412f1
-    curl -O $files/pufferlib-3.0.0.tar.gz && tar xf pufferlib-3.0.0.tar.gz
+    tar xf pufferlib-3.0.0.tar.gz  # its source archive, from the Python Package Index
     (cd pufferlib-3.0.0 && find pufferlib/ocean -name binding.c ! -path "*/pacman/*" -delete &&
         mkdir raylib-5.5_webassembly box2d-web box2d-linux-amd64 &&
         PATH=/usr/bin:/bin ../puffer/bin/pip install --no-deps --no-build-isolation .)

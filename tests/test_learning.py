@@ -32,9 +32,13 @@ def success_rate(trainer: A2C) -> float:
     return float(episodes.successes.mean())
 
 
-@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "rnn", "relational-rnn"])
-def test_recurrent_cores_recall_the_cue(core: str) -> None:
-    trainer = A2C(Config().updated({"core": core} | SETTINGS | OWN_SETTINGS.get(core, {}), "test"), torch.device("cpu"))
+@pytest.mark.parametrize(
+    ("core", "backend"),
+    [*((core, "auto") for core in ("rmc", "lstm", "gru", "rnn", "relational-rnn")), ("rmc", "reference")],
+)
+def test_recurrent_cores_recall_the_cue(core: str, backend: str) -> None:
+    settings = {"core": core, "backend": backend} | SETTINGS | OWN_SETTINGS.get(core, {})
+    trainer = A2C(Config().updated(settings, "test"), torch.device("cpu"))
     reached = 0.0
     while reached < 0.9 and trainer.updates < 2000:
         for _ in range(50):

@@ -37,9 +37,12 @@ def newest(run_dir: Path) -> dict:
     return {key: value for key, value in tree.items() if key not in ("seconds", "config")}
 
 
-@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "rnn", "relational-rnn", "none"])
-def test_resumed_is_uninterrupted_to_the_bit(core: str, tmp_path: Path) -> None:
-    flags = ["--core", core, "--learning-rate-schedule", "constant"]
+@pytest.mark.parametrize(
+    ("core", "backend"),
+    [*((core, "auto") for core in ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")), ("rmc", "reference")],
+)
+def test_resumed_is_uninterrupted_to_the_bit(core: str, backend: str, tmp_path: Path) -> None:
+    flags = ["--core", core, "--backend", backend, "--learning-rate-schedule", "constant"]
     assert train(*flags, "--run-dir", str(tmp_path / "whole"), "--total-frames", str(30 * FRAMES_PER_UPDATE)) == 0
     assert train(*flags, "--run-dir", str(tmp_path / "parts"), "--total-frames", str(15 * FRAMES_PER_UPDATE)) == 0
     assert resume(tmp_path / "parts", "--total-frames", str(30 * FRAMES_PER_UPDATE)) == 0
@@ -164,6 +167,10 @@ BAD = {
     "contradictory encoder": (["--encoder", "conv"], "use encoder mlp"),
     "out of range": (["--learning-rate", "-1"], "learning_rate: input should be greater than 0"),
     "missing config": (["--config", "nowhere.yaml"], "cannot read the config nowhere.yaml"),
+    "backend that cannot": (
+        ["--core", "rmc", "--num-blocks", "2", "--backend", "fused"],
+        "an rmc with one block, got 2",
+    ),
     "missing run": (["--resume", "nowhere"], "expected a run's folder"),
     "cuda": (["--device", "cuda"], "sees no CUDA GPU"),
     "resume and run-dir": (["--resume", "a", "--run-dir", "b"], "leave out"),
