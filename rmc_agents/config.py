@@ -119,6 +119,9 @@ class RunConfig(Section):
     backend: Literal["auto", "reference", "fused", "triton"] = "auto"
     """What runs the core's scan over time. reference: plain torch; fused: compiled, for CPUs; triton: for CUDA; auto:
     fused where it can do it, else reference."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Of the operands of the scan's matrix products while training. bf16 is faster with large cores, where the
+    processor has instructions for it."""
     threads: PositiveInt = 1
     """CPU threads of torch. More than one pays only while the other cores are idle (docs/decisions/threads.md), and
     runs are repeatable to the bit at equal thread counts only."""

@@ -3,11 +3,13 @@
 import pytest
 import torch
 from test_cores import CORES, RMC_OPTIONS
+from torch.nn import functional
 
 from rmc_agents.config import Config
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, make_core
 from rmc_agents.kernels import backends, reference
 from rmc_agents.kernels.fused.tape import Tape, tensors
+from rmc_agents.kernels.products import bf16_supported
 
 INPUT = 5
 ONE_BLOCK = {name: options for name, options in RMC_OPTIONS.items() if options.get("num_blocks", 1) == 1}
@@ -213,7 +215,47 @@ class TestRecording:
             outputs.sum().backward()
 
 
+@pytest.mark.skipif(not bf16_supported(), reason="this processor has no instructions for bfloat16")
+@pytest.mark.parametrize("name", FUSED)
+class TestBfloat16:
+    def test_it_is_the_reference_but_for_rounding(self, name):
+        core = build(name)
+        core.precision = "bf16"
+        arguments = case(core, 7, 3)
+        rough, exact = (
+            results(unroll, *arguments, core.weights())
+            for unroll in (core.chosen_scan().unroll, getattr(reference, f"{core.kernel}_unroll"))
+        )
+        assert not torch.equal(rough[0], exact[0])
+        for a, b in zip(rough, exact, strict=True):
+            assert a.dtype == torch.float32
+            assert a.norm() == 0 == b.norm() or functional.cosine_similarity(a.flatten(), b.flatten(), dim=0) > 0.95
+
+    def test_the_recording_too(self, name):
+        core = build(name)
+        core.precision = "bf16"
+        inputs, should_reset, state, _ = case(core, 7, 3)
+        recording = core.record(7, state)
+        stepped = torch.stack([recording.step(x, r) for x, r in zip(inputs, should_reset, strict=True)])
+        outputs, _ = core.unroll(inputs, should_reset, state)
+        torch.testing.assert_close(stepped, outputs, rtol=0.02, atol=0.02)
+
+
 class TestChoice:
+    def test_bf16_is_refused_where_nothing_has_it(self, monkeypatch):
+        core = RMC(INPUT, num_blocks=2)
+        core.precision = "bf16"
+        with pytest.raises(ValueError, match="precision bf16: nothing has it for this core here"):
+            core.chosen_scan()
+        monkeypatch.setattr(backends, "bf16_supported", lambda: False)
+        core = RMC(INPUT)
+        core.backend, core.precision = "fused", "bf16"
+        with pytest.raises(ValueError, match="this processor has no instructions for precision bf16"):
+            core.chosen_scan()
+        core.precision = "half"
+        with pytest.raises(ValueError, match="precision: expected one of float32, bf16, got 'half'"):
+            core.chosen_scan()
+
     @pytest.mark.parametrize("name", CORES)
     def test_auto_takes_what_can_do_it(self, name):
         kind, options = CORES[name]

@@ -34,7 +34,7 @@ class A2C:
         env = make_vector_env(config.env.env, config.env.num_envs)
         self.lanes = Lanes(env, config.run.seed, device)
         self.agent = ActorCritic(self.lanes.spec, config.core, config.agent).to(device)
-        self.agent.core.backend = config.run.backend
+        self.agent.core.backend, self.agent.core.precision = config.run.backend, config.run.precision
         self.backend = self.agent.core.chosen_scan().backend
         self.optimizer = torch.optim.Adam(
             self.agent.parameters(), lr=self.train.learning_rate, eps=self.train.adam_epsilon

@@ -21,6 +21,7 @@ class Core(nn.Module, ABC):
 
     Attributes:
       backend: which code runs the scan, one of `kernels.backends.Backend`; may be set at any time.
+      precision: of the operands of the scan's matrix products, one of `kernels.backends.Precision`; likewise.
     """
 
     kernel: ClassVar[str]
@@ -31,6 +32,7 @@ class Core(nn.Module, ABC):
         self.input_size = input_size
         self.output_size = output_size
         self.backend: str = "auto"
+        self.precision: str = "float32"
 
     @abstractmethod
     def initial_leaves(self) -> State:
@@ -42,7 +44,7 @@ class Core(nn.Module, ABC):
 
     def chosen_scan(self) -> Scan:
         """The scan on `backend`. Raises ValueError if that cannot run this core where it is."""
-        return choose(self.kernel, self.backend, self.weights(), self.initial_leaves())
+        return choose(self.kernel, self.backend, self.precision, self.weights(), self.initial_leaves())
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """`unroll` on arguments that have been checked."""
@@ -140,8 +142,8 @@ class Recording:
         self._initial_state = state
         self._steps = steps
         self._should_reset: list[Tensor] = []
-        tape = core.chosen_scan().tape
-        self._tape = None if tape is None else tape.take(steps, state, core.initial_leaves(), core.weights())
+        take = core.chosen_scan().take_tape
+        self._tape = None if take is None else take(steps, state, core.initial_leaves(), core.weights())
 
     @torch.no_grad()
     def step(self, inputs: Tensor, should_reset: Tensor) -> Tensor:

@@ -28,4 +28,4 @@ class Feedforward(Core):
 
     def chosen_scan(self) -> Scan:
         """Nothing to be computed."""
-        return Scan("none", lambda inputs, should_reset, state, initial_state, weights: (inputs, state), tape=None)
+        return Scan("none", lambda inputs, should_reset, state, initial_state, weights: (inputs, state), take_tape=None)

@@ -1,4 +1,4 @@
-"""Matrix products in float32 on the CPU, by the faster of the two libraries that torch brings.
+"""Matrix products on the CPU, by the faster of the two libraries that torch brings.
 
 `torch.mm` goes to MKL, which on a processor that is not Intel's leaves half of AVX-512 unused; oneDNN uses all of it
 (docs/decisions/products.md has figures). torch calls oneDNN for float32 products only from compiled graphs, by the
@@ -21,20 +21,30 @@ WORTHWHILE = 1 << 20  # multiplications: below, oneDNN's preparations take longe
 BLOCK = 1024  # rows of a transposed product at once: so many are still in the cache after they were turned round
 
 
+def bf16_supported() -> bool:
+    """Whether this processor multiplies bfloat16 by instructions of its own."""
+    return ONEDNN and hasattr(torch.cpu, "_is_avx512_bf16_supported") and torch.cpu._is_avx512_bf16_supported()
+
+
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """x weightᵀ, without gradient: x `[R, K]`, weight `[M, K]` (or a transposed view of `[K, M]`) to `[R, M]`."""
+    """x weightᵀ, without gradient: x `[R, K]`, weight `[M, K]` (or a transposed view of `[K, M]`) to `[R, M]`.
+
+    x and the result are float32. Where weight is bfloat16, x is rounded to it, and so are the sums, taken in float32.
+    """
+    if weight.dtype == torch.bfloat16:
+        return _LINEAR(x.bfloat16(), weight, None, "none", [], "").float()
     if ONEDNN and x.numel() * len(weight) >= WORTHWHILE:
         return _LINEAR(x, weight, None, "none", [], "")
     return torch.mm(x, weight.t())
 
 
-def transposed_product(x: Tensor, y: Tensor) -> Tensor:
-    """xᵀ y, without gradient: x `[R, K]`, the narrower of the two, and y `[R, M]` to `[K, M]`."""
-    if not ONEDNN or x.numel() * y.shape[1] < WORTHWHILE:
+def transposed_product(x: Tensor, y: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """xᵀ y, without gradient: x `[R, K]`, the narrower of the two, and y `[R, M]` to `[K, M]`; rounded to dtype."""
+    if dtype == torch.float32 and (not ONEDNN or x.numel() * y.shape[1] < WORTHWHILE):
         return torch.mm(x.t(), y)
-    total = product(x[:BLOCK].t(), y[:BLOCK].t())
+    total = product(x[:BLOCK].t(), y[:BLOCK].t().to(dtype))
     for first in range(BLOCK, len(x), BLOCK):
-        total += product(x[first : first + BLOCK].t(), y[first : first + BLOCK].t())
+        total += product(x[first : first + BLOCK].t(), y[first : first + BLOCK].t().to(dtype))
     return total
 
 

@@ -8,16 +8,21 @@ import torch
 from torch import Tensor
 
 from rmc_agents.kernels.fused.pointwise import float32, jit, select_state, sigmoid, stop_gradient, tanh
-from rmc_agents.kernels.fused.tape import Tape, unroll, view
+from rmc_agents.kernels.fused.tape import Precision, Tape, unroll, view
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 
 
 def gru_unroll(
-    inputs: Tensor, should_reset: Tensor, state: HiddenState, initial_state: HiddenState, weights: RecurrentWeights
+    inputs: Tensor,
+    should_reset: Tensor,
+    state: HiddenState,
+    initial_state: HiddenState,
+    weights: RecurrentWeights,
+    precision: Precision = "float32",
 ) -> tuple[Tensor, HiddenState]:
     """See `reference.gru_unroll`."""
-    return unroll(GRUTape, inputs, should_reset, state, initial_state, weights)
+    return unroll(GRUTape, inputs, should_reset, state, initial_state, weights, precision)
 
 
 class GRUTape(Tape):
@@ -48,13 +53,13 @@ class GRUTape(Tape):
     def write_inputs(self, first: int, inputs: Tensor) -> None:
         """The input's part of the gates."""
         gates = self.gates[first : first + len(inputs)].flatten(0, 1)
-        torch.add(product(inputs.flatten(0, 1), self.weights.input.weight), self.weights.input.bias, out=gates)
+        torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
 
     def forward(self, t: int) -> None:
         """See `Tape.forward`."""
         before = self._outputs[t - 1] if t else self._state
         select_state(self.should_reset[t], self._initial, before, self._hidden[t])
-        sums = view(product(self.hidden[t], self.weights.hidden))
+        sums = view(product(self.hidden[t], self.factors.hidden))
         _forward(sums, self._hidden_bias, self._hidden[t], self._gates[t], self._from_hidden[t], self._outputs[t])
 
     def final_state(self) -> HiddenState:
@@ -65,17 +70,17 @@ class GRUTape(Tape):
         """See `Tape.backward`."""
         d_hidden = d_final[0].clone()
         d_initial = torch.zeros(1, d_hidden.shape[1])
-        _d_outputs, _d_hidden, weight = view(d_outputs), view(d_hidden), self.weights.hidden.t()
+        _d_outputs, _d_hidden, weight = view(d_outputs), view(d_hidden), self.factors.hidden.t()
         for t in reversed(range(self.steps)):
             _backward(_d_outputs[t], _d_hidden, self._hidden[t], self._gates[t], self._from_hidden[t])
             d_hidden += product(self.from_hidden[t], weight)
             stop_gradient(self.should_reset[t], _d_hidden, view(d_initial))
         d_gates, d_from_hidden = self.gates.flatten(0, 1), self.from_hidden.flatten(0, 1)
-        d_inputs = product(d_gates, self.weights.input.weight.t()).view_as(inputs)
+        d_inputs = product(d_gates, self.factors.input.weight.t()).view_as(inputs)
         d_weights = (
-            transposed_product(inputs.flatten(0, 1), d_gates).t(),
+            transposed_product(inputs.flatten(0, 1), d_gates, self.dtype).t(),
             d_gates.sum(0),
-            transposed_product(self.hidden.flatten(0, 1), d_from_hidden).t(),
+            transposed_product(self.hidden.flatten(0, 1), d_from_hidden, self.dtype).t(),
             d_from_hidden.sum(0),
         )
         return d_inputs, (d_hidden,), (d_initial,), d_weights

@@ -9,16 +9,21 @@ import torch
 from torch import Tensor
 
 from rmc_agents.kernels.fused.pointwise import float32, jit, select_state, sigmoid, stop_gradient, tanh
-from rmc_agents.kernels.fused.tape import Tape, unroll, view
+from rmc_agents.kernels.fused.tape import Precision, Tape, unroll, view
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.weights import LSTMState, RecurrentWeights
 
 
 def lstm_unroll(
-    inputs: Tensor, should_reset: Tensor, state: LSTMState, initial_state: LSTMState, weights: RecurrentWeights
+    inputs: Tensor,
+    should_reset: Tensor,
+    state: LSTMState,
+    initial_state: LSTMState,
+    weights: RecurrentWeights,
+    precision: Precision = "float32",
 ) -> tuple[Tensor, LSTMState]:
     """See `reference.lstm_unroll`."""
-    return unroll(LSTMTape, inputs, should_reset, state, initial_state, weights)
+    return unroll(LSTMTape, inputs, should_reset, state, initial_state, weights, precision)
 
 
 class LSTMTape(Tape):
@@ -49,14 +54,14 @@ class LSTMTape(Tape):
     def write_inputs(self, first: int, inputs: Tensor) -> None:
         """The input's part of the gates."""
         gates = self.gates[first : first + len(inputs)].flatten(0, 1)
-        torch.add(product(inputs.flatten(0, 1), self.weights.input.weight), self.weights.input.bias, out=gates)
+        torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
 
     def forward(self, t: int) -> None:
         """One step; the cell's state after it stands in its place before the next until that step's reset."""
         should_reset, before = self.should_reset[t], self._outputs[t - 1] if t else self._state_hidden
         select_state(should_reset, self._initial_hidden, before, self._hidden[t])
         select_state(should_reset, self._initial_cell, self._cell[t], self._cell[t])
-        from_hidden = product(self.hidden[t], self.weights.hidden)
+        from_hidden = product(self.hidden[t], self.factors.hidden)
         _forward(view(from_hidden), self._gates[t], self._cell[t], self._cell[t + 1], self._outputs[t])
 
     def final_state(self) -> LSTMState:
@@ -67,16 +72,16 @@ class LSTMTape(Tape):
         """See `Tape.backward`."""
         d_hidden, d_cell = (x.clone() for x in d_final)
         d_initial = tuple(torch.zeros(1, x.shape[1]) for x in d_final)
-        _d_outputs, _d_cell, weight = view(d_outputs), view(d_cell), self.weights.hidden.t()
+        _d_outputs, _d_cell, weight = view(d_outputs), view(d_cell), self.factors.hidden.t()
         for t in reversed(range(self.steps)):
             _backward(_d_outputs[t], view(d_hidden), _d_cell, self._gates[t], self._cell[t])
             d_hidden = product(self.gates[t], weight)
             stop_gradient(self.should_reset[t], view(d_hidden), view(d_initial[0]))
             stop_gradient(self.should_reset[t], _d_cell, view(d_initial[1]))
         d_gates = self.gates.flatten(0, 1)
-        d_inputs = product(d_gates, self.weights.input.weight.t()).view_as(inputs)
-        d_weight = transposed_product(inputs.flatten(0, 1), d_gates).t()
-        d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_gates).t()
+        d_inputs = product(d_gates, self.factors.input.weight.t()).view_as(inputs)
+        d_weight = transposed_product(inputs.flatten(0, 1), d_gates, self.dtype).t()
+        d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_gates, self.dtype).t()
         return d_inputs, (d_hidden, d_cell), d_initial, (d_weight, d_gates.sum(0), d_hidden_weight)
 
 

@@ -8,16 +8,21 @@ from torch import Tensor
 
 from rmc_agents.kernels.fused import rmc_pointwise as pointwise
 from rmc_agents.kernels.fused.rmc_attention import attention_kernels
-from rmc_agents.kernels.fused.tape import Tape, unroll, view
+from rmc_agents.kernels.fused.tape import Precision, Tape, unroll, view
 from rmc_agents.kernels.products import BLOCK, product, transposed_product
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 
 def rmc_unroll(
-    inputs: Tensor, should_reset: Tensor, state: RMCState, initial_state: RMCState, weights: RMCWeights
+    inputs: Tensor,
+    should_reset: Tensor,
+    state: RMCState,
+    initial_state: RMCState,
+    weights: RMCWeights,
+    precision: Precision = "float32",
 ) -> tuple[Tensor, RMCState]:
     """See `reference.rmc_unroll`; one attention block."""
-    return unroll(RMCTape, inputs, should_reset, state, initial_state, weights)
+    return unroll(RMCTape, inputs, should_reset, state, initial_state, weights, precision)
 
 
 class Buffers(NamedTuple):
@@ -123,7 +128,7 @@ class RMCTape(Tape):
     def write_inputs(self, first: int, inputs: Tensor) -> None:
         """The input row, what the slots see of it, and its part of the gates with all biases."""
         x = Buffers(*(y[first : first + len(inputs)].flatten(0, 1) for y in self.buffers))
-        weights, qkv_weight = self.weights, self.weights.blocks[0].qkv.weight
+        weights, qkv_weight = self.factors, self.factors.blocks[0].qkv.weight
         torch.add(product(inputs.flatten(0, 1), weights.input.weight), weights.input.bias, out=x.input_row)
         qkv, attended = view(product(x.input_row, qkv_weight)), view(x.input_attended)
         pointwise.input_rows(qkv, self._qkv_bias, *self._qkv_norm, view(x.input_normal), view(x.input_scale), attended)
@@ -132,7 +137,7 @@ class RMCTape(Tape):
 
     def forward(self, t: int) -> None:
         """See `Tape.forward`."""
-        a, weights = self._at[t], self.weights
+        a, weights = self._at[t], self.factors
         before = self._outputs[t - 1] if t else self._state
         pointwise.enter(self.should_reset[t], self._initial, before, a.memory, a.tanh_memory)
         self.attention.forward(
@@ -188,7 +193,7 @@ class _Backward:
     """
 
     def __init__(self, tape: RMCTape, d_outputs: Tensor, d_final: Tensor) -> None:
-        self.tape, self.weights = tape, tape.weights
+        self.tape, self.weights = tape, tape.factors
         (rows, size), layers = tape.attended.shape, len(self.weights.mlp)
         width, gates = tape.buffers.qkv_normal.shape[-1], tape.buffers.gates.shape[-1]
         self.block = min(max(1, BLOCK // rows), tape.steps)  # steps
@@ -279,7 +284,7 @@ class _Backward:
             pairs.append((x.tanh_memory, self.d_gates))
             weights.append(self.d_gate_weight)
         for (y, d_sums), d_weight in zip(pairs, weights, strict=True):
-            d_weight.add_(transposed_product(y.flatten(0, 1), d_sums[: last - first].flatten(0, 1)))
+            d_weight.add_(transposed_product(y.flatten(0, 1), d_sums[: last - first].flatten(0, 1), self.tape.dtype))
 
     def _inputs(self, inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Gradients of the inputs, of their linear map and of the gates' input part."""
@@ -290,10 +295,10 @@ class _Backward:
             view(d_qkv), view(x.input_normal), view(x.input_scale), tape._qkv_norm[0], *vectors
         )
         d_row = product(d_qkv, weights.blocks[0].qkv.weight.t())
-        self.d_qkv_weight.add_(transposed_product(x.input_row, d_qkv))
+        self.d_qkv_weight.add_(transposed_product(x.input_row, d_qkv, tape.dtype))
         d_gates = []
         if weights.gates is not None:
             d_row.add_(product(x.input_gates, weights.gates[0].weight.t()))
-            d_gates = [transposed_product(x.input_row, x.input_gates).t(), x.input_gates.sum(0)]
+            d_gates = [transposed_product(x.input_row, x.input_gates, tape.dtype).t(), x.input_gates.sum(0)]
         d_inputs = product(d_row, weights.input.weight.t()).view_as(inputs)
-        return d_inputs, [transposed_product(d_row, inputs.flatten(0, 1)), d_row.sum(0)], d_gates
+        return d_inputs, [transposed_product(d_row, inputs.flatten(0, 1), tape.dtype), d_row.sum(0)], d_gates

@@ -8,16 +8,21 @@ import torch
 from torch import Tensor
 
 from rmc_agents.kernels.fused.pointwise import float32, jit, select_state, stop_gradient, tanh
-from rmc_agents.kernels.fused.tape import Tape, unroll, view
+from rmc_agents.kernels.fused.tape import Precision, Tape, unroll, view
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 
 
 def rnn_unroll(
-    inputs: Tensor, should_reset: Tensor, state: HiddenState, initial_state: HiddenState, weights: RecurrentWeights
+    inputs: Tensor,
+    should_reset: Tensor,
+    state: HiddenState,
+    initial_state: HiddenState,
+    weights: RecurrentWeights,
+    precision: Precision = "float32",
 ) -> tuple[Tensor, HiddenState]:
     """See `reference.rnn_unroll`."""
-    return unroll(RNNTape, inputs, should_reset, state, initial_state, weights)
+    return unroll(RNNTape, inputs, should_reset, state, initial_state, weights, precision)
 
 
 class RNNTape(Tape):
@@ -44,13 +49,13 @@ class RNNTape(Tape):
     def write_inputs(self, first: int, inputs: Tensor) -> None:
         """The input's part of the sum, where the output will stand."""
         sums = self.outputs[first : first + len(inputs)].flatten(0, 1)
-        torch.add(product(inputs.flatten(0, 1), self.weights.input.weight), self.weights.input.bias, out=sums)
+        torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=sums)
 
     def forward(self, t: int) -> None:
         """See `Tape.forward`."""
         before = self._outputs[t - 1] if t else self._state
         select_state(self.should_reset[t], self._initial, before, self._hidden[t])
-        _forward(view(product(self.hidden[t], self.weights.hidden)), self._outputs[t])
+        _forward(view(product(self.hidden[t], self.factors.hidden)), self._outputs[t])
 
     def final_state(self) -> HiddenState:
         """See `Tape.final_state`."""
@@ -63,12 +68,12 @@ class RNNTape(Tape):
         _d_outputs = view(d_outputs)
         for t in reversed(range(self.steps)):
             _backward(_d_outputs[t], view(d_hidden), self._outputs[t], self._d_sums[t])
-            d_hidden = product(self.d_sums[t], self.weights.hidden.t())
+            d_hidden = product(self.d_sums[t], self.factors.hidden.t())
             stop_gradient(self.should_reset[t], view(d_hidden), view(d_initial))
         d_sums = self.d_sums.flatten(0, 1)
-        d_inputs = product(d_sums, self.weights.input.weight.t()).view_as(inputs)
-        d_weight = transposed_product(inputs.flatten(0, 1), d_sums).t()
-        d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_sums).t()
+        d_inputs = product(d_sums, self.factors.input.weight.t()).view_as(inputs)
+        d_weight = transposed_product(inputs.flatten(0, 1), d_sums, self.dtype).t()
+        d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_sums, self.dtype).t()
         return d_inputs, (d_hidden,), (d_initial,), (d_weight, d_sums.sum(0), d_hidden_weight)
 
 

@@ -2,13 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 KEPT = 4  # spare tapes
+Precision = Literal["float32", "bf16"]
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Tape(ABC):
@@ -23,9 +25,11 @@ class Tape(ABC):
     Attributes:
       outputs: `[T, B, H]`.
       length: steps written so far.
+      factors: the weights as the matrix products take them, in `dtype`.
     """
 
     outputs: Tensor
+    dtype: torch.dtype
     _spare: ClassVar[dict[tuple[Any, ...], "Tape"]] = {}
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
@@ -33,17 +37,21 @@ class Tape(ABC):
         self.should_reset = np.empty((steps, lanes), np.bool_)
 
     @classmethod
-    def take(cls, steps: int, state: Any, initial_state: Any, weights: Any) -> Self:
-        """A tape at step 0, before which the state is `state` (leaves `[B, ...]`; initial_state's are `[1, ...]`)."""
+    def take(cls, steps: int, state: Any, initial_state: Any, weights: Any, precision: Precision = "float32") -> Self:
+        """A tape at step 0, before which the state is `state` (leaves `[B, ...]`; initial_state's are `[1, ...]`).
+
+        precision is that of the operands of matrix products; all else is float32.
+        """
         lanes, sizes = len(state[0]), cls.sizes_of(initial_state, weights)
         tape: Any = Tape._spare.pop((cls, steps, lanes, sizes), None) or cls(steps, lanes, sizes)
+        tape.dtype = DTYPES[precision]
         with torch.no_grad():
             tape.start(state, initial_state, weights)
         return tape
 
     def put_back(self) -> None:
         """Nobody needs what is on the tape any more."""
-        del self.state, self.initial_state, self.weights, self.outputs
+        del self.state, self.initial_state, self.weights, self.factors, self.outputs
         while len(Tape._spare) >= KEPT:
             Tape._spare.pop(next(iter(Tape._spare)))
         Tape._spare[(type(self), self.steps, self.lanes, self.sizes)] = self
@@ -56,6 +64,7 @@ class Tape(ABC):
     def start(self, state: Any, initial_state: Any, weights: Any) -> None:
         """Begin at step 0; a subclass makes `outputs` and looks at the weights."""
         self.state, self.initial_state, self.weights = state, initial_state, weights
+        self.factors = _rounded(weights, self.dtype)
         self.length = 0
 
     @abstractmethod
@@ -118,10 +127,16 @@ class _Replay(torch.autograd.Function):
 
 
 def unroll(
-    kind: type[Tape], inputs: Tensor, should_reset: Tensor, state: Any, initial_state: Any, weights: Any
+    kind: type[Tape],
+    inputs: Tensor,
+    should_reset: Tensor,
+    state: Any,
+    initial_state: Any,
+    weights: Any,
+    precision: Precision = "float32",
 ) -> tuple[Tensor, Any]:
-    """The scan of a core by its tape; arguments as in `reference`."""
-    tape = kind.take(len(inputs), state, initial_state, weights)
+    """The scan of a core by its tape; arguments as in `reference`, precision as in `Tape.take`."""
+    tape = kind.take(len(inputs), state, initial_state, weights, precision)
     with torch.no_grad():
         tape.write_inputs(0, inputs)
     for should_reset_t in should_reset:
@@ -145,3 +160,13 @@ def tensors(tree: Any) -> Iterator[Tensor]:
 def view(x: Tensor) -> np.ndarray:
     """The same memory, as the compiled passes take it; a copy if x is not contiguous."""
     return x.detach().contiguous().numpy()
+
+
+def _rounded(tree: Any, dtype: torch.dtype) -> Any:
+    """Nested tuples with all matrices in them of another dtype."""
+    if isinstance(tree, Tensor):
+        return tree.to(dtype) if tree.dim() == 2 else tree
+    if isinstance(tree, tuple):
+        branches = [_rounded(branch, dtype) for branch in tree]
+        return type(tree)(*branches) if hasattr(tree, "_fields") else tuple(branches)
+    return tree
