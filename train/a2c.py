@@ -37,7 +37,7 @@ class A2C:
         self.agent.core.backend, self.agent.core.precision = config.run.backend, config.run.precision
         self.backend = self.agent.core.chosen_scan().backend
         self.optimizer = torch.optim.Adam(
-            self.agent.parameters(), lr=self.train.learning_rate, eps=self.train.adam_epsilon
+            self.agent.parameters(), lr=self.train.learning_rate, eps=self.train.adam_epsilon, fused=True
         )
         generator = torch.Generator(device).manual_seed(config.run.seed)
         self.collector = Collector(self.agent, self.lanes, self.train.unroll_length, generator)

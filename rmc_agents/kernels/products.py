@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rmc_agents.kernels.fused.pointwise import rectify_backward, view
+
 ONEDNN = (
     torch.backends.mkldnn.is_available()
     and torch.backends.cpu.get_cpu_capability() == "AVX512"
@@ -33,7 +35,7 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
     """
     if weight.dtype == torch.bfloat16:
         return _LINEAR(x.bfloat16(), weight, None, "none", [], "").float()
-    if ONEDNN and x.numel() * len(weight) >= WORTHWHILE:
+    if ONEDNN and x.shape[0] * weight.numel() >= WORTHWHILE:
         return _LINEAR(x, weight, None, "none", [], "")
     return torch.mm(x, weight.t())
 
@@ -54,14 +56,16 @@ def rectified_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     On a CPU in float32 by `product`, else as torch does it.
     """
     if x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32:
-        return _RectifiedLinear.apply(x, weight, bias)
+        return (
+            _RectifiedLinear.apply(x, weight, bias) if torch.is_grad_enabled() else _rectified_linear(x, weight, bias)
+        )
     return functional.relu(functional.linear(x, weight, bias))
 
 
 class _RectifiedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        y = product(x, weight).add_(bias).relu_()
+        y = _rectified_linear(x, weight, bias)
         ctx.save_for_backward(x, weight, y)
         return y
 
@@ -69,6 +73,13 @@ class _RectifiedLinear(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         x, weight, y = ctx.saved_tensors
-        d_sum = torch.where(y > 0, d_y, 0.0)
+        d_sum, d_bias = torch.empty_like(y), torch.zeros(y.shape[1])
+        rectify_backward(view(d_y), y.numpy(), d_sum.numpy(), d_bias.numpy())
         d_x = product(d_sum, weight.t()) if ctx.needs_input_grad[0] else None
-        return d_x, transposed_product(x, d_sum).t(), d_sum.sum(0)
+        return d_x, transposed_product(x, d_sum).t(), d_bias
+
+
+def _rectified_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if ONEDNN and x.shape[0] * weight.numel() >= WORTHWHILE:
+        return _LINEAR(x, weight, bias, "relu", [], "")
+    return torch.addmm(bias, x, weight.t()).relu_()

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.fused.pointwise import float32, jit, select_state, sigmoid, stop_gradient, tanh
-from rmc_agents.kernels.fused.tape import Precision, Tape, unroll, view
+from rmc_agents.kernels.fused.pointwise import float32, jit, select_state, sigmoid, stop_gradient, tanh, view
+from rmc_agents.kernels.fused.tape import Precision, Tape, unroll
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from torch import Tensor
 
 float32, int32 = np.float32, np.int32
 LOG2_E = float32(1.44269504)
@@ -27,6 +28,11 @@ OPTIONS: Any = {
 }
 jit = numba.njit(**OPTIONS)
 inlined = numba.njit(**OPTIONS, inline="always")  # so that what is constant for the caller is so within
+
+
+def view(x: Tensor) -> np.ndarray:
+    """The memory of x, as the compiled passes take it; a copy if x is not contiguous."""
+    return x.detach().contiguous().numpy()
 
 
 @jit
@@ -80,3 +86,21 @@ def stop_gradient(should_reset, d_state, d_initial):
             for j in range(d_state.shape[1]):
                 d_initial[0, j] += d_state[b, j]
                 d_state[b, j] = float32(0.0)
+
+
+@jit
+def rectify(x, bias, out):
+    """out = max(0, x + bias), [R, D]."""
+    for r in range(len(x)):
+        for j in range(x.shape[1]):
+            out[r, j] = max(x[r, j] + bias[j], float32(0.0))
+
+
+@jit
+def rectify_backward(d_out, out, d_x, d_bias):
+    """d_x = d_out where out > 0."""
+    for r in range(len(out)):
+        for j in range(out.shape[1]):
+            d = d_out[r, j] if out[r, j] > float32(0.0) else float32(0.0)
+            d_x[r, j] = d
+            d_bias[j] += d

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from rmc_agents.kernels.fused import rmc_pointwise as pointwise
+from rmc_agents.kernels.fused.pointwise import rectify, rectify_backward, view
 from rmc_agents.kernels.fused.rmc_attention import attention_kernels
-from rmc_agents.kernels.fused.tape import Precision, Tape, unroll, view
+from rmc_agents.kernels.fused.tape import Precision, Tape, unroll
 from rmc_agents.kernels.products import BLOCK, product, transposed_product
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
@@ -101,6 +102,8 @@ class RMCTape(Tape):
         self.hidden_at = [x.unbind() for x in self.hidden]
         self._hidden_at = [[view(x) for x in layer] for layer in self.hidden_at]
         self._at = [Buffers(*step) for step in zip(*map(view, self.buffers), strict=True)]
+        self.input_rows = Buffers(*(x.flatten(0, 1) for x in self.buffers))  # of all steps
+        self._input_rows = Buffers(*map(view, self.input_rows))
 
     @staticmethod
     def sizes_of(initial_state: RMCState, weights: RMCWeights) -> tuple[int, ...]:
@@ -127,13 +130,15 @@ class RMCTape(Tape):
 
     def write_inputs(self, first: int, inputs: Tensor) -> None:
         """The input row, what the slots see of it, and its part of the gates with all biases."""
-        x = Buffers(*(y[first : first + len(inputs)].flatten(0, 1) for y in self.buffers))
         weights, qkv_weight = self.factors, self.factors.blocks[0].qkv.weight
-        torch.add(product(inputs.flatten(0, 1), weights.input.weight), weights.input.bias, out=x.input_row)
-        qkv, attended = view(product(x.input_row, qkv_weight)), view(x.input_attended)
-        pointwise.input_rows(qkv, self._qkv_bias, *self._qkv_norm, view(x.input_normal), view(x.input_scale), attended)
+        rows = slice(first * self.lanes, (first + inputs.shape[0]) * self.lanes)
+        x, a = self.input_rows, self._input_rows
+        row = x.input_row[rows]
+        torch.add(product(inputs.flatten(0, 1), weights.input.weight), weights.input.bias, out=row)
+        qkv, normal = product(row, qkv_weight).numpy(), a.input_normal[rows]
+        pointwise.input_rows(qkv, self._qkv_bias, *self._qkv_norm, normal, a.input_scale[rows], a.input_attended[rows])
         if weights.gates is not None:
-            torch.add(product(x.input_row, weights.gates[0].weight), self._gate_bias, out=x.input_gates)
+            torch.add(product(row, weights.gates[0].weight), self._gate_bias, out=x.input_gates[rows])
 
     def forward(self, t: int) -> None:
         """See `Tape.forward`."""
@@ -157,7 +162,7 @@ class RMCTape(Tape):
         layer = self.attended
         for number, hidden in enumerate(self.hidden_at):
             sums = product(layer, weights.mlp[number].weight).numpy()
-            pointwise.rectify(sums, self._mlp_biases[number], self._hidden_at[number][t])
+            rectify(sums, self._mlp_biases[number], self._hidden_at[number][t])
             layer = hidden[t]
         from_memory = self._no_gates
         if weights.gates is not None:
@@ -252,7 +257,7 @@ class _Backward:
         for number in reversed(range(len(tape.hidden))):
             d_hidden = product(d_layers[number + 1], weights.mlp[number + 1].weight.t()).numpy()
             hidden, d_layer = tape._hidden_at[number][t], d_layers[number].numpy()
-            pointwise.rectify_backward(d_hidden, hidden, d_layer, vectors.mlp_biases[number])
+            rectify_backward(d_hidden, hidden, d_layer, vectors.mlp_biases[number])
         tape.attention.backward(
             product(d_layers[0], weights.mlp[0].weight.t()).numpy(),
             d_layers[-1].numpy(),
@@ -289,11 +294,9 @@ class _Backward:
     def _inputs(self, inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Gradients of the inputs, of their linear map and of the gates' input part."""
         tape, weights = self.tape, self.weights
-        x = Buffers(*(y.flatten(0, 1) for y in tape.buffers))
-        d_qkv, vectors = x.input_attended, [view(y[-1]) for y in self.vectors[:3]]
-        pointwise.input_rows_backward(
-            view(d_qkv), view(x.input_normal), view(x.input_scale), tape._qkv_norm[0], *vectors
-        )
+        x, a, vectors = tape.input_rows, tape._input_rows, [y[-1].numpy() for y in self.vectors[:3]]
+        pointwise.input_rows_backward(a.input_attended, a.input_normal, a.input_scale, tape._qkv_norm[0], *vectors)
+        d_qkv = x.input_attended
         d_row = product(d_qkv, weights.blocks[0].qkv.weight.t())
         self.d_qkv_weight.add_(transposed_product(x.input_row, d_qkv, tape.dtype))
         d_gates = []

@@ -110,24 +110,6 @@ def input_rows_backward(d_out, normal, scale, gain, d_qkv_bias, d_gain, d_bias):
 
 
 @jit
-def rectify(x, bias, out):
-    """out = max(0, x + bias), [R, D]."""
-    for r in range(len(x)):
-        for j in range(x.shape[1]):
-            out[r, j] = max(x[r, j] + bias[j], ZERO)
-
-
-@jit
-def rectify_backward(d_out, out, d_x, d_bias):
-    """d_x = d_out where out > 0."""
-    for r in range(len(out)):
-        for j in range(out.shape[1]):
-            d = d_out[r, j] if out[r, j] > ZERO else ZERO
-            d_x[r, j] = d
-            d_bias[j] += d
-
-
-@jit
 def write(memory, attended, mlp, mlp_bias, from_memory, from_input, gain, bias, normal, scale, gates, after):
     """The memory after the step: residual and LayerNorm after the MLP, then the gates.
 

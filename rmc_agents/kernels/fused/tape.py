@@ -157,11 +157,6 @@ def tensors(tree: Any) -> Iterator[Tensor]:
             yield from tensors(branch)
 
 
-def view(x: Tensor) -> np.ndarray:
-    """The same memory, as the compiled passes take it; a copy if x is not contiguous."""
-    return x.detach().contiguous().numpy()
-
-
 def _rounded(tree: Any, dtype: torch.dtype) -> Any:
     """Nested tuples with all matrices in them of another dtype."""
     if isinstance(tree, Tensor):
