@@ -130,6 +130,12 @@ def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
     return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
 
 
+def masked_variance(x: Tensor, valid: Tensor) -> Tensor:
+    """Variance of x over the valid steps; NaN if there are none. Picking steps out would wait for the GPU."""
+    deviation = torch.where(valid, x - masked_mean(x, valid), 0.0)
+    return deviation.square().sum() / valid.sum()
+
+
 def masked_normalize(x: Tensor, valid: Tensor, epsilon: float = 1e-8) -> Tensor:
     """x brought to mean 0 and standard deviation 1 over the valid steps, 0 elsewhere."""
     mean = masked_mean(x, valid)
@@ -139,5 +145,4 @@ def masked_normalize(x: Tensor, valid: Tensor, epsilon: float = 1e-8) -> Tensor:
 
 def explained_variance(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """1 - Var(target - value) / Var(target) over the valid steps: 1 is perfect, 0 no better than a constant."""
-    residual, target = (target - value)[valid], target[valid]
-    return 1.0 - residual.var(correction=0) / target.var(correction=0).clamp(min=1e-8)
+    return 1.0 - masked_variance(target - value, valid) / masked_variance(target, valid).clamp(min=1e-8)

@@ -183,3 +183,12 @@ def test_masked_normalize_and_explained_variance() -> None:
     assert losses.explained_variance(x, x, valid).item() == 1.0
     assert losses.explained_variance(torch.full_like(x, 2.0), x, valid).item() == pytest.approx(0.0)
     assert losses.masked_mean(x, torch.zeros_like(valid)).item() == 0.0
+
+
+def test_masked_variance_is_the_variance_of_what_is_valid() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = 7.0 + torch.randn(20, 6, generator=generator)
+    valid = torch.rand(20, 6, generator=generator) < 0.7
+    x[~valid] = float("nan")
+    torch.testing.assert_close(losses.masked_variance(x, valid), x[valid].var(correction=0))
+    assert losses.masked_variance(x, torch.zeros_like(valid)).isnan()
