@@ -97,11 +97,16 @@ class Lanes:
 def sample_action(policy_logits: Tensor, generator: torch.Generator) -> Tensor:
     """Actions `[B]` drawn from logits `[B, A]`. Raises ValueError if the policy has diverged."""
     cumulative = policy_logits.softmax(dim=-1).cumsum(dim=-1)
-    total = cumulative[:, -1:]
-    if not total.isfinite().all():
+    if not cumulative[:, -1].isfinite().all():
         raise ValueError("the policy's logits are not finite: training diverged; try a smaller --learning-rate")
+    return draw(cumulative, generator)
+
+
+def draw(cumulative: Tensor, generator: torch.Generator) -> Tensor:
+    """Actions `[B]` drawn from probabilities summed up over the actions, `[B, A]`; 0 where these are no numbers."""
+    total = cumulative[:, -1:]
     threshold = total * torch.rand(total.shape, generator=generator, device=total.device)
-    return (cumulative <= threshold).sum(dim=-1).clamp_(max=policy_logits.shape[1] - 1)
+    return (cumulative <= threshold).sum(dim=-1).clamp_(max=cumulative.shape[1] - 1)
 
 
 class Collector:

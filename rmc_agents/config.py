@@ -116,6 +116,8 @@ class RunConfig(Section):
     """Seeds weights, action sampling and environments (lane i gets seed + i)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
+    cuda_graphs: bool = False
+    """CUDA: replay the acting step and the update as captured graphs."""
     backend: Literal["auto", "reference", "fused", "triton"] = "auto"
     """What runs the core's scan over time. reference: plain torch; fused: compiled, for CPUs; triton: for CUDA; auto:
     fused where it can do it, else reference."""

@@ -12,6 +12,8 @@ from rmc_agents.config import Config, TrainConfig
 from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
 
+from . import cuda_graphs
+
 Metrics = dict[str, Tensor]
 
 
@@ -31,18 +33,32 @@ class A2C:
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.train = config, config.train
         torch.manual_seed(config.run.seed)
+        graphs = config.run.cuda_graphs
+        if graphs:
+            cuda_graphs.check_device(device)
         env = make_vector_env(config.env.env, config.env.num_envs)
-        self.lanes = Lanes(env, config.run.seed, device)
+        self.lanes = (cuda_graphs.StagedLanes if graphs else Lanes)(env, config.run.seed, device)
         self.agent = ActorCritic(self.lanes.spec, config.core, config.agent).to(device)
         self.agent.core.backend, self.agent.core.precision = config.run.backend, config.run.precision
         self.backend = self.agent.core.chosen_scan().backend
         self.optimizer = torch.optim.Adam(
             self.agent.parameters(), lr=self.train.learning_rate, eps=self.train.adam_epsilon, fused=True
         )
+        if graphs:
+            cuda_graphs.make_capturable(self.optimizer)
         generator = torch.Generator(device).manual_seed(config.run.seed)
-        self.collector = Collector(self.agent, self.lanes, self.train.unroll_length, generator)
+        collector = cuda_graphs.GraphedCollector if graphs else Collector
+        self.collector = collector(self.agent, self.lanes, self.train.unroll_length, generator)
         self.frames = 0
         self.updates = 0
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Anew where the optimizer's state has been replaced: graphs hold on to the tensors they were captured with."""
+        self._gradients, self._optimize = self._find_gradients, self.optimizer.step
+        if self.config.run.cuda_graphs:
+            self._gradients = cuda_graphs.graphed(self._find_gradients)
+            self._optimize = cuda_graphs.graphed(self.optimizer.step)
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it once. Returns scalars that name what happened."""
@@ -52,27 +68,36 @@ class A2C:
         """One step of the optimizer, from the rollout that was collected last."""
         learning_rate = self._learning_rate()
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(learning_rate)
+            else:
+                group["lr"] = learning_rate
 
-        self.optimizer.zero_grad(set_to_none=True)
-        output = self.collector.replay()
-        loss, metrics = a2c_loss(output, self._bootstrap_value(rollout), rollout.steps, self.train)
-        loss.backward()
-        grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
+        metrics = self._gradients(rollout)
+        metrics = dict(zip(metrics, torch.stack([*metrics.values()]), strict=True))  # a replay overwrites its own
+        grad_norm = metrics["losses/grad_norm"]
         if not torch.isfinite(grad_norm):
             raise ValueError(
                 f"training diverged after {self.frames:,} frames (the gradient's norm is {grad_norm.item()}): try a "
                 "smaller --learning-rate; the checkpoints saved before are sound"
             )
-        self.optimizer.step()
+        self._optimize()
 
         self.frames += self.train.unroll_length * self.lanes.num_lanes
         self.updates += 1
         return metrics | {
-            "losses/grad_norm": grad_norm,
             "charts/learning_rate": torch.tensor(learning_rate),
             "charts/recurrent_state_norm": _state_norm(self.collector.state),
         }
+
+    def _find_gradients(self, rollout: Rollout) -> Metrics:
+        """Sets the parameters' gradients, clipped, to those of the rollout collected last; returns its scalars."""
+        self.optimizer.zero_grad(set_to_none=True)
+        output = self.collector.replay()
+        loss, metrics = a2c_loss(output, self._bootstrap_value(rollout), rollout.steps, self.train)
+        loss.backward()
+        grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
+        return metrics | {"losses/grad_norm": grad_norm}
 
     @torch.no_grad()
     def _bootstrap_value(self, rollout: Rollout) -> Tensor:
@@ -106,6 +131,7 @@ class A2C:
         if len(moments) != len(optimizer["param_groups"][0]["params"]):
             raise ValueError(f"expected the optimizer's state of every parameter, got {len(moments)}")
         self.optimizer.load_state_dict({**optimizer, "state": dict(enumerate(moments))})
+        self._prepare()
         if state["collector"]["lanes"] is None:
             self.lanes.reset(self.config.run.seed + state["frames"])  # other episodes than those at the run's start
         self.collector.set_state(state["collector"])

@@ -22,7 +22,17 @@ from .reporting import Reporter
 from .run_folder import RunFolder, default_path
 
 MAY_CHANGE_ON_RESUME = frozenset(
-    {"total_frames", "device", "threads", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "video"}
+    {
+        "total_frames",
+        "device",
+        "cuda_graphs",
+        "threads",
+        "save_every",
+        "keep_checkpoints",
+        "log_every",
+        "eval_episodes",
+        "video",
+    }
 )
 VIDEO_STEPS = 500  # enough to see how it plays; rmc-watch records more
 
@@ -164,6 +174,8 @@ def _print_header(trainer: A2C, folder: RunFolder, saved: Saved | None, console:
         _say(console, f"resumed from {saved.path} at {trainer.frames:,} frames")
         if saved.tree["collector"]["device"] != trainer.lanes.device.type:
             _say(console, "the device is another: the draws of actions start anew, so the resume is not exact")
+        if saved.config.run.cuda_graphs != config.run.cuda_graphs:
+            _say(console, "with graphs the optimizer rounds otherwise than without, so the resume is not exact")
         if saved.tree["collector"]["lanes"] is None:
             _say(
                 console, "this environment's state cannot be saved: its episodes start anew, so the resume is not exact"
