@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 INSTALLED = .venv/installed
 
-.PHONY: train test check format bench clean
+.PHONY: train test check format bench gpu-check clean
 
 train: $(INSTALLED)
 	$(BIN)/rmc-train --env minipacman --core rmc
@@ -26,6 +26,10 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/envs.py
 	$(BIN)/rmc-bench --core rmc --backends reference
 	$(BIN)/rmc-bench --core lstm --backends reference
+
+# On a machine with a GPU: tests, speed, a short training, exact resuming; writes benchmarks/results/gpu-check.md.
+gpu-check: $(INSTALLED) .venv/triton
+	$(BIN)/python benchmarks/gpu_check.py
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

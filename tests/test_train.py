@@ -173,6 +173,7 @@ BAD = {
     ),
     "missing run": (["--resume", "nowhere"], "expected a run's folder"),
     "cuda": (["--device", "cuda"], "sees no CUDA GPU"),
+    "graphs without a GPU": (["--cuda-graphs", "--device", "cpu"], "cuda_graphs: expected device cuda, got cpu"),
     "resume and run-dir": (["--resume", "a", "--run-dir", "b"], "leave out"),
 }
 

@@ -1,0 +1,298 @@
+"""What only a machine with a GPU can tell: tests, speed, a short training and exact resuming, in about six minutes.
+
+    python benchmarks/gpu_check.py [--minutes 6] [--out benchmarks/results]
+    python benchmarks/gpu_check.py --device cpu --quick --out /tmp      # tries the script itself, on any machine
+
+Writes gpu-check.json and gpu-check.md. What the time did not suffice for is told as not run, and counts as a failure.
+Exit status 0: all is well; 1: something failed; 2: nothing was run, for want of a GPU.
+"""
+
+import argparse
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from gpu_report import report, speed_row, training_row
+
+from rmc_agents import checkpoint, cli
+from rmc_agents.config import Config
+from rmc_agents.saved import pick_device
+from rmc_agents.train.a2c import A2C
+
+ROOT = Path(__file__).parent.parent
+CORES = {
+    "rmc": {"core": "rmc", "mem_slots": 4, "num_heads": 4, "head_size": 32},
+    "lstm": {"core": "lstm", "hidden_size": 256},
+}
+SMALL = {"mem_slots": 2, "num_heads": 1, "head_size": 4, "hidden_size": 8, "encoder_sizes": (8,), "unroll_length": 5}
+
+
+class Way(NamedTuple):
+    """How training is run."""
+
+    backend: str
+    graphs: bool
+
+
+class Plan(NamedTuple):
+    """How much is done."""
+
+    tests: list[str]
+    ways: list[Way]
+    lanes: dict[str, list[int]]  # of the benchmark, by core
+    bench: list[str]  # its flags
+    settings: dict[str, Any]  # of everything but the tests
+    train: dict[str, Any]
+    resume_lanes: int
+
+
+def make_plan(device: str, quick: bool) -> Plan:
+    """On a CPU, for trying the script, other backends and no graphs; if quick, as little as there is of everything."""
+    if device == "cuda":
+        ways = [Way("reference", False), Way("triton", False), Way("triton", True)]
+    else:
+        ways = [Way("reference", False), Way("fused", False)]
+    if quick:
+        bench, train = ["--repeats", "1", "--seconds", "0"], {"num_envs": 8, "total_frames": 400, "eval_episodes": 2}
+        return Plan(["cuda_graphs"], ways, {"rmc": [8], "lstm": [8]}, bench, SMALL, train, resume_lanes=4)
+    return Plan(
+        tests=["cuda_graphs", "triton", "kernels", "cores"],
+        ways=ways,
+        lanes={"rmc": [256, 1024, 4096], "lstm": [4096]},
+        bench=["--repeats", "15", "--seconds", "3"],
+        settings={"unroll_length": 20},
+        train={"num_envs": 1024, "total_frames": 614_400, "eval_episodes": 50},
+        resume_lanes=64,
+    )
+
+
+class Runner:
+    """Runs commands one after the other, as long as there is time."""
+
+    def __init__(self, minutes: float) -> None:
+        self.seconds = 60 * minutes
+        self._end = time.monotonic() + self.seconds
+
+    def run(self, command: list[str], limit: float) -> dict[str, Any]:
+        """What became of it: `status` (None: not run, or ended for want of time), `seconds`, `end` of its output."""
+        began = time.monotonic()
+        limit = min(limit, self._end - began)
+        if limit <= 0:
+            return {"status": None, "seconds": 0.0, "end": "not run: out of time"}
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", *command],
+                cwd=ROOT,
+                timeout=limit,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+            status, output = done.returncode, done.stdout
+        except subprocess.TimeoutExpired as expired:
+            text = expired.stdout or b""
+            output = text.decode(errors="replace") if isinstance(text, bytes) else text
+            status, output = None, f"{output}\nended after {limit:.0f} s"
+        return {"status": status, "seconds": time.monotonic() - began, "end": "\n".join(output.splitlines()[-40:])}
+
+
+def command_of(module: str) -> list[str]:
+    """The command line whose main function is in `rmc_agents.<module>`."""
+    return ["-c", f"import sys; from rmc_agents.{module} import main; sys.exit(main())"]
+
+
+def flags(settings: dict[str, Any]) -> list[str]:
+    """Settings as the command lines take them."""
+    words = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", *map(str, value if isinstance(value, tuple) else (value,))]
+    return words
+
+
+def check_tests(plan: Plan, runner: Runner) -> dict[str, Any]:
+    """Tests of what runs on the GPU, in half of the time at most.
+
+    They mostly wait for compilers: without pytest-xdist, which does several at once, more --minutes may be needed.
+    """
+    files = [f"tests/test_{name}.py" for name in plan.tests]
+    parallel = ["-n", "8"] if find_spec("xdist") else []
+    result = runner.run(["-m", "pytest", "-q", *parallel, *files], limit=runner.seconds / 2)
+    counts = re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", result["end"].splitlines()[-1])
+    return result | {"files": files, "counts": {name: int(number) for number, name in counts}}
+
+
+def check_speed(plan: Plan, device: str, runner: Runner) -> Iterator[dict[str, Any]]:
+    """rmc-bench for every core, number of lanes and way to train."""
+    for core, lanes in plan.lanes.items():
+        for number in lanes:
+            for way in plan.ways:
+                yield measure(core, number, way, plan, device, runner)
+
+
+def measure(core: str, lanes: int, way: Way, plan: Plan, device: str, runner: Runner) -> dict[str, Any]:
+    """One run of rmc-bench, and the figures of its report."""
+    settings = CORES[core] | plan.settings | {"num_envs": lanes, "device": device}
+    settings |= {"backend": way.backend, "cuda_graphs": way.graphs}
+    row: dict[str, Any] = {"core": core, "lanes": lanes, **way._asdict()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "bench.json")
+        arguments = [*flags(settings), *plan.bench, "--json", str(path)]
+        row |= runner.run([*command_of("train.bench"), *arguments], limit=60)
+        if row["status"] == 0:
+            report = json.loads(path.read_text())
+            row["frames_per_second"] = report["parts"]["training"]["frames_per_second"]
+            row |= {name: report[name] for name in ("parts", "scan", "products", "peak_memory_mib", "rounds")}
+    return row
+
+
+def check_training(plan: Plan, device: str, way: Way, runner: Runner) -> dict[str, Any]:
+    """A short run of rmc-train, evaluated."""
+    settings = CORES["rmc"] | plan.settings | plan.train | {"device": device, "video": False}
+    settings |= {"backend": way.backend, "cuda_graphs": way.graphs}
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [*flags(settings), "--run-dir", f"{folder}/run"]
+        result = runner.run([*command_of("train.cli"), *arguments], limit=120)
+        if result["status"] == 0:
+            result["summary"] = json.loads(Path(folder, "run", "summary.json").read_text())
+    return result | {"settings": settings, **way._asdict()}
+
+
+def check_resume(plan: Plan, device: str, core: str, way: Way, updates: int = 6) -> dict[str, Any]:
+    """Whether a resumed run equals an uninterrupted one to the bit, and whether two uninterrupted ones do."""
+    settings = CORES[core] | plan.settings | {"num_envs": plan.resume_lanes, "learning_rate_schedule": "constant"}
+    settings |= {"backend": way.backend, "cuda_graphs": way.graphs}
+    config = Config().updated(settings, "gpu-check")
+    whole, again, before, after = (A2C(config, torch.device(device)) for _ in range(4))
+    with tempfile.TemporaryDirectory() as folder:
+        train(before, updates)
+        checkpoint.save(Path(folder, "saved"), before.get_state())
+        after.set_state(checkpoint.load(Path(folder, "saved")))
+        train(after, updates)
+        train(whole, 2 * updates)
+        train(again, 2 * updates)
+        expected, *others = (leaves_of(trainer, Path(folder, "end")) for trainer in (whole, again, after))
+    differing = [[name for name, leaf in expected.items() if not same(leaf, other[name])] for other in others]
+    row = {"core": core, **way._asdict(), "updates": updates}
+    return row | {"repeatable": not differing[0], "exact": not differing[1], "differing": differing[1]}
+
+
+def train(trainer: A2C, updates: int) -> None:
+    """So many updates."""
+    for _ in range(updates):
+        trainer.update()
+
+
+def leaves_of(trainer: A2C, path: Path) -> dict[str, Any]:
+    """All that a checkpoint holds, by place."""
+    checkpoint.save(path, trainer.get_state())
+    return dict(leaves(checkpoint.load(path)))
+
+
+def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of dicts and lists."""
+    if not isinstance(tree, dict | list):
+        yield name, tree
+        return
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield from leaves(value, f"{name}/{key}")
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two leaves are equal to the bit."""
+    if hasattr(a, "shape"):
+        return torch.equal(torch.as_tensor(a), torch.as_tensor(b))
+    return bool(a == b)
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """What the figures were measured with."""
+    driver = None
+    if device.type == "cuda" and (program := shutil.which("nvidia-smi")):
+        query = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip() or None
+    return {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else f"cpu ({platform.machine()})",
+        "driver": driver,
+        "cuda": torch.version.cuda,
+        "torch": torch.__version__,
+        "triton": metadata.version("triton") if find_spec("triton") else None,
+        "python": platform.python_version(),
+        "quick": False,
+    }
+
+
+def is_well(result: dict[str, Any]) -> bool:
+    """Whether everything ran, passed and was exact."""
+    ran = [result["tests"], *result["training"], *result["speed"]]
+    return all(part["status"] == 0 for part in ran) and all(row.get("exact") for row in result["resume"])
+
+
+def check_all(device: torch.device, quick: bool, minutes: float) -> dict[str, Any]:
+    """Everything, what failed included."""
+    plan, runner = make_plan(device.type, quick), Runner(minutes)
+    resume = []
+    for core, way in [("rmc", way) for way in plan.ways[1:]] + [("lstm", plan.ways[1])]:
+        try:
+            resume.append(check_resume(plan, device.type, core, way))
+        except Exception as error:  # whatever a compiler or a driver has to say
+            resume.append({"core": core, **way._asdict(), "error": str(error)})
+        say(f"resuming, {core}, {way}: {resume[-1].get('exact', resume[-1].get('error'))}")
+    tests = check_tests(plan, runner)
+    say(f"tests: {tests['counts']}, {tests['seconds']:.0f} s")
+    training = [check_training(plan, device.type, way, runner) for way in plan.ways[1:]]
+    say("\n".join(training_row(row) for row in training))
+    speed = []
+    for row in check_speed(plan, device.type, runner):
+        speed.append(row)
+        say(speed_row(row))
+    about = machine(device) | {"quick": quick, "steps": plan.settings["unroll_length"]}
+    return {"machine": about, "tests": tests, "speed": speed, "training": training, "resume": resume}
+
+
+def say(text: str) -> None:
+    """Progress, at once."""
+    print(text, flush=True)
+
+
+def main() -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--quick", action="store_true", help="hardly any work: to try the script")
+    parser.add_argument("--minutes", type=float, default=6.0, help="begin nothing after so many")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    arguments = parser.parse_args()
+    return cli.run("gpu-check", lambda: check_and_write(arguments))
+
+
+def check_and_write(arguments: argparse.Namespace) -> int:
+    """Raises ValueError, for one line, where there is no GPU."""
+    device = pick_device(arguments.device)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    result = check_all(device, arguments.quick, arguments.minutes)
+    well = is_well(result)
+    text = json.dumps(result | {"well": well}, indent=2) + "\n"
+    checkpoint.write_atomically(arguments.out / "gpu-check.json", text.encode())
+    checkpoint.write_atomically(arguments.out / "gpu-check.md", report(result).encode())
+    say(f"{'all is well' if well else 'something failed'}: {arguments.out / 'gpu-check.md'}")
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The report of gpu_check.py, in Markdown."""
+
+from typing import Any
+
+
+def report(result: dict[str, Any]) -> str:
+    """The Markdown of a result."""
+    about = ", ".join(f"{name} {value}" for name, value in result["machine"].items() if name != "device" and value)
+    tests = result["tests"]
+    counts = ", ".join(f"{number} {name}" for name, number in tests["counts"].items()) or "no result"
+    lines = ["# GPU check", "", f"{result['machine']['device']}: {about}. `make gpu-check`; one run.", ""]
+    lines += [
+        f"**Tests** ({', '.join(tests['files'])}): {counts}.",
+        "",
+        "**Training speed**, default encoder:",
+        "",
+    ]
+    lines += [
+        "| core | lanes | backend | graphs | frames/s | ± | scan | peak MiB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [speed_row(row) for row in result["speed"]]
+    lines += [
+        "",
+        "**A short training**, evaluated:",
+        "",
+        "| backend | graphs | frames | frames/s | mean return |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [training_row(row) for row in result["training"]]
+    lines += [
+        "",
+        "**Resuming**, to the bit:",
+        "",
+        "| core | backend | graphs | two runs | resumed |",
+        "|---|---|---|---|---|",
+    ]
+    words = {True: "equal", False: "differ", None: "failed"}
+    for row in result["resume"]:
+        cells = [row["core"], row["backend"], yes(row["graphs"]), words[row.get("repeatable")], words[row.get("exact")]]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def speed_row(row: dict[str, Any]) -> str:
+    """A row of the table of speeds."""
+    cells = [row["core"], str(row["lanes"]), row["backend"], yes(row["graphs"])]
+    if row["status"] != 0:
+        return f"| {' | '.join(cells)} | {problem(row)} | | | |"
+    whole, scan = row["parts"]["training"], row["scan"][row["backend"]]
+    spread = "-" if whole["spread"] is None else f"{whole['spread']:.0%}"
+    cells += [f"{row['frames_per_second']:,.0f}", spread, f"{scan['ms']:.2f} ms", f"{row['peak_memory_mib']:,.0f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def training_row(row: dict[str, Any]) -> str:
+    """A row of the table of trainings."""
+    if row["status"] != 0:
+        return f"| {row['backend']} | {yes(row['graphs'])} | {problem(row)} | | |"
+    summary = row["summary"]
+    low, high = summary["evaluation"]["ci95"]
+    score = f"{summary['evaluation']['mean_return']:.1f} ({low:.1f} to {high:.1f})"
+    figures = f"{summary['frames']:,} | {summary['frames_per_second']:,.0f} | {score}"
+    return f"| {row['backend']} | {yes(row['graphs'])} | {figures} |"
+
+
+def problem(row: dict[str, Any]) -> str:
+    """The last line of what went wrong."""
+    return (row["end"].splitlines() or ["no output"])[-1].replace("|", "/")
+
+
+def yes(flag: bool) -> str:
+    """For a table."""
+    return "yes" if flag else "no"
