@@ -42,7 +42,7 @@ class A2C:
         self.agent.core.backend, self.agent.core.precision = config.run.backend, config.run.precision
         self.backend = self.agent.core.chosen_scan().backend
         self.optimizer = torch.optim.Adam(
-            self.agent.parameters(), lr=self.train.learning_rate, eps=self.train.adam_epsilon, fused=True
+            self.agent.parameters(), lr=self.train.learning_rate, eps=self.train.adam_epsilon
         )
         if graphs:
             cuda_graphs.make_capturable(self.optimizer)
