@@ -24,8 +24,9 @@ format: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/envs.py
-	$(BIN)/rmc-bench --core rmc --backends reference
-	$(BIN)/rmc-bench --core lstm --backends reference
+	$(BIN)/python benchmarks/scans.py
+	$(BIN)/rmc-bench --core rmc --num-envs 256 --num-heads 4 --backends reference
+	$(BIN)/rmc-bench --core lstm --num-envs 256 --backends reference
 
 # On a machine with a GPU: tests, speed, a short training, exact resuming; writes benchmarks/results/gpu-check.md.
 gpu-check: $(INSTALLED) .venv/triton
