@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from rmc_agents.config import AgentConfig
 from rmc_agents.kernels.products import rectified_linear
+from rmc_agents.kernels.weights import affine
 from rmc_agents.types import SpaceSpec, TimeStep
 
 CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
@@ -33,7 +34,7 @@ class Encoder(nn.Module):
         self.trunk = _make_trunk(spec, config)
         width = _trunk_size(self.trunk, spec) + spec.num_actions + 1
         widths = [width, *config.encoder_sizes]
-        self.layers = nn.ModuleList(_linear(*sizes) for sizes in pairwise(widths))  # each followed by a ReLU
+        self.layers = nn.ModuleList(_linear(*sizes) for sizes in pairwise(widths))
         self.output_size = widths[-1]
 
     def forward(self, steps: TimeStep) -> Tensor:
@@ -45,7 +46,7 @@ class Encoder(nn.Module):
         reward = steps.prev_reward.reshape(-1, 1) * continues
         features = torch.cat([self.trunk(obs.float() * self.scale), action, reward], dim=-1)
         for layer in self.layers:
-            features = rectified_linear(features, layer.weight, layer.bias)
+            features = rectified_linear(features, *affine(layer))
         return features.reshape(*leading, self.output_size)
 
 

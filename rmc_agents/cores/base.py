@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.kernels.backends import Scan, choose
-from rmc_agents.kernels.weights import Affine
 from rmc_agents.types import State
 
 
@@ -189,8 +188,3 @@ def linear(in_features: int, out_features: int) -> nn.Linear:
     layer.weight = truncated_normal(out_features, in_features, fan_in=in_features)
     nn.init.zeros_(layer.bias)
     return layer
-
-
-def affine(layer: Any) -> Affine:
-    """The weights of an `nn.Linear` or `nn.LayerNorm`, as the kernels take them."""
-    return Affine(layer.weight, layer.bias)

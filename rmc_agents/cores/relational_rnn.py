@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.cores.base import Core, affine, check_sizes, linear
+from rmc_agents.cores.base import Core, check_sizes, linear
 from rmc_agents.cores.lstm import LSTM
-from rmc_agents.kernels.weights import RelationalRNNState, RelationalRNNWeights
+from rmc_agents.kernels.weights import RelationalRNNState, RelationalRNNWeights, affine
 
 
 class RelationalRNN(Core):

@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.cores.base import Core, affine, check_sizes, linear
+from rmc_agents.cores.base import Core, check_sizes, linear
 from rmc_agents.kernels import reference
-from rmc_agents.kernels.weights import RMCBlock, RMCState, RMCWeights
+from rmc_agents.kernels.weights import RMCBlock, RMCState, RMCWeights, affine
 
 GateStyle = Literal["unit", "memory", "none"]
 

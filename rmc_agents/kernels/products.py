@@ -18,7 +18,7 @@ ONEDNN = (
     and torch.backends.cpu.get_cpu_capability() == "AVX512"
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 )
-_LINEAR = torch.ops.mkldnn._linear_pointwise.default if ONEDNN else None
+_LINEAR: Any = torch.ops.mkldnn._linear_pointwise.default if ONEDNN else None
 WORTHWHILE = 1 << 20  # multiplications: below, oneDNN's preparations take longer than the product
 BLOCK = 1024  # rows of a transposed product at once: so many are still in the cache after they were turned round
 

@@ -1,6 +1,6 @@
 """What the kernels take and hand on: recurrent states, and weights as plain tensors."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -31,6 +31,11 @@ class Affine(NamedTuple):
 
     weight: Tensor
     bias: Tensor
+
+
+def affine(layer: Any) -> Affine:
+    """The weights of an `nn.Linear` or `nn.LayerNorm`, as the kernels take them."""
+    return Affine(layer.weight, layer.bias)
 
 
 class RecurrentWeights(NamedTuple):
