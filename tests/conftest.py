@@ -1,6 +1,14 @@
-"""One thread: the tests' tensors are small, and their results then do not depend on the machine's cores."""
+"""One thread: the tests' tensors are small, and their results then do not depend on the machine's cores.
+
+Triton's kernels are interpreted where there is no GPU. Triton looks at this when it is first imported, by whomever.
+"""
 
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"

@@ -7,8 +7,6 @@ import sys
 import pytest
 import torch
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, so before the kernels are imported
 pytest.importorskip("triton", reason="Triton is not installed: pip install rmc-agents[triton]")
 
 from rmc_agents.cores import LSTM, RMC
