@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from rmc_agents.config import Config
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, make_core
-from rmc_agents.kernels import backends, reference
+from rmc_agents.kernels import backends, products, reference
 from rmc_agents.kernels.fused.tape import Tape, tensors
 from rmc_agents.kernels.products import bf16_supported
 
@@ -23,7 +23,7 @@ FUSED = {f"rmc-{name}": (RMC, options) for name, options in ONE_BLOCK.items()} |
     "rnn": (RNN, {"hidden_size": 6}),
     "rnn-odd": (RNN, {"hidden_size": 37}),
 }
-SHAPES = [(1, 1), (1, 3), (7, 1), (7, 3), (20, 17)]
+SHAPES = [(1, 1), (1, 3), (7, 1), (7, 3), (20, 17), (7, 100), (3, 300)]  # steps, lanes
 
 
 def build(name):
@@ -84,14 +84,49 @@ def test_fused_is_the_reference(name, steps, lanes):
     assert_close(actual, expected_results(core, name, *arguments))
 
 
+@pytest.fixture(params=["mkl", "onednn"])
+def library(request, monkeypatch):
+    """Products by one of the two libraries, however small they are."""
+    if request.param == "onednn" and not products.ONEDNN:
+        pytest.skip("oneDNN is not used on this processor")
+    monkeypatch.setattr(products, "ONEDNN", request.param == "onednn")
+    monkeypatch.setattr(products, "WORTHWHILE", 0)
+
+
 @pytest.mark.parametrize("name", FUSED)
-def test_without_onednn_too(name, monkeypatch):
-    monkeypatch.setattr("rmc_agents.kernels.products.ONEDNN", False)
+def test_by_either_library(name, library):
     core = build(name)
     arguments = case(core, 7, 3)
     assert_close(
         results(core.chosen_scan().unroll, *arguments, core.weights()), expected_results(core, name, *arguments)
     )
+
+
+@pytest.mark.parametrize("rows", [1, 3, products.BLOCK - 1, products.BLOCK, 2 * products.BLOCK + 5])
+def test_products(rows, library):
+    """Weights as they are and transposed, and columns that lie apart in memory."""
+    torch.manual_seed(0)
+    x, y, weight = torch.randn(rows, 9), torch.randn(rows, 21), torch.randn(7, 9)
+    expected = x.double() @ weight.double().t()
+    torch.testing.assert_close(products.product(x, weight).double(), expected, rtol=1e-5, atol=1e-5)
+    transposed = weight.t().contiguous().t()
+    torch.testing.assert_close(products.product(x, transposed).double(), expected, rtol=1e-5, atol=1e-5)
+    expected = x.double().t() @ y.double()
+    torch.testing.assert_close(products.transposed_product(x, y).double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 130])
+def test_rectified_linear_is_that_of_torch(rows, library):
+    torch.manual_seed(0)
+    inputs = [torch.randn(rows, 9), torch.randn(33, 9), torch.randn(33)]
+    gradient, outcomes = torch.randn(rows, 33), []
+    for layer, dtype in ((products.rectified_linear, torch.float32), (None, torch.float64)):
+        leaves = [x.to(dtype).requires_grad_() for x in inputs]
+        y = layer(*leaves) if layer else functional.relu(functional.linear(*leaves))
+        outcomes.append([y.detach(), *torch.autograd.grad(y, leaves, gradient.to(dtype))])
+    assert_close(*outcomes)
+    with torch.no_grad():
+        assert torch.equal(products.rectified_linear(*inputs), outcomes[0][0])
 
 
 @pytest.mark.parametrize("name", FUSED)
