@@ -21,10 +21,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.products import bf16_supported
+from rmc_agents.kernels.products import Precision, bf16_supported
 
 Backend = Literal["auto", "reference", "fused", "triton"]
-Precision = Literal["float32", "bf16"]
 
 
 class Scan(NamedTuple):

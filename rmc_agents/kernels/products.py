@@ -5,7 +5,7 @@
 operator used here; where it is missing, or there is no AVX-512, `torch.mm` does the work.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from torch.nn import functional
 
 from rmc_agents.kernels.fused.pointwise import rectify_backward, view
 
+Precision = Literal["float32", "bf16"]
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 ONEDNN = (
     torch.backends.mkldnn.is_available()
     and torch.backends.cpu.get_cpu_capability() == "AVX512"

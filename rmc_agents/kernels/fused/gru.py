@@ -2,27 +2,16 @@
 # (what a compiled pass takes are arrays, whose types its compiler finds out)
 """The GRU's scan."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rmc_agents.kernels.fused.pointwise import float32, jit, select_state, sigmoid, stop_gradient, tanh, view
-from rmc_agents.kernels.fused.tape import Precision, Tape, unroll
+from rmc_agents.kernels.fused.tape import Tape, unroll
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
-
-
-def gru_unroll(
-    inputs: Tensor,
-    should_reset: Tensor,
-    state: HiddenState,
-    initial_state: HiddenState,
-    weights: RecurrentWeights,
-    precision: Precision = "float32",
-) -> tuple[Tensor, HiddenState]:
-    """See `reference.gru_unroll`."""
-    return unroll(GRUTape, inputs, should_reset, state, initial_state, weights, precision)
 
 
 class GRUTape(Tape):
@@ -84,6 +73,9 @@ class GRUTape(Tape):
             d_from_hidden.sum(0),
         )
         return d_inputs, (d_hidden,), (d_initial,), d_weights
+
+
+gru_unroll = partial(unroll, GRUTape)  # see `reference.gru_unroll`
 
 
 @jit

@@ -2,6 +2,7 @@
 # (what a compiled pass takes are arrays, whose types its compiler finds out)
 """The LSTM's scan."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,21 +10,9 @@ import torch
 from torch import Tensor
 
 from rmc_agents.kernels.fused.pointwise import float32, jit, select_state, sigmoid, stop_gradient, tanh, view
-from rmc_agents.kernels.fused.tape import Precision, Tape, unroll
+from rmc_agents.kernels.fused.tape import Tape, unroll
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.weights import LSTMState, RecurrentWeights
-
-
-def lstm_unroll(
-    inputs: Tensor,
-    should_reset: Tensor,
-    state: LSTMState,
-    initial_state: LSTMState,
-    weights: RecurrentWeights,
-    precision: Precision = "float32",
-) -> tuple[Tensor, LSTMState]:
-    """See `reference.lstm_unroll`."""
-    return unroll(LSTMTape, inputs, should_reset, state, initial_state, weights, precision)
 
 
 class LSTMTape(Tape):
@@ -83,6 +72,9 @@ class LSTMTape(Tape):
         d_weight = transposed_product(inputs.flatten(0, 1), d_gates, self.dtype).t()
         d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_gates, self.dtype).t()
         return d_inputs, (d_hidden, d_cell), d_initial, (d_weight, d_gates.sum(0), d_hidden_weight)
+
+
+lstm_unroll = partial(unroll, LSTMTape)  # see `reference.lstm_unroll`
 
 
 @jit

@@ -1,5 +1,6 @@
 """The Relational Memory Core's scan."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,21 +10,9 @@ from torch import Tensor
 from rmc_agents.kernels.fused import rmc_pointwise as pointwise
 from rmc_agents.kernels.fused.pointwise import rectify, rectify_backward, view
 from rmc_agents.kernels.fused.rmc_attention import attention_kernels
-from rmc_agents.kernels.fused.tape import Precision, Tape, unroll
+from rmc_agents.kernels.fused.tape import Tape, unroll
 from rmc_agents.kernels.products import BLOCK, product, transposed_product
 from rmc_agents.kernels.weights import RMCState, RMCWeights
-
-
-def rmc_unroll(
-    inputs: Tensor,
-    should_reset: Tensor,
-    state: RMCState,
-    initial_state: RMCState,
-    weights: RMCWeights,
-    precision: Precision = "float32",
-) -> tuple[Tensor, RMCState]:
-    """See `reference.rmc_unroll`; one attention block."""
-    return unroll(RMCTape, inputs, should_reset, state, initial_state, weights, precision)
 
 
 class Buffers(NamedTuple):
@@ -188,6 +177,9 @@ class RMCTape(Tape):
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: RMCState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
         return _Backward(self, d_outputs, d_final[0]).run(inputs)
+
+
+rmc_unroll = partial(unroll, RMCTape)  # see `reference.rmc_unroll`
 
 
 class _Backward:

@@ -2,27 +2,16 @@
 # (what a compiled pass takes are arrays, whose types its compiler finds out)
 """Elman's scan."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rmc_agents.kernels.fused.pointwise import float32, jit, select_state, stop_gradient, tanh, view
-from rmc_agents.kernels.fused.tape import Precision, Tape, unroll
+from rmc_agents.kernels.fused.tape import Tape, unroll
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
-
-
-def rnn_unroll(
-    inputs: Tensor,
-    should_reset: Tensor,
-    state: HiddenState,
-    initial_state: HiddenState,
-    weights: RecurrentWeights,
-    precision: Precision = "float32",
-) -> tuple[Tensor, HiddenState]:
-    """See `reference.rnn_unroll`."""
-    return unroll(RNNTape, inputs, should_reset, state, initial_state, weights, precision)
 
 
 class RNNTape(Tape):
@@ -75,6 +64,9 @@ class RNNTape(Tape):
         d_weight = transposed_product(inputs.flatten(0, 1), d_sums, self.dtype).t()
         d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_sums, self.dtype).t()
         return d_inputs, (d_hidden,), (d_initial,), (d_weight, d_sums.sum(0), d_hidden_weight)
+
+
+rnn_unroll = partial(unroll, RNNTape)  # see `reference.rnn_unroll`
 
 
 @jit

@@ -2,15 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rmc_agents.kernels.products import DTYPES, Precision
+
 KEPT = 4  # spare tapes
-Precision = Literal["float32", "bf16"]
-DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Tape(ABC):
