@@ -125,7 +125,7 @@ class Collector:
         self.unroll_length = unroll_length
         self._steps = TimeStep(*(_buffer(unroll_length + 1, field) for field in lanes.steps))
         logits = torch.empty(lanes.num_lanes, lanes.spec.num_actions, device=lanes.device)
-        self._policy_logits = _buffer(unroll_length, logits)
+        self._policy_logits, self._value = _buffer(unroll_length, logits), _buffer(unroll_length, logits[:, 0])
 
     def collect(self) -> Rollout:
         """T steps of all lanes. The rollout's tensors are valid until the next call."""
@@ -134,11 +134,11 @@ class Collector:
         self._record(0)
         for t in range(self.unroll_length):
             output = self._recording.step(self.lanes.steps)
-            self._policy_logits[t] = output.policy_logits
+            self._policy_logits[t], self._value[t] = output
             self.lanes.step(sample_action(output.policy_logits, self.generator))
             self._record(t + 1)
         self.state = self._recording.state
-        return Rollout(self._steps, self._policy_logits, initial_state)
+        return Rollout(self._steps, self._policy_logits, self._value, initial_state)
 
     def replay(self) -> AgentOutput:
         """What the agent said in the rollout collected last, with gradient: what `agent.unroll` gives, for less.

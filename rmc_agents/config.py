@@ -80,8 +80,10 @@ class AgentConfig(Section):
 
 @dataclass(frozen=True)
 class TrainConfig(Section):
-    """A2C: one synchronous rollout, one update."""
+    """The learner: rollouts of all lanes, each learned from before the next."""
 
+    algo: Literal["a2c", "ppo"] = "a2c"
+    """a2c: one update from each rollout; ppo: several passes over it in minibatches of lanes, clipped."""
     total_frames: PositiveInt = 4_000_000
     """Frames (environment steps over all lanes) to train for."""
     unroll_length: PositiveInt = 20
@@ -106,6 +108,12 @@ class TrainConfig(Section):
     """Weight of the value loss."""
     max_grad_norm: PositiveFloat = 5.0
     """Gradients are scaled down to this global norm."""
+    ppo_epochs: PositiveInt = 2
+    """ppo: passes over each rollout."""
+    ppo_minibatches: PositiveInt = 4
+    """ppo: updates a pass, each on its share of the lanes."""
+    ppo_clip: PositiveFloat = 0.2
+    """ppo: how far an action's probability may move from what it was, as a ratio, and still be rewarded for it."""
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,18 @@ def policy_gradient_loss(policy_logits: Tensor, action: Tensor, advantage: Tenso
     return masked_mean(-action_log_prob(policy_logits, action) * advantage, valid)
 
 
+def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, valid: Tensor, clip: float) -> Tensor:
+    """Mean over valid steps of -min(r A, clamp(r, 1 - clip, 1 + clip) A), r = pi(a) / pi_old(a) (Schulman et al., 2017,
+    eq. 7); where r is 1, its gradient is that of `policy_gradient_loss`.
+
+    Args: log_ratio `[T, B]`, advantage `[T, B]` (carries no gradient), valid `[T, B]` bool.
+    """
+    advantage = torch.where(valid, advantage.detach(), 0.0)
+    ratio = torch.where(valid, log_ratio, 0.0).exp()
+    clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
+    return masked_mean(-torch.minimum(ratio * advantage, clipped * advantage), valid)
+
+
 def value_loss(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """Mean over valid steps of (target - value)^2 / 2; the target carries no gradient. All `[T, B]`."""
     target = torch.where(valid, target.detach(), value.detach())

@@ -34,6 +34,7 @@ class Rollout(NamedTuple):
 
     steps: TimeStep  # every field [T+1, B, ...]
     policy_logits: Tensor  # [T, B, A]: of the policy that acted
+    value: Tensor  # [T, B]: what the agent that acted expected
     initial_state: State  # the core's state before steps[0] was consumed
 
 

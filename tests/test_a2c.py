@@ -32,7 +32,8 @@ def rollout_with_every_ending() -> Rollout:
         truncated=truncated,
         prev_reward=torch.where(is_first, 0.0, steps.prev_reward),
     )
-    return Rollout(steps, torch.zeros(LENGTH, LANES, SPEC.num_actions), make_agent("lstm").initial_state(LANES))
+    logits, value = torch.zeros(LENGTH, LANES, SPEC.num_actions), torch.zeros(LENGTH, LANES)
+    return Rollout(steps, logits, value, make_agent("lstm").initial_state(LANES))
 
 
 def loss_of(agent: ActorCritic, steps: TimeStep, state: State, config: TrainConfig) -> torch.Tensor:

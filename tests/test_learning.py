@@ -7,6 +7,7 @@ import torch
 from rmc_agents.config import Config
 from rmc_agents.evaluation import play
 from rmc_agents.train.a2c import A2C
+from rmc_agents.train.algorithms import make_trainer
 
 SETTINGS = {
     "env": "recall",
@@ -33,17 +34,21 @@ def success_rate(trainer: A2C) -> float:
 
 
 @pytest.mark.parametrize(
-    ("core", "backend"),
-    [*((core, "auto") for core in ("rmc", "lstm", "gru", "rnn", "relational-rnn")), ("rmc", "reference")],
+    ("core", "backend", "algo"),
+    [
+        *((core, "auto", "a2c") for core in ("rmc", "lstm", "gru", "rnn", "relational-rnn")),
+        ("rmc", "reference", "a2c"),
+        ("lstm", "auto", "ppo"),
+    ],
 )
-def test_recurrent_cores_recall_the_cue(core: str, backend: str) -> None:
+def test_recurrent_cores_recall_the_cue(core: str, backend: str, algo: str) -> None:
     """From one of three seeds: some initial weights get stuck, which depends on how a processor rounds."""
-    settings = {"core": core, "backend": backend} | SETTINGS | OWN_SETTINGS.get(core, {})
+    settings = {"core": core, "backend": backend, "algo": algo} | SETTINGS | OWN_SETTINGS.get(core, {})
     assert any(learns(settings | {"seed": seed}) for seed in range(3))
 
 
 def learns(settings: dict[str, object]) -> bool:
-    trainer = A2C(Config().updated(settings, "test"), torch.device("cpu"))
+    trainer = make_trainer(Config().updated(settings, "test"), torch.device("cpu"))
     while trainer.updates < 2000:
         for _ in range(50):
             trainer.update()

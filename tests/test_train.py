@@ -38,11 +38,16 @@ def newest(run_dir: Path) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("core", "backend"),
-    [*((core, "auto") for core in ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")), ("rmc", "reference")],
+    "flags",
+    [
+        *(["--core", core] for core in ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")),
+        ["--core", "rmc", "--backend", "reference"],
+        ["--core", "rmc", "--algo", "ppo", "--ppo-minibatches", "2"],
+    ],
+    ids=" ".join,
 )
-def test_resumed_is_uninterrupted_to_the_bit(core: str, backend: str, tmp_path: Path) -> None:
-    flags = ["--core", core, "--backend", backend, "--learning-rate-schedule", "constant"]
+def test_resumed_is_uninterrupted_to_the_bit(flags: list[str], tmp_path: Path) -> None:
+    flags = [*flags, "--learning-rate-schedule", "constant"]
     assert train(*flags, "--run-dir", str(tmp_path / "whole"), "--total-frames", str(30 * FRAMES_PER_UPDATE)) == 0
     assert train(*flags, "--run-dir", str(tmp_path / "parts"), "--total-frames", str(15 * FRAMES_PER_UPDATE)) == 0
     assert resume(tmp_path / "parts", "--total-frames", str(30 * FRAMES_PER_UPDATE)) == 0
@@ -170,6 +175,10 @@ BAD = {
     "backend that cannot": (
         ["--core", "rmc", "--num-blocks", "2", "--backend", "fused"],
         "an rmc with one block, got 2",
+    ),
+    "more minibatches than lanes": (
+        ["--algo", "ppo", "--num-envs", "2", "--ppo-minibatches", "3"],
+        "expected at most one for each of the 2 lanes, got 3",
     ),
     "missing run": (["--resume", "nowhere"], "expected a run's folder"),
     "cuda": (["--device", "cuda"], "sees no CUDA GPU"),

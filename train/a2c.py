@@ -1,6 +1,6 @@
 """A2C: a synchronous actor-critic (Mnih et al., 2016), one rollout of all lanes and one update, again and again."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -55,34 +55,24 @@ class A2C:
 
     def _prepare(self) -> None:
         """Anew where the optimizer's state has been replaced: graphs hold on to the tensors they were captured with."""
-        self._gradients, self._optimize = self._find_gradients, self.optimizer.step
+        self._gradients, self._step = self._find_gradients, self.optimizer.step
         if self.config.run.cuda_graphs:
             self._gradients = cuda_graphs.graphed(self._find_gradients)
-            self._optimize = cuda_graphs.graphed(self.optimizer.step)
+            self._step = cuda_graphs.graphed(self.optimizer.step)
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it once. Returns scalars that name what happened."""
         return self.learn(self.collector.collect())
 
     def learn(self, rollout: Rollout) -> Metrics:
-        """One step of the optimizer, from the rollout that was collected last."""
+        """Learn from the rollout that was collected last."""
         learning_rate = self._learning_rate()
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)
             else:
                 group["lr"] = learning_rate
-
-        metrics = self._gradients(rollout)
-        metrics = dict(zip(metrics, torch.stack([*metrics.values()]), strict=True))  # a replay overwrites its own
-        grad_norm = metrics["losses/grad_norm"]
-        if not torch.isfinite(grad_norm):
-            raise ValueError(
-                f"training diverged after {self.frames:,} frames (the gradient's norm is {grad_norm.item()}): try a "
-                "smaller --learning-rate; the checkpoints saved before are sound"
-            )
-        self._optimize()
-
+        metrics = self._optimize(rollout)
         self.frames += self.train.unroll_length * self.lanes.num_lanes
         self.updates += 1
         return metrics | {
@@ -90,14 +80,34 @@ class A2C:
             "charts/recurrent_state_norm": _state_norm(self.collector.state),
         }
 
+    def _optimize(self, rollout: Rollout) -> Metrics:
+        """One step of the optimizer."""
+        metrics = self._gradients(rollout)
+        metrics = dict(zip(metrics, torch.stack([*metrics.values()]), strict=True))  # a replay overwrites its own
+        self._check_finite(metrics)
+        self._step()
+        return metrics
+
     def _find_gradients(self, rollout: Rollout) -> Metrics:
         """Sets the parameters' gradients, clipped, to those of the rollout collected last; returns its scalars."""
-        self.optimizer.zero_grad(set_to_none=True)
         output = self.collector.replay()
-        loss, metrics = a2c_loss(output, self._bootstrap_value(rollout), rollout.steps, self.train)
+        return self._backward(*a2c_loss(output, self._bootstrap_value(rollout), rollout.steps, self.train))
+
+    def _backward(self, loss: Tensor, metrics: Metrics) -> Metrics:
+        """Sets the parameters' gradients, clipped, to those of the loss; adds their norm to its scalars."""
+        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
         return metrics | {"losses/grad_norm": grad_norm}
+
+    def _check_finite(self, metrics: Metrics) -> None:
+        """Raises ValueError before the step that would spoil the weights."""
+        grad_norm = metrics["losses/grad_norm"]
+        if not torch.isfinite(grad_norm):
+            raise ValueError(
+                f"training diverged after {self.frames:,} frames (the gradient's norm is {grad_norm.item()}): try a "
+                "smaller --learning-rate; the checkpoints saved before are sound"
+            )
 
     @torch.no_grad()
     def _bootstrap_value(self, rollout: Rollout) -> Tensor:
@@ -139,6 +149,36 @@ class A2C:
         self.frames, self.updates = state["frames"], state["updates"]
 
 
+class Targets(NamedTuple):
+    """What a rollout says its T transitions were worth; each `[T, B]`, without gradient."""
+
+    value: Tensor  # lambda-returns of the scaled rewards
+    advantage: Tensor  # their excess over the value that was expected, normalised if so configured
+    valid: Tensor  # bool: a real transition, no filler
+
+
+def find_targets(value: Tensor, bootstrap_value: Tensor, steps: TimeStep, config: TrainConfig) -> Targets:
+    """The targets of values `[T, B]`, of the first T of the time steps `[T+1, B, ...]`.
+
+    Args:
+      value: `[T, B]`.
+      bootstrap_value: the value of the last time step, `[B]`.
+      steps: `[T+1, B, ...]`.
+      config: discounts and so on.
+    """
+    weights = losses.transition_weights(
+        steps.is_first, steps.terminated, steps.truncated, config.discount, config.trace_lambda
+    )
+    reward = steps.prev_reward[1:] * config.reward_scale
+    value = value.detach()
+    next_value = torch.cat([value[1:], bootstrap_value.unsqueeze(0)])
+    target = losses.lambda_returns(reward, weights.discount_t, next_value, weights.lambda_t)
+    advantage = target - value
+    if config.normalize_advantages:
+        advantage = losses.masked_normalize(advantage, weights.valid)
+    return Targets(target, advantage, weights.valid)
+
+
 def a2c_loss(
     output: AgentOutput, bootstrap_value: Tensor, steps: TimeStep, config: TrainConfig
 ) -> tuple[Tensor, Metrics]:
@@ -150,26 +190,25 @@ def a2c_loss(
       steps: `[T+1, B, ...]`.
       config: costs, discounts and so on.
     """
-    policy_logits, value, action = output.policy_logits, output.value, steps.prev_action[1:]
-    weights = losses.transition_weights(
-        steps.is_first, steps.terminated, steps.truncated, config.discount, config.trace_lambda
+    targets = find_targets(output.value, bootstrap_value, steps, config)
+    policy_loss = losses.policy_gradient_loss(
+        output.policy_logits, steps.prev_action[1:], targets.advantage, targets.valid
     )
-    reward = steps.prev_reward[1:] * config.reward_scale
-    next_value = torch.cat([value[1:], bootstrap_value.unsqueeze(0)]).detach()
-    target = losses.lambda_returns(reward, weights.discount_t, next_value, weights.lambda_t)
-    advantage = target - value.detach()
-    if config.normalize_advantages:
-        advantage = losses.masked_normalize(advantage, weights.valid)
+    return actor_critic_loss(policy_loss, output, targets, config)
 
-    policy_loss = losses.policy_gradient_loss(policy_logits, action, advantage, weights.valid)
-    value_loss = losses.value_loss(value, target, weights.valid)
-    entropy = losses.masked_mean(losses.entropy(policy_logits), weights.valid)
+
+def actor_critic_loss(
+    policy_loss: Tensor, output: AgentOutput, targets: Targets, config: TrainConfig
+) -> tuple[Tensor, Metrics]:
+    """The policy's loss with those of value and entropy, and the scalars worth watching."""
+    value_loss = losses.value_loss(output.value, targets.value, targets.valid)
+    entropy = losses.masked_mean(losses.entropy(output.policy_logits), targets.valid)
     loss = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
     return loss, {
         "losses/policy_loss": policy_loss.detach(),
         "losses/value_loss": value_loss.detach(),
         "losses/entropy": entropy.detach(),
-        "losses/explained_variance": losses.explained_variance(value.detach(), target, weights.valid),
+        "losses/explained_variance": losses.explained_variance(output.value.detach(), targets.value, targets.valid),
     }
 
 

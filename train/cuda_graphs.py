@@ -145,7 +145,7 @@ class GraphedCollector(Collector):
         self._rows = lanes.row.new_empty(unroll_length + 1, len(lanes.row))  # one time step after the other
         self._steps = views(self._rows, lanes.steps)
         initial_state = type(self.state)(*(leaf.clone() for leaf in self.state))
-        self._rollout = Rollout(self._steps, self._policy_logits, initial_state)
+        self._rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state)
         self._host_action = empty_on_host(lanes.num_lanes, torch.int64, lanes.device)
         self._act = graphed(self._act_as_it_is, generator)
 
@@ -154,9 +154,9 @@ class GraphedCollector(Collector):
         _copy(self._rollout.initial_state, self.state)
         self._record(0)
         for t in range(self.unroll_length):
-            action, policy_logits = self._act()
+            action, output = self._act()
             self._host_action.copy_(action, non_blocking=True)
-            self._policy_logits[t] = policy_logits
+            self._policy_logits[t], self._value[t] = output
             wait(self.lanes.device)
             self.lanes.step(self._host_action)
             self._record(t + 1)
@@ -168,15 +168,15 @@ class GraphedCollector(Collector):
         return self.agent.unroll(steps, self._rollout.initial_state)[0]
 
     @torch.no_grad()
-    def _act_as_it_is(self) -> tuple[Tensor, Tensor]:
-        """Actions `[B]` and logits `[B, A]` at the current time step; brings the state on.
+    def _act_as_it_is(self) -> tuple[Tensor, AgentOutput]:
+        """Actions `[B]` and what the agent says, at the current time step; brings the state on.
 
         Where logits are not finite the actions mean nothing, and the update says so: here nothing waits to look.
         """
         output, state = self.agent.step(self.lanes.steps, self.state)
         _copy(self.state, state)
         cumulative = output.policy_logits.softmax(dim=-1).cumsum(dim=-1)
-        return draw(cumulative, self.generator), output.policy_logits
+        return draw(cumulative, self.generator), output
 
     def _record(self, t: int) -> None:
         self._rows[t] = self.lanes.row

@@ -18,6 +18,7 @@ from rmc_agents.saved import pick_device
 from rmc_agents.video import can_render, record
 
 from .a2c import A2C
+from .algorithms import make_trainer
 from .reporting import Reporter
 from .run_folder import RunFolder, default_path
 
@@ -71,7 +72,7 @@ def resume(config: Config, folder: RunFolder, saved: Saved, console: Console) ->
 
 def _make_trainer(config: Config) -> A2C:
     torch.set_num_threads(config.run.threads)
-    return A2C(config, pick_device(config.run.device))
+    return make_trainer(config, pick_device(config.run.device))
 
 
 @contextmanager
