@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from rmc_agents import cli
+from rmc_agents import cli, pretrained
 from rmc_agents.checkpoint import write_atomically
 from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
 from rmc_agents.saved import load_agent, pick_device
@@ -21,13 +21,23 @@ DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did
 
   rmc-evaluate runs/lstm --episodes 200 --json runs/lstm/evaluation.json"""
 
+# The arguments by which a command is told which agent to open; `pretrained.choose` takes them.
+Run = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT]")]
+Pretrained = Annotated[
+    str | None,
+    tyro.conf.arg(
+        metavar="NAME", help=f"In place of RUN, a policy that comes with the package: {pretrained.listed()}."
+    ),
+]
+
 
 @dataclass(frozen=True)
 class Arguments:
     """What to evaluate, and how."""
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|CHECKPOINT")]
+    run: Run = None
     """A run's folder (its newest valid checkpoint is taken) or a checkpoint."""
+    pretrained: Pretrained = None
     episodes: int = 100
     """Whole episodes to play; episode i begins from seed + i."""
     seed: int = EVALUATION_SEED
@@ -57,7 +67,7 @@ def _main(argv: Sequence[str] | None) -> int:
         check_writable(arguments.json)
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
-    saved = load_agent(arguments.run, device)
+    saved = load_agent(pretrained.choose(arguments.run, arguments.pretrained), device)
     env_name = arguments.env or saved.config.env.env
     check_fits(saved.spec, env_name)
 
@@ -66,6 +76,8 @@ def _main(argv: Sequence[str] | None) -> int:
         result = evaluate(saved.agent, env_name, arguments.episodes, arguments.seed, device, arguments.deterministic)
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     _print(result, console)
+    if saved.provenance is not None:
+        console.print(str(saved.provenance), highlight=False, markup=False, soft_wrap=True)
     if arguments.json is not None:
         write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
         console.print(f"written to {arguments.json}", highlight=False, markup=False, soft_wrap=True)

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-import tyro
 from rich.console import Console
 
-from rmc_agents import cli, video
+from rmc_agents import cli, pretrained, video
 from rmc_agents.checkpoint import FOLDER
 from rmc_agents.evaluation import EVALUATION_SEED, check_fits
 from rmc_agents.panels import plain_number
-from rmc_agents.saved import SavedAgent, load_agent, pick_device
+from rmc_agents.saved import load_agent, pick_device
 
-from .cli import check_writable
+from .cli import Pretrained, Run, check_writable
 
 DESCRIPTION = """Play episodes with a saved agent and record a video of what it sees, expects and does.
 
@@ -26,12 +25,14 @@ DESCRIPTION = """Play episodes with a saved agent and record a video of what it 
 class Arguments:
     """What to record, and where."""
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|CHECKPOINT")]
+    run: Run = None
     """A run's folder (its newest valid checkpoint is taken) or a checkpoint."""
+    pretrained: Pretrained = None
     episodes: int = 1
     """Episodes, one after the other; episode i begins from seed + i."""
     out: Path | None = None
-    """The file, .mp4 or .gif; None: in the run's folder under videos/, or beside the checkpoint."""
+    """The file, .mp4 or .gif; None: in the run's folder under videos/, or beside the checkpoint, or here for
+    --pretrained."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
     seed: int = EVALUATION_SEED
@@ -58,7 +59,7 @@ def _main(argv: Sequence[str] | None) -> int:
         check_writable(arguments.out)
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
-    saved = load_agent(arguments.run, device)
+    saved = load_agent(pretrained.choose(arguments.run, arguments.pretrained), device)
     env_name = saved.config.env.env
     check_fits(saved.spec, env_name)
 
@@ -67,7 +68,7 @@ def _main(argv: Sequence[str] | None) -> int:
         recorded = video.record(
             saved.agent,
             env_name,
-            arguments.out or _default_path(saved, arguments.seed),
+            arguments.out or _default_path(saved.path, arguments.seed),
             episodes=arguments.episodes,
             seed=arguments.seed,
             device=device,
@@ -88,10 +89,12 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def _default_path(saved: SavedAgent, seed: int) -> Path:
-    """`RUN/videos/CHECKPOINT-seedN.mp4`; beside a checkpoint that lies in no run."""
-    folder = saved.path.parent
-    if folder.name == FOLDER:
+def _default_path(path: Path, seed: int) -> Path:
+    """`RUN/videos/CHECKPOINT-seedN.mp4`; beside a checkpoint that lies in no run; here for a pretrained policy."""
+    folder = path.parent
+    if folder == pretrained.FOLDER:
+        folder = Path()
+    elif folder.name == FOLDER:
         folder = folder.parent / "videos"
         folder.mkdir(exist_ok=True)
-    return folder / f"{saved.path.stem}-seed{seed}.mp4"
+    return folder / f"{path.stem}-seed{seed}.mp4"

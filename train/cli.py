@@ -46,6 +46,8 @@ def _main(argv: Sequence[str] | None) -> int:
             raise ValueError(
                 "--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir"
             )
+        if first.resume.is_file():
+            read_saved(first.resume)  # which may have more to say than that it is no folder
         with RunFolder(first.resume, resuming=True) as folder:
             saved = read_saved(first.resume)
             return resume(_parse(argv, saved.config), folder, saved, console)

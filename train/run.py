@@ -50,6 +50,10 @@ class Saved(NamedTuple):
 def read_saved(run_dir: Path) -> Saved:
     """The newest valid checkpoint of a run. Raises CheckpointError if there is none."""
     path, tree = checkpoint.find_and_load(run_dir)
+    if "provenance" in tree:
+        raise checkpoint.CheckpointError(
+            f"{path} holds an agent only, for rmc-evaluate and rmc-watch: it cannot be resumed; expected a run's folder"
+        )
     with _one_error(path):
         return Saved(Config().updated(tree["config"], str(path)), path, float(tree["seconds"]), tree)
 
