@@ -122,6 +122,9 @@ class RunConfig(Section):
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds weights, action sampling and environments (lane i gets seed + i)."""
+    init_from: str | None = None
+    """Begin with the weights of this run, checkpoint, exported file or pretrained policy; core and agent settings must
+    be its own."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
     cuda_graphs: bool = False

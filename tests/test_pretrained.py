@@ -154,6 +154,34 @@ def test_an_exported_file_cannot_be_resumed(
     assert "expected a run's folder" in refused(capsys, train_cli, "--resume", load_agent(run, CPU).path)
 
 
+@pytest.mark.parametrize("source", ["run", "file", "name"])
+def test_training_begins_with_the_given_weights(
+    source: str, run: Path, exported: Path, by_name: Path, tmp_path: Path
+) -> None:
+    given = {"run": str(run), "file": str(exported), "name": by_name.stem}[source]
+    train(tmp_path / "on", "--init-from", given, "--learning-rate", "1e-12", "--seed", "9")
+    before, after = load_agent(run, CPU), load_agent(tmp_path / "on", CPU)
+    assert (after.config.run.init_from, after.frames) == (given, before.frames)
+    expected = before.agent.state_dict()
+    for name, weight in after.agent.state_dict().items():
+        torch.testing.assert_close(weight, expected[name], atol=1e-7, rtol=1e-6)
+    by_name.unlink()  # a run that goes on needs it no more
+    assert train_cli.main(["--resume", str(tmp_path / "on"), "--total-frames", "480"]) == 0
+
+
+def test_init_from_refuses_in_one_line(by_name: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for argv, message in (
+        (["little", "--mem-slots", "3"], "its agent needs other settings: mem_slots 2 (got 3)"),
+        (["little", "--env", "minipacman"], "does not fit environment 'minipacman'"),
+        (["litle"], "expected a run, a file or a pretrained policy (little), got 'litle'"),
+        ([tmp_path], "holds no checkpoint"),
+    ):
+        line = refused(capsys, train_cli, "--config", "recall", "--run-dir", tmp_path / "new", "--init-from", *argv)
+        assert message in line
+        assert line.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
 def test_export_refuses_in_one_line_and_leaves_files_alone(
     run: Path, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

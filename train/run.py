@@ -4,6 +4,7 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
@@ -11,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 
-from rmc_agents import checkpoint
+from rmc_agents import checkpoint, pretrained
 from rmc_agents.config import Config
-from rmc_agents.evaluation import EVALUATION_SEED, evaluate
-from rmc_agents.saved import pick_device
+from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
+from rmc_agents.saved import load_agent, pick_device
 from rmc_agents.video import can_render, record
 
 from .a2c import A2C
@@ -52,7 +53,8 @@ def read_saved(run_dir: Path) -> Saved:
     path, tree = checkpoint.find_and_load(run_dir)
     if "provenance" in tree:
         raise checkpoint.CheckpointError(
-            f"{path} holds an agent only, for rmc-evaluate and rmc-watch: it cannot be resumed; expected a run's folder"
+            f"{path} holds an agent only: it plays (rmc-evaluate, rmc-watch) and --init-from takes it, but it "
+            "cannot be resumed"
         )
     with _one_error(path):
         return Saved(Config().updated(tree["config"], str(path)), path, float(tree["seconds"]), tree)
@@ -61,6 +63,8 @@ def read_saved(run_dir: Path) -> Saved:
 def start(config: Config, run_dir: Path | None, console: Console) -> int:
     """A new run, in a folder of its own. Returns the exit status."""
     trainer = _make_trainer(config)
+    if config.run.init_from is not None:
+        _take_weights(trainer, config.run.init_from)
     with RunFolder(run_dir or default_path(config), resuming=False) as folder:
         return _run(trainer, folder, None, console)
 
@@ -77,6 +81,22 @@ def resume(config: Config, folder: RunFolder, saved: Saved, console: Console) ->
 def _make_trainer(config: Config) -> A2C:
     torch.set_num_threads(config.run.threads)
     return make_trainer(config, pick_device(config.run.device))
+
+
+def _take_weights(trainer: A2C, source: str) -> None:
+    """Begin with the weights of a saved agent: a path, or a pretrained policy's name where there is no such path."""
+    path = Path(source)
+    if not path.exists() and source not in pretrained.names():
+        raise ValueError(
+            f"--init-from: expected a run, a file or a pretrained policy ({pretrained.listed()}), got {source!r}"
+        )
+    saved = load_agent(path if path.exists() else pretrained.find(source), trainer.lanes.device)
+    check_fits(saved.spec, trainer.config.env.env)
+    here, there = ({**asdict(config.core), **asdict(config.agent)} for config in (trainer.config, saved.config))
+    other = [f"{name} {there[name]} (got {here[name]})" for name in there if there[name] != here[name]]
+    if other:
+        raise ValueError(f"--init-from {source}: its agent needs other settings: {', '.join(other)}")
+    trainer.agent.load_state_dict(saved.agent.state_dict())
 
 
 @contextmanager
@@ -175,6 +195,8 @@ def _print_header(trainer: A2C, folder: RunFolder, saved: Saved | None, console:
         f"seed {config.run.seed}",
     )
     _say(console, f"run folder: {folder.path}   watch it learn: tensorboard --logdir {folder.path}")
+    if saved is None and config.run.init_from is not None:
+        _say(console, f"begins with the weights of {config.run.init_from}")
     if saved is not None:
         _say(console, f"resumed from {saved.path} at {trainer.frames:,} frames")
         if saved.tree["collector"]["device"] != trainer.lanes.device.type:
