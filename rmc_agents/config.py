@@ -193,18 +193,23 @@ class Config:
         return yaml.safe_dump(plain, sort_keys=False)
 
     def updated_from_yaml(self, path: Path) -> Self:
-        """A copy with the settings of a YAML file. Raises ValueError as `updated` does."""
-        try:
-            settings = yaml.safe_load(path.read_text())
-        except OSError as error:
-            raise ValueError(f"cannot read the config {path}: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
-        if settings is None:
-            settings = {}
-        if not isinstance(settings, dict):
-            raise ValueError(f"{path}: expected lines of 'name: value', got a {type(settings).__name__}")
-        return self.updated(settings, str(path))
+        """A copy with the settings of a YAML file. Raises ValueError as `updated` and `read_yaml` do."""
+        return self.updated(read_yaml(path), str(path))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The names and values of a YAML file. Raises ValueError if it cannot be read or holds something else."""
+    try:
+        settings = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ValueError(f"cannot read the config {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    if settings is None:
+        settings = {}
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: expected lines of 'name: value', got a {type(settings).__name__}")
+    return settings
 
 
 def _validated(section: type, values: dict[str, Any], source: str) -> Any:

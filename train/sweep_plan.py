@@ -1,0 +1,205 @@
+"""What a sweep tries: a base of settings, and for some of them a range or a choice."""
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+
+from rmc_agents import configs
+from rmc_agents.config import Config, read_yaml
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+KEYS = ("base", "settings", "search")
+KINDS = ("log", "uniform", "integer", "choice")
+NOT_SEARCHED = {
+    "env": "scores of other environments do not compare",
+    "eval_episodes": "scores are compared over equally many episodes",
+    "video": "trials record none",
+    "seed": "name seeds by --seeds",
+}
+Params = dict[str, Any]  # a trial's values of the settings that vary, lists as text (see `_label`)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which trials a sweep makes.
+
+    Args:
+      base: the settings that the search does not change, and in one-at-a-time mode those the changes are made to.
+      search: by setting, its kind, one of `KINDS`, and its values: low and high, or the choices.
+      one_at_a_time: the base alone, then each choice, or end of a range, alone; else a search.
+      seed: of the search's draws.
+      seeds: of the runs in one-at-a-time mode, each change with each; a search's runs have the base's.
+    """
+
+    base: Config
+    search: dict[str, tuple[str, list[Any]]]
+    one_at_a_time: bool
+    seed: int
+    seeds: tuple[int, ...]
+
+    @classmethod
+    def read(
+        cls, name: Path, fixed: Mapping[str, Any], eval_episodes: int, one_at_a_time: bool, seed: int, seeds: list[int]
+    ) -> Self:
+        """The plan of a study's YAML file.
+
+        Args:
+          name: the file, or the name of one that comes with the project.
+          fixed: settings of the base that win over the file's; a search leaves them alone.
+          eval_episodes: of every trial's evaluation.
+
+        Raises:
+          ValueError: if the file cannot be read, or for a name or a value that is not known, with where it stands.
+        """
+        path = configs.find(name, configs.SWEEPS)
+        study = read_yaml(path)
+        _check_names(study, KEYS, str(path), "key")
+        settings, search = (_mapping(study.get(key), f"{path}: {key}") for key in ("settings", "search"))
+        base = Config().updated({"video": False}, "default")
+        if study.get("base") is not None:
+            base = base.updated_from_yaml(configs.find(Path(str(study["base"]))))
+        base = base.updated(settings, f"{path}: settings").updated(fixed, "--set")
+        base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
+        read = {key: _read_range(key, value, base, f"{path}: search") for key, value in search.items()}
+        searched = {key: value for key, value in read.items() if one_at_a_time or key not in fixed}
+        if not searched:
+            raise ValueError(f"{path}: search: expected at least one setting that --set does not fix")
+        return cls(base, searched, one_at_a_time, seed, tuple(seeds or [base.run.seed]))
+
+    @classmethod
+    def from_description(cls, path: Path) -> Self:
+        """The plan that `description` was written of. Raises ValueError if the file is missing or damaged."""
+        told = read_yaml(path)
+        try:
+            search = {name: next(iter(values.items())) for name, values in told["search"].items()}
+            base = Config().updated(told["settings"], str(path))
+            return cls(base, search, told["one_at_a_time"], told["seed"], tuple(told["seeds"]))
+        except (AttributeError, KeyError, TypeError, StopIteration) as error:
+            raise ValueError(f"{path} does not describe a sweep of this version: {error!r}") from None
+
+    def description(self) -> dict[str, Any]:
+        """Everything that decides the trials, as plain values: two sweeps are the same if theirs are equal."""
+        return {
+            "one_at_a_time": self.one_at_a_time,
+            "seed": self.seed,
+            "seeds": list(self.seeds),
+            "search": {name: {kind: values} for name, (kind, values) in self.search.items()},
+            "settings": yaml.safe_load(self.base.to_yaml()),
+        }
+
+    def distributions(self) -> dict[str, "BaseDistribution"]:
+        """What Optuna draws from; in one-at-a-time mode what the trials' values are among, seeds included."""
+        from optuna.distributions import CategoricalDistribution
+
+        if not self.one_at_a_time:
+            return {name: _distribution(kind, values) for name, (kind, values) in self.search.items()}
+        base = self._base_params()
+        choices = {name: [base[name], *values] for name, (_, values) in self.search.items()}
+        choices["seed"] = list(self.seeds)
+        return {name: CategoricalDistribution(list(dict.fromkeys(values))) for name, values in choices.items()}
+
+    def one_by_one(self) -> list[Params]:
+        """The trials of one-at-a-time mode, in order: the base, then every change of it, each with every seed."""
+        base = self._base_params()
+        changes = [{name: value} for name, (_, values) in self.search.items() for value in values]
+        different = [{}, *(change for change in changes if not change.items() <= base.items())]
+        return [base | change | {"seed": seed} for change in different for seed in self.seeds]
+
+    def changed(self, params: Params) -> Params:
+        """What of a trial's values differs from the base, its seed aside."""
+        base = self._base_params()
+        return {name: value for name, value in params.items() if name in base and value != base[name]}
+
+    def config(self, params: Params, source: str) -> Config:
+        """All settings of a trial. Raises ValueError, beginning with `source`, if they do not go together."""
+        return self.base.updated({name: _unlabel(value) for name, value in params.items()}, source)
+
+    def _base_params(self) -> Params:
+        settings = self.base.to_mapping()
+        return {name: _label(settings[name]) for name in self.search}
+
+
+def parse_fixed(assignments: Iterable[str]) -> dict[str, Any]:
+    """'NAME=VALUE's to names and values, these as YAML reads them. Raises ValueError for anything else."""
+    fixed = {}
+    for text in assignments:
+        name, separator, value = text.partition("=")
+        try:
+            fixed[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            separator = ""
+        if not name or not separator:
+            raise ValueError(f"--set: expected NAME=VALUE, got {text!r}")
+    return fixed
+
+
+def _read_range(name: str, told: Any, base: Config, source: str) -> tuple[str, list[Any]]:
+    """The kind and the checked values of one line of `search`."""
+    where = f"{source}: {name}"
+    _check_names([name], base.to_mapping(), source, "setting")
+    if name in NOT_SEARCHED:
+        raise ValueError(f"{where}: cannot be searched: {NOT_SEARCHED[name]}")
+    if not isinstance(told, dict) or len(told) != 1:
+        raise ValueError(f"{where}: expected one of {', '.join(KINDS)}, such as {{log: [low, high]}}, got {told!r}")
+    kind, values = next(iter(told.items()))
+    _check_names([kind], KINDS, where, "kind of range")
+    if not isinstance(values, list) or not values:
+        raise ValueError(f"{where}: {kind}: expected a list of at least one value, got {values!r}")
+    read = [_label(base.updated({name: value}, source).to_mapping()[name]) for value in values]
+    if kind == "choice":
+        return kind, list(dict.fromkeys(read))
+    if len(read) != 2 or any(isinstance(value, bool) or not isinstance(value, int | float) for value in read):
+        raise ValueError(f"{where}: {kind}: expected two numbers, [low, high], got {values!r}")
+    low, high = read
+    if low > high:
+        raise ValueError(f"{where}: {kind}: expected low before high, got {values!r}")
+    if kind == "log" and low <= 0:
+        raise ValueError(f"{where}: log: expected low above 0, got {values!r}")
+    if kind == "integer":
+        if not (float(low).is_integer() and float(high).is_integer()):
+            raise ValueError(f"{where}: integer: expected whole numbers, got {values!r}")
+        return kind, [int(low), int(high)]
+    return kind, [low, high]
+
+
+def _distribution(kind: str, values: list[Any]) -> "BaseDistribution":
+    """Optuna's distribution; a setting of whole numbers is drawn as such, whatever the kind."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if kind == "choice":
+        return CategoricalDistribution(values)
+    low, high = values
+    if isinstance(low, int) and isinstance(high, int):
+        return IntDistribution(low, high, log=kind == "log")
+    return FloatDistribution(low, high, log=kind == "log")
+
+
+def _label(value: Any) -> Any:
+    """A setting's value as one of Optuna's choices, which cannot be lists: those become JSON."""
+    return json.dumps(value) if isinstance(value, tuple | list) else value
+
+
+def _unlabel(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+
+
+def _mapping(value: Any, source: str) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{source}: expected lines of 'name: value', got {value!r}")
+    return value or {}
+
+
+def _check_names(names: Iterable[Any], known: Iterable[str], source: str, what: str) -> None:
+    known = list(known)
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            few = f"; expected one of {', '.join(known)}" if len(known) < 10 else ""
+            raise ValueError(f"{source}: there is no {what} {name!r}{f'; did you mean {near[0]!r}?' if near else few}")
