@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
@@ -18,7 +19,7 @@ from rmc_agents import configs
 from rmc_agents.config import Config
 from rmc_agents.train import sweep, sweep_trial
 from rmc_agents.train.sweep_plan import Plan
-from rmc_agents.train.sweep_results import LOG, make_cells, make_rows, read_summary, trial_folder
+from rmc_agents.train.sweep_results import LOG, importances, make_cells, make_rows, read_summary, trial_folder
 from rmc_agents.train.sweep_trial import TrialProcess
 
 SETTINGS = {"env": "recall", "core": "none", "num_envs": 4, "unroll_length": 5, "total_frames": 100}
@@ -223,6 +224,18 @@ def test_seeds_are_one_row_with_students_interval(tmp_path: Path) -> None:
     assert best == ["2, 3", "discount=0.5", "5.00", "", "", "", "trial 3 failed: out of | luck"]
     assert base[1:4] == ["base", "2.00", "-10.71 to 14.71"]
     assert base[-1] == "by seed 1.00, 3.00"
+
+
+def test_importance_is_told_once_enough_trials_tell(tmp_path: Path) -> None:
+    plan = read_plan(tmp_path, {"discount": {"uniform": [0.0, 1.0]}, "trace_lambda": {"uniform": [0.0, 1.0]}})
+    study = optuna.create_study(direction="maximize")
+    for i in range(40):
+        assert (importances(plan, study) == {}) == (i < 10)
+        params = {"discount": i / 40, "trace_lambda": i * 7 % 40 / 40}
+        study.add_trial(make_trial(plan, i, params, params["discount"]))
+    shares = importances(plan, study)
+    assert shares["discount"] > 0.7
+    assert sum(shares.values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", configs.names(configs.SWEEPS))

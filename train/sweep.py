@@ -2,6 +2,7 @@
 
 import signal
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -145,6 +146,7 @@ def _import_optuna() -> None:
     except ImportError:
         raise ValueError("rmc-sweep needs Optuna: pip install 'rmc-agents[sweep]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 
 def _open_study(out: Path, create: bool = False) -> "optuna.Study":
@@ -169,6 +171,16 @@ def trials_of(plan: Plan, study: "optuna.Study") -> "list[optuna.trial.FrozenTri
     """The study's trials, but for one that a kill left before all its values were drawn."""
     names = plan.distributions().keys()
     return [trial for trial in study.get_trials(deepcopy=False) if trial.params.keys() == names]
+
+
+@contextmanager
+def _stopping(running: "dict[TrialProcess, TaskID]") -> Iterator[None]:
+    """Whatever error ends the sweep, such as a full disk, its trials save and end too."""
+    try:
+        yield
+    finally:
+        for trial in running:
+            trial.stop(signal.SIGTERM)
 
 
 class Sweep:
@@ -201,7 +213,7 @@ class Sweep:
         line = Column(no_wrap=True, overflow="ellipsis")
         columns = TextColumn("{task.description}", markup=False, table_column=line), TimeElapsedColumn()
         shown = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
-        with StopSignals() as stop, shown as progress:
+        with StopSignals() as stop, shown as progress, _stopping(running):
             while True:
                 ending = stop.received or (signal.SIGTERM if self._fails_alike() else None)
                 while ending is None and len(running) < jobs and (trial := self._next()) is not None:

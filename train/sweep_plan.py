@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -46,7 +46,7 @@ class Plan:
 
     @classmethod
     def read(
-        cls, name: Path, fixed: Mapping[str, Any], eval_episodes: int, one_at_a_time: bool, seed: int, seeds: list[int]
+        cls, name: Path, fixed: dict[str, Any], eval_episodes: int, one_at_a_time: bool, seed: int, seeds: list[int]
     ) -> Self:
         """The plan of a study's YAML file.
 

@@ -89,6 +89,7 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
         for trial in trials
         if trial.value is None
     }
+    interval: list[float] | None
     if len(scores) > 1:
         interval = [float(end) for end in student.interval(0.95, len(scores) - 1, np.mean(scores), sem(scores))]
     else:
