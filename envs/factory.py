@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from .memory import MiniGridView
+from .stacked import stack_views
 
 MINIPACMAN = "rmc_agents.envs:MiniPacman-v0"
 MINIPACMAN_MODES = ("avoid", "hunt", "ambush", "rush")
@@ -25,6 +27,9 @@ SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Short name -> gymnasium id and arguments."""
 
+STACKED = re.compile(r"(.+)-stack(\w*)")
+"""The suffix that asks for stacked views, as in minipacman-stack4."""
+
 
 def make_vector_env(name: str, num_envs: int, render_mode: str | None = None) -> VectorEnv:
     """A NEXT_STEP vector environment whose observations are arrays of numbers.
@@ -32,7 +37,8 @@ def make_vector_env(name: str, num_envs: int, render_mode: str | None = None) ->
     MiniGrid's dictionaries become vectors (see `MiniGridView`); discrete and binary observations are flattened.
 
     Args:
-      name: a short name or a registered gymnasium id, 'module:Id' included.
+      name: a short name or a registered gymnasium id, 'module:Id' included; with -stackK behind it, an observation
+        holds the last K (see `StackedViews`).
       num_envs: lanes.
       render_mode: as in gymnasium.
 
@@ -40,6 +46,11 @@ def make_vector_env(name: str, num_envs: int, render_mode: str | None = None) ->
       ValueError: for a name that is not known (with the nearest that is), for actions that are not discrete, and for
         observations that cannot be made an array of numbers.
     """
+    if stacked := STACKED.fullmatch(name):
+        base, num_views = stacked.groups()
+        if not num_views.isdecimal() or int(num_views) < 2:
+            raise ValueError(f"environment {name!r}: expected a number of at least 2 behind -stack, got {num_views!r}")
+        return stack_views(make_vector_env(base, num_envs, render_mode), int(num_views))
     env_id, arguments = SHORT_NAMES.get(name, (name, {}))
     arguments = {**arguments, "render_mode": render_mode}
     spec = _find_spec(env_id, name)

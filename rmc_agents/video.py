@@ -19,6 +19,7 @@ from PIL import Image
 
 from rmc_agents.acting import Lanes
 from rmc_agents.envs.factory import make_vector_env
+from rmc_agents.envs.stacked import StackedViews
 from rmc_agents.evaluation import Policy, choose_action
 from rmc_agents.panels import Facts, compose
 from rmc_agents.types import AgentOutput
@@ -165,11 +166,12 @@ class _Show:
         return _Picture(compose(_render(self.lanes.env), self._view(), facts), repeats)
 
     def _view(self) -> NDArray[np.uint8] | None:
-        """The observation if it is a picture `[h, w, 3]`."""
-        spec, obs = self.lanes.spec, self.lanes.steps.obs[0]
-        if spec.obs_dtype != "uint8" or len(spec.obs_shape) != 3 or spec.obs_shape[2] != 3:
+        """The observation, the newest of stacked ones, if it is a picture `[h, w, 3]`."""
+        env, spec, obs = self.lanes.env, self.lanes.spec, self.lanes.steps.obs[0]
+        views = env.num_views if isinstance(env, StackedViews) else 1
+        if spec.obs_dtype != "uint8" or len(spec.obs_shape) != 3 or spec.obs_shape[2] != 3 * views:
             return None
-        return (obs.cpu().numpy() * (spec.obs_scale * 255)).round().astype(np.uint8)
+        return (obs[..., -3:].cpu().numpy() * (spec.obs_scale * 255)).round().astype(np.uint8)
 
 
 def _with_choice(facts: Facts, output: AgentOutput, action: int) -> Facts:
@@ -190,8 +192,9 @@ def _action_names(env: VectorEnv, num_actions: int) -> list[str]:
     env_id = env.spec.id if env.spec is not None else ""
     if env_id in ACTION_NAMES:
         return ACTION_NAMES[env_id]
-    if isinstance(env, SyncVectorEnv) and env_id.startswith("MiniGrid-"):
-        actions = env.envs[0].unwrapped.actions  # type: ignore[attr-defined]
+    lanes = env.unwrapped
+    if isinstance(lanes, SyncVectorEnv) and env_id.startswith("MiniGrid-"):
+        actions = lanes.envs[0].unwrapped.actions  # type: ignore[attr-defined]
         return [actions(i).name for i in range(num_actions)]
     return [str(i) for i in range(num_actions)]
 
