@@ -189,19 +189,21 @@ def test_watch_records_into_the_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "update-000000003-seed4.mp4" in output
 
 
-def write_events(run_dir: Path, points: dict[int, float], purge_step: int | None = None) -> None:
+def write_events(run_dir: Path, points: dict[int, float], purge_step: int | None = None, speed: float = 5.0) -> None:
     writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=purge_step)
     for frames, value in points.items():
         writer.add_scalar(plot.TAG, value, frames)
+        writer.add_scalar(plot.SPEED_TAG, speed, frames)
     writer.close()
 
 
 def test_plot_reads_a_resumed_run(tmp_path: Path) -> None:
     write_events(tmp_path, {10: 1.0, 20: 2.0, 30: 99.0})
-    write_events(tmp_path, {30: 3.0, 40: 4.0}, purge_step=25)
+    write_events(tmp_path, {30: 3.0, 40: 4.0}, purge_step=25, speed=10.0)
     curve = plot.read_curve(tmp_path)
     assert curve.frames.tolist() == [10, 20, 30, 40]
     assert curve.returns.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert curve.seconds.tolist() == [2.0, 4.0, 5.0, 6.0]
 
 
 def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +212,7 @@ def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         save_agent(run)
         write_events(run, {10: 1.0 + i, 20: 3.0 + i})
     out = tmp_path / "curves.png"
-    assert plot.main([*map(str, runs), "--out", str(out), "--mark", "random=0.5", "--mark", "best=1"]) == 0
+    assert plot.main([*map(str, runs), "--out", str(out), "--mark", "random=0.5", "--against", "both"]) == 0
     assert out.read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
     (tmp_path / "empty").mkdir()
@@ -219,16 +221,29 @@ def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "ends in .png" in refused(capsys, plot, runs[0], "--out", "a.pdf")
 
 
+def make_curve(frames: list[int], returns: list[float]) -> plot.Curve:
+    return plot.Curve(np.array(frames), np.array(returns), 60.0 * np.array(frames) / 10)
+
+
 def test_plot_draws_the_mean_over_seeds() -> None:
-    curves = [plot.Curve(np.array([0, 10]), np.array([0.0, 2.0])), plot.Curve(np.array([5, 15]), np.array([3.0, 5.0]))]
-    axes = plot.draw({plot.Agent("recall", "lstm"): curves}, {"random": 1.0}).axes[0]
-    mean = max(axes.lines, key=lambda line: line.get_linewidth())
-    np.testing.assert_allclose(mean.get_xdata()[[0, -1]], [5, 10])
-    np.testing.assert_allclose(mean.get_ydata()[[0, -1]], [2.0, 3.0])
-    assert [text.get_text() for text in axes.get_legend().get_texts()][1] == "random (1)"
+    curves = [make_curve([0, 10], [0.0, 2.0]), make_curve([5, 15], [3.0, 5.0])]
+    panels = plot.draw({"lstm": curves}, {"random": 1.0}, "title", ("frames", "minutes")).axes
+    for axes, ends in zip(panels, ([5, 10], [0.5, 1.0]), strict=True):
+        mean = max(axes.lines, key=lambda line: line.get_linewidth())
+        np.testing.assert_allclose(mean.get_xdata()[[0, -1]], ends)
+        np.testing.assert_allclose(mean.get_ydata()[[0, -1]], [2.0, 3.0])
+    assert [text.get_text() for text in panels[0].get_legend().get_texts()][1] == "random (1)"
+
+
+def test_runs_that_differ_in_more_than_the_seed_are_not_seeds_of_one_agent() -> None:
+    changes = [{"seed": 0}, {"seed": 1, "video": False}, {"mem_slots": 8}, {"core": "lstm"}]
+    configs = [Config().updated(change, "test") for change in changes]
+    labels = plot.labels([config.core.core for config in configs], configs)
+    assert labels == ["rmc, mem_slots=4", "rmc, mem_slots=4", "rmc, mem_slots=8", "lstm"]
+    assert plot.labels(["rmc", "rmc"], configs[:2]) == ["rmc", "rmc"]
 
 
 def test_smoothing_is_a_centred_mean() -> None:
-    curve = plot.Curve(np.arange(5), np.array([0.0, 3.0, 6.0, 0.0, 0.0]))
+    curve = make_curve([0, 1, 2, 3, 4], [0.0, 3.0, 6.0, 0.0, 0.0])
     np.testing.assert_allclose(plot.smoothed(curve, 3).returns, [1.5, 3.0, 3.0, 2.0, 0.0])
     assert plot.smoothed(curve, 1) is curve

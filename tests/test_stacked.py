@@ -17,6 +17,7 @@ from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.envs.minipacman import MiniPacmanVectorEnv
 from rmc_agents.envs.stacked import StackedViews, stack_views
 from rmc_agents.train import cli
+from rmc_agents.types import AgentOutput
 
 SCRIBBLE = 113
 CPU = torch.device("cpu")
@@ -120,8 +121,8 @@ def test_only_what_can_be_saved_says_so() -> None:
 
 
 def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
-    flags = "--env minipacman-stack4 --core lstm --num-envs 8 --unroll-length 5 --hidden-size 16".split()
-    flags += ["--learning-rate-schedule", "constant", "--no-video", "--eval-episodes", "2"]
+    flags = ["--env", "minipacman-stack4", "--core", "lstm", "--hidden-size", "16", "--num-envs", "8"]
+    flags += ["--unroll-length", "5", "--learning-rate-schedule", "constant", "--no-video", "--eval-episodes", "2"]
     assert cli.main([*flags, "--run-dir", str(tmp_path / "whole"), "--total-frames", "4000"]) == 0
     assert cli.main([*flags, "--run-dir", str(tmp_path / "parts"), "--total-frames", "2000"]) == 0
     assert cli.main(["--resume", str(tmp_path / "parts"), "--total-frames", "4000"]) == 0
@@ -158,8 +159,6 @@ class Uniform:
         return ()
 
     def step(self, steps: Any, state: tuple[()]) -> Any:
-        from rmc_agents.types import AgentOutput
-
         self.seen.append(steps.obs[0].numpy())
         return AgentOutput(torch.zeros(1, 5), torch.zeros(1)), state
 
