@@ -214,7 +214,8 @@ def write_png(figure: Figure, path: Path) -> None:
 
 def _furnish(axes: Axes, label: str) -> None:
     axes.set_xlabel(label)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if label == QUANTITIES["frames"].label:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 4M
     axes.set_xlim(left=0)
     axes.grid(color="0.9")
     axes.set_axisbelow(True)
