@@ -39,7 +39,7 @@ class StackedViews(VectorWrapper):
         self._channels = space.shape[-1]
         # A box has room for the zeros too.
         low, high = (np.concatenate([bound] * num_views, axis=-1) for bound in (space.low, space.high))
-        self.single_observation_space = Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)  # type: ignore[arg-type]
+        self.single_observation_space = Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._stack = np.zeros((env.num_envs, *self.single_observation_space.shape), space.dtype)
         self._is_last = np.zeros(env.num_envs, np.bool_)  # [N]: the newest view is its episode's last
