@@ -117,7 +117,13 @@ class Collector:
       lanes: where.
       unroll_length: T, the steps of a rollout.
       generator: draws the actions.
+
+    Attributes:
+      state: the core's, after the steps so far.
+      rollout: what was collected last; there is none before.
     """
+
+    rollout: Rollout
 
     def __init__(self, agent: ActorCritic, lanes: Lanes, unroll_length: int, generator: torch.Generator) -> None:
         self.agent, self.lanes, self.generator = agent, lanes, generator
@@ -138,7 +144,8 @@ class Collector:
             self.lanes.step(sample_action(output.policy_logits, self.generator))
             self._record(t + 1)
         self.state = self._recording.state
-        return Rollout(self._steps, self._policy_logits, self._value, initial_state)
+        self.rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state)
+        return self.rollout
 
     def replay(self) -> AgentOutput:
         """What the agent said in the rollout collected last, with gradient: what `agent.unroll` gives, for less.

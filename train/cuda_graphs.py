@@ -145,13 +145,13 @@ class GraphedCollector(Collector):
         self._rows = lanes.row.new_empty(unroll_length + 1, len(lanes.row))  # one time step after the other
         self._steps = views(self._rows, lanes.steps)
         initial_state = type(self.state)(*(leaf.clone() for leaf in self.state))
-        self._rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state)
+        self.rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state)
         self._host_action = empty_on_host(lanes.num_lanes, torch.int64, lanes.device)
         self._act = graphed(self._act_as_it_is, generator)
 
     def collect(self) -> Rollout:
         """As `Collector.collect`, but into the same rollout, its initial state included, each time."""
-        _copy(self._rollout.initial_state, self.state)
+        _copy(self.rollout.initial_state, self.state)
         self._record(0)
         for t in range(self.unroll_length):
             action, output = self._act()
@@ -160,12 +160,12 @@ class GraphedCollector(Collector):
             wait(self.lanes.device)
             self.lanes.step(self._host_action)
             self._record(t + 1)
-        return self._rollout
+        return self.rollout
 
     def replay(self) -> AgentOutput:
         """As `Collector.replay`."""
         steps = TimeStep(*(field[:-1] for field in self._steps))
-        return self.agent.unroll(steps, self._rollout.initial_state)[0]
+        return self.agent.unroll(steps, self.rollout.initial_state)[0]
 
     @torch.no_grad()
     def _act_as_it_is(self) -> tuple[Tensor, AgentOutput]:

@@ -22,12 +22,15 @@ from torch import Tensor
 
 from rmc_agents.kernels.weights import (
     Affine,
+    GRUGates,
     HiddenState,
+    LSTMGates,
     LSTMState,
     RecurrentWeights,
     RelationalRNNState,
     RelationalRNNWeights,
     RMCBlock,
+    RMCGates,
     RMCState,
     RMCWeights,
 )
@@ -101,12 +104,17 @@ def gru_unroll(
         from_hidden = F.linear(state.hidden, weights.hidden, weights.hidden_bias)
         gates_x, new_x = inputs_t[0].split([2 * size, size], -1)
         gates_h, new_h = from_hidden.split([2 * size, size], -1)
-        reset_gate, update_gate = torch.sigmoid(gates_x + gates_h).chunk(2, -1)
-        new = torch.tanh(torch.addcmul(new_x, reset_gate, new_h))
-        hidden = torch.lerp(new, state.hidden, update_gate)
+        gates = gru_gates(gates_x, gates_h)
+        new = torch.tanh(torch.addcmul(new_x, gates.reset, new_h))
+        hidden = torch.lerp(new, state.hidden, gates.update)
         return hidden, HiddenState(hidden)
 
     return scan(cell, (F.linear(inputs, *weights.input),), should_reset, state, initial_state)
+
+
+def gru_gates(gates_x: Tensor, gates_h: Tensor) -> GRUGates:
+    """σ of the two parts of the gates, `[B, 2H]` each: of the input and of h."""
+    return GRUGates(*torch.sigmoid(gates_x + gates_h).chunk(2, -1))
 
 
 def rnn_unroll(
@@ -142,7 +150,7 @@ def rmc_unroll(
         memory, _ = _rmc_cell(inputs_t, state.memory, weights)
         return memory.transpose(0, 1).flatten(1), RMCState(memory)
 
-    prepared = _rmc_inputs(inputs, weights)
+    prepared = rmc_inputs(inputs, weights)
     outputs, final = scan(cell, prepared, should_reset, _slots_first(state), _slots_first(initial_state))
     return outputs, _lanes_first(final)
 
@@ -154,7 +162,7 @@ def rmc_attention(
 
     Takes a single step's `inputs [B, I]` and `should_reset [B]`; returns `[B, num_blocks, heads, N, N+1]`.
     """
-    prepared = [x.squeeze(0) for x in _rmc_inputs(inputs.unsqueeze(0), weights)]
+    prepared = [x.squeeze(0) for x in rmc_inputs(inputs.unsqueeze(0), weights)]
     memory = reset(should_reset, _slots_first(initial_state), _slots_first(state)).memory  # [N, B, D]
     _, attention = _rmc_cell(prepared, memory, weights)
     slots, lanes, _ = memory.shape
@@ -183,12 +191,18 @@ def relational_rnn_unroll(
 
 
 def _lstm_cell(gates_x: Tensor, hidden: Tensor, cell: Tensor, hidden_weight: Tensor) -> LSTMState:
+    gates, new = lstm_gates(gates_x, hidden, hidden_weight)
+    cell = torch.addcmul(gates.forget * cell, gates.input, new)
+    return LSTMState(gates.output * torch.tanh(cell), cell)
+
+
+def lstm_gates(gates_x: Tensor, hidden: Tensor, hidden_weight: Tensor) -> tuple[LSTMGates, Tensor]:
+    """The gates, and the tanh(g) that the input gate lets in, from the input's part `[B, 4H]` and h `[B, H]`."""
     i, f, g, o = torch.addmm(gates_x, hidden, hidden_weight.t()).chunk(4, -1)  # [B, H] each
-    cell = torch.addcmul(torch.sigmoid(f) * cell, torch.sigmoid(i), torch.tanh(g))
-    return LSTMState(torch.sigmoid(o) * torch.tanh(cell), cell)
+    return LSTMGates(torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o)), torch.tanh(g)
 
 
-def _rmc_inputs(inputs: Tensor, weights: RMCWeights) -> tuple[Tensor, ...]:
+def rmc_inputs(inputs: Tensor, weights: RMCWeights) -> tuple[Tensor, ...]:
     """The input row, its query, key and value in the first block, and its part of the gates, at all steps."""
     row = F.linear(inputs, *weights.input).unsqueeze(1)  # [T, 1, B, D]
     prepared = (row, *_query_key_value(row, weights.blocks[0], weights))
@@ -217,10 +231,14 @@ def _rmc_cell(prepared: list[Tensor], memory: Tensor, weights: RMCWeights) -> tu
         attention.append(block_attention)
     if weights.gates is None:
         return rows, attention
-    from_memory = F.linear(torch.tanh(memory), weights.gates[1].weight)  # its bias is in the input's part
-    gates = torch.sigmoid(from_memory + input_gates[0])  # [N, B, G]
-    input_gate, forget_gate = gates.chunk(2, -1)
-    return torch.addcmul(forget_gate * memory, input_gate, torch.tanh(rows)), attention
+    gates = rmc_gates(input_gates[0], memory, weights.gates[1].weight)
+    return torch.addcmul(gates.forget * memory, gates.input, torch.tanh(rows)), attention
+
+
+def rmc_gates(gates_x: Tensor, memory: Tensor, memory_weight: Tensor) -> RMCGates:
+    """The gates from the input's part `[1, B, G]`, all biases included, and the memory `[N, B, D]`."""
+    gates = torch.sigmoid(F.linear(torch.tanh(memory), memory_weight) + gates_x)  # [N, B, G]
+    return RMCGates(*gates.chunk(2, -1))
 
 
 def _relational_memory(hidden: Tensor, memory: Tensor, weights: RelationalRNNWeights) -> tuple[Tensor, Tensor]:

@@ -280,7 +280,7 @@ def rmc_unroll(
         raise ValueError(f"the Triton kernel cannot run this core: {reason}")
     sizes = _sizes(weights, slots, lanes, precision)
     key, head = (sizes.real_key, sizes.key), (sizes.real_head, sizes.head)
-    _, _, input_key, input_value, *gates = (x.squeeze(1) for x in reference._rmc_inputs(inputs, weights))
+    _, _, input_key, input_value, *gates = (x.squeeze(1) for x in reference.rmc_inputs(inputs, weights))
     if sizes.gates == "unit":
         gates = [_padded(gates[0], sizes, head, head)]
     tensors: tuple[Tensor | None, ...] = (

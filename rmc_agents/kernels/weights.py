@@ -1,4 +1,4 @@
-"""What the kernels take and hand on: recurrent states, and weights as plain tensors."""
+"""What the kernels take and hand on: recurrent states, gates, and weights as plain tensors."""
 
 from typing import Any, NamedTuple
 
@@ -24,6 +24,28 @@ class RelationalRNNState(NamedTuple):
     hidden: Tensor  # [B, H]
     cell: Tensor  # [B, H]
     memory: Tensor  # [B, N, D]
+
+
+class LSTMGates(NamedTuple):
+    """Between 0 and 1."""
+
+    input: Tensor  # [B, H]
+    forget: Tensor  # [B, H]
+    output: Tensor  # [B, H]
+
+
+class GRUGates(NamedTuple):
+    """Between 0 and 1."""
+
+    reset: Tensor  # [B, H]
+    update: Tensor  # [B, H]: how much of h stays
+
+
+class RMCGates(NamedTuple):
+    """Between 0 and 1; as wide as the slot, or 1 where a slot has one gate."""
+
+    input: Tensor  # [N, B, D or 1]
+    forget: Tensor  # [N, B, D or 1]
 
 
 class Affine(NamedTuple):
