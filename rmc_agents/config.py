@@ -144,6 +144,8 @@ class RunConfig(Section):
     """Checkpoints kept; the oldest are deleted."""
     log_every: PositiveFloat = 5.0
     """Seconds between TensorBoard points and, without a terminal, between lines of progress."""
+    diagnostics: bool = False
+    """Also log what the learning does to each part of the agent, and what the core does inside (diagnostics/...)."""
     eval_episodes: NonNegativeInt = 100
     """Episodes of the evaluation at the end; 0: none."""
     video: bool = True

@@ -4,6 +4,7 @@ import time
 from collections import deque
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -14,6 +15,9 @@ from rmc_agents.acting import Episode
 
 from .a2c import A2C, Metrics
 from .run_folder import TENSORBOARD
+
+if TYPE_CHECKING:
+    from .diagnostics import Diagnostics
 
 RECENT = 200  # episodes that the shown mean return is over
 
@@ -35,6 +39,7 @@ class Reporter:
         self.total_frames = trainer.train.total_frames
         purge_step = trainer.frames + 1 if trainer.frames else None
         self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=purge_step)
+        self._diagnostics = _make_diagnostics(trainer, self._writer)
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
         self._earlier, self._began = seconds, time.perf_counter()
@@ -74,6 +79,8 @@ class Reporter:
         finished = self.trainer.frames >= self.total_frames
         if now - self._point[0] >= self.log_every or finished:
             self._write_point(now, metrics)
+        if self._diagnostics is not None:
+            self._diagnostics.remember_parameters()
 
     def _write_point(self, now: float, metrics: Metrics) -> None:
         frames, add = self.trainer.frames, self._writer.add_scalar
@@ -87,6 +94,8 @@ class Reporter:
             self._since_point = []
         for name, value in metrics.items():
             add(name, value.item(), frames)
+        if self._diagnostics is not None:
+            self._diagnostics.write()
         self._writer.flush()
         shown = f"{np.mean([e.episode_return for e in self._recent]):.1f}" if self._recent else "-"
         self._progress.update(self._task, speed=f"{speed:,.0f}", mean_return=shown)
@@ -98,3 +107,12 @@ class Reporter:
                 highlight=False,
                 soft_wrap=True,
             )
+
+
+def _make_diagnostics(trainer: A2C, writer: SummaryWriter) -> "Diagnostics | None":
+    """None unless asked for: matplotlib is slow to load."""
+    if not trainer.config.run.diagnostics:
+        return None
+    from .diagnostics import Diagnostics
+
+    return Diagnostics(trainer, writer)

@@ -32,6 +32,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "save_every",
         "keep_checkpoints",
         "log_every",
+        "diagnostics",
         "eval_episodes",
         "video",
     }

@@ -1,0 +1,274 @@
+"""Diagnostics: the inside of a core is what the core does, measures have known values, and a run is not disturbed."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from test_agent import make_agent, random_steps
+from test_checkpoint import assert_same
+from test_train import newest, resume, train
+from torch import Tensor
+from torch.nn import functional
+
+from rmc_agents.config import Config, CoreConfig
+from rmc_agents.cores import GRU, LSTM, RMC, make_core
+from rmc_agents.cores.inspection import Inspection, inspect
+from rmc_agents.train.a2c import A2C
+from rmc_agents.train.diagnostics import (
+    MOST_SAMPLES,
+    Diagnostics,
+    contributions,
+    draw_attention,
+    draw_gates,
+    effective_rank,
+    inspection_scalars,
+    parameter_scalars,
+    singular_values,
+    slot_difference,
+)
+
+CPU = torch.device("cpu")
+STEPS, LANES, INPUTS = 6, 3, 5
+
+
+def inspected(core: torch.nn.Module) -> tuple[Inspection, Tensor, Tensor, object]:
+    """A core in double precision, seen from inside, with the arguments of its unroll."""
+    core.double()
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(STEPS, LANES, INPUTS, generator=generator, dtype=torch.float64)
+    should_reset = torch.zeros(STEPS, LANES, dtype=torch.bool)
+    should_reset[0, 0] = should_reset[3, 1] = True
+    initial = core.initial_state(LANES)
+    state = type(initial)(*(x + torch.randn(x.shape, generator=generator, dtype=x.dtype) for x in initial))
+    return inspect(core, inputs, should_reset, state), inputs, should_reset, state
+
+
+@pytest.mark.parametrize("name", ["rmc", "lstm", "gru", "rnn", "relational-rnn", "none"])
+def test_an_inspection_takes_the_cores_steps(name: str) -> None:
+    torch.manual_seed(0)
+    core = make_core(CoreConfig(core=name, hidden_size=8, num_heads=2, head_size=4), INPUTS)
+    inspection, *arguments = inspected(core)
+    torch.testing.assert_close(inspection.outputs, core.unroll(*arguments)[0])
+    gates = {"lstm": {"input", "forget", "output"}, "gru": {"reset", "update"}, "rmc": {"input", "forget"}}
+    assert inspection.gates.keys() == gates.get(name, set())
+    assert (inspection.attention is not None) == (name == "rmc")
+
+
+def states_before(states: list[Tensor], first: Tensor, initial: Tensor, should_reset: Tensor) -> list[Tensor]:
+    """What each step began from, given what each step ended with."""
+    flags = should_reset.reshape(*should_reset.shape, *[1] * (first.dim() - 1))
+    return [torch.where(flag, initial, x) for flag, x in zip(flags, [first, *states[:-1]], strict=True)]
+
+
+@torch.no_grad()
+def test_the_gates_of_lstm_make_its_output() -> None:
+    torch.manual_seed(0)
+    core = LSTM(INPUTS, hidden_size=8)
+    inspection, inputs, should_reset, state = inspected(core)
+    zeros, cell = torch.zeros(1, 8, dtype=torch.float64), state.cell
+    hidden = states_before(list(inspection.outputs), state.hidden, zeros, should_reset)
+    for t in range(STEPS):
+        gates = {name: gate[t] for name, gate in inspection.gates.items()}
+        rows = slice(16, 24)  # i, f, g, o
+        new = inputs[t] @ core.weight_ih[rows].T + hidden[t] @ core.weight_hh[rows].T + core.bias[rows]
+        cell = torch.where(should_reset[t, :, None], zeros, cell)
+        cell = gates["forget"] * cell + gates["input"] * new.tanh()
+        torch.testing.assert_close(gates["output"] * cell.tanh(), inspection.outputs[t])
+
+
+@torch.no_grad()
+def test_the_gates_of_gru_make_its_output() -> None:
+    torch.manual_seed(0)
+    core = GRU(INPUTS, hidden_size=8)
+    inspection, inputs, should_reset, state = inspected(core)
+    zeros, rows = torch.zeros(1, 8, dtype=torch.float64), slice(16, 24)  # r, z, n
+    for t, hidden in enumerate(states_before(list(inspection.outputs), state.hidden, zeros, should_reset)):
+        reset, update = inspection.gates["reset"][t], inspection.gates["update"][t]
+        from_hidden = hidden @ core.weight_hh[rows].T + core.bias_hh[rows]
+        new = (inputs[t] @ core.weight_ih[rows].T + core.bias_ih[rows] + reset * from_hidden).tanh()
+        torch.testing.assert_close((1 - update) * new + update * hidden, inspection.outputs[t])
+
+
+@pytest.mark.parametrize("gate_style", ["unit", "memory", "none"])
+@torch.no_grad()
+def test_gates_and_attention_of_rmc_make_its_output(gate_style: str) -> None:
+    torch.manual_seed(0)
+    core = RMC(INPUTS, mem_slots=3, head_size=4, num_heads=2, gate_style=gate_style, input_bias=0.3)
+    inspection, inputs, should_reset, state = inspected(core)
+    slots, heads, width = 3, 2, 8
+    block, after = core.blocks[0], inspection.outputs.unflatten(-1, (slots, width))
+    assert inspection.attention.shape == (STEPS, LANES, 1, heads, slots, slots + 1)
+    assert bool(inspection.gates) == (gate_style != "none")
+    for t, memory in enumerate(states_before(list(after), state.memory, core.initial_memory, should_reset)):
+        rows = torch.cat([memory, core.input(inputs[t])[:, None]], dim=1)  # [B, N+1, D]
+        values = block.qkv_norm(block.qkv(rows))[..., -width:].unflatten(-1, (heads, -1)).transpose(1, 2)
+        attended = (inspection.attention[t, :, 0] @ values).transpose(1, 2).flatten(2)  # [B, N, D]
+        found = block.attention_norm(memory + attended)
+        found = block.mlp_norm(found + core.mlp[1](functional.relu(core.mlp[0](found))))
+        if inspection.gates:
+            found = inspection.gates["forget"][t] * memory + inspection.gates["input"][t] * found.tanh()
+        torch.testing.assert_close(found, after[t])
+
+
+def test_effective_rank_known_values() -> None:
+    assert effective_rank(singular_values(torch.eye(6)[:, None])) == pytest.approx(6)
+    one = torch.outer(torch.arange(1.0, 9.0), torch.tensor([1.0, 2.0, 3.0]))[:, None]
+    assert effective_rank(singular_values(one)) == pytest.approx(1, abs=1e-4)
+    shares = torch.tensor([0.5, 0.25, 0.25])
+    assert effective_rank(singular_values(torch.diag(8 * shares)[:, None])) == pytest.approx(2**1.5)
+    many = torch.randn(2, 2 * MOST_SAMPLES, 4, generator=torch.Generator().manual_seed(0))
+    assert 3.9 < effective_rank(singular_values(many)) <= 4 + 1e-9
+    assert effective_rank(singular_values(torch.zeros(3, 1, 4))) == 1
+    assert math.isnan(effective_rank(singular_values(torch.full((3, 1, 4), math.inf))))
+
+
+def test_inspection_scalars_known_values() -> None:
+    gates = {"forget": torch.tensor([[0.0, 0.5], [0.96, 0.9]]), "input": torch.full((2, 2), 0.5)}
+    equal, one = torch.full((2, 2, 1, 2, 3, 4), 0.25), functional.one_hot(torch.zeros(2, 2, 1, 2, 3).long(), 4).float()
+    for attention, expected in ((equal, 1.0), (one, 0.0), (torch.cat([equal, one]), 0.5)):
+        scalars = inspection_scalars(Inspection(torch.zeros(2, 2, 12), gates, attention))
+        assert scalars["attention_entropy"] == pytest.approx(expected)
+    assert scalars["gate_mean/forget"] == pytest.approx(0.59)
+    assert (scalars["gate_saturated/forget"], scalars["gate_saturated/input"]) == (0.5, 0.0)
+
+
+def test_slot_difference_known_values() -> None:
+    same = torch.randn(2, 3, 1, 8).expand(2, 3, 4, 8)
+    assert slot_difference(same.flatten(2), slots=4) == pytest.approx(0, abs=1e-6)
+    assert slot_difference(torch.eye(4, 8).expand(2, 3, 4, 8).flatten(2), slots=4) == pytest.approx(0.75**0.5)
+
+
+def test_norms_and_update_ratio() -> None:
+    agent = make_agent("lstm")
+    before = {name: p.detach().clone() for name, p in agent.named_parameters()}
+    with torch.no_grad():
+        for parameter in agent.parameters():
+            parameter.fill_(2.0)
+            parameter.grad = torch.full_like(parameter, 0.5)
+    agent.core.weight_ih.grad = None
+    before["core.weight_hh"] = agent.core.weight_hh.detach() - 0.1
+    scalars = parameter_scalars(agent, before)
+    assert {name.split("/")[1] for name in scalars} == {
+        *("encoder", "core", "policy", "value", "core.weight_ih", "core.weight_hh")
+    }
+    count = agent.core.weight_hh.numel()
+    assert scalars["update_ratio/core.weight_hh"] == pytest.approx(0.05)
+    assert scalars["gradient_norm/core.weight_hh"] == pytest.approx(0.5 * math.sqrt(count))
+    assert scalars["gradient_norm/core.weight_ih"] == 0
+    assert scalars["gradient_norm/core"] == pytest.approx(0.5 * math.sqrt(count + agent.core.bias.numel()))
+    assert scalars["weight_norm/value"] == pytest.approx(2 * math.sqrt(agent.value.in_features + 1))
+
+
+@torch.no_grad()
+def test_contributions_are_the_parts_of_the_heads_sum() -> None:
+    agent = make_agent("rmc")
+    steps = random_steps(4, 2)
+    encoded = agent.encoder(steps)
+    outputs, _ = agent.core.unroll(encoded, steps.is_first, agent.initial_state(2))
+    size = agent.core.output_size
+    expected = agent.core_gain * outputs @ agent.policy.weight[:, :size].T
+    expected = (expected - expected.mean(-1, keepdim=True)).square().mean().sqrt().item()
+    assert contributions(agent, outputs, encoded)["policy/core"] == pytest.approx(expected)
+    agent.value.weight[:, :size] = 0.0
+    agent.value.bias.zero_()
+    scalars = contributions(agent, outputs, encoded)
+    value = agent.unroll(steps, agent.initial_state(2))[0].value
+    assert scalars["value/core"] == 0
+    assert scalars["value/encoder"] == pytest.approx(value.square().mean().sqrt().item())
+    memoryless = make_agent("none")
+    assert contributions(memoryless, encoded, encoded).keys() == {"policy/encoder", "value/encoder"}
+
+
+def test_pictures_show_what_they_are_given() -> None:
+    attention = torch.rand(2, 3, 4, 5).softmax(-1)
+    figure = draw_attention(attention)
+    images = [axes.images[0] for axes in figure.axes if axes.images and len(axes.get_title())]
+    assert len(images) == 6
+    torch.testing.assert_close(torch.as_tensor(images[4].get_array().data), attention[1, 1])
+    axes = draw_gates({"forget": torch.full((7, 2), 0.97)}).axes[0]
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights[-1] == pytest.approx(1.0)
+    assert sum(heights) == pytest.approx(1.0)
+
+
+class Recorder:
+    """A writer that keeps the last scalars."""
+
+    def __init__(self) -> None:
+        self.scalars: dict[str, float] = {}
+        self.figures: list[str] = []
+
+    def add_scalar(self, name: str, value: float, frames: int) -> None:
+        self.scalars[name] = value
+
+    def add_figure(self, name: str, figure: object, frames: int, close: bool) -> None:
+        self.figures.append(name)
+
+
+def test_a_point_tells_of_the_last_update() -> None:
+    settings = {"core": "lstm", "hidden_size": 16, "num_envs": 4, "unroll_length": 5, "diagnostics": True}
+    trainer, writer = A2C(Config().updated(settings, "test"), CPU), Recorder()
+    diagnostics = Diagnostics(trainer, writer)
+    for _ in range(3):
+        before = torch.cat([p.detach().flatten().clone() for p in trainer.agent.value.parameters()])
+        metrics = trainer.update()
+        diagnostics.write()
+        diagnostics.remember_parameters()
+        after = torch.cat([p.detach().flatten() for p in trainer.agent.value.parameters()])
+        expected = (after - before).norm() / after.norm()
+        assert writer.scalars["diagnostics/update_ratio/value"] == pytest.approx(expected.item(), rel=1e-4)
+        parts = [writer.scalars[f"diagnostics/gradient_norm/{m}"] for m in ("encoder", "core", "policy", "value")]
+        expected = min(metrics["losses/grad_norm"].item(), trainer.train.max_grad_norm)
+        assert math.hypot(*parts) == pytest.approx(expected, rel=1e-4)
+    assert len(writer.figures) == 2, "only some points have pictures: spectra and gates"
+
+
+@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "relational-rnn", "none"])
+def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
+    flags = ["--core", core, "--log-every", "1e-9", "--total-frames", "320"]
+    assert train(*flags, "--run-dir", str(tmp_path / "without")) == 0
+    assert train(*flags, "--run-dir", str(tmp_path / "with"), "--diagnostics") == 0
+    assert_same(newest(tmp_path / "without"), newest(tmp_path / "with"))
+    events = EventAccumulator(str(tmp_path / "with" / "tensorboard")).Reload()
+    tags = events.Tags()
+    expected = {f"diagnostics/{n}/encoder" for n in ("gradient_norm", "update_ratio", "effective_rank", "policy")}
+    if core in ("rmc", "lstm", "gru"):
+        expected |= {"diagnostics/effective_rank/core", "diagnostics/value/core"}
+        assert "diagnostics/gates" in tags["images"]
+    if core == "rmc":
+        expected |= {
+            "diagnostics/attention_entropy",
+            "diagnostics/slot_difference",
+            "diagnostics/gate_saturated/forget",
+        }
+        assert "diagnostics/attention" in tags["images"]
+    assert expected <= set(tags["scalars"])
+    for tag in tags["scalars"]:
+        assert all(math.isfinite(point.value) for point in events.Scalars(tag)), tag
+    assert [point.step for point in events.Scalars("diagnostics/update_ratio/encoder")] == list(range(40, 321, 40))
+    without = EventAccumulator(str(tmp_path / "without" / "tensorboard")).Reload().Tags()
+    assert not [tag for tag in without["scalars"] + without["images"] if tag.startswith("diagnostics")]
+
+
+def test_diagnostics_may_begin_with_a_resume(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    flags = ["--learning-rate-schedule", "constant", "--log-every", "1e-9"]
+    assert train("--run-dir", str(parts), "--total-frames", "200", *flags) == 0
+    assert resume(parts, "--diagnostics", "--total-frames", "400") == 0
+    assert train("--run-dir", str(whole), "--total-frames", "400", "--diagnostics", *flags) == 0
+    ratios = {}
+    for run_dir in (whole, parts):
+        events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+        ratios[run_dir] = [(p.step, p.value) for p in events.Scalars("diagnostics/update_ratio/core")]
+    assert [step for step, _ in ratios[parts]] == list(range(240, 401, 40))
+    assert ratios[parts] == ratios[whole][5:]
+
+
+def test_divergence_is_still_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--learning-rate", "1e30", "--total-frames", "400", "--diagnostics", "--log-every", "1e-9"]
+    assert train("--run-dir", str(tmp_path), *flags) == 2
+    error = capsys.readouterr().err
+    assert "diverged" in error
+    assert error.count("\n") == 1

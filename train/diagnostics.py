@@ -1,0 +1,234 @@
+"""Why an agent learns as it does (`rmc-train --diagnostics`): scalars and pictures under diagnostics/ in TensorBoard.
+
+All is measured on the rollout that was collected last, with the weights after the update it led to.
+
+| scalars under diagnostics/     | what                                                                               |
+|--------------------------------|------------------------------------------------------------------------------------|
+| gradient_norm/MODULE           | of the update's last gradient, as the optimizer took it: clipped                   |
+| weight_norm/MODULE             | of the weights after the update                                                    |
+| update_ratio/MODULE            | norm of the update's change of the weights, over that of the weights               |
+| output_rms/encoder, core       | root mean square of the features                                                   |
+| effective_rank/encoder, core   | directions that the features make use of, see `effective_rank`                     |
+| policy/core, policy/encoder    | root mean square of the part of the logits, less its mean over the actions         |
+| value/core, value/encoder      | root mean square of the part of the value                                          |
+| gate_mean/GATE                 | of lstm, gru and rmc, over steps, lanes and units                                  |
+| gate_saturated/GATE            | share of the gate's values below 0.05 or above 0.95                                |
+| attention_entropy              | of rmc, over that of equal attention: 1 looks everywhere, 0 at one row             |
+| slot_difference                | of rmc: root mean square of the slots less their mean, over that of the slots      |
+
+MODULE is encoder, core, policy or value, and each weight matrix of the core by its name.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.tensorboard import SummaryWriter
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.cores.inspection import Inspection, inspect
+from rmc_agents.types import TimeStep
+
+from .a2c import A2C
+
+LANES = 4  # whose gates and attention are recomputed
+MOST_SAMPLES = 2048  # features that an effective rank is taken of
+SATURATED = 0.05  # a gate this near to 0 or to 1 hardly lets a gradient through
+PICTURES_EVERY = 12  # points, the first included: once a minute at the default --log-every
+MOST_HEADS = 4  # drawn
+TINY = 1e-12
+
+
+class Diagnostics:
+    """Measures a trainer. Draws no random numbers and changes nothing: the run is the same with and without.
+
+    Between points it costs one copy of the agent's parameters per update.
+
+    Args:
+      trainer: to be measured.
+      writer: where to write to.
+    """
+
+    def __init__(self, trainer: A2C, writer: SummaryWriter) -> None:
+        self._trainer, self._writer = trainer, writer
+        self._before = {name: p.detach().clone() for name, p in trainer.agent.named_parameters()}
+        self._points = 0
+
+    @torch.no_grad()
+    def remember_parameters(self) -> None:
+        """To be called after every update: the next one's change is counted from here."""
+        for name, parameter in self._trainer.agent.named_parameters():
+            self._before[name].copy_(parameter)
+
+    @torch.no_grad()
+    def write(self) -> None:
+        """A point at the trainer's count of frames; after an update, before `remember_parameters`."""
+        agent, rollout, frames = self._trainer.agent, self._trainer.collector.rollout, self._trainer.frames
+        steps = TimeStep(*(field[:-1] for field in rollout.steps))
+        encoded = agent.encoder(steps)  # [T, B, D]
+        outputs, _ = agent.core.unroll(encoded, steps.is_first, rollout.initial_state)  # [T, B, H]
+        few = type(rollout.initial_state)(*(leaf[:LANES] for leaf in rollout.initial_state))
+        inspection = inspect(agent.core, encoded[:, :LANES], steps.is_first[:, :LANES], few)
+
+        features = {"encoder": encoded} | ({"core": outputs} if few else {})
+        spectra = {name: singular_values(feature) for name, feature in features.items()}
+        scalars = parameter_scalars(agent, self._before) | contributions(agent, outputs, encoded)
+        scalars |= {f"output_rms/{name}": _rms(feature) for name, feature in features.items()}
+        scalars |= {f"effective_rank/{name}": effective_rank(values) for name, values in spectra.items()}
+        scalars |= inspection_scalars(inspection)
+        if inspection.attention is not None:
+            scalars["slot_difference"] = slot_difference(outputs, slots=inspection.attention.shape[-2])
+        for name, value in scalars.items():
+            self._writer.add_scalar(f"diagnostics/{name}", value, frames)
+        if self._points % PICTURES_EVERY == 0:
+            for name, figure in _pictures(spectra, inspection):
+                self._writer.add_figure(f"diagnostics/{name}", figure, frames, close=False)
+        self._points += 1
+
+
+def parameter_scalars(agent: ActorCritic, before: dict[str, Tensor]) -> dict[str, float]:
+    """Norms of gradients, weights and the change from the weights `before`, by module.
+
+    Args:
+      agent: after an update, whose gradients it still holds.
+      before: its parameters before that, by name.
+    """
+    scalars = {}
+    for module, names in _modules(agent).items():
+        parameters = [agent.get_parameter(name) for name in names]
+        weight_norm = _norm(parameters)
+        change = _norm([p - before[name] for p, name in zip(parameters, names, strict=True)])
+        scalars[f"gradient_norm/{module}"] = _norm([p.grad for p in parameters if p.grad is not None])
+        scalars[f"weight_norm/{module}"] = weight_norm
+        scalars[f"update_ratio/{module}"] = change / max(weight_norm, TINY)
+    return scalars
+
+
+def _modules(agent: ActorCritic) -> dict[str, list[str]]:
+    """The names of the parameters of each part of the agent, and of each matrix in its core."""
+    modules: dict[str, list[str]] = {}
+    for name, parameter in agent.named_parameters():
+        part = name.split(".")[0]
+        modules.setdefault(part, []).append(name)
+        if part == "core" and parameter.dim() > 1:
+            modules[name] = [name]
+    return modules
+
+
+def contributions(agent: ActorCritic, outputs: Tensor, encoded: Tensor) -> dict[str, float]:
+    """How much the core's output `[T, B, H]` and the encoder's `[T, B, D]` say in logits and value.
+
+    A constant added to all logits says nothing, so the logits' mean over the actions is taken out. Without a memory the
+    core hands on what the encoder says, and all is the encoder's.
+    """
+    heads = agent._head_weights()
+    remembers = len(agent.initial_state(1)) > 0
+    parts = {"core" if remembers else "encoder": functional.linear(outputs, heads.core)}  # [T, B, A+1]
+    if heads.encoder is not None:
+        parts["encoder"] = functional.linear(encoded, heads.encoder)
+    scalars = {}
+    for name, part in parts.items():
+        logits = part[..., :-1]
+        scalars[f"policy/{name}"] = _rms(logits - logits.mean(dim=-1, keepdim=True))
+        scalars[f"value/{name}"] = _rms(part[..., -1])
+    return scalars
+
+
+def singular_values(features: Tensor) -> Tensor:
+    """Of features `[T, B, H]` as a matrix `[T*B, H]`, or of evenly chosen rows of a long one; they sum to 1.
+
+    Descending. NaN where a feature is not finite; 0 where all are 0.
+    """
+    rows = features.flatten(0, 1)
+    rows = rows[:: math.ceil(len(rows) / MOST_SAMPLES)]
+    if not rows.isfinite().all():
+        return torch.full((min(rows.shape),), math.nan)
+    values = torch.linalg.svdvals(rows.double().cpu())
+    return values / values.sum().clamp_min(TINY)
+
+
+def effective_rank(values: Tensor) -> float:
+    """The exponential of the entropy of singular values that sum to 1 (Roy & Vetterli, 2007).
+
+    Between 1 and their number: k directions of equal strength count as k; one that outdoes all others as 1.
+    """
+    return torch.special.entr(values).sum().exp().item()
+
+
+def inspection_scalars(inspection: Inspection) -> dict[str, float]:
+    """Mean and saturation of every gate, and the attention's entropy as a share of the largest possible."""
+    scalars = {}
+    for name, gate in inspection.gates.items():
+        scalars[f"gate_mean/{name}"] = gate.mean().item()
+        saturated = (gate < SATURATED) | (gate > 1 - SATURATED)
+        scalars[f"gate_saturated/{name}"] = saturated.float().mean().item()
+    if inspection.attention is not None:
+        entropy = torch.special.entr(inspection.attention).sum(dim=-1)  # [T, B, blocks, heads, N]
+        scalars["attention_entropy"] = entropy.mean().item() / math.log(inspection.attention.shape[-1])
+    return scalars
+
+
+def slot_difference(outputs: Tensor, slots: int) -> float:
+    """How far the slots of an RMC, whose outputs are `[T, B, N * D]`, hold different things: 0 where all are the same.
+
+    Their mean is that over the slots at each step in each lane; slots that have nothing in common come to √(1 - 1/N).
+    """
+    memory = outputs.unflatten(-1, (slots, -1))
+    return _rms(memory - memory.mean(dim=-2, keepdim=True)) / max(_rms(memory), TINY)
+
+
+def _rms(x: Tensor) -> float:
+    return x.square().mean().sqrt().item()
+
+
+def _norm(tensors: Sequence[Tensor]) -> float:
+    return math.sqrt(sum(x.square().sum().item() for x in tensors))
+
+
+def _pictures(spectra: dict[str, Tensor], inspection: Inspection) -> Iterator[tuple[str, Figure]]:
+    yield "singular_values", draw_spectra(spectra)
+    if inspection.gates:
+        yield "gates", draw_gates(inspection.gates)
+    if inspection.attention is not None:
+        yield "attention", draw_attention(inspection.attention[-1, :, -1])
+
+
+def draw_spectra(spectra: dict[str, Tensor]) -> Figure:
+    """The singular values of each kind of feature, as shares of their sum."""
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.add_subplot(xlabel="number of the singular value", ylabel="share of the sum", yscale="log")
+    axes.set_ylim(1e-6, 1)
+    for name, values in spectra.items():
+        label = f"{name}: effective rank {effective_rank(values):.1f} of {len(values)}"
+        axes.plot(range(1, len(values) + 1), values.numpy(), label=label)
+    axes.legend()
+    return figure
+
+
+def draw_gates(gates: dict[str, Tensor]) -> Figure:
+    """How often each gate takes which value, over steps, lanes and units; bars at the edges are saturation."""
+    figure = Figure(figsize=(3 * len(gates), 2.8), layout="constrained")
+    for axes, (name, gate) in zip(figure.subplots(1, len(gates), squeeze=False)[0], gates.items(), strict=True):
+        values = gate.flatten().cpu().numpy()
+        axes.hist(values, bins=20, range=(0, 1), weights=[1 / len(values)] * len(values))
+        axes.set(title=f"{name} gate", xlim=(0, 1), xlabel="value", ylabel="share")
+    return figure
+
+
+def draw_attention(attention: Tensor) -> Figure:
+    """Where the slots look: one row of pictures per lane, one column per head; `attention` `[B, heads, N, N+1]`."""
+    attention = attention[:, :MOST_HEADS].cpu()
+    lanes, heads, slots, _ = attention.shape
+    figure = Figure(figsize=(2.2 * heads + 1, 2 * lanes), layout="constrained")
+    grid = figure.subplots(lanes, heads, squeeze=False)
+    for (lane, head), axes in np.ndenumerate(grid):
+        image = axes.imshow(attention[lane, head].numpy(), vmin=0, vmax=1)
+        axes.set(title=f"lane {lane}, head {head}", xticks=[0, slots], yticks=[0, slots - 1])
+        axes.set_xticklabels(["slot 0", "input"])
+    figure.supylabel("slot that looks")
+    figure.colorbar(image, ax=grid, label="attention")
+    return figure
