@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,13 +13,15 @@ from rich.console import Console
 from rich.table import Table
 
 from rmc_agents import cli, pretrained
+from rmc_agents import ablation, cli
 from rmc_agents.checkpoint import write_atomically
-from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
-from rmc_agents.saved import load_agent, pick_device
+from rmc_agents.evaluation import EVALUATION_SEED, Statistics, check_fits, evaluate, play
+from rmc_agents.saved import SavedAgent, load_agent, pick_device
 
 DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did, beside uniform random play.
 
-  rmc-evaluate runs/lstm --episodes 200 --json runs/lstm/evaluation.json"""
+  rmc-evaluate runs/lstm --episodes 200 --json runs/lstm/evaluation.json
+  rmc-evaluate runs/lstm --ablate-memory --windows 1 8 32"""
 
 # The arguments by which a command is told which agent to open; `pretrained.choose` takes them.
 Run = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT]")]
@@ -50,6 +52,11 @@ class Arguments:
     """auto: cuda where there is a GPU that works, else cpu."""
     env: str | None = None
     """Another environment than the one trained on, with the same observations and actions."""
+    ablate_memory: bool = False
+    """Instead, play the same episodes with the memory intact, reset at every step, shuffled between lanes at every
+    step, and limited to the last time steps."""
+    windows: tuple[int, ...] = (1, 4, 16, 64)
+    """With --ablate-memory: to how many last time steps, the present one included; k of them take k times as long."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,8 +79,13 @@ def _main(argv: Sequence[str] | None) -> int:
     check_fits(saved.spec, env_name)
 
     console = Console()
-    with console.status(f"playing {arguments.episodes} episodes of {env_name}, and as many at random"):
-        result = evaluate(saved.agent, env_name, arguments.episodes, arguments.seed, device, arguments.deterministic)
+    if arguments.ablate_memory:
+        result = _ablate(arguments, saved, env_name, device, console)
+    else:
+        with console.status(f"playing {arguments.episodes} episodes of {env_name}, and as many at random"):
+            result = evaluate(
+                saved.agent, env_name, arguments.episodes, arguments.seed, device, arguments.deterministic
+            )
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     _print(result, console)
     if saved.provenance is not None:
@@ -100,10 +112,42 @@ def check_writable(path: Path) -> None:
         raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def _ablate(
+    arguments: Arguments, saved: SavedAgent, env_name: str, device: torch.device, console: Console
+) -> dict[str, Any]:
+    """Statistics of every variant of the agent, as plain values for JSON."""
+    ablation.check(saved.agent, arguments.windows, arguments.episodes)
+    found = {}
+    for name, policy in ablation.variants(saved.agent, arguments.windows, arguments.seed).items():
+        with console.status(f"playing {arguments.episodes} episodes of {env_name}, memory: {name}"):
+            played = play(policy, env_name, arguments.episodes, arguments.seed, device, arguments.deterministic)
+            found[name] = asdict(Statistics.of(played))
+    return {
+        "env": env_name,
+        "seed": arguments.seed,
+        "deterministic": arguments.deterministic,
+        "episodes": arguments.episodes,
+        "ablation": found,
+    }
+
+
 def _print(result: dict[str, Any], console: Console) -> None:
     acting = "likeliest actions" if result["deterministic"] else "drawn actions"
     title = f"{result['env']} · {result['core']} · {result['frames']:,} frames"
     table = Table(title=title, caption=f"{result['episodes']} episodes from seed {result['seed']}, {acting}")
+    (_fill_ablation if "ablation" in result else _fill)(table, result)
+    console.print(f"checkpoint {result['checkpoint']}", highlight=False, markup=False, soft_wrap=True)
+    console.print(table)
+
+
+def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
+    table.add_column("memory", no_wrap=True)
+    table.add_column("mean return (95 % interval)", justify="right")
+    for name, statistics in result["ablation"].items():
+        table.add_row(name, _with_interval(statistics["mean_return"], statistics["ci95"]))
+
+
+def _fill(table: Table, result: dict[str, Any]) -> None:
     table.add_column(no_wrap=True)
     table.add_column("agent", justify="right")
     table.add_column("uniform random", justify="right")
@@ -120,8 +164,6 @@ def _print(result: dict[str, Any], console: Console) -> None:
     if result["success_rate"] is not None:
         random = result["random_success_rate"]
         table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")
-    console.print(f"checkpoint {result['checkpoint']}", highlight=False, markup=False, soft_wrap=True)
-    console.print(table)
 
 
 def _with_interval(mean: float, interval: Sequence[float]) -> str:

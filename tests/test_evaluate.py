@@ -112,9 +112,9 @@ def test_refuses_an_agent_of_other_spaces() -> None:
         check_fits(env_spec("recall"), "minipacman")
 
 
-def save_agent(run_dir: Path, env: str = "recall") -> Path:
+def save_agent(run_dir: Path, env: str = "recall", core: str = "lstm") -> Path:
     """A run as far as evaluation knows one, with an untrained agent."""
-    config = Config().updated({"env": env, "core": "lstm", "hidden_size": 8, "encoder_sizes": [8]}, "test")
+    config = Config().updated({"env": env, "core": core, "hidden_size": 8, "encoder_sizes": [8]}, "test")
     spec = env_spec(env)
     torch.manual_seed(0)
     agent = ActorCritic(spec, config.core, config.agent)
