@@ -12,8 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from rmc_agents import cli, pretrained
-from rmc_agents import ablation, cli
+from rmc_agents import ablation, cli, pretrained
 from rmc_agents.checkpoint import write_atomically
 from rmc_agents.evaluation import EVALUATION_SEED, Statistics, check_fits, evaluate, play
 from rmc_agents.saved import SavedAgent, load_agent, pick_device

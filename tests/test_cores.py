@@ -13,6 +13,7 @@ RMC_OPTIONS = {
     "plain": {"mem_slots": 3, "head_size": 4, "num_heads": 2},
     "memory-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "memory"},
     "no-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "none"},
+    "slot-embedding": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "slot_embedding": True},
     "two-blocks": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "num_blocks": 2},
     "three-blocks": {"mem_slots": 2, "head_size": 3, "num_heads": 2, "num_blocks": 3, "gate_style": "memory"},
     "wide-keys": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "key_size": 6},
@@ -531,6 +532,8 @@ class TestMakeCore:
         assert [block.qkv.out_features for block in rmc.blocks] == [2 * (7 + 7 + 5)] * 2
         assert (len(rmc.mlp), rmc.memory_gates.out_features) == (3, 2)
         assert (rmc.forget_bias, rmc.input_bias, rmc.key_size) == (0.5, -1.0, 7)
+        assert rmc.slot_embedding is None
+        assert make_core(CoreConfig(**sizes, slot_embedding=True), INPUT).slot_embedding.shape == (3, 10)
         relational = make_core(CoreConfig(core="relational-rnn", hidden_size=9, mem_slots=3, forget_bias=2.0), INPUT)
         assert relational.initial_state(1).memory.shape == (1, 3, 2 * 32)
         assert relational.lstm.bias.sum() == 9 * 2.0

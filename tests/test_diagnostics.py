@@ -91,24 +91,27 @@ def test_the_gates_of_gru_make_its_output() -> None:
         torch.testing.assert_close((1 - update) * new + update * hidden, inspection.outputs[t])
 
 
+@pytest.mark.parametrize("slot_embedding", [False, True])
 @pytest.mark.parametrize("gate_style", ["unit", "memory", "none"])
 @torch.no_grad()
-def test_gates_and_attention_of_rmc_make_its_output(gate_style: str) -> None:
+def test_gates_and_attention_of_rmc_make_its_output(gate_style: str, slot_embedding: bool) -> None:
     torch.manual_seed(0)
-    core = RMC(INPUTS, mem_slots=3, head_size=4, num_heads=2, gate_style=gate_style, input_bias=0.3)
+    options = {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": gate_style, "input_bias": 0.3}
+    core = RMC(INPUTS, **options, slot_embedding=slot_embedding)
     inspection, inputs, should_reset, state = inspected(core)
     slots, heads, width = 3, 2, 8
     block, after = core.blocks[0], inspection.outputs.unflatten(-1, (slots, width))
     assert inspection.attention.shape == (STEPS, LANES, 1, heads, slots, slots + 1)
     assert bool(inspection.gates) == (gate_style != "none")
     for t, memory in enumerate(states_before(list(after), state.memory, core.initial_memory, should_reset)):
-        rows = torch.cat([memory, core.input(inputs[t])[:, None]], dim=1)  # [B, N+1, D]
+        slots_seen = memory if core.slot_embedding is None else memory + core.slot_embedding
+        rows = torch.cat([slots_seen, core.input(inputs[t])[:, None]], dim=1)  # [B, N+1, D]
         values = block.qkv_norm(block.qkv(rows))[..., -width:].unflatten(-1, (heads, -1)).transpose(1, 2)
         attended = (inspection.attention[t, :, 0] @ values).transpose(1, 2).flatten(2)  # [B, N, D]
-        found = block.attention_norm(memory + attended)
+        found = block.attention_norm(slots_seen + attended)
         found = block.mlp_norm(found + core.mlp[1](functional.relu(core.mlp[0](found))))
         if inspection.gates:
-            found = inspection.gates["forget"][t] * memory + inspection.gates["input"][t] * found.tanh()
+            found = inspection.gates["forget"][t] * slots_seen + inspection.gates["input"][t] * found.tanh()
         torch.testing.assert_close(found, after[t])
 
 

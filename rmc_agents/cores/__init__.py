@@ -42,6 +42,7 @@ def _rmc(config: CoreConfig, input_size: int) -> Core:
         attention_mlp_layers=config.attention_mlp_layers,
         forget_bias=config.forget_bias,
         input_bias=config.input_bias,
+        slot_embedding=config.slot_embedding,
     )
 
 

@@ -72,5 +72,6 @@ def _rmc_gates(core: RMC, inputs: Tensor, should_reset: Tensor, state: RMCState)
     slots_first = [RMCState(leaf.transpose(0, 1)) for leaf in (core.initial_leaves().memory, state.memory)]
     memory = reference.reset(should_reset, *slots_first).memory  # [N, B, D]
     *_, from_inputs = reference.rmc_inputs(inputs.unsqueeze(0), weights)
+    memory = reference.rmc_embedded(memory, weights)
     gates = reference.rmc_gates(from_inputs.squeeze(0), memory, weights.gates[1].weight)
     return {name: gate.transpose(0, 1) for name, gate in gates._asdict().items()}  # [B, N, D or 1]

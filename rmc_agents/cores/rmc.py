@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.cores.base import Core, check_sizes, linear
+from rmc_agents.cores.base import Core, check_sizes, linear, truncated_normal
 from rmc_agents.kernels import reference
 from rmc_agents.kernels.weights import RMCBlock, RMCState, RMCWeights, affine
 
@@ -32,6 +32,8 @@ class RMC(Core):
       attention_mlp_layers: layers of the row-wise MLP after attention, which all blocks share.
       forget_bias: added to the forget gate before its sigmoid.
       input_bias: added to the input gate before its sigmoid.
+      slot_embedding: add a learned vector to each slot as a step begins (not in the paper). The slots share all weights:
+        without it they differ only by what is left of their initial values, and become the same within an episode.
 
     Raises:
       ValueError: for a size that is not a positive integer, or an unknown gate style.
@@ -53,6 +55,7 @@ class RMC(Core):
         attention_mlp_layers: int = 2,
         forget_bias: float = 1.0,
         input_bias: float = 0.0,
+        slot_embedding: bool = False,
     ) -> None:
         key_size = head_size if key_size is None else key_size
         check_sizes(mem_slots=mem_slots, head_size=head_size, num_heads=num_heads, key_size=key_size)
@@ -71,6 +74,8 @@ class RMC(Core):
         gate_size = gate_sizes[gate_style]
         self.input_gates = linear(slot_size, gate_size) if gate_size else None
         self.memory_gates = linear(slot_size, gate_size) if gate_size else None
+        embedding = truncated_normal(mem_slots, slot_size, fan_in=slot_size) if slot_embedding else None
+        self.register_parameter("slot_embedding", embedding)
         self.register_buffer("initial_memory", torch.eye(mem_slots, slot_size).unsqueeze(0), persistent=False)
 
     def initial_leaves(self) -> RMCState:
@@ -105,6 +110,7 @@ class RMC(Core):
             key_size=self.key_size,
             input_bias=self.input_bias,
             forget_bias=self.forget_bias,
+            slot_embedding=self.slot_embedding,
         )
 
 

@@ -242,8 +242,8 @@ def supports(weights: RMCWeights, initial_state: RMCState) -> str | None:
     slots = initial_state.memory.shape[1]
     if len(weights.blocks) != 1:
         return f"num_blocks {len(weights.blocks)}: the kernel has one block"
-    if slots > MAX_SLOTS:
-        return f"mem_slots {slots}: the kernel has at most {MAX_SLOTS}"
+    if weights.slot_embedding is not None or slots > MAX_SLOTS:
+        return f"mem_slots {slots}: the kernel has at most {MAX_SLOTS}, and no slot_embedding"
     if weights.input.weight.dtype != torch.float32:
         return f"dtype {weights.input.weight.dtype}: the kernel has float32 weights"
     if weights.input.weight.device.type != "cuda" and not INTERPRETED:

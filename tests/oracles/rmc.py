@@ -59,6 +59,8 @@ def multi_head(qkv_rows, num_heads, key_size, head_size):
 
 def rmc_step(weights, options, x, memory):
     """One lane, one step: input `[I]`, memory `[N, D]`; the next, and attention `[blocks, H, N, N+1]`."""
+    if options.get("slot_embedding"):
+        memory = memory + weights["slot_embedding"]
     slots = len(memory)
     row = linear(weights, "input", x)
     rows = [*memory, row]

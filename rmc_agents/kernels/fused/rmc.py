@@ -72,6 +72,7 @@ class Gradients(NamedTuple):
     mlp_gain: Any
     mlp_norm_bias: Any
     mlp_biases: Any  # [L, D]
+    slot_embedding: Any  # [N, D]
 
 
 class RMCTape(Tape):
@@ -109,6 +110,8 @@ class RMCTape(Tape):
         self._outputs = view(self.outputs.view(self.steps, rows, size))
         block = weights.blocks[0]
         self._state, self._initial = view(state.memory.flatten(0, 1)), view(initial_state.memory[0])
+        embedding = weights.slot_embedding
+        self._embedding = view(torch.zeros_like(initial_state.memory[0]) if embedding is None else embedding)
         self._qkv_bias, self._mlp_biases = view(block.qkv.bias), [view(layer.bias) for layer in weights.mlp]
         self._qkv_norm, self._attended_norm, self._mlp_norm = (
             tuple(map(view, norm)) for norm in (block.qkv_norm, block.attention_norm, block.mlp_norm)
@@ -133,7 +136,7 @@ class RMCTape(Tape):
         """See `Tape.forward`."""
         a, weights = self._at[t], self.factors
         before = self._outputs[t - 1] if t else self._state
-        pointwise.enter(self.should_reset[t], self._initial, before, a.memory, a.tanh_memory)
+        pointwise.enter(self.should_reset[t], self._initial, before, self._embedding, a.memory, a.tanh_memory)
         self.attention.forward(
             a.memory,
             product(self.memory[t], weights.blocks[0].qkv.weight).numpy(),
@@ -200,7 +203,7 @@ class _Backward:
         self.d_qkv, self.d_gates = (torch.empty(self.block, rows, n) for n in (width, gates))
         self.d_layers = [torch.empty(self.block, rows, size) for _ in self.weights.mlp]
         # One row for each step, and one for the input rows: sums of many small terms lose less so.
-        shapes = [(width,)] * 3 + [(size,)] * 4 + [(layers, size)]
+        shapes = [(width,)] * 3 + [(size,)] * 4 + [(layers, size), tuple(self.d_initial.shape)]
         self.vectors = Gradients(*(torch.zeros(tape.steps + 1, *shape) for shape in shapes))
         self.d_qkv_weight = torch.zeros(size, width)
         self.d_gate_weight = torch.zeros(size, gates)
@@ -221,7 +224,8 @@ class _Backward:
         d_gates: list[Tensor] = []
         if self.weights.gates is not None:
             d_gates = [*d_input_gates, self.d_gate_weight.t(), d_input_gates[1]]
-        d_weights = *d_input, self.d_qkv_weight.t(), *vectors[:-1], *d_mlp, *d_gates
+        d_embedding = [] if self.weights.slot_embedding is None else [vectors.slot_embedding]
+        d_weights = *d_input, self.d_qkv_weight.t(), *vectors[:-2], *d_mlp, *d_gates, *d_embedding
         d_state = self.d_memory.view(self.tape.lanes, *self.d_initial.shape)
         return d_inputs, (d_state,), (self.d_initial.unsqueeze(0),), d_weights
 
@@ -269,7 +273,9 @@ class _Backward:
         d_tanh = d_memory
         if weights.gates is not None:
             d_tanh = product(d_gates, weights.gates[1].weight.t()).numpy()
-        pointwise.leave_backward(tape.should_reset[t], d_memory, d_tanh, a.tanh_memory, self.d_initial.numpy())
+        pointwise.leave_backward(
+            tape.should_reset[t], d_memory, d_tanh, a.tanh_memory, self.d_initial.numpy(), vectors.slot_embedding
+        )
 
     def _weights(self, first: int, last: int) -> None:
         """Adds the gradients of the weights from steps first to last - 1."""

@@ -57,23 +57,29 @@ def qkv_backward(d_row, normal, scale, gain, out, d_qkv_bias, d_gain, d_bias):
 
 
 @jit
-def enter(should_reset, initial, before, memory, tanh_memory):
-    """memory [R, D] = initial [N, D] where should_reset [B], else before; and its tanh, unless that has no rows."""
+def enter(should_reset, initial, before, embedding, memory, tanh_memory):
+    """memory [R, D] = embedding [N, D] + (initial [N, D] where should_reset [B], else before).
+
+    And its tanh, unless that has no rows.
+    """
     slots, size = initial.shape
     for b in range(len(should_reset)):
         for n in range(slots):
             r = b * slots + n
             source = initial[n] if should_reset[b] else before[r]
             for j in range(size):
-                memory[r, j] = source[j]
+                memory[r, j] = source[j] + embedding[n, j]
             if len(tanh_memory):
                 for j in range(size):
-                    tanh_memory[r, j] = tanh(source[j])
+                    tanh_memory[r, j] = tanh(memory[r, j])
 
 
 @jit
-def leave_backward(should_reset, d_memory, d_tanh, tanh_memory, d_initial):
-    """Backward of `enter`, in place: d_memory gets d_tanh's share, and moves to d_initial [N, D] where should_reset."""
+def leave_backward(should_reset, d_memory, d_tanh, tanh_memory, d_initial, d_embedding):
+    """Backward of `enter`, in place: d_memory gets d_tanh's share, and moves to d_initial [N, D] where should_reset.
+
+    The sum of what it was goes to d_embedding [N, D].
+    """
     slots, size = d_initial.shape
     for b in range(len(should_reset)):
         for n in range(slots):
@@ -81,6 +87,8 @@ def leave_backward(should_reset, d_memory, d_tanh, tanh_memory, d_initial):
             if len(tanh_memory):
                 for j in range(size):
                     d_memory[r, j] += d_tanh[r, j] * (ONE - tanh_memory[r, j] * tanh_memory[r, j])
+            for j in range(size):
+                d_embedding[n, j] += d_memory[r, j]
             if should_reset[b]:
                 for j in range(size):
                     d_initial[n, j] += d_memory[r, j]
