@@ -90,8 +90,11 @@ class TrainConfig(Section):
     """Frames (environment steps over all lanes) to train for."""
     unroll_length: PositiveInt = 20
     """Steps of a rollout, through which gradients flow back in time."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """muon: the weight matrices of encoder and core take orthogonalised steps (Jordan et al., 2024), all the rest
+    Adam's."""
     learning_rate: PositiveFloat = 2e-3
-    """Adam's step size."""
+    """The optimizer's step size; Muon's is scaled to be like Adam's."""
     learning_rate_schedule: Literal["constant", "linear"] = "linear"
     """linear: falls to zero at total_frames."""
     adam_epsilon: PositiveFloat = 1e-5

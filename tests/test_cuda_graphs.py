@@ -19,6 +19,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.train import cuda_graphs
 from rmc_agents.train.a2c import A2C
+from rmc_agents.train.optimizers import Optimizers
 
 CPU = torch.device("cpu")
 UPDATES = 7  # three are warm-up, the fourth is captured
@@ -94,11 +95,11 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., A2C]:
     """Makes a trainer whose graphs are `graphed`'s, on the CPU, with Adam's arithmetic as on a GPU or as usual."""
     monkeypatch.setattr(cuda_graphs, "check_device", lambda device: None)
     monkeypatch.setattr(adam, "_get_capturable_supported_devices", lambda *args, **kwargs: ["cpu"])
-    make_capturable = cuda_graphs.make_capturable
+    make_capturable = Optimizers.make_capturable
 
     def make(graphed: Callable, core: str, *, capturable: bool = True, **others: object) -> A2C:
         monkeypatch.setattr(cuda_graphs, "graphed", graphed)
-        monkeypatch.setattr(cuda_graphs, "make_capturable", make_capturable if capturable else lambda optimizer: None)
+        monkeypatch.setattr(Optimizers, "make_capturable", make_capturable if capturable else lambda self: None)
         return A2C(settings(core, cuda_graphs=True, **others), CPU)
 
     return make

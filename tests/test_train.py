@@ -42,7 +42,7 @@ def newest(run_dir: Path) -> dict:
     [
         *(["--core", core] for core in ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")),
         ["--core", "rmc", "--backend", "reference"],
-        ["--core", "rmc", "--algo", "ppo", "--ppo-minibatches", "2"],
+        ["--core", "rmc", "--algo", "ppo", "--ppo-minibatches", "2", "--optimizer", "muon"],
     ],
     ids=" ".join,
 )
@@ -180,6 +180,7 @@ BAD = {
         ["--algo", "ppo", "--num-envs", "2", "--ppo-minibatches", "3"],
         "expected at most one for each of the 2 lanes, got 3",
     ),
+    "graphs of ppo": (["--cuda-graphs", "--algo", "ppo"], "cuda_graphs: expected algo a2c, got ppo"),
     "missing run": (["--resume", "nowhere"], "expected a run's folder"),
     "cuda": (["--device", "cuda"], "sees no CUDA GPU"),
     "graphs without a GPU": (["--cuda-graphs", "--device", "cpu"], "cuda_graphs: expected device cuda, got cpu"),

@@ -211,7 +211,7 @@ def test_rmc_names_what_it_cannot_do():
         return triton_rmc.supports(core.weights(), core.initial_leaves())
 
     assert reason(num_blocks=2) == "num_blocks 2: the kernel has one block"
-    assert reason(mem_slots=17) == "mem_slots 17: the kernel has at most 16"
+    assert reason(mem_slots=17) == "mem_slots 17: the kernel has at most 16, and no slot_embedding"
     assert "float64" in reason(torch.float64)
     assert reason(num_heads=4, key_size=129) == "num_heads x key_size, each up to a power of two, 1024: at most 512"
     two_blocks = RMC(INPUT, mem_slots=2, head_size=8, num_heads=2, num_blocks=2).to(DEVICE).weights()

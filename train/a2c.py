@@ -13,6 +13,7 @@ from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
 
 from . import cuda_graphs
+from .optimizers import make_optimizer
 
 Metrics = dict[str, Tensor]
 
@@ -41,11 +42,10 @@ class A2C:
         self.agent = ActorCritic(self.lanes.spec, config.core, config.agent).to(device)
         self.agent.core.backend, self.agent.core.precision = config.run.backend, config.run.precision
         self.backend = self.agent.core.chosen_scan().backend
-        self.optimizer = torch.optim.Adam(
-            self.agent.parameters(), lr=self.train.learning_rate, eps=self.train.adam_epsilon
-        )
+        self.optimizer = make_optimizer(self.agent, self.train)
         if graphs:
-            cuda_graphs.make_capturable(self.optimizer)
+            cuda_graphs.check_optimizer(self.train.optimizer)
+            self.optimizer.make_capturable()
         generator = torch.Generator(device).manual_seed(config.run.seed)
         collector = cuda_graphs.GraphedCollector if graphs else Collector
         self.collector = collector(self.agent, self.lanes, self.train.unroll_length, generator)
@@ -67,11 +67,7 @@ class A2C:
     def learn(self, rollout: Rollout) -> Metrics:
         """Learn from the rollout that was collected last."""
         learning_rate = self._learning_rate()
-        for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(learning_rate)
-            else:
-                group["lr"] = learning_rate
+        self.optimizer.set_learning_rate(learning_rate)
         metrics = self._optimize(rollout)
         self.frames += self.train.unroll_length * self.lanes.num_lanes
         self.updates += 1
@@ -95,7 +91,7 @@ class A2C:
 
     def _backward(self, loss: Tensor, metrics: Metrics) -> Metrics:
         """Sets the parameters' gradients, clipped, to those of the loss; adds their norm to its scalars."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss.backward()
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
         return metrics | {"losses/grad_norm": grad_norm}
@@ -122,14 +118,13 @@ class A2C:
 
     def get_state(self) -> dict[str, Any]:
         """The tree of a checkpoint (see `checkpoint`)."""
-        optimizer = self.optimizer.state_dict()["state"]
         return {
             "config": self.config.to_mapping(),
             "spec": self.lanes.spec,
             "frames": self.frames,
             "updates": self.updates,
             "agent": self.agent.state_dict(),
-            "optimizer": [optimizer[i] for i in range(len(optimizer))],
+            "optimizer": self.optimizer.get_state(),
             "collector": self.collector.get_state(),
             "torch_rng": torch.get_rng_state(),
         }
@@ -137,10 +132,7 @@ class A2C:
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint's tree, to the bit where the environment can be saved."""
         self.agent.load_state_dict(state["agent"])
-        optimizer, moments = self.optimizer.state_dict(), state["optimizer"]
-        if len(moments) != len(optimizer["param_groups"][0]["params"]):
-            raise ValueError(f"expected the optimizer's state of every parameter, got {len(moments)}")
-        self.optimizer.load_state_dict({**optimizer, "state": dict(enumerate(moments))})
+        self.optimizer.set_state(state["optimizer"])
         self._prepare()
         if state["collector"]["lanes"] is None:
             self.lanes.reset(self.config.run.seed + state["frames"])  # other episodes than those at the run's start

@@ -91,11 +91,10 @@ def check_device(device: torch.device) -> None:
         raise ValueError(f"cuda_graphs: expected device cuda, got {device.type}; leave out --cuda-graphs")
 
 
-def make_capturable(optimizer: torch.optim.Adam) -> None:
-    """Has a fresh optimizer keep its counts of steps and its learning rate on the GPU, where a replay reads them."""
-    for group in optimizer.param_groups:
-        group["capturable"] = True
-        group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
+def check_optimizer(name: str) -> None:
+    """Raises ValueError for an optimizer that cannot be captured."""
+    if name != "adam":
+        raise ValueError(f"cuda_graphs: expected optimizer adam, got {name}; leave out --cuda-graphs")
 
 
 class StagedLanes(Lanes):

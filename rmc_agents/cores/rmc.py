@@ -32,8 +32,9 @@ class RMC(Core):
       attention_mlp_layers: layers of the row-wise MLP after attention, which all blocks share.
       forget_bias: added to the forget gate before its sigmoid.
       input_bias: added to the input gate before its sigmoid.
-      slot_embedding: add a learned vector to each slot as a step begins (not in the paper). The slots share all weights:
-        without it they differ only by what is left of their initial values, and become the same within an episode.
+      slot_embedding: add a learned vector to each slot as a step begins (not in the paper). The slots share all
+        weights: without it they differ only by what is left of their initial values, and become the same within an
+        episode.
 
     Raises:
       ValueError: for a size that is not a positive integer, or an unknown gate style.

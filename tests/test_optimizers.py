@@ -1,0 +1,92 @@
+"""The optimizers by name: who takes which parameter, their state, and what a step of Muon is."""
+
+import copy
+
+import pytest
+import torch
+from test_agent import make_agent
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import Config, TrainConfig
+from rmc_agents.train.optimizers import Optimizers, make_optimizer
+
+RATE = 0.01
+
+
+def settings(optimizer: str) -> TrainConfig:
+    return Config().updated({"optimizer": optimizer, "learning_rate": RATE}, "test").train
+
+
+def make(optimizer: str, core: str = "rmc") -> tuple[ActorCritic, Optimizers]:
+    torch.manual_seed(0)
+    agent = make_agent(core)
+    return agent, make_optimizer(agent, settings(optimizer))
+
+
+def set_gradients(agent: ActorCritic, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in agent.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+@pytest.mark.parametrize("core", ["rmc", "lstm", "none"])
+@pytest.mark.parametrize("name", ["adam", "muon"])
+def test_every_parameter_belongs_to_one_part(name: str, core: str) -> None:
+    agent, optimizer = make(name, core)
+    found = [p for part in optimizer.parts for group in part.param_groups for p in group["params"]]
+    assert sorted(map(id, found)) == sorted(map(id, agent.parameters()))
+
+
+def test_adam_is_torchs() -> None:
+    agent, optimizer = make("adam")
+    twin, _ = make("adam")
+    expected = torch.optim.Adam(twin.parameters(), lr=RATE, eps=settings("adam").adam_epsilon)
+    for seed in range(3):
+        for one, stepped in ((agent, optimizer), (twin, expected)):
+            set_gradients(one, seed)
+            stepped.step()
+    for one, other in zip(agent.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_muon_takes_the_hidden_matrices_and_moves_all_their_directions_alike() -> None:
+    agent, optimizer = make("muon", "lstm")
+    before = {name: p.detach().clone() for name, p in agent.named_parameters()}
+    set_gradients(agent, 0)
+    for parameter in agent.parameters():  # one direction far steeper than the others
+        assert parameter.grad is not None
+        parameter.grad[0] *= 30
+    optimizer.step()
+    muon = {id(p) for group in optimizer.parts[1].param_groups for p in group["params"]}
+    for name, parameter in agent.named_parameters():
+        change = parameter.detach() - before[name]
+        is_hidden = name.split(".")[0] in ("encoder", "core") and change.dim() == 2 and min(change.shape) >= 16
+        assert (id(parameter) in muon) == is_hidden, name
+        if is_hidden:
+            values = torch.linalg.svdvals(change)
+            assert values[0] < 4 * values[len(values) // 2], name  # of the gradient itself: above 20 times
+            assert change.square().mean().sqrt().item() == pytest.approx(0.2 * RATE, rel=0.5), name
+    assert muon
+
+
+@pytest.mark.parametrize("name", ["adam", "muon"])
+def test_state_goes_over_exactly(name: str) -> None:
+    (agent, optimizer), (twin, other) = make(name), make(name)
+    set_gradients(agent, 0)
+    optimizer.step()
+    twin.load_state_dict(agent.state_dict())
+    other.set_state(copy.deepcopy(optimizer.get_state()))
+    for one, stepped in ((agent, optimizer), (twin, other)):
+        stepped.set_learning_rate(2 * RATE)
+        set_gradients(one, 1)
+        stepped.step()
+    for one, same in zip(agent.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(one, same)
+    with pytest.raises(ValueError, match="expected the optimizer's state of"):
+        other.set_state(optimizer.get_state()[:-1])
+
+
+def test_a_torch_without_muon_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(ValueError, match=r"optimizer muon: expected torch 2\.9 or newer, got"):
+        make("muon")

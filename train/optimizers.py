@@ -1,0 +1,99 @@
+"""The one place where the name of an optimizer becomes one."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import TrainConfig
+
+FEWEST = 16  # rows and columns of a matrix that Muon takes
+
+
+class Optimizers:
+    """Optimizers of different parameters, stepped together.
+
+    Attributes:
+      parts: each with parameters of its own.
+    """
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        self.parts = parts
+
+    def zero_grad(self) -> None:
+        """Forgets all gradients."""
+        for part in self.parts:
+            part.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        """One step of every part."""
+        for part in self.parts:
+            part.step()
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """For the steps to come, of all parts."""
+        for group in self._groups():
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(learning_rate)
+            else:
+                group["lr"] = learning_rate
+
+    def make_capturable(self) -> None:
+        """Has fresh optimizers keep their counts of steps and learning rate on the GPU, where a graph reads them."""
+        for group in self._groups():
+            group["capturable"] = True
+            group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
+
+    def _groups(self) -> Iterator[dict[str, Any]]:
+        for part in self.parts:
+            yield from part.param_groups
+
+    def get_state(self) -> list[dict[str, Any]]:
+        """The state of each parameter, part by part; `{}` where none has been needed yet."""
+        states = []
+        for part in self.parts:
+            saved = part.state_dict()
+            states += [saved["state"].get(i, {}) for group in saved["param_groups"] for i in group["params"]]
+        return states
+
+    def set_state(self, states: list[dict[str, Any]]) -> None:
+        """Go on from what `get_state` gave; raises ValueError for another number of parameters."""
+        sizes = [sum(len(group["params"]) for group in part.param_groups) for part in self.parts]
+        if len(states) != sum(sizes):
+            raise ValueError(f"expected the optimizer's state of {sum(sizes)} parameters, got {len(states)}")
+        remaining = iter(states)
+        for part, size in zip(self.parts, sizes, strict=True):
+            own = {i: state for i, state in zip(range(size), remaining, strict=False) if state}
+            part.load_state_dict({**part.state_dict(), "state": own})
+
+
+def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
+    """The optimizer that `config.optimizer` names, for all of the agent's parameters.
+
+    Muon (Jordan et al., 2024) brings the singular values of a matrix's averaged gradient to about 1 before the step:
+    directions in which gradients are always small, such as those that lead through a memory, learn as fast as others.
+    Vectors and the heads are Adam's (Kingma & Ba, 2015).
+
+    Raises:
+      ValueError: if this torch has no Muon.
+    """
+    matrices = list(_hidden_matrices(agent)) if config.optimizer == "muon" else []
+    taken = {id(matrix) for matrix in matrices}
+    rest = [parameter for parameter in agent.parameters() if id(parameter) not in taken]
+    parts: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon)]
+    if matrices:
+        if not hasattr(torch.optim, "Muon"):
+            raise ValueError(f"optimizer muon: expected torch 2.9 or newer, got {torch.__version__}; use adam")
+        scale = "match_rms_adamw"  # steps as large as Adam's, in the mean over a matrix (Liu et al., 2025)
+        parts.append(torch.optim.Muon(matrices, lr=config.learning_rate, weight_decay=0.0, adjust_lr_fn=scale))
+    return Optimizers(*parts)
+
+
+def _hidden_matrices(agent: ActorCritic) -> Iterator[nn.Parameter]:
+    """Encoder's and core's, but for those with few rows or columns, whose directions are all of use."""
+    for module in (agent.encoder, agent.core):
+        for parameter in module.parameters():
+            if parameter.dim() == 2 and min(parameter.shape) >= FEWEST:
+                yield parameter
