@@ -25,8 +25,8 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/envs.py
 	$(BIN)/python benchmarks/scans.py
-	$(BIN)/rmc-bench --core rmc --num-envs 256 --num-heads 4 --backends reference
-	$(BIN)/rmc-bench --core lstm --num-envs 256 --backends reference
+	$(BIN)/rmc-bench --algo a2c --optimizer adam --core rmc --num-heads 4 --backends reference
+	$(BIN)/rmc-bench --algo a2c --optimizer adam --core lstm --backends reference
 
 # On a machine with a GPU: tests, speed, a short training, exact resuming; writes benchmarks/results/gpu-check.md.
 gpu-check: $(INSTALLED) .venv/triton

@@ -108,7 +108,8 @@ def main() -> int:
 def compare(arguments: argparse.Namespace) -> int:
     """Measures, prints as it goes, writes."""
     device = pick_device(arguments.device)
-    common = {"core": arguments.core, "backend": arguments.backend, "num_heads": arguments.num_heads}
+    common = {"algo": "a2c", "optimizer": "adam"}  # what graphs can do
+    common |= {"core": arguments.core, "backend": arguments.backend, "num_heads": arguments.num_heads}
     rows = []
     for lanes in arguments.lanes:
         for graphs in (False, True) if device.type == "cuda" else (False,):

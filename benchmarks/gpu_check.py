@@ -31,9 +31,10 @@ from rmc_agents.saved import pick_device
 from rmc_agents.train.a2c import A2C
 
 ROOT = Path(__file__).parent.parent
+GRAPHABLE = {"algo": "a2c", "optimizer": "adam"}  # what --cuda-graphs can do
 CORES = {
-    "rmc": {"core": "rmc", "mem_slots": 4, "num_heads": 4, "head_size": 32},
-    "lstm": {"core": "lstm", "hidden_size": 256},
+    "rmc": GRAPHABLE | {"core": "rmc", "mem_slots": 4, "num_heads": 4, "head_size": 32},
+    "lstm": GRAPHABLE | {"core": "lstm", "hidden_size": 256},
 }
 SMALL = {"mem_slots": 2, "num_heads": 1, "head_size": 4, "hidden_size": 8, "encoder_sizes": (8,), "unroll_length": 5}
 

@@ -52,11 +52,13 @@ SB3_BEST = {
     "n_epochs": 1,
     "policy_kwargs": {"shared_lstm": True, "enable_critic_lstm": False, "lstm_hidden_size": 128},
 }
+# Everyone learns once from each frame, by Adam.
+OURS = {"algo": "a2c", "optimizer": "adam"}
 # Who takes part: the kind, and its settings. The encoder of lstm-128 brings it to PufferLib's number of parameters.
 CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "rmc-defaults": ("ours", {}),
-    "rmc-4x128": ("ours", {"core": "rmc", "mem_slots": 4, "num_heads": 4, "head_size": 32, "num_envs": 256}),
-    "lstm-128": ("ours", {"core": "lstm", "hidden_size": 128, "encoder_sizes": [192, 128], "num_envs": 512}),
+    "rmc-4x64": ("ours", {**OURS, "num_envs": 64}),
+    "rmc-4x128": ("ours", {**OURS, "core": "rmc", "mem_slots": 4, "num_heads": 4, "head_size": 32, "num_envs": 256}),
+    "lstm-128": ("ours", {**OURS, "core": "lstm", "hidden_size": 128, "encoder_sizes": [192, 128], "num_envs": 512}),
     "sb3-defaults": ("sb3", {"num_envs": 8}),
     "sb3-best": ("sb3", SB3_BEST),
     "sb3-best-lanes": ("sb3", {**SB3_BEST, "compiled_lanes": True}),

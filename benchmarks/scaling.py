@@ -46,6 +46,8 @@ class Point:
     def flags(self) -> list[str]:
         """As rmc-bench takes it."""
         settings: dict[str, object] = {
+            "algo": "a2c",
+            "optimizer": "adam",
             "core": self.core,
             "num-envs": self.lanes,
             "unroll-length": self.unroll_length,

@@ -30,7 +30,7 @@ class EnvConfig(Section):
     env: str = "minipacman"
     """A short name (minipacman, minipacman-full, minipacman-hunt, ...) or a registered gymnasium id with a discrete
     action space; 'module:Id' imports the module first."""
-    num_envs: PositiveInt = 64
+    num_envs: PositiveInt = 256
     """Environments stepped in parallel (lanes)."""
 
 
@@ -84,16 +84,16 @@ class AgentConfig(Section):
 class TrainConfig(Section):
     """The learner: rollouts of all lanes, each learned from before the next."""
 
-    algo: Literal["a2c", "ppo"] = "a2c"
-    """a2c: one update from each rollout; ppo: several passes over it in minibatches of lanes, clipped."""
-    total_frames: PositiveInt = 4_000_000
+    algo: Literal["a2c", "ppo"] = "ppo"
+    """ppo: one pass or more over each rollout, in minibatches of lanes, clipped; a2c: one update from all of it."""
+    total_frames: PositiveInt = 6_000_000
     """Frames (environment steps over all lanes) to train for."""
     unroll_length: PositiveInt = 20
     """Steps of a rollout, through which gradients flow back in time."""
-    optimizer: Literal["adam", "muon"] = "adam"
+    optimizer: Literal["adam", "muon"] = "muon"
     """muon: the weight matrices of encoder and core take orthogonalised steps (Jordan et al., 2024), all the rest
     Adam's."""
-    learning_rate: PositiveFloat = 2e-3
+    learning_rate: PositiveFloat = 3e-3
     """The optimizer's step size; Muon's is scaled to be like Adam's."""
     learning_rate_schedule: Literal["constant", "linear"] = "linear"
     """linear: falls to zero at total_frames."""
@@ -113,10 +113,10 @@ class TrainConfig(Section):
     """Weight of the value loss."""
     max_grad_norm: PositiveFloat = 5.0
     """Gradients are scaled down to this global norm."""
-    ppo_epochs: PositiveInt = 2
+    ppo_epochs: PositiveInt = 1
     """ppo: passes over each rollout."""
     ppo_minibatches: PositiveInt = 4
-    """ppo: updates a pass, each on its share of the lanes."""
+    """ppo: updates a pass, each on its share of the lanes; never more than there are lanes."""
     ppo_clip: PositiveFloat = 0.2
     """ppo: how far an action's probability may move from what it was, as a ratio, and still be rewarded for it."""
 
@@ -133,7 +133,7 @@ class RunConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
     cuda_graphs: bool = False
-    """CUDA: replay the acting step and the update as captured graphs."""
+    """CUDA, algo a2c with optimizer adam: replay the acting step and the update as captured graphs."""
     backend: Literal["auto", "reference", "fused", "triton"] = "auto"
     """What runs the core's scan over time. reference: plain torch; fused: compiled, for CPUs; triton: for CUDA; auto:
     fused where it can do it, else reference."""

@@ -84,9 +84,3 @@ def test_state_goes_over_exactly(name: str) -> None:
         assert torch.equal(one, same)
     with pytest.raises(ValueError, match="expected the optimizer's state of"):
         other.set_state(optimizer.get_state()[:-1])
-
-
-def test_a_torch_without_muon_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.optim, "Muon")
-    with pytest.raises(ValueError, match=r"optimizer muon: expected torch 2\.9 or newer, got"):
-        make("muon")

@@ -176,14 +176,13 @@ BAD = {
         ["--core", "rmc", "--num-blocks", "2", "--backend", "fused"],
         "an rmc with one block, got 2",
     ),
-    "more minibatches than lanes": (
-        ["--algo", "ppo", "--num-envs", "2", "--ppo-minibatches", "3"],
-        "expected at most one for each of the 2 lanes, got 3",
-    ),
     "graphs of ppo": (["--cuda-graphs", "--algo", "ppo"], "cuda_graphs: expected algo a2c, got ppo"),
     "missing run": (["--resume", "nowhere"], "expected a run's folder"),
     "cuda": (["--device", "cuda"], "sees no CUDA GPU"),
-    "graphs without a GPU": (["--cuda-graphs", "--device", "cpu"], "cuda_graphs: expected device cuda, got cpu"),
+    "graphs without a GPU": (
+        ["--algo", "a2c", "--cuda-graphs", "--device", "cpu"],
+        "cuda_graphs: expected device cuda, got cpu",
+    ),
     "resume and run-dir": (["--resume", "a", "--run-dir", "b"], "leave out"),
 }
 

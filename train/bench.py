@@ -25,6 +25,7 @@ from rmc_agents.saved import pick_device
 from rmc_agents.types import Rollout
 
 from .a2c import A2C
+from .algorithms import make_trainer
 from .operations import Product, plain_products, scan_products
 from .timing import Figure, peak_memory, rounds
 
@@ -86,7 +87,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.json is not None:
         _check_writable(arguments.json)
     torch.set_num_threads(config.run.threads)
-    trainer = A2C(config, pick_device(config.run.device))
+    trainer = make_trainer(config, pick_device(config.run.device))
     console = Console()
     _print_header(trainer, console)
     report = measure(trainer, arguments.backends, arguments.repeats, arguments.seconds)

@@ -94,7 +94,9 @@ def check_device(device: torch.device) -> None:
 def check_optimizer(name: str) -> None:
     """Raises ValueError for an optimizer that cannot be captured."""
     if name != "adam":
-        raise ValueError(f"cuda_graphs: expected optimizer adam, got {name}; leave out --cuda-graphs")
+        raise ValueError(
+            f"cuda_graphs: expected optimizer adam, got {name}; add --optimizer adam, or leave out --cuda-graphs"
+        )
 
 
 class StagedLanes(Lanes):

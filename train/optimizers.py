@@ -75,17 +75,12 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
     Muon (Jordan et al., 2024) brings the singular values of a matrix's averaged gradient to about 1 before the step:
     directions in which gradients are always small, such as those that lead through a memory, learn as fast as others.
     Vectors and the heads are Adam's (Kingma & Ba, 2015).
-
-    Raises:
-      ValueError: if this torch has no Muon.
     """
     matrices = list(_hidden_matrices(agent)) if config.optimizer == "muon" else []
     taken = {id(matrix) for matrix in matrices}
     rest = [parameter for parameter in agent.parameters() if id(parameter) not in taken]
     parts: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon)]
     if matrices:
-        if not hasattr(torch.optim, "Muon"):
-            raise ValueError(f"optimizer muon: expected torch 2.9 or newer, got {torch.__version__}; use adam")
         scale = "match_rms_adamw"  # steps as large as Adam's, in the mean over a matrix (Liu et al., 2025)
         parts.append(torch.optim.Muon(matrices, lr=config.learning_rate, weight_decay=0.0, adjust_lr_fn=scale))
     return Optimizers(*parts)

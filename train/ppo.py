@@ -21,12 +21,7 @@ class PPO(A2C):
 
     def __init__(self, config: Config, device: torch.device) -> None:
         if config.run.cuda_graphs:
-            raise ValueError("cuda_graphs: expected algo a2c, got ppo; leave out --cuda-graphs")
-        if config.train.ppo_minibatches > config.env.num_envs:
-            raise ValueError(
-                f"ppo_minibatches: expected at most one for each of the {config.env.num_envs} lanes, got "
-                f"{config.train.ppo_minibatches}"
-            )
+            raise ValueError("cuda_graphs: expected algo a2c, got ppo; add --algo a2c, or leave out --cuda-graphs")
         super().__init__(config, device)
 
     def _optimize(self, rollout: Rollout) -> Metrics:
@@ -70,7 +65,7 @@ def ppo_loss(output: AgentOutput, rollout: Rollout, targets: Targets, config: Tr
 def _minibatches(num_lanes: int, epochs: int, minibatches: int) -> Iterator[Tensor]:
     """The lanes of each update: in every pass all of them, shuffled, in almost equal parts."""
     for _ in range(epochs):
-        yield from torch.randperm(num_lanes).tensor_split(minibatches)
+        yield from torch.randperm(num_lanes).tensor_split(min(minibatches, num_lanes))
 
 
 def _lanes_of(rollout: Rollout, lanes: Tensor) -> Rollout:
