@@ -17,12 +17,14 @@ from .stacked import stack_views
 
 MINIPACMAN = "rmc_agents.envs:MiniPacman-v0"
 MINIPACMAN_MODES = ("avoid", "hunt", "ambush", "rush")
+WINDOWS = (3, 7, 9, 11, 15)  # sides of others than the 5x5 one, to measure what that costs
 
 SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "minipacman": (MINIPACMAN, {}),
     "minipacman-full": (MINIPACMAN, {"viewport": None}),
     **{f"minipacman-{mode}": (MINIPACMAN, {"mode": mode}) for mode in MINIPACMAN_MODES},
     **{f"minipacman-{mode}-full": (MINIPACMAN, {"mode": mode, "viewport": None}) for mode in MINIPACMAN_MODES},
+    **{f"minipacman-window{side}": (MINIPACMAN, {"viewport": side}) for side in WINDOWS},
     "recall": ("rmc_agents.envs:Recall-v0", {}),
 }
 """Short name -> gymnasium id and arguments."""

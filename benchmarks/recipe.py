@@ -1,0 +1,62 @@
+"""The curves of benchmarks/results/recipe.json, which docs/decisions/recipe.md tells of, as a table and a figure.
+
+  python benchmarks/recipe.py
+
+The file holds the runs by which the defaults for Mini PacMan were found, one seed each: leads, no results. A run's
+`settings` are flags of rmc-train; what is not among them was as today's defaults, or as the stage says.
+"""
+
+import json
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+RESULTS = Path(__file__).parent / "results"
+MARKS = (0.5, 1, 2, 4, 6, 10, 16, 20)  # million frames
+
+
+def main() -> None:
+    """Prints the table and draws the figure."""
+    runs = json.loads((RESULTS / "recipe.json").read_text())
+    print("\n".join(table(runs)))
+    figure(runs).savefig(RESULTS / "recipe.png", dpi=130)
+
+
+def table(runs: list[dict[str, Any]]) -> list[str]:
+    """Markdown: mean return of training episodes around so many million frames, and the evaluation at the end."""
+    lines = [f"| stage | agent | {' | '.join(f'{mark:g}M' for mark in MARKS)} | evaluation |"]
+    lines.append("|---" * (len(MARKS) + 3) + "|")
+    for run in runs:
+        cells = [f"{at(run, mark):.0f}" if mark <= run["trained_frames"] / 1e6 + 0.1 else "" for mark in MARKS]
+        score = run["evaluation"]
+        scored = f"{score['mean_return']:.0f}" if score else f"stopped at {run['trained_frames'] / 1e6:.1f}M"
+        lines.append(f"| {run['stage']} | {run['name']} | {' | '.join(cells)} | {scored} |")
+    return lines
+
+
+def at(run: dict[str, Any], mark: float) -> float:
+    """The curve at so many million frames."""
+    return float(np.interp(mark * 1e6, run["frames"], run["returns"]))
+
+
+def figure(runs: list[dict[str, Any]]) -> Figure:
+    """One panel a stage."""
+    stages = [(stage, list(group)) for stage, group in groupby(runs, key=lambda run: str(run["stage"]))]
+    drawn = Figure(figsize=(4.6 * len(stages), 6.4), layout="constrained")
+    for axes, (stage, group) in zip(drawn.subplots(1, len(stages), sharey=True), stages, strict=True):
+        for run in group:
+            axes.plot(run["frames"], run["returns"], label=run["name"], linewidth=1.3)
+        axes.set(title=stage, xlabel="frames", ylim=(0, None))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.grid(color="0.9")
+        axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    drawn.axes[0].set_ylabel("mean return of training episodes")
+    return drawn
+
+
+if __name__ == "__main__":
+    main()
