@@ -11,9 +11,9 @@ from rmc_agents.cores import make_core
 from rmc_agents.encoders import Encoder
 from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
 
-DEFAULT_CORE_GAIN = {"rmc": 0.1}
+DEFAULT_CORE_GAIN = {"rmc": 0.5}
 """A fresh RMC's values are around 1.2 in size, a fresh LSTM's output around 0.13: at equal gain, one step of Adam would
-change the policy nine times more by way of the one than of the other."""
+change the policy nine times more by way of the one than of the other (docs/decisions/recipe.md)."""
 
 
 class ActorCritic(nn.Module):

@@ -61,8 +61,9 @@ class CoreConfig(Section):
     """rmc, and the LSTM in lstm and relational-rnn: added to the forget gate before its sigmoid."""
     input_bias: float = 0.0
     """rmc: added to the input gate before its sigmoid."""
-    slot_embedding: bool = False
-    """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same."""
+    slot_embedding: bool = True
+    """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same; the paper's
+    has none."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class AgentConfig(Section):
     core_skip: bool = True
     """The heads read the encoder's output beside the core's."""
     core_gain: PositiveFloat | None = None
-    """The heads read the core's output times this; None: 0.1 for rmc, whose outputs are several times larger than the
+    """The heads read the core's output times this; None: 0.5 for rmc, whose outputs are several times larger than the
     others', else 1."""
 
 

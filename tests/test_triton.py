@@ -28,6 +28,7 @@ RMC_CASES = {  # steps, lanes, where it resets, the core's options
     "padded-heads": (3, 3, [(1, 2)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 7}),
     "one-unit-heads": (3, 2, [(0, 1)], {"mem_slots": 5, "head_size": 1, "num_heads": 3, "key_size": 1}),
     "many-slots": (2, 2, [(1, 1)], {"mem_slots": 16, "head_size": 16, "num_heads": 1}),
+    "embedding": (4, 3, [(0, 1), (2, 0)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "slot_embedding": True}),
     "biases": (3, 2, [], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7}),
 }
 
@@ -211,7 +212,7 @@ def test_rmc_names_what_it_cannot_do():
         return triton_rmc.supports(core.weights(), core.initial_leaves())
 
     assert reason(num_blocks=2) == "num_blocks 2: the kernel has one block"
-    assert reason(mem_slots=17) == "mem_slots 17: the kernel has at most 16, and no slot_embedding"
+    assert reason(mem_slots=17) == "mem_slots 17: the kernel has at most 16"
     assert "float64" in reason(torch.float64)
     assert reason(num_heads=4, key_size=129) == "num_heads x key_size, each up to a power of two, 1024: at most 512"
     two_blocks = RMC(INPUT, mem_slots=2, head_size=8, num_heads=2, num_blocks=2).to(DEVICE).weights()

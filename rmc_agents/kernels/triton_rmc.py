@@ -55,8 +55,8 @@ class _Scan(torch.autograd.Function):
     def forward(ctx: Any, sizes: _Sizes, saved: bool, should_reset: Tensor, *tensors: Any) -> Tensor:
         """tensors: those of `_Inputs` but for should_reset, then those of `_Weights`. Returns `[T, B, N, D]`."""
         contiguous: list[Any] = [x if x is None else x.contiguous() for x in tensors]
-        key, value, gates, state, initial, *rest = contiguous
-        inputs = _Inputs(key, value, gates, should_reset.contiguous().view(torch.uint8), state, initial)
+        key, value, gates, state, initial, embedding, *rest = contiguous
+        inputs = _Inputs(key, value, gates, should_reset.contiguous().view(torch.uint8), state, initial, embedding)
         weights = _rounded(_Weights(*rest), sizes)
         steps, lanes, width = value.shape
         new, rows = value.new_empty, (steps if saved else 1, lanes, sizes.slots)
@@ -126,6 +126,7 @@ def _input_gradients(
         None if gradients.gates is None else gradients.gates.sum(2),
         torch.where(resets[0], 0.0, gradients.memories[0]),
         torch.where(resets, gradients.memories, 0.0).sum((0, 1)).unsqueeze(0) if initial else None,
+        gradients.memories.sum((0, 1)).unsqueeze(0),
     )
 
 
@@ -242,8 +243,8 @@ def supports(weights: RMCWeights, initial_state: RMCState) -> str | None:
     slots = initial_state.memory.shape[1]
     if len(weights.blocks) != 1:
         return f"num_blocks {len(weights.blocks)}: the kernel has one block"
-    if weights.slot_embedding is not None or slots > MAX_SLOTS:
-        return f"mem_slots {slots}: the kernel has at most {MAX_SLOTS}, and no slot_embedding"
+    if slots > MAX_SLOTS:
+        return f"mem_slots {slots}: the kernel has at most {MAX_SLOTS}"
     if weights.input.weight.dtype != torch.float32:
         return f"dtype {weights.input.weight.dtype}: the kernel has float32 weights"
     if weights.input.weight.device.type != "cuda" and not INTERPRETED:
@@ -283,12 +284,16 @@ def rmc_unroll(
     _, _, input_key, input_value, *gates = (x.squeeze(1) for x in reference.rmc_inputs(inputs, weights))
     if sizes.gates == "unit":
         gates = [_padded(gates[0], sizes, head, head)]
+    embedding = torch.zeros_like(initial_state.memory)
+    if weights.slot_embedding is not None:
+        embedding = weights.slot_embedding.unsqueeze(0)
     tensors: tuple[Tensor | None, ...] = (
         _padded(input_key, sizes, key),
         _padded(input_value, sizes, head),
         *(gates or (None,)),
         _padded(state.memory, sizes, head),
         _padded(initial_state.memory, sizes, head),
+        _padded(embedding, sizes, head),
         *_padded_weights(weights, sizes),
     )
     saved = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)

@@ -25,6 +25,7 @@ class _Inputs(NamedTuple):
     should_reset: Any  # [T, B] uint8
     state: Any  # [B, N, D]
     initial: Any  # [1, N, D]
+    embedding: Any  # [1, N, D], added to the memory as a step begins
 
 
 class _Weights(NamedTuple):
@@ -46,7 +47,7 @@ class _Weights(NamedTuple):
 class _Kept(NamedTuple):
     """What forward keeps for backward."""
 
-    memories: Any  # [T, B, N, D], after the reset
+    memories: Any  # [T, B, N, D], after the reset and with the embedding
     qkv: Any  # [T, B, N, Q], normalised
     scores: Any  # [T, B, N, N+1, H]; last, the input's row
     peaks: Any  # [T, B, N, H]: log of the sum of the scores' exponentials
@@ -336,6 +337,7 @@ def _forward(X, W, K, outputs, steps, lanes, SAVED: tl.constexpr, S: tl.constexp
         inputs = t * lanes + lane
         begins = (tl.load(X.should_reset + inputs, mask=ok, other=0) != 0) & ok
         memory = tl.where(begins[:, None], _load(X.initial, slot, begins, D, 0, D), memory)
+        memory += _load(X.embedding, slot, ok, D, 0, D)
         _store(K.memories, rows, ok, D, 0, D, memory)
         tl.debug_barrier()
         query = _project(W, K, rows, ok, real, S)
