@@ -61,9 +61,9 @@ class CoreConfig(Section):
     """rmc, and the LSTM in lstm and relational-rnn: added to the forget gate before its sigmoid."""
     input_bias: float = 0.0
     """rmc: added to the input gate before its sigmoid."""
-    slot_embedding: bool = True
-    """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same; the paper's
-    has none."""
+    slot_embedding: bool = False
+    """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same; not in the
+    paper, and training with it is not yet stable (docs/decisions/slots.md)."""
 
 
 @dataclass(frozen=True)

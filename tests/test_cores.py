@@ -14,6 +14,13 @@ RMC_OPTIONS = {
     "memory-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "memory"},
     "no-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "none"},
     "slot-embedding": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "slot_embedding": True},
+    "told-apart-slots": {
+        "mem_slots": 2,
+        "head_size": 3,
+        "num_heads": 1,
+        "slot_embedding": True,
+        "gate_style": "memory",
+    },
     "two-blocks": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "num_blocks": 2},
     "three-blocks": {"mem_slots": 2, "head_size": 3, "num_heads": 2, "num_blocks": 3, "gate_style": "memory"},
     "wide-keys": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "key_size": 6},

@@ -111,7 +111,7 @@ def test_gates_and_attention_of_rmc_make_its_output(gate_style: str, slot_embedd
         found = block.attention_norm(slots_seen + attended)
         found = block.mlp_norm(found + core.mlp[1](functional.relu(core.mlp[0](found))))
         if inspection.gates:
-            found = inspection.gates["forget"][t] * slots_seen + inspection.gates["input"][t] * found.tanh()
+            found = inspection.gates["forget"][t] * memory + inspection.gates["input"][t] * found.tanh()
         torch.testing.assert_close(found, after[t])
 
 

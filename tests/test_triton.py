@@ -29,6 +29,12 @@ RMC_CASES = {  # steps, lanes, where it resets, the core's options
     "one-unit-heads": (3, 2, [(0, 1)], {"mem_slots": 5, "head_size": 1, "num_heads": 3, "key_size": 1}),
     "many-slots": (2, 2, [(1, 1)], {"mem_slots": 16, "head_size": 16, "num_heads": 1}),
     "embedding": (4, 3, [(0, 1), (2, 0)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "slot_embedding": True}),
+    "embedding-memory-gates": (
+        3,
+        2,
+        [(1, 0)],
+        {"mem_slots": 2, "head_size": 8, "num_heads": 2, "slot_embedding": True, "gate_style": "memory"},
+    ),
     "biases": (3, 2, [], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7}),
 }
 

@@ -216,8 +216,8 @@ def rmc_inputs(inputs: Tensor, weights: RMCWeights) -> tuple[Tensor, ...]:
 def _rmc_cell(prepared: list[Tensor], memory: Tensor, weights: RMCWeights) -> tuple[Tensor, list[Tensor]]:
     """One step from memory `[N, B, D]` to the next, and each block's attention `[B * heads, rows, N+1]`."""
     input_row, input_query, input_key, input_value, *input_gates = prepared
-    memory = rmc_embedded(memory, weights)
-    slots, rows, attention = len(memory), memory, []
+    seen = rmc_embedded(memory, weights)
+    slots, rows, attention = len(memory), seen, []
     for number, block in enumerate(weights.blocks, start=1):
         query, key, value = _query_key_value(rows, block, weights)
         if number == 1:
@@ -232,12 +232,15 @@ def _rmc_cell(prepared: list[Tensor], memory: Tensor, weights: RMCWeights) -> tu
         attention.append(block_attention)
     if weights.gates is None:
         return rows, attention
-    gates = rmc_gates(input_gates[0], memory, weights.gates[1].weight)
+    gates = rmc_gates(input_gates[0], seen, weights.gates[1].weight)
     return torch.addcmul(gates.forget * memory, gates.input, torch.tanh(rows)), attention
 
 
 def rmc_embedded(memory: Tensor, weights: RMCWeights) -> Tensor:
-    """The memory `[N, B, D]` as a step sees it: each slot plus what tells it apart from the others."""
+    """The memory `[N, B, D]` as a step sees it: each slot plus what tells it apart from the others.
+
+    The forget gate carries the memory without it: added up step after step, it would outgrow all else.
+    """
     return memory if weights.slot_embedding is None else memory + weights.slot_embedding.unsqueeze(1)
 
 

@@ -106,15 +106,16 @@ class _Scan(torch.autograd.Function):
             _backward[_grid(lanes, sizes)](
                 inputs, weights, kept, gradients, d_outputs.contiguous(), steps, lanes, sizes, **_warps(sizes)
             )
-        initial = ctx.needs_input_grad[7]  # usually a constant
+        initial, embedding = ctx.needs_input_grad[7:9]  # usually constants
         of_inputs = _input_gradients(inputs, weights, kept, gradients, initial)
-        return None, None, None, *of_inputs, *_weight_gradients(kept, gradients)
+        d_embedding = _embedding_gradient(inputs, kept, gradients, d_outputs) if embedding else None
+        return None, None, None, *of_inputs, d_embedding, *_weight_gradients(kept, gradients)
 
 
 def _input_gradients(
     inputs: _Inputs, weights: _Weights, kept: _Kept, gradients: _Gradients, initial: bool
 ) -> tuple[Tensor | None, ...]:
-    """Of `_Inputs` without should_reset; of the initial state only if asked for."""
+    """Of `_Inputs` without should_reset and embedding; of the initial state only if asked for."""
     heads = (kept.scores.shape[-1], -1)
     keys = inputs.key.shape[-1]
     query = kept.qkv[..., :keys] * weights.qkv_gain[:keys] + weights.qkv_shift[:keys]
@@ -126,8 +127,18 @@ def _input_gradients(
         None if gradients.gates is None else gradients.gates.sum(2),
         torch.where(resets[0], 0.0, gradients.memories[0]),
         torch.where(resets, gradients.memories, 0.0).sum((0, 1)).unsqueeze(0) if initial else None,
-        gradients.memories.sum((0, 1)).unsqueeze(0),
     )
+
+
+def _embedding_gradient(inputs: _Inputs, kept: _Kept, gradients: _Gradients, d_outputs: Tensor) -> Tensor:
+    """Of all that goes into a step but for what the forget gate carries on: `[1, N, D]`."""
+    d_seen = gradients.memories
+    if kept.gates is not None:
+        goes_on = ~inputs.should_reset[1:].bool()[..., None, None]
+        d_new = d_outputs.clone()  # [T, B, N, D], of the memory after each step
+        d_new[:-1] += goes_on * gradients.memories[1:]
+        d_seen = d_seen - d_new * kept.gates[..., kept.gates.shape[-1] // 2 :]
+    return d_seen.sum((0, 1)).unsqueeze(0)
 
 
 def _weight_gradients(kept: _Kept, gradients: _Gradients) -> tuple[Tensor | None, ...]:

@@ -25,7 +25,7 @@ class _Inputs(NamedTuple):
     should_reset: Any  # [T, B] uint8
     state: Any  # [B, N, D]
     initial: Any  # [1, N, D]
-    embedding: Any  # [1, N, D], added to the memory as a step begins
+    embedding: Any  # [1, N, D], added to what a step sees of the memory
 
 
 class _Weights(NamedTuple):
@@ -297,8 +297,8 @@ def _attend(query, X, W, K, rows, inputs, ok, slot, S: tl.constexpr):
 
 
 @triton.jit
-def _gated(memory, x, X, W, K, rows, inputs, ok, S: tl.constexpr):
-    """The memory that follows `memory` when `x` is proposed; keeps the gates."""
+def _gated(memory, carried, x, X, W, K, rows, inputs, ok, S: tl.constexpr):
+    """The memory that follows `carried`, seen as `memory`, when `x` is proposed; keeps the gates."""
     D: tl.constexpr = S.width
     if S.gates == "none":
         new = x
@@ -309,7 +309,7 @@ def _gated(memory, x, X, W, K, rows, inputs, ok, S: tl.constexpr):
         forget_gate = tl.sigmoid(_product(forget_gate, K.memories, rows, ok, D, W.gates + D * D, D, True, True, S))
         _store(K.gates, rows, ok, 2 * D, 0, D, input_gate)
         _store(K.gates, rows, ok, 2 * D, D, D, forget_gate)
-        new = input_gate * _tanh(x) + forget_gate * memory
+        new = input_gate * _tanh(x) + forget_gate * carried
     else:
         squashed = _tanh(memory)
         input_gate = tl.sum(squashed * _vector(W.gates, 0, D), axis=1)[:, None]
@@ -318,7 +318,7 @@ def _gated(memory, x, X, W, K, rows, inputs, ok, S: tl.constexpr):
         forget_gate = tl.sigmoid(forget_gate + _load(X.gates, inputs, ok, 2, 1, 1))
         _store(K.gates, rows, ok, 2, 0, 1, input_gate)
         _store(K.gates, rows, ok, 2, 1, 1, forget_gate)
-        new = input_gate * _tanh(x) + forget_gate * memory
+        new = input_gate * _tanh(x) + forget_gate * carried
     return new
 
 
@@ -337,6 +337,7 @@ def _forward(X, W, K, outputs, steps, lanes, SAVED: tl.constexpr, S: tl.constexp
         inputs = t * lanes + lane
         begins = (tl.load(X.should_reset + inputs, mask=ok, other=0) != 0) & ok
         memory = tl.where(begins[:, None], _load(X.initial, slot, begins, D, 0, D), memory)
+        carried = memory
         memory += _load(X.embedding, slot, ok, D, 0, D)
         _store(K.memories, rows, ok, D, 0, D, memory)
         tl.debug_barrier()
@@ -360,20 +361,20 @@ def _forward(X, W, K, outputs, steps, lanes, SAVED: tl.constexpr, S: tl.constexp
         _store(K.mlp_normal, rows, ok, D, 0, D, normal)
         tl.store(K.rstds + 2 * per_layer + rows, rstd, mask=ok)
         x = normal * _vector(W.mlp_gain, 0, D) + _vector(W.mlp_shift, 0, D)
-        memory = _gated(memory, x, X, W, K, rows, inputs, ok, S)
+        memory = _gated(memory, carried, x, X, W, K, rows, inputs, ok, S)
         _store(outputs, own + t * lanes * S.slots, ok, D, 0, D, memory)
         tl.debug_barrier()  # unless SAVED, the next step overwrites what this one has read
 
 
 @triton.jit
-def _gated_backward(d_new, proposed, memory, W, K, G, rows, ok, S: tl.constexpr):
+def _gated_backward(d_new, proposed, memory, carried, W, K, G, rows, ok, S: tl.constexpr):
     """Gradients of tanh of what was proposed and of the memory; keeps those of the gates."""
     ROWS: tl.constexpr = S.rows
     D: tl.constexpr = S.width
     GATE: tl.constexpr = D if S.gates == "unit" else 1  # width of one gate
     input_gate = _load(K.gates, rows, ok, 2 * GATE, 0, GATE)
     forget_gate = _load(K.gates, rows, ok, 2 * GATE, GATE, GATE)
-    d_input, d_forget = d_new * proposed, d_new * memory
+    d_input, d_forget = d_new * proposed, d_new * carried
     if S.gates == "memory":
         d_input, d_forget = tl.sum(d_input, axis=1)[:, None], tl.sum(d_forget, axis=1)[:, None]
     d_input *= input_gate * (1 - input_gate)
@@ -470,7 +471,8 @@ def _backward(X, W, K, G, d_outputs, steps, lanes, S: tl.constexpr):
         else:
             proposed = _tanh(normal * _vector(W.mlp_gain, 0, D) + _vector(W.mlp_shift, 0, D))
             memory = _load(K.memories, rows, ok, D, 0, D)
-            d_x, d_memory = _gated_backward(d_x, proposed, memory, W, K, G, rows, ok, S)
+            carried = memory - _load(X.embedding, slot, ok, D, 0, D)
+            d_x, d_memory = _gated_backward(d_x, proposed, memory, carried, W, K, G, rows, ok, S)
             d_x *= 1 - proposed * proposed
 
         _store(G.mlp_norm, rows, ok, D, 0, D, d_x)

@@ -86,7 +86,7 @@ class RMCWeights(NamedTuple):
     key_size: int
     input_bias: float
     forget_bias: float
-    slot_embedding: Tensor | None  # [N, D], added to the memory as a step begins; None: nothing is
+    slot_embedding: Tensor | None  # [N, D], added to what a step sees of the memory; None: nothing is
 
 
 class RelationalRNNWeights(NamedTuple):

@@ -59,11 +59,10 @@ def multi_head(qkv_rows, num_heads, key_size, head_size):
 
 def rmc_step(weights, options, x, memory):
     """One lane, one step: input `[I]`, memory `[N, D]`; the next, and attention `[blocks, H, N, N+1]`."""
-    if options.get("slot_embedding"):
-        memory = memory + weights["slot_embedding"]
+    seen = memory + weights["slot_embedding"] if options.get("slot_embedding") else memory
     slots = len(memory)
     row = linear(weights, "input", x)
-    rows = [*memory, row]
+    rows = [*seen, row]
     attention = []
     for block in range(options["num_blocks"]):
         name = f"blocks.{block}"
@@ -83,8 +82,8 @@ def rmc_step(weights, options, x, memory):
     if options["gate_style"] == "none":
         return np.array(candidate), np.array(attention)
     after = []
-    for old, new in zip(memory, candidate, strict=True):
-        gates = linear(weights, "input_gates", row) + linear(weights, "memory_gates", np.tanh(old))
+    for old, told_apart, new in zip(memory, seen, candidate, strict=True):
+        gates = linear(weights, "input_gates", row) + linear(weights, "memory_gates", np.tanh(told_apart))
         half = len(gates) // 2
         input_gate = sigmoid(gates[:half] + options["input_bias"])
         forget_gate = sigmoid(gates[half:] + options["forget_bias"])

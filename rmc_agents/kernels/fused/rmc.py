@@ -161,6 +161,7 @@ class RMCTape(Tape):
             from_memory = product(self.tanh_memory[t], weights.gates[1].weight).numpy()
         pointwise.write(
             a.memory,
+            self._embedding,
             self._attended,
             product(layer, weights.mlp[-1].weight).numpy(),
             self._mlp_biases[-1],
@@ -239,6 +240,7 @@ class _Backward:
             self.d_outputs[t],
             d_memory,
             a.memory,
+            tape._embedding,
             a.mlp_normal,
             a.mlp_scale,
             a.gates,
@@ -249,6 +251,7 @@ class _Backward:
             vectors.mlp_gain,
             vectors.mlp_norm_bias,
             vectors.mlp_biases[-1],
+            vectors.slot_embedding,
         )
         for number in reversed(range(len(tape.hidden))):
             d_hidden = product(d_layers[number + 1], weights.mlp[number + 1].weight.t()).numpy()

@@ -118,10 +118,13 @@ def input_rows_backward(d_out, normal, scale, gain, d_qkv_bias, d_gain, d_bias):
 
 
 @jit
-def write(memory, attended, mlp, mlp_bias, from_memory, from_input, gain, bias, normal, scale, gates, after):
+def write(
+    memory, embedding, attended, mlp, mlp_bias, from_memory, from_input, gain, bias, normal, scale, gates, after
+):  # fmt: skip
     """The memory after the step: residual and LayerNorm after the MLP, then the gates.
 
-    In: memory, attended, mlp [R, D], the gates' parts from_memory [R, G] and from_input [B, G]; G is 2D, 2 or 0.
+    In: memory [R, D] as `enter` left it, of which the embedding [N, D] is not carried on, attended, mlp [R, D], and the
+    gates' parts from_memory [R, G] and from_input [B, G]; G is 2D, 2 or 0.
     Out: normal [R, D] and scale [R] of the LayerNorm, gates [R, G], after [R, D].
     """
     size, width, slots = memory.shape[1], gates.shape[1], len(memory) // len(from_input)
@@ -130,25 +133,25 @@ def write(memory, attended, mlp, mlp_bias, from_memory, from_input, gain, bias, 
         for j in range(size):
             row[j] = attended[r, j] + mlp[r, j] + mlp_bias[j]
         scale[r] = normalize(row, normal[r])
-        of_lane = from_input[r // slots]
+        of_lane, of_slot = from_input[r // slots], embedding[r % slots]
         for j in range(width):
             gates[r, j] = sigmoid(from_memory[r, j] + of_lane[j])
         for j in range(size):
             row[j] = normal[r, j] * gain[j] + bias[j]
         if width == 2 * size:
             for j in range(size):
-                after[r, j] = gates[r, j] * tanh(row[j]) + gates[r, size + j] * memory[r, j]
+                after[r, j] = gates[r, j] * tanh(row[j]) + gates[r, size + j] * (memory[r, j] - of_slot[j])
         elif width == 2:
             for j in range(size):
-                after[r, j] = gates[r, 0] * tanh(row[j]) + gates[r, 1] * memory[r, j]
+                after[r, j] = gates[r, 0] * tanh(row[j]) + gates[r, 1] * (memory[r, j] - of_slot[j])
         else:
             after[r] = row
 
 
 @jit
 def write_backward(
-    d_output, d_memory, memory, normal, scale, gates, gain, bias,
-    d_mlp, d_gates, d_from_input, d_gain, d_bias, d_mlp_bias,
+    d_output, d_memory, memory, embedding, normal, scale, gates, gain, bias,
+    d_mlp, d_gates, d_from_input, d_gain, d_bias, d_mlp_bias, d_embedding,
 ):  # fmt: skip
     """Backward of `write`: d_mlp [R, D] (the attended rows' too), d_gates [R, G] and d_from_input [B, G].
 
@@ -158,22 +161,25 @@ def write_backward(
     size, width, slots = memory.shape[1], gates.shape[1], len(memory) // len(d_from_input)
     d_row = np.empty(size, np.float32)
     for r in range(len(memory)):
+        of_slot, d_of_slot = embedding[r % slots], d_embedding[r % slots]
         if width == 2 * size:
             for j in range(size):
                 i, f = gates[r, j], gates[r, size + j]
                 found, d_after = tanh(normal[r, j] * gain[j] + bias[j]), d_output[r, j] + d_memory[r, j]
                 d_gates[r, j] = d_after * found * i * (ONE - i)
-                d_gates[r, size + j] = d_after * memory[r, j] * f * (ONE - f)
+                d_gates[r, size + j] = d_after * (memory[r, j] - of_slot[j]) * f * (ONE - f)
                 d_row[j] = d_after * i * (ONE - found * found)
                 d_memory[r, j] = d_after * f
+                d_of_slot[j] -= d_memory[r, j]
         elif width == 2:
             i, f, d_i, d_f = gates[r, 0], gates[r, 1], ZERO, ZERO
             for j in range(size):
                 found, d_after = tanh(normal[r, j] * gain[j] + bias[j]), d_output[r, j] + d_memory[r, j]
                 d_i += d_after * found
-                d_f += d_after * memory[r, j]
+                d_f += d_after * (memory[r, j] - of_slot[j])
                 d_row[j] = d_after * i * (ONE - found * found)
                 d_memory[r, j] = d_after * f
+                d_of_slot[j] -= d_memory[r, j]
             d_gates[r, 0], d_gates[r, 1] = d_i * i * (ONE - i), d_f * f * (ONE - f)
         else:
             for j in range(size):
