@@ -42,6 +42,7 @@ class RMC(Core):
 
     kernel = "rmc"
     initial_memory: Tensor  # [1, N, D]
+    slot_embedding: nn.Parameter | None  # [N, D]
 
     def __init__(
         self,
