@@ -50,7 +50,7 @@ def figure(runs: list[dict[str, Any]]) -> Figure:
     for axes, (stage, group) in zip(drawn.subplots(1, len(stages), sharey=True), stages, strict=True):
         for run in group:
             axes.plot(run["frames"], run["returns"], label=run["name"], linewidth=1.3)
-        axes.set(title=stage, xlabel="frames", ylim=(0, None))
+        axes.set(title=stage, xlabel="frames", ylim=(0, 550))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.grid(color="0.9")
         axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12))
