@@ -87,7 +87,10 @@ def as_it_is(function: Callable, generator: torch.Generator | None = None) -> Ca
 
 
 def settings(core: str, **others: object) -> Config:
-    return Config().updated({"core": core, "env": "recall", "backend": "reference"} | SIZES | others, "test")
+    return Config().updated(
+        {"core": core, "algo": "a2c", "optimizer": "adam", "env": "recall", "backend": "reference"} | SIZES | others,
+        "test",
+    )
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_what_a_search_draws_does_not_depend_on_interruptions(tmp_path: Path) ->
 
 
 def test_a_failed_trial_is_told_and_the_sweep_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    search = {"learning_rate": {"choice": [1e30, 2e-3]}, "discount": {"choice": [0.9]}}
+    search = {"learning_rate": {"choice": [1e30, 3e-3]}, "discount": {"choice": [0.9]}}
     study, out = write_study(tmp_path, search, total_frames=400), tmp_path / "out"
     assert run(study, out, "--one-at-a-time", "--jobs", "2") == 0
     said = capsys.readouterr().out
@@ -173,7 +173,7 @@ def test_one_at_a_time_is_the_base_and_each_other_value_alone(tmp_path: Path) ->
         for seed in (0, 7)
     ]
     last = plan.config(trials[-1], "test")
-    assert (last.agent.encoder_sizes, last.run.seed, last.train.learning_rate) == ((16,), 7, 2e-3)
+    assert (last.agent.encoder_sizes, last.run.seed, last.train.learning_rate) == ((16,), 7, 3e-3)
 
 
 def test_a_range_is_drawn_as_its_setting_is_typed(tmp_path: Path) -> None:
