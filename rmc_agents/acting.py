@@ -154,6 +154,10 @@ class Collector:
         """
         return self._recording.replay(TimeStep(*(field[:-1] for field in self._steps)))
 
+    def discard(self) -> None:
+        """Instead of `replay`, by learners that unroll the rollout themselves."""
+        self._recording.discard()
+
     def _record(self, t: int) -> None:
         for buffer, field in zip(self._steps, self.lanes.steps, strict=True):
             buffer[t] = field

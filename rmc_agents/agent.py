@@ -84,7 +84,7 @@ class _Heads(NamedTuple):
 
 
 class AgentRecording:
-    """An unroll that is made by acting: `step` T times, then `replay` (see `cores.base.Recording`)."""
+    """An unroll that is made by acting: `step` T times, then `replay` or `discard` (see `cores.base.Recording`)."""
 
     def __init__(self, agent: ActorCritic, steps: int, state: State) -> None:
         self._agent, self._core = agent, agent.core.record(steps, state)
@@ -106,6 +106,10 @@ class AgentRecording:
         """What `step` said to the T time steps `[T, B, ...]` that it was given, with gradient."""
         encoded = self._agent.encoder(steps)
         return self._agent._heads(self._core.replay(encoded), encoded)
+
+    def discard(self) -> None:
+        """Instead of `replay`, where nothing is learned from the steps as they were."""
+        self._core.discard()
 
 
 def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:

@@ -108,5 +108,17 @@ def test_the_rollout_holds_what_the_agent_said() -> None:
 
 
 def test_graphs_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected algo a2c, got ppo"):
+    with pytest.raises(ValueError, match="expected algo a2c with optimizer adam, got ppo with muon"):
         make(PPO, "none", algo="ppo", cuda_graphs=True)
+
+
+def test_acting_uses_the_same_buffers_in_every_rollout() -> None:
+    trainer = make(PPO, "rmc", algo="ppo")
+    trainer.update()
+    taken = []
+    for _ in range(3):
+        rollout = trainer.collector.collect()
+        taken.append(trainer.collector._recording._core._tape)
+        trainer.learn(rollout)
+    assert taken[0] is not None
+    assert taken[0] is taken[1] is taken[2]

@@ -176,11 +176,11 @@ BAD = {
         ["--core", "rmc", "--num-blocks", "2", "--backend", "fused"],
         "an rmc with one block, got 2",
     ),
-    "graphs of ppo": (["--cuda-graphs", "--algo", "ppo"], "cuda_graphs: expected algo a2c, got ppo"),
+    "graphs of ppo": (["--cuda-graphs", "--algo", "ppo"], "cuda_graphs: expected algo a2c with optimizer adam"),
     "missing run": (["--resume", "nowhere"], "expected a run's folder"),
     "cuda": (["--device", "cuda"], "sees no CUDA GPU"),
     "graphs without a GPU": (
-        ["--algo", "a2c", "--cuda-graphs", "--device", "cpu"],
+        ["--algo", "a2c", "--optimizer", "adam", "--cuda-graphs", "--device", "cpu"],
         "cuda_graphs: expected device cuda, got cpu",
     ),
     "resume and run-dir": (["--resume", "a", "--run-dir", "b"], "leave out"),

@@ -36,6 +36,7 @@ class A2C:
         torch.manual_seed(config.run.seed)
         graphs = config.run.cuda_graphs
         if graphs:
+            cuda_graphs.check_settings(self.train)
             cuda_graphs.check_device(device)
         env = make_vector_env(config.env.env, config.env.num_envs)
         self.lanes = (cuda_graphs.StagedLanes if graphs else Lanes)(env, config.run.seed, device)
@@ -44,7 +45,6 @@ class A2C:
         self.backend = self.agent.core.chosen_scan().backend
         self.optimizer = make_optimizer(self.agent, self.train)
         if graphs:
-            cuda_graphs.check_optimizer(self.train.optimizer)
             self.optimizer.make_capturable()
         generator = torch.Generator(device).manual_seed(config.run.seed)
         collector = cuda_graphs.GraphedCollector if graphs else Collector

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rmc_agents.acting import Collector, Lanes, draw
 from rmc_agents.agent import ActorCritic
+from rmc_agents.config import TrainConfig
 from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
 
 Parameters = ParamSpec("Parameters")
@@ -91,11 +92,12 @@ def check_device(device: torch.device) -> None:
         raise ValueError(f"cuda_graphs: expected device cuda, got {device.type}; leave out --cuda-graphs")
 
 
-def check_optimizer(name: str) -> None:
-    """Raises ValueError for an optimizer that cannot be captured."""
-    if name != "adam":
+def check_settings(config: TrainConfig) -> None:
+    """Raises ValueError for an algorithm or an optimizer that cannot be captured."""
+    if (config.algo, config.optimizer) != ("a2c", "adam"):
         raise ValueError(
-            f"cuda_graphs: expected optimizer adam, got {name}; add --optimizer adam, or leave out --cuda-graphs"
+            f"cuda_graphs: expected algo a2c with optimizer adam, got {config.algo} with {config.optimizer}; add "
+            "--algo a2c --optimizer adam, or leave out --cuda-graphs"
         )
 
 

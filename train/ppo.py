@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rmc_agents import losses
-from rmc_agents.config import Config, TrainConfig
+from rmc_agents.config import TrainConfig
 from rmc_agents.types import AgentOutput, Rollout, TimeStep
 
 from .a2c import A2C, Metrics, Targets, actor_critic_loss, find_targets
@@ -19,14 +19,10 @@ from .a2c import A2C, Metrics, Targets, actor_critic_loss, find_targets
 class PPO(A2C):
     """As `A2C`, but for what is learned from a rollout."""
 
-    def __init__(self, config: Config, device: torch.device) -> None:
-        if config.run.cuda_graphs:
-            raise ValueError("cuda_graphs: expected algo a2c, got ppo; add --algo a2c, or leave out --cuda-graphs")
-        super().__init__(config, device)
-
     def _optimize(self, rollout: Rollout) -> Metrics:
         """A step of the optimizer for each minibatch of each pass; returns the means of their scalars."""
         config = self.train
+        self.collector.discard()
         targets = find_targets(rollout.value, self._bootstrap_value(rollout), rollout.steps, config)
         every: list[Metrics] = []
         for lanes in _minibatches(self.lanes.num_lanes, config.ppo_epochs, config.ppo_minibatches):

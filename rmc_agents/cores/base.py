@@ -127,7 +127,7 @@ class Core(nn.Module, ABC):
 
 
 class Recording:
-    """An unroll in the making: `step` T times, without gradient, then `replay`.
+    """An unroll in the making: `step` T times, without gradient, then `replay` or `discard`.
 
     Where the backend keeps a tape, the steps are the forward pass of the replay, which costs nothing more; elsewhere
     the replay is an unroll. The core's weights must not change in between.
@@ -157,6 +157,12 @@ class Recording:
         if self._tape.length == self._steps:
             self.state = self._tape.final_state()
         return output
+
+    def discard(self) -> None:
+        """Instead of `replay`: the next recording takes the buffers."""
+        if self._tape is not None:
+            self._tape.put_back()
+            self._tape = None
 
     def replay(self, inputs: Tensor) -> Tensor:
         """The outputs `[T, B, H]` of all T steps, with their gradient.
