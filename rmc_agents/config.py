@@ -55,8 +55,9 @@ class CoreConfig(Section):
     """rmc: attention blocks per step."""
     attention_mlp_layers: PositiveInt = 2
     """rmc: layers of the row-wise MLP after attention."""
-    gate_style: Literal["unit", "memory", "none"] = "unit"
-    """rmc: one gate per unit, one per slot, or none."""
+    gate_style: Literal["unit", "coupled", "memory", "none"] = "unit"
+    """rmc: unit: input and forget gate for each unit; coupled: the input gate is 1 less the forget gate, which bounds
+    the memory; memory: a pair for each slot; none."""
     forget_bias: float = 1.0
     """rmc, and the LSTM in lstm and relational-rnn: added to the forget gate before its sigmoid."""
     input_bias: float = 0.0

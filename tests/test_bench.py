@@ -25,6 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rmc, two blocks": {"num_blocks": 2},
     "rmc, three blocks, one layer": {"num_blocks": 3, "attention_mlp_layers": 1},
     "rmc, a gate per slot": {"gate_style": "memory", "attention_mlp_layers": 3},
+    "rmc, coupled gates": {"gate_style": "coupled"},
     "rmc, no gates": {"gate_style": "none"},
     "lstm": {},
     "gru": {},

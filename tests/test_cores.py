@@ -12,6 +12,14 @@ INPUT, STEPS, LANES = 5, 7, 3
 RMC_OPTIONS = {
     "plain": {"mem_slots": 3, "head_size": 4, "num_heads": 2},
     "memory-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "memory"},
+    "coupled-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "coupled", "forget_bias": 0.5},
+    "coupled-told-apart": {
+        "mem_slots": 2,
+        "head_size": 3,
+        "num_heads": 1,
+        "slot_embedding": True,
+        "gate_style": "coupled",
+    },
     "no-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "none"},
     "slot-embedding": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "slot_embedding": True},
     "told-apart-slots": {
@@ -256,6 +264,16 @@ class TestReset:
         assert all(leaf.any() for leaf in torch.autograd.grad(outputs.square().sum(), list(learned)))
 
 
+def test_coupled_gates_keep_the_memory_between_minus_one_and_one():
+    core = RMC(INPUT, mem_slots=3, head_size=4, num_heads=2, gate_style="coupled", slot_embedding=True)
+    inputs, never = 10 * torch.randn(200, LANES, INPUT), torch.zeros(200, LANES, dtype=torch.bool)
+    with torch.no_grad():
+        for parameter in core.parameters():
+            parameter.mul_(10.0)
+        outputs, _ = core.unroll(inputs, never, core.initial_state(LANES))
+    assert 0.9 < outputs.abs().max() <= 1.0 + 1e-6
+
+
 class TestRefusals:
     @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8])
     def test_flags_that_are_not_bool(self, core, dtype):
@@ -329,7 +347,7 @@ class TestRefusals:
             kind(0)
 
     def test_gate_style(self):
-        with pytest.raises(ValueError, match="gate_style: expected one of unit, memory, none, got 'units'"):
+        with pytest.raises(ValueError, match="gate_style: expected one of unit, coupled, memory, none, got 'units'"):
             RMC(INPUT, gate_style="units")
 
 

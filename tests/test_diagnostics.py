@@ -92,7 +92,7 @@ def test_the_gates_of_gru_make_its_output() -> None:
 
 
 @pytest.mark.parametrize("slot_embedding", [False, True])
-@pytest.mark.parametrize("gate_style", ["unit", "memory", "none"])
+@pytest.mark.parametrize("gate_style", ["unit", "coupled", "memory", "none"])
 @torch.no_grad()
 def test_gates_and_attention_of_rmc_make_its_output(gate_style: str, slot_embedding: bool) -> None:
     torch.manual_seed(0)

@@ -21,6 +21,12 @@ RMC_CASES = {  # steps, lanes, where it resets, the core's options
     "many-lanes": (3, 9, [(1, 0), (2, 8)], {"mem_slots": 4, "head_size": 8, "num_heads": 2}),
     "one-lane": (5, 1, [(3, 0)], {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
     "memory-gates": (4, 3, [(0, 0), (2, 2)], {"mem_slots": 3, "head_size": 8, "num_heads": 2, "gate_style": "memory"}),
+    "coupled-gates": (
+        4,
+        3,
+        [(0, 0), (2, 2)],
+        {"mem_slots": 3, "head_size": 5, "num_heads": 3, "gate_style": "coupled", "slot_embedding": True},
+    ),
     "no-gates": (4, 3, [(1, 1)], {"mem_slots": 4, "head_size": 4, "num_heads": 4, "gate_style": "none"}),
     "mlp-1": (3, 2, [(1, 0)], {"mem_slots": 2, "head_size": 16, "num_heads": 1, "attention_mlp_layers": 1}),
     "mlp-3": (3, 2, [(2, 1)], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "attention_mlp_layers": 3}),

@@ -73,5 +73,5 @@ def _rmc_gates(core: RMC, inputs: Tensor, should_reset: Tensor, state: RMCState)
     memory = reference.reset(should_reset, *slots_first).memory  # [N, B, D]
     *_, from_inputs = reference.rmc_inputs(inputs.unsqueeze(0), weights)
     memory = reference.rmc_embedded(memory, weights)
-    gates = reference.rmc_gates(from_inputs.squeeze(0), memory, weights.gates[1].weight)
+    gates = reference.rmc_gates(from_inputs.squeeze(0), memory, weights.gates[1].weight, weights.coupled)
     return {name: gate.transpose(0, 1) for name, gate in gates._asdict().items()}  # [B, N, D or 1]

@@ -9,7 +9,7 @@ from rmc_agents.cores.base import Core, check_sizes, linear, truncated_normal
 from rmc_agents.kernels import reference
 from rmc_agents.kernels.weights import RMCBlock, RMCState, RMCWeights, affine
 
-GateStyle = Literal["unit", "memory", "none"]
+GateStyle = Literal["unit", "coupled", "memory", "none"]
 
 
 class RMC(Core):
@@ -28,10 +28,12 @@ class RMC(Core):
       num_heads: attention heads.
       num_blocks: times the slots attend per step; each has its own projection and LayerNorms.
       key_size: width of one head's queries and keys; None: as wide as head_size.
-      gate_style: 'unit': a pair of gates for each unit; 'memory': one for each slot; 'none': no gates.
+      gate_style: 'unit': a pair of gates for each unit; 'memory': one for each slot; 'none': no gates; 'coupled': a
+        forget gate for each unit, and 1 less it for its input gate (Greff et al., 2017, CIFG; not in the paper): the
+        memory is then a mean of what was proposed so far, all between -1 and 1, where otherwise it may add up.
       attention_mlp_layers: layers of the row-wise MLP after attention, which all blocks share.
       forget_bias: added to the forget gate before its sigmoid.
-      input_bias: added to the input gate before its sigmoid.
+      input_bias: added to the input gate before its sigmoid, if it is one of its own.
       slot_embedding: add a learned vector to each slot as a step begins (not in the paper). The slots share all
         weights: without it they differ only by what is left of their initial values, and become the same within an
         episode.
@@ -63,11 +65,11 @@ class RMC(Core):
         check_sizes(mem_slots=mem_slots, head_size=head_size, num_heads=num_heads, key_size=key_size)
         check_sizes(num_blocks=num_blocks, attention_mlp_layers=attention_mlp_layers)
         slot_size = num_heads * head_size
-        gate_sizes = {"unit": 2 * slot_size, "memory": 2, "none": 0}
+        gate_sizes = {"unit": 2 * slot_size, "coupled": slot_size, "memory": 2, "none": 0}
         if gate_style not in gate_sizes:
             raise ValueError(f"gate_style: expected one of {', '.join(gate_sizes)}, got {gate_style!r}")
         super().__init__(input_size, output_size=mem_slots * slot_size)
-        self.num_heads, self.key_size = num_heads, key_size
+        self.num_heads, self.key_size, self.coupled = num_heads, key_size, gate_style == "coupled"
         self.forget_bias, self.input_bias = forget_bias, input_bias
         self.input = linear(input_size, slot_size)
         qkv_size = num_heads * (2 * key_size + head_size)
@@ -110,6 +112,7 @@ class RMC(Core):
             gates=gates,
             num_heads=self.num_heads,
             key_size=self.key_size,
+            coupled=self.coupled,
             input_bias=self.input_bias,
             forget_bias=self.forget_bias,
             slot_embedding=self.slot_embedding,

@@ -208,9 +208,16 @@ def rmc_inputs(inputs: Tensor, weights: RMCWeights) -> tuple[Tensor, ...]:
     prepared = (row, *_query_key_value(row, weights.blocks[0], weights))
     if weights.gates is None:
         return prepared
-    input_bias, forget_bias = (weights.gates[0].bias + weights.gates[1].bias).chunk(2)
-    gate_bias = torch.cat([input_bias + weights.input_bias, forget_bias + weights.forget_bias])
-    return *prepared, F.linear(row, weights.gates[0].weight, gate_bias)  # [T, 1, B, G]
+    return *prepared, F.linear(row, weights.gates[0].weight, rmc_gate_bias(*weights.gates, weights))  # [T, 1, B, G]
+
+
+def rmc_gate_bias(from_input: Affine, from_memory: Affine, weights: RMCWeights) -> Tensor:
+    """All that is added to the gates whatever input and memory are, `[G]`."""
+    bias = from_input.bias + from_memory.bias
+    if weights.coupled:
+        return bias + weights.forget_bias
+    input_bias, forget_bias = bias.chunk(2)
+    return torch.cat([input_bias + weights.input_bias, forget_bias + weights.forget_bias])
 
 
 def _rmc_cell(prepared: list[Tensor], memory: Tensor, weights: RMCWeights) -> tuple[Tensor, list[Tensor]]:
@@ -232,7 +239,7 @@ def _rmc_cell(prepared: list[Tensor], memory: Tensor, weights: RMCWeights) -> tu
         attention.append(block_attention)
     if weights.gates is None:
         return rows, attention
-    gates = rmc_gates(input_gates[0], seen, weights.gates[1].weight)
+    gates = rmc_gates(input_gates[0], seen, weights.gates[1].weight, weights.coupled)
     return torch.addcmul(gates.forget * memory, gates.input, torch.tanh(rows)), attention
 
 
@@ -244,10 +251,10 @@ def rmc_embedded(memory: Tensor, weights: RMCWeights) -> Tensor:
     return memory if weights.slot_embedding is None else memory + weights.slot_embedding.unsqueeze(1)
 
 
-def rmc_gates(gates_x: Tensor, memory: Tensor, memory_weight: Tensor) -> RMCGates:
+def rmc_gates(gates_x: Tensor, memory: Tensor, memory_weight: Tensor, coupled: bool) -> RMCGates:
     """The gates from the input's part `[1, B, G]`, all biases included, and the memory `[N, B, D]`."""
     gates = torch.sigmoid(F.linear(torch.tanh(memory), memory_weight) + gates_x)  # [N, B, G]
-    return RMCGates(*gates.chunk(2, -1))
+    return RMCGates(1.0 - gates, gates) if coupled else RMCGates(*gates.chunk(2, -1))
 
 
 def _relational_memory(hidden: Tensor, memory: Tensor, weights: RelationalRNNWeights) -> tuple[Tensor, Tensor]:

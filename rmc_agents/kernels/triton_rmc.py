@@ -108,7 +108,7 @@ class _Scan(torch.autograd.Function):
             )
         initial, embedding = ctx.needs_input_grad[7:9]  # usually constants
         of_inputs = _input_gradients(inputs, weights, kept, gradients, initial)
-        d_embedding = _embedding_gradient(inputs, kept, gradients, d_outputs) if embedding else None
+        d_embedding = _embedding_gradient(inputs, kept, gradients, d_outputs, sizes) if embedding else None
         return None, None, None, *of_inputs, d_embedding, *_weight_gradients(kept, gradients)
 
 
@@ -130,14 +130,16 @@ def _input_gradients(
     )
 
 
-def _embedding_gradient(inputs: _Inputs, kept: _Kept, gradients: _Gradients, d_outputs: Tensor) -> Tensor:
+def _embedding_gradient(
+    inputs: _Inputs, kept: _Kept, gradients: _Gradients, d_outputs: Tensor, sizes: _Sizes
+) -> Tensor:
     """Of all that goes into a step but for what the forget gate carries on: `[1, N, D]`."""
     d_seen = gradients.memories
     if kept.gates is not None:
         goes_on = ~inputs.should_reset[1:].bool()[..., None, None]
         d_new = d_outputs.clone()  # [T, B, N, D], of the memory after each step
         d_new[:-1] += goes_on * gradients.memories[1:]
-        d_seen = d_seen - d_new * kept.gates[..., kept.gates.shape[-1] // 2 :]
+        d_seen = d_seen - d_new * kept.gates[..., -sizes.gate :]
     return d_seen.sum((0, 1)).unsqueeze(0)
 
 
@@ -166,7 +168,7 @@ def _rounded(weights: _Weights, sizes: _Sizes) -> _Weights:
     """The weights, with the products' factors in the precision of the products."""
     if sizes.precision != "bf16":
         return weights
-    gates = weights.gates.bfloat16() if sizes.gates == "unit" else weights.gates
+    gates = weights.gates.bfloat16() if sizes.gates in ("unit", "coupled") else weights.gates
     return weights._replace(qkv=weights.qkv.bfloat16(), mlp=weights.mlp.bfloat16(), gates=gates)
 
 
@@ -195,7 +197,8 @@ def _sizes(weights: RMCWeights, slots: int, lanes: int, precision: Precision) ->
     key, head = (max(16 // heads, triton.next_power_of_2(size)) for size in (real_key, real_head))  # 16: tl.dot's least
     gates = "none"
     if weights.gates is not None:
-        gates = "unit" if len(weights.gates[1].bias) == 2 * width else "memory"
+        uncoupled = "unit" if len(weights.gates[1].bias) == 2 * width else "memory"
+        gates = "coupled" if weights.coupled else uncoupled
     rows, processors = 16, _processors(weights.input.bias.device)
     while triton.cdiv(lanes, rows // slots) > processors and 2 * rows * heads * max(key, head) <= MAX_TILE:
         rows *= 2
@@ -229,15 +232,20 @@ def _padded(x: Tensor, sizes: _Sizes, *sections: tuple[int, int]) -> Tensor:
     return torch.cat(parts, -1)
 
 
+def _padded_gates(x: Tensor, sizes: _Sizes) -> Tensor:
+    """Pads each gate of the last axis that is as wide as the memory."""
+    if sizes.gates == "memory":
+        return x
+    return _padded(x, sizes, *[(sizes.real_head, sizes.head)] * (x.shape[-1] // sizes.real_width))
+
+
 def _padded_weights(weights: RMCWeights, sizes: _Sizes) -> _Weights:
     block = weights.blocks[0]
     key, head = (sizes.real_key, sizes.key), (sizes.real_head, sizes.head)
     mlp, mlp_bias = (torch.stack(layers) for layers in zip(*weights.mlp, strict=True))
     gates = None
     if weights.gates is not None:
-        gates = _padded(weights.gates[1].weight, sizes, head)
-        if sizes.gates == "unit":
-            gates = _padded(gates.T, sizes, head, head).T
+        gates = _padded_gates(_padded(weights.gates[1].weight, sizes, head).T, sizes).T
     tensors = (
         _padded(_padded(block.qkv.weight, sizes, head).T, sizes, key, key, head).T,
         *(_padded(x, sizes, key, key, head) for x in (block.qkv.bias, *block.qkv_norm)),
@@ -293,15 +301,13 @@ def rmc_unroll(
     sizes = _sizes(weights, slots, lanes, precision)
     key, head = (sizes.real_key, sizes.key), (sizes.real_head, sizes.head)
     _, _, input_key, input_value, *gates = (x.squeeze(1) for x in reference.rmc_inputs(inputs, weights))
-    if sizes.gates == "unit":
-        gates = [_padded(gates[0], sizes, head, head)]
     embedding = torch.zeros_like(initial_state.memory)
     if weights.slot_embedding is not None:
         embedding = weights.slot_embedding.unsqueeze(0)
     tensors: tuple[Tensor | None, ...] = (
         _padded(input_key, sizes, key),
         _padded(input_value, sizes, head),
-        *(gates or (None,)),
+        _padded_gates(gates[0], sizes) if gates else None,
         _padded(state.memory, sizes, head),
         _padded(initial_state.memory, sizes, head),
         _padded(embedding, sizes, head),

@@ -104,6 +104,10 @@ class _Sizes:
         return 2 * self.keys + self.width
 
     @property
+    def gate(self) -> int:
+        return 1 if self.gates == "memory" else self.width
+
+    @property
     def real_width(self) -> int:
         return self.real_heads * self.real_head
 
@@ -302,6 +306,11 @@ def _gated(memory, carried, x, X, W, K, rows, inputs, ok, S: tl.constexpr):
     D: tl.constexpr = S.width
     if S.gates == "none":
         new = x
+    elif S.gates == "coupled":
+        forget_gate = _load(X.gates, inputs, ok, D, 0, D)
+        forget_gate = tl.sigmoid(_product(forget_gate, K.memories, rows, ok, D, W.gates, D, True, True, S))
+        _store(K.gates, rows, ok, D, 0, D, forget_gate)
+        new = (1 - forget_gate) * _tanh(x) + forget_gate * carried
     elif S.gates == "unit":
         input_gate = _load(X.gates, inputs, ok, 2 * D, 0, D)
         input_gate = tl.sigmoid(_product(input_gate, K.memories, rows, ok, D, W.gates, D, True, True, S))
@@ -371,22 +380,26 @@ def _gated_backward(d_new, proposed, memory, carried, W, K, G, rows, ok, S: tl.c
     """Gradients of tanh of what was proposed and of the memory; keeps those of the gates."""
     ROWS: tl.constexpr = S.rows
     D: tl.constexpr = S.width
-    GATE: tl.constexpr = D if S.gates == "unit" else 1  # width of one gate
-    input_gate = _load(K.gates, rows, ok, 2 * GATE, 0, GATE)
-    forget_gate = _load(K.gates, rows, ok, 2 * GATE, GATE, GATE)
-    d_input, d_forget = d_new * proposed, d_new * carried
-    if S.gates == "memory":
-        d_input, d_forget = tl.sum(d_input, axis=1)[:, None], tl.sum(d_forget, axis=1)[:, None]
-    d_input *= input_gate * (1 - input_gate)
-    d_forget *= forget_gate * (1 - forget_gate)
-    _store(G.gates, rows, ok, 2 * GATE, 0, GATE, d_input)
-    _store(G.gates, rows, ok, 2 * GATE, GATE, GATE, d_forget)
+    GATES: tl.constexpr = S.gate if S.gates == "coupled" else 2 * S.gate  # width of them all
+    forget_gate = _load(K.gates, rows, ok, GATES, GATES - S.gate, S.gate)
+    if S.gates == "coupled":
+        input_gate = 1 - forget_gate
+        d_forget = d_new * (carried - proposed) * forget_gate * input_gate
+    else:
+        input_gate = _load(K.gates, rows, ok, GATES, 0, S.gate)
+        d_input, d_forget = d_new * proposed, d_new * carried
+        if S.gates == "memory":
+            d_input, d_forget = tl.sum(d_input, axis=1)[:, None], tl.sum(d_forget, axis=1)[:, None]
+        d_input *= input_gate * (1 - input_gate)
+        d_forget *= forget_gate * (1 - forget_gate)
+        _store(G.gates, rows, ok, GATES, 0, S.gate, d_input)
+    _store(G.gates, rows, ok, GATES, GATES - S.gate, S.gate, d_forget)
     if S.gates == "memory":
         d_squashed = d_input * _vector(W.gates, 0, D) + d_forget * _vector(W.gates, D, D)
     else:
         tl.debug_barrier()
         d_squashed = tl.zeros([ROWS, D], tl.float32)
-        d_squashed = _product(d_squashed, G.gates, rows, ok, 2 * D, W.gates, D, False, False, S)
+        d_squashed = _product(d_squashed, G.gates, rows, ok, GATES, W.gates, D, False, False, S)
     squashed = _tanh(memory)
     return d_new * input_gate, d_new * forget_gate + d_squashed * (1 - squashed * squashed)
 

@@ -76,7 +76,7 @@ class RMCBlock(NamedTuple):
 
 
 class RMCWeights(NamedTuple):
-    """Weights of the Relational Memory Core. Gates: G = 2D for 'unit', 2 for 'memory'; input gate first."""
+    """Weights of the Relational Memory Core. Gates: G = 2D for 'unit', 2 for 'memory', input gate first; D if coupled."""
 
     input: Affine  # [D, I]
     blocks: tuple[RMCBlock, ...]
@@ -84,6 +84,7 @@ class RMCWeights(NamedTuple):
     gates: tuple[Affine, Affine] | None  # from the input row and from the memory, each [G, D]; None: no gates
     num_heads: int
     key_size: int
+    coupled: bool  # the gates are forget gates alone, and the input gates 1 less them
     input_bias: float
     forget_bias: float
     slot_embedding: Tensor | None  # [N, D], added to what a step sees of the memory; None: nothing is

@@ -84,6 +84,10 @@ def rmc_step(weights, options, x, memory):
     after = []
     for old, told_apart, new in zip(memory, seen, candidate, strict=True):
         gates = linear(weights, "input_gates", row) + linear(weights, "memory_gates", np.tanh(told_apart))
+        if options["gate_style"] == "coupled":
+            forget_gate = sigmoid(gates + options["forget_bias"])
+            after.append((1.0 - forget_gate) * np.tanh(new) + forget_gate * old)
+            continue
         half = len(gates) // 2
         input_gate = sigmoid(gates[:half] + options["input_bias"])
         forget_gate = sigmoid(gates[half:] + options["forget_bias"])

@@ -12,6 +12,7 @@ from rmc_agents.kernels.fused.pointwise import rectify, rectify_backward, view
 from rmc_agents.kernels.fused.rmc_attention import attention_kernels
 from rmc_agents.kernels.fused.tape import Tape, unroll
 from rmc_agents.kernels.products import BLOCK, product, transposed_product
+from rmc_agents.kernels.reference import rmc_gate_bias
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 
@@ -117,8 +118,7 @@ class RMCTape(Tape):
             tuple(map(view, norm)) for norm in (block.qkv_norm, block.attention_norm, block.mlp_norm)
         )
         if weights.gates is not None:
-            input_bias, forget_bias = (weights.gates[0].bias + weights.gates[1].bias).detach().chunk(2)
-            self._gate_bias = torch.cat([input_bias + weights.input_bias, forget_bias + weights.forget_bias])
+            self._gate_bias = rmc_gate_bias(*weights.gates, weights).detach()
 
     def write_inputs(self, first: int, inputs: Tensor) -> None:
         """The input row, what the slots see of it, and its part of the gates with all biases."""
@@ -167,6 +167,7 @@ class RMCTape(Tape):
             self._mlp_biases[-1],
             from_memory,
             a.input_gates,
+            weights.coupled,
             *self._mlp_norm,
             a.mlp_normal,
             a.mlp_scale,
@@ -244,6 +245,7 @@ class _Backward:
             a.mlp_normal,
             a.mlp_scale,
             a.gates,
+            weights.coupled,
             *tape._mlp_norm,
             d_layers[-1].numpy(),
             d_gates.numpy(),

@@ -119,12 +119,13 @@ def input_rows_backward(d_out, normal, scale, gain, d_qkv_bias, d_gain, d_bias):
 
 @jit
 def write(
-    memory, embedding, attended, mlp, mlp_bias, from_memory, from_input, gain, bias, normal, scale, gates, after
+    memory, embedding, attended, mlp, mlp_bias, from_memory, from_input, coupled, gain, bias, normal, scale, gates,
+    after,
 ):  # fmt: skip
     """The memory after the step: residual and LayerNorm after the MLP, then the gates.
 
     In: memory [R, D] as `enter` left it, of which the embedding [N, D] is not carried on, attended, mlp [R, D], and the
-    gates' parts from_memory [R, G] and from_input [B, G]; G is 2D, 2 or 0.
+    gates' parts from_memory [R, G] and from_input [B, G]; G is D where they are coupled, else 2D, 2 or 0.
     Out: normal [R, D] and scale [R] of the LayerNorm, gates [R, G], after [R, D].
     """
     size, width, slots = memory.shape[1], gates.shape[1], len(memory) // len(from_input)
@@ -138,7 +139,11 @@ def write(
             gates[r, j] = sigmoid(from_memory[r, j] + of_lane[j])
         for j in range(size):
             row[j] = normal[r, j] * gain[j] + bias[j]
-        if width == 2 * size:
+        if coupled:
+            for j in range(size):
+                f = gates[r, j]
+                after[r, j] = (ONE - f) * tanh(row[j]) + f * (memory[r, j] - of_slot[j])
+        elif width == 2 * size:
             for j in range(size):
                 after[r, j] = gates[r, j] * tanh(row[j]) + gates[r, size + j] * (memory[r, j] - of_slot[j])
         elif width == 2:
@@ -150,7 +155,7 @@ def write(
 
 @jit
 def write_backward(
-    d_output, d_memory, memory, embedding, normal, scale, gates, gain, bias,
+    d_output, d_memory, memory, embedding, normal, scale, gates, coupled, gain, bias,
     d_mlp, d_gates, d_from_input, d_gain, d_bias, d_mlp_bias, d_embedding,
 ):  # fmt: skip
     """Backward of `write`: d_mlp [R, D] (the attended rows' too), d_gates [R, G] and d_from_input [B, G].
@@ -162,7 +167,15 @@ def write_backward(
     d_row = np.empty(size, np.float32)
     for r in range(len(memory)):
         of_slot, d_of_slot = embedding[r % slots], d_embedding[r % slots]
-        if width == 2 * size:
+        if coupled:
+            for j in range(size):
+                f, carried = gates[r, j], memory[r, j] - of_slot[j]
+                found, d_after = tanh(normal[r, j] * gain[j] + bias[j]), d_output[r, j] + d_memory[r, j]
+                d_gates[r, j] = d_after * (carried - found) * f * (ONE - f)
+                d_row[j] = d_after * (ONE - f) * (ONE - found * found)
+                d_memory[r, j] = d_after * f
+                d_of_slot[j] -= d_memory[r, j]
+        elif width == 2 * size:
             for j in range(size):
                 i, f = gates[r, j], gates[r, size + j]
                 found, d_after = tanh(normal[r, j] * gain[j] + bias[j]), d_output[r, j] + d_memory[r, j]
