@@ -7,11 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.config import AgentConfig
+from rmc_agents.kernels.lookup import rectified_lookup
 from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.kernels.weights import affine
 from rmc_agents.types import SpaceSpec, TimeStep
 
 CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
+LOOKUP_SIZE = 128  # width of what an observation of categories becomes
 
 
 class Encoder(nn.Module):
@@ -30,7 +32,7 @@ class Encoder(nn.Module):
     def __init__(self, spec: SpaceSpec, config: AgentConfig) -> None:
         super().__init__()
         self.register_buffer("actions", torch.arange(spec.num_actions), persistent=False)
-        self.scale = spec.obs_scale
+        self.scale = None if spec.obs_categories else spec.obs_scale
         self.trunk = _make_trunk(spec, config)
         width = _trunk_size(self.trunk, spec) + spec.num_actions + 1
         widths = [width, *config.encoder_sizes]
@@ -44,13 +46,16 @@ class Encoder(nn.Module):
         continues = ~steps.is_first.reshape(-1, 1)
         action = (steps.prev_action.reshape(-1, 1) == self.actions) & continues  # one-hot
         reward = steps.prev_reward.reshape(-1, 1) * continues
-        features = torch.cat([self.trunk(obs.float() * self.scale), action, reward], dim=-1)
+        seen = self.trunk(obs if self.scale is None else obs.float() * self.scale)
+        features = torch.cat([seen, action, reward], dim=-1)
         for layer in self.layers:
             features = rectified_linear(features, *affine(layer))
         return features.reshape(*leading, self.output_size)
 
 
 def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
+    if spec.obs_categories and config.encoder != "conv":
+        return _Lookup(spec.obs_categories)
     is_picture = len(spec.obs_shape) == 3
     fits = is_picture and min(spec.obs_shape[:2]) >= CONV_FROM
     if config.encoder == "conv" and not fits:
@@ -72,6 +77,26 @@ def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
     )
 
 
+class _Lookup(nn.Module):
+    """Learned vectors, one for each category of each entry of an observation, added up and rectified.
+
+    What a linear layer would make of the entries one-hot, without the products with 0.
+    """
+
+    first: Tensor  # [E], each entry's first row in the table
+
+    def __init__(self, categories: tuple[int, ...]) -> None:
+        super().__init__()
+        counts = torch.tensor(categories)
+        self.register_buffer("first", (counts.cumsum(0) - counts).int(), persistent=False)
+        self.table = nn.Parameter(torch.empty(sum(categories), LOOKUP_SIZE))
+        self.bias = nn.Parameter(torch.zeros(LOOKUP_SIZE))
+        nn.init.orthogonal_(self.table, gain=math.sqrt(2))
+
+    def forward(self, entries: Tensor) -> Tensor:  # [N, E] -> [N, LOOKUP_SIZE]
+        return rectified_lookup(entries + self.first, self.table, self.bias)
+
+
 class _ChannelsFirst(nn.Module):
     def forward(self, picture: Tensor) -> Tensor:  # [N, H, W, C] -> [N, C, H, W]
         return picture.movedim(-1, 1)
@@ -79,7 +104,7 @@ class _ChannelsFirst(nn.Module):
 
 def _trunk_size(trunk: nn.Module, spec: SpaceSpec) -> int:
     with torch.no_grad():
-        return trunk(torch.zeros(1, *spec.obs_shape)).shape[1]
+        return trunk(torch.zeros(1, *spec.obs_shape, dtype=torch.uint8 if spec.obs_categories else None)).shape[1]
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

@@ -142,9 +142,8 @@ def check_fits(trained_on: SpaceSpec, env_name: str) -> None:
 
 
 def _described(spec: SpaceSpec) -> str:
-    return (
-        f"observations {spec.obs_shape} of {spec.obs_dtype} (times {spec.obs_scale:.3g}) and {spec.num_actions} actions"
-    )
+    numbers = f"{sum(spec.obs_categories)} categories" if spec.obs_categories else f"times {spec.obs_scale:.3g}"
+    return f"observations {spec.obs_shape} of {spec.obs_dtype} ({numbers}) and {spec.num_actions} actions"
 
 
 @torch.no_grad()

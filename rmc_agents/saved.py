@@ -48,8 +48,8 @@ def load_agent(path: Path, device: torch.device) -> SavedAgent:
     path, tree = checkpoint.find_and_load(path)
     try:
         config = Config().updated(tree["config"], str(path))
-        shape, *rest = tree["spec"]
-        spec = SpaceSpec(tuple(shape), *rest)
+        shape, dtype, scale, num_actions, *categories = tree["spec"]
+        spec = SpaceSpec(tuple(shape), dtype, scale, num_actions, *map(tuple, categories))
         agent = ActorCritic(spec, config.core, config.agent)
         agent.load_state_dict(tree["agent"])
         provenance = Provenance(**tree["provenance"]) if "provenance" in tree else None

@@ -7,7 +7,7 @@ A rollout holds T + 1 observations: the last one is there to be bootstrapped fro
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from torch import Tensor
 
 State = Any
@@ -52,6 +52,7 @@ class SpaceSpec(NamedTuple):
     obs_dtype: str  # a numpy name, 'uint8' or 'float32'
     obs_scale: float  # observations are multiplied by this: 1/255 for pictures
     num_actions: int
+    obs_categories: tuple[int, ...] = ()  # of each entry, if all are names of categories instead of amounts: how many
 
     @classmethod
     def from_spaces(cls, observation_space: Space, action_space: Space) -> Self:
@@ -62,6 +63,10 @@ class SpaceSpec(NamedTuple):
         """
         if not isinstance(action_space, Discrete) or action_space.start != 0:
             raise ValueError(f"expected a Discrete action space that starts at 0, got {action_space}")
+        actions = int(action_space.n)
+        if isinstance(observation_space, MultiDiscrete) and is_vector_of_names(observation_space):
+            categories = tuple(map(int, observation_space.nvec))
+            return cls(observation_space.shape, str(observation_space.dtype), 1.0, actions, categories)
         if not isinstance(observation_space, Box) or observation_space.dtype not in (np.uint8, np.float32):
             raise ValueError(
                 f"expected observations in a Box of uint8 or float32, got {observation_space}; "
@@ -69,4 +74,9 @@ class SpaceSpec(NamedTuple):
             )
         is_picture = observation_space.dtype == np.uint8
         scale = 1.0 / float(max(observation_space.high.max(), 1)) if is_picture else 1.0
-        return cls(observation_space.shape, str(observation_space.dtype), scale, int(action_space.n))
+        return cls(observation_space.shape, str(observation_space.dtype), scale, actions)
+
+
+def is_vector_of_names(space: MultiDiscrete) -> bool:
+    """Whether observations are vectors of uint8 in which each entry counts its categories from 0."""
+    return len(space.shape) == 1 and space.dtype == np.uint8 and not space.start.any()

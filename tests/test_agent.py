@@ -78,6 +78,20 @@ def test_pictures_go_through_convolutions() -> None:
         Encoder(SPEC, AgentConfig(encoder="conv"))
 
 
+def test_categories_are_looked_up_and_not_taken_as_amounts() -> None:
+    space = MultiDiscrete([3, 2, 4], dtype=np.uint8)
+    spec = SpaceSpec.from_spaces(space, Discrete(2))
+    assert spec == SpaceSpec((3,), "uint8", 1.0, 2, (3, 2, 4))
+    encoder = Encoder(spec, AgentConfig(encoder_sizes=(8,)))
+    steps = random_steps(2, 5, spec=spec)._replace(obs=torch.tensor([2, 1, 3], dtype=torch.uint8).expand(2, 5, 3))
+    table, bias = encoder.trunk.table, encoder.trunk.bias
+    expected = torch.relu(table[2] + table[3 + 1] + table[3 + 2 + 3] + bias)
+    torch.testing.assert_close(encoder.trunk(steps.obs[0])[0], expected)
+    assert encoder(steps).shape == (2, 5, 8)
+    with pytest.raises(ValueError, match="Box of uint8 or float32"):
+        SpaceSpec.from_spaces(MultiDiscrete([3, 2]), Discrete(2))
+
+
 def test_spaces_that_cannot_be_encoded_are_named() -> None:
     box = Box(0, 255, (5, 5, 3), np.uint8)
     assert SpaceSpec.from_spaces(box, Discrete(5)) == SPEC

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from rmc_agents.config import Config
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, make_core
-from rmc_agents.kernels import backends, products, reference
+from rmc_agents.kernels import backends, lookup, products, reference
 from rmc_agents.kernels.fused.tape import Tape, tensors
 from rmc_agents.kernels.products import bf16_supported
 
@@ -127,6 +127,23 @@ def test_rectified_linear_is_that_of_torch(rows, library):
     assert_close(*outcomes)
     with torch.no_grad():
         assert torch.equal(products.rectified_linear(*inputs), outcomes[0][0])
+
+
+@pytest.mark.parametrize("rows", [1, 5, 130])
+def test_rectified_lookup_is_a_linear_layer_over_one_hot_inputs(rows):
+    torch.manual_seed(0)
+    table, bias, gradient = torch.randn(11, 33), torch.randn(33), torch.randn(rows, 33)
+    chosen = torch.randint(0, 11, (rows, 7), dtype=torch.int32)
+    one_hot = functional.one_hot(chosen.long(), 11).sum(1)
+    outcomes = []
+    for dtype in (torch.float32, torch.float64):
+        leaves = [x.to(dtype).requires_grad_() for x in (table, bias)]
+        if dtype == torch.float32:
+            y = lookup.rectified_lookup(chosen, *leaves)
+        else:
+            y = functional.relu(one_hot.to(dtype) @ leaves[0] + leaves[1])
+        outcomes.append([y.detach(), *torch.autograd.grad(y, leaves, gradient.to(dtype))])
+    assert_close(*outcomes)
 
 
 @pytest.mark.parametrize("name", FUSED)

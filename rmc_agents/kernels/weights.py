@@ -76,7 +76,7 @@ class RMCBlock(NamedTuple):
 
 
 class RMCWeights(NamedTuple):
-    """Weights of the Relational Memory Core. Gates: G = 2D for 'unit', 2 for 'memory', input gate first; D if coupled."""
+    """Weights of the Relational Memory Core. Gates: G = 2D for 'unit', 2 for 'memory', input first; D if coupled."""
 
     input: Affine  # [D, I]
     blocks: tuple[RMCBlock, ...]

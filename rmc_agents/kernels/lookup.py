@@ -1,0 +1,66 @@
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
+# (what a compiled pass takes are arrays, whose types its compiler finds out)
+"""A linear layer over one-hot inputs as what it comes to: a row of its weights for each input, added up."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rmc_agents.kernels.fused.pointwise import float32, jit, view
+
+ZERO = float32(0.0)
+
+
+def rectified_lookup(chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+    """max(0, sum over e of table[chosen[r, e]] + bias), with gradient.
+
+    Args:
+      chosen: rows of the table, `[R, E]` int32, each below K.
+      table: `[K, M]`.
+      bias: `[M]`.
+
+    Returns:
+      `[R, M]`.
+    """
+    if table.device.type == "cpu" and table.dtype == torch.float32 and torch.is_grad_enabled():
+        return _RectifiedLookup.apply(chosen, table, bias)
+    return _rectified_lookup(chosen, table, bias)
+
+
+def _rectified_lookup(chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+    return functional.relu(functional.embedding_bag(chosen, table, mode="sum") + bias)
+
+
+class _RectifiedLookup(torch.autograd.Function):
+    """With a gradient on the CPU that takes a third of the time of torch's."""
+
+    @staticmethod
+    def forward(ctx: Any, chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+        y = _rectified_lookup(chosen, table, bias)
+        ctx.save_for_backward(chosen, y)
+        ctx.rows = len(table)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_y: Tensor) -> tuple[None, Tensor, Tensor]:
+        chosen, y = ctx.saved_tensors
+        d_table, d_bias = torch.zeros(ctx.rows, y.shape[1]), torch.zeros(y.shape[1])
+        _scatter(view(chosen), y.numpy(), view(d_y), d_table.numpy(), d_bias.numpy())
+        return None, d_table, d_bias
+
+
+@jit
+def _scatter(chosen, y, d_y, d_table, d_bias):
+    """Adds to d_table and d_bias."""
+    d_sum = d_bias.copy()
+    for r in range(len(chosen)):
+        for j in range(len(d_sum)):
+            d_sum[j] = d_y[r, j] if y[r, j] > ZERO else ZERO
+            d_bias[j] += d_sum[j]
+        for e in range(chosen.shape[1]):
+            row = d_table[chosen[r, e]]
+            for j in range(len(d_sum)):
+                row[j] += d_sum[j]
