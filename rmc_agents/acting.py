@@ -16,6 +16,7 @@ class Episode(NamedTuple):
 
     episode_return: float
     length: int
+    success: bool | None  # None where the environment does not tell it
 
 
 class Lanes:
@@ -58,8 +59,10 @@ class Lanes:
         is_first, self._is_last = self._is_last, terminated | truncated
         self._returns += reward
         self._lengths += ~is_first
+        successes = self.infos.get("is_success")
         for lane in np.flatnonzero(self._is_last):
-            self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane])))
+            success = None if successes is None else bool(successes[lane])
+            self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane]), success))
         self._returns[self._is_last] = 0.0
         self._lengths[self._is_last] = 0
         self.steps = self._to_steps(obs, is_first, action_array, reward, terminated, truncated & ~terminated)

@@ -14,7 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents import checkpoint
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
-from rmc_agents.evaluate import cli, plot, watch
+from rmc_agents.evaluate import cli, curves, plot, watch
 from rmc_agents.evaluation import (
     MOST_LANES,
     Episodes,
@@ -192,17 +192,17 @@ def test_watch_records_into_the_run(tmp_path: Path, capsys: pytest.CaptureFixtur
 def write_events(run_dir: Path, points: dict[int, float], purge_step: int | None = None, speed: float = 5.0) -> None:
     writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=purge_step)
     for frames, value in points.items():
-        writer.add_scalar(plot.TAG, value, frames)
-        writer.add_scalar(plot.SPEED_TAG, speed, frames)
+        writer.add_scalar("charts/episodic_return", value, frames)
+        writer.add_scalar(curves.SPEED_TAG, speed, frames)
     writer.close()
 
 
 def test_plot_reads_a_resumed_run(tmp_path: Path) -> None:
     write_events(tmp_path, {10: 1.0, 20: 2.0, 30: 99.0})
     write_events(tmp_path, {30: 3.0, 40: 4.0}, purge_step=25, speed=10.0)
-    curve = plot.read_curve(tmp_path)
+    curve = curves.read_curve(tmp_path)
     assert curve.frames.tolist() == [10, 20, 30, 40]
-    assert curve.returns.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert curve.values.tolist() == [1.0, 2.0, 3.0, 4.0]
     assert curve.seconds.tolist() == [2.0, 4.0, 5.0, 6.0]
 
 
@@ -221,8 +221,8 @@ def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "ends in .png" in refused(capsys, plot, runs[0], "--out", "a.pdf")
 
 
-def make_curve(frames: list[int], returns: list[float]) -> plot.Curve:
-    return plot.Curve(np.array(frames), np.array(returns), 60.0 * np.array(frames) / 10)
+def make_curve(frames: list[int], returns: list[float]) -> curves.Curve:
+    return curves.Curve(np.array(frames), np.array(returns), 60.0 * np.array(frames) / 10)
 
 
 def test_plot_draws_the_mean_over_seeds() -> None:
@@ -235,6 +235,16 @@ def test_plot_draws_the_mean_over_seeds() -> None:
     assert [text.get_text() for text in panels[0].get_legend().get_texts()][1] == "random (1)"
 
 
+def test_interquartile_mean_leaves_out_a_quarter_at_both_ends() -> None:
+    samples = np.array([[100.0, 0.0], [1.0, 0.0], [3.0, 0.0], [-50.0, 4.0]])
+    np.testing.assert_allclose(curves.interquartile_mean(samples), [2.0, 0.0])
+    low, high = curves.bootstrap_band(samples)
+    assert (low <= [2.0, 0.0]).all()
+    assert (high >= [2.0, 0.0]).all()
+    assert low[1] == 0
+    assert 0 < high[1] <= 4
+
+
 def test_runs_that_differ_in_more_than_the_seed_are_not_seeds_of_one_agent() -> None:
     changes = [{"seed": 0}, {"seed": 1, "video": False}, {"mem_slots": 8}, {"core": "lstm"}]
     configs = [Config().updated(change, "test") for change in changes]
@@ -245,5 +255,5 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_seeds_of_one_agent() -> 
 
 def test_smoothing_is_a_centred_mean() -> None:
     curve = make_curve([0, 1, 2, 3, 4], [0.0, 3.0, 6.0, 0.0, 0.0])
-    np.testing.assert_allclose(plot.smoothed(curve, 3).returns, [1.5, 3.0, 3.0, 2.0, 0.0])
-    assert plot.smoothed(curve, 1) is curve
+    np.testing.assert_allclose(curves.smoothed(curve, 3).values, [1.5, 3.0, 3.0, 2.0, 0.0])
+    assert curves.smoothed(curve, 1) is curve

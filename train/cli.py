@@ -36,8 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
+    from rmc_agents.run_folder import RunFolder
+
     from .run import read_saved, resume, start
-    from .run_folder import RunFolder
 
     first = _sources(argv)
     console = Console()

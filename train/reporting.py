@@ -12,9 +12,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.acting import Episode
+from rmc_agents.run_folder import TENSORBOARD
 
 from .a2c import A2C, Metrics
-from .run_folder import TENSORBOARD
 
 if TYPE_CHECKING:
     from .diagnostics import Diagnostics
@@ -91,6 +91,8 @@ class Reporter:
         if self._since_point:
             add("charts/episodic_return", np.mean([e.episode_return for e in self._since_point]), frames)
             add("charts/episodic_length", np.mean([e.length for e in self._since_point]), frames)
+            if successes := [e.success for e in self._since_point if e.success is not None]:
+                add("charts/success_rate", np.mean(successes), frames)
             self._since_point = []
         for name, value in metrics.items():
             add(name, value.item(), frames)

@@ -15,13 +15,13 @@ from rich.console import Console
 from rmc_agents import checkpoint, pretrained
 from rmc_agents.config import Config
 from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
+from rmc_agents.run_folder import RunFolder, default_path
 from rmc_agents.saved import load_agent, pick_device
 from rmc_agents.video import can_render, record
 
 from .a2c import A2C
 from .algorithms import make_trainer
 from .reporting import Reporter
-from .run_folder import RunFolder, default_path
 
 MAY_CHANGE_ON_RESUME = frozenset(
     {

@@ -15,8 +15,8 @@ from scipy.stats import sem
 from scipy.stats import t as student
 
 from rmc_agents.checkpoint import write_atomically
+from rmc_agents.run_folder import SUMMARY
 
-from .run_folder import SUMMARY
 from .sweep_plan import Params, Plan
 
 if TYPE_CHECKING:

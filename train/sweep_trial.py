@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rmc_agents.checkpoint import FOLDER, write_atomically
 from rmc_agents.config import Config
+from rmc_agents.run_folder import CONFIG, TENSORBOARD
 
-from .run_folder import CONFIG, TENSORBOARD
 from .sweep_results import LOG, last_line, read_summary, trial_folder
 
 TRAIN = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]

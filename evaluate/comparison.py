@@ -1,4 +1,4 @@
-"""What benchmarks/learning.py knows of finished runs: raw numbers as JSON, and the table and figure made from them."""
+"""What rmc-compare knows of finished runs: raw numbers as JSON, and the table and figure made from them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,12 @@ from scipy.stats import t as student
 
 from rmc_agents.checkpoint import write_atomically
 from rmc_agents.config import Config
-from rmc_agents.evaluate.plot import QUANTITIES, Curve, draw, labels, read_curve, smoothed, write_png
 from rmc_agents.evaluation import Statistics
+from rmc_agents.run_folder import PACKAGES, SUMMARY, VERSIONS
 from rmc_agents.saved import load_agent
-from rmc_agents.train.run_folder import PACKAGES
+
+from .curves import METRICS, QUANTITIES, Curve, bootstrap_band, interquartile_mean, read_curve, smoothed
+from .plot import draw, labels, write_png
 
 COMMITS = "commits.txt"  # in a run's folder: what it was trained with, a line for each part
 MOST_POINTS = 200
@@ -27,24 +29,21 @@ MARKS = 4
 
 @dataclass(frozen=True)
 class Points:
-    """A learning curve: the mean return of the training episodes that ended between two points."""
+    """A learning curve: means over the training episodes that ended between two points."""
 
     frames: list[int]
     seconds: list[float]
     returns: list[float]
-
-    def to_curve(self) -> Curve:
-        """The curve, smoothed."""
-        curve = Curve(np.array(self.frames), np.array(self.returns), np.array(self.seconds))
-        return smoothed(curve, SMOOTH)
+    successes: list[float] | None = None
+    """The success rate; None where the environment does not tell it."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A row of the JSON file: one seed of one agent."""
+    """A row of the JSON file: one seed of one agent. Fields with a default are younger than some files."""
 
     agent: str
-    """Its preset's name, or that of its YAML file."""
+    """What it is called: its preset, its core."""
     seed: int
     commits: list[str]
     """Of the code that trained it, several if it was resumed with another."""
@@ -60,11 +59,25 @@ class Run:
     settings: dict[str, Any]
     """All of them."""
     curve: Points
+    random_success_rate: float | None = None
 
     @property
     def config(self) -> Config:
         """The settings; those that the project did not have then are at their defaults."""
         return Config().updated(self.settings, f"settings of {self.agent}, seed {self.seed}")
+
+    def score(self, metric: str) -> float | None:
+        """The evaluation's mean return, or its success rate if it has one."""
+        return self.evaluation.success_rate if metric == "success" else self.evaluation.mean_return
+
+    def random_score(self, metric: str) -> float | None:
+        """That of uniform random play."""
+        return self.random_success_rate if metric == "success" else self.random_mean_return
+
+    def curve_of(self, metric: str) -> Curve:
+        """The learning curve, smoothed."""
+        values = self.curve.successes if metric == "success" else self.curve.returns
+        return smoothed(Curve(np.array(self.curve.frames), np.array(values), np.array(self.curve.seconds)), SMOOTH)
 
 
 def collect(agent: str, folder: Path) -> Run:
@@ -74,7 +87,12 @@ def collect(agent: str, folder: Path) -> Run:
       ValueError: if its checkpoint or its TensorBoard events are missing or damaged.
       OSError: if one of its other files is.
     """
-    summary, versions = (json.loads((folder / f"{name}.json").read_text()) for name in ("summary", "versions"))
+    summary, versions = (json.loads((folder / name).read_text()) for name in (SUMMARY, VERSIONS))
+    if summary["evaluation"] is None:
+        raise ValueError(f"{folder} was not evaluated at its end: resume it with --eval-episodes 200")
+    successes = None
+    if summary["evaluation"]["success_rate"] is not None:
+        successes = thinned(read_curve(folder, "success")).returns
     saved = load_agent(folder, torch.device("cpu"))
     row = {
         "agent": agent,
@@ -86,8 +104,9 @@ def collect(agent: str, folder: Path) -> Run:
         "seconds": round(summary["seconds"], 1),
         "evaluation": summary["evaluation"],
         "random_mean_return": summary["evaluation"]["random_mean_return"],
+        "random_success_rate": summary["evaluation"]["random_success_rate"],
         "settings": saved.config.to_mapping(),
-        "curve": asdict(thinned(read_curve(folder))),
+        "curve": asdict(thinned(read_curve(folder))) | {"successes": successes},
     }
     return TypeAdapter(Run).validate_python(row)
 
@@ -102,7 +121,7 @@ def thinned(curve: Curve) -> Points:
     """The curve with at most MOST_POINTS points: neighbours become their mean, at the place of the last of them."""
     bins = np.array_split(np.arange(len(curve.frames)), min(len(curve.frames), MOST_POINTS))
     last = [group[-1] for group in bins]
-    returns = [round(float(curve.returns[group].mean()), 2) for group in bins]
+    returns = [round(float(curve.values[group].mean()), 4) for group in bins]
     return Points(curve.frames[last].tolist(), curve.seconds[last].round(1).tolist(), returns)
 
 
@@ -115,7 +134,7 @@ def read(path: Path) -> list[Run]:
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
-        raise ValueError(f"{path} is no result of benchmarks/learning.py: {place}: {problem['msg']}") from error
+        raise ValueError(f"{path} is no result of rmc-compare: {place}: {problem['msg']}") from error
 
 
 def write(runs: Sequence[Run], path: Path) -> None:
@@ -141,22 +160,37 @@ def default_marks(longest: float) -> list[float]:
     ]
 
 
-def mean_at(runs: Sequence[Run], name: str, mark: float) -> float | None:
-    """The mean over seeds of training episodes' return at a mark of one of `QUANTITIES`; None beyond a run's end."""
+def metric_of(runs: Sequence[Run]) -> str:
+    """'success' if all runs tell it, else 'return'."""
+    told = all(run.score("success") is not None and run.curve.successes is not None for run in runs)
+    return "success" if told else "return"
+
+
+def mean_at(runs: Sequence[Run], metric: str, name: str, mark: float) -> float | None:
+    """The mean over seeds in training episodes at a mark of one of `QUANTITIES`; None beyond a run's end."""
     field, unit = QUANTITIES[name].field, QUANTITIES[name].unit
     if any(getattr(run, field) < mark * unit for run in runs):
         return None
-    curves = [run.curve.to_curve() for run in runs]
-    return float(np.mean([np.interp(mark * unit, getattr(curve, field), curve.returns) for curve in curves]))
+    curves = [run.curve_of(metric) for run in runs]
+    return float(np.mean([np.interp(mark * unit, getattr(curve, field), curve.values) for curve in curves]))
 
 
-def mean_with_interval(scores: Sequence[float]) -> str:
+def mean_with_interval(scores: Sequence[float], digits: int) -> str:
     """The mean over seeds with Student's 95 % interval, which one seed does not have."""
     mean = float(np.mean(scores))
     if len(scores) < 2:
-        return f"{mean:.1f}"
+        return f"{mean:.{digits}f}"
     half = student.ppf(0.975, len(scores) - 1) * float(np.std(scores, ddof=1)) / len(scores) ** 0.5
-    return f"{mean:.1f} ({mean - half:.1f} to {mean + half:.1f})"
+    return f"{mean:.{digits}f} ({mean - half:.{digits}f} to {mean + half:.{digits}f})"
+
+
+def interquartile_with_interval(scores: Sequence[float], digits: int) -> str:
+    """The interquartile mean over seeds with its 95 % bootstrap interval, which one seed does not have."""
+    mean = interquartile_mean(scores)
+    if len(scores) < 2:
+        return f"{mean:.{digits}f}"
+    low, high = bootstrap_band(np.array(scores))
+    return f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def table(
@@ -164,28 +198,34 @@ def table(
 ) -> str:
     """The comparison as Markdown, and what its columns are; marks default to a few round ones."""
     runs = [run for group in groups.values() for run in group]
+    metric = metric_of(runs)
+    digits = 3 if metric == "success" else 1
     frame_marks = frame_marks or default_marks(max(run.frames for run in runs))
     minute_marks = minute_marks or default_marks(max(run.seconds for run in runs) / 60)
     marks = [*(("frames", mark) for mark in frame_marks), *(("minutes", mark) for mark in minute_marks)]
     heads = ["agent", "parameters", *(f"{_short(mark)} {'min' if name == 'minutes' else name}" for name, mark in marks)]
-    heads += ["evaluation, by seed", "mean (95 % interval)", "frames/s", "seconds"]
+    heads += ["evaluation, by seed", "mean (95 % interval)", "interquartile mean (95 % bootstrap)"]
+    heads += ["frames/s", "seconds"]
     lines = [_line(heads), "|---" * len(heads) + "|"]
     for label, group in groups.items():
-        scores = [run.evaluation.mean_return for run in group]
-        reached = [mean_at(group, name, mark) for name, mark in marks]
-        cells = [label, f"{group[0].parameters:,}", *("" if mean is None else f"{mean:.1f}" for mean in reached)]
-        cells += [", ".join(f"{score:.1f}" for score in scores), mean_with_interval(scores)]
+        scores = [score for run in group if (score := run.score(metric)) is not None]
+        reached = [mean_at(group, metric, name, mark) for name, mark in marks]
+        cells = [label, f"{group[0].parameters:,}"]
+        cells += ["" if mean is None else f"{mean:.{digits}f}" for mean in reached]
+        cells += [", ".join(f"{score:.{digits}f}" for score in scores), mean_with_interval(scores, digits)]
+        cells += [interquartile_with_interval(scores, digits)]
         cells += [f"{np.mean([run.frames / run.seconds for run in group]):,.0f}", _span([run.seconds for run in group])]
         lines.append(_line(cells))
-    for name, random in random_play(groups).items():
-        lines.append(_line([name, *[""] * (len(heads) - 4), f"{random:.1f}", "", ""]))
-    return "\n".join([*lines, "", _notes(groups), ""])
+    for name, random in random_play(groups, metric).items():
+        lines.append(_line([name, *[""] * (len(heads) - 5), f"{random:.{digits}f}", "", "", ""]))
+    return "\n".join([*lines, "", _notes(groups, metric), ""])
 
 
-def random_play(groups: Mapping[str, Sequence[Run]]) -> dict[str, float]:
+def random_play(groups: Mapping[str, Sequence[Run]], metric: str) -> dict[str, float]:
     """What is written beside a score of uniform random play, and the score; one where the runs agree on it."""
     name = "uniform random play"
-    scores = {run.config.env.env: run.random_mean_return for group in groups.values() for run in group}
+    runs = [run for group in groups.values() for run in group]
+    scores = {run.config.env.env: score for run in runs if (score := run.random_score(metric)) is not None}
     if len(set(scores.values())) == 1:
         return {name: next(iter(scores.values()))}
     return {f"{name}, {env}": score for env, score in scores.items()}
@@ -193,19 +233,21 @@ def random_play(groups: Mapping[str, Sequence[Run]]) -> dict[str, float]:
 
 def figure(groups: Mapping[str, Sequence[Run]], marks: Mapping[str, float], path: Path) -> None:
     """Curves against frames and against minutes, with dashed lines at uniform random play and at `marks`."""
-    curves = {label: [run.curve.to_curve() for run in group] for label, group in groups.items()}
-    random = {name: round(score, 1) for name, score in random_play(groups).items()}
-    write_png(draw(curves, random | dict(marks), "Learning curves", tuple(QUANTITIES)), path)
+    metric = metric_of([run for group in groups.values() for run in group])
+    curves = {label: [run.curve_of(metric) for run in group] for label, group in groups.items()}
+    random = {name: round(score, 2) for name, score in random_play(groups, metric).items()}
+    write_png(draw(curves, random | dict(marks), "Learning curves", tuple(QUANTITIES), metric), path)
 
 
-def _notes(groups: Mapping[str, Sequence[Run]]) -> str:
+def _notes(groups: Mapping[str, Sequence[Run]], metric: str) -> str:
     runs = [run for group in groups.values() for run in group]
     commits = sorted({commit for run in runs for commit in run.commits})
     seeds = "; ".join(f"{label}: {', '.join(str(run.seed) for run in group)}" for label, group in groups.items())
-    episodes = _span([run.evaluation.episodes for run in runs])
+    label, episodes = METRICS[metric].label, _span([run.evaluation.episodes for run in runs])
     return (
-        "Columns of frames and minutes (of training alone): mean return of training episodes around there, over the\n"
-        f"seeds. The evaluation plays {episodes} episodes a seed; the interval is Student's over seeds.\n"
+        f"Columns of frames and minutes (of training alone): {label} of training episodes around there, mean over\n"
+        f"seeds. The evaluation's {label} is of {episodes} episodes a seed; intervals are over\n"
+        "seeds: Student's of the mean, percentile bootstrap of the interquartile mean (Agarwal et al., 2021).\n"
         f"Seeds: {seeds}. Trained at commit {', '.join(commits)}."
     )
 

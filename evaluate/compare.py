@@ -1,0 +1,152 @@
+"""rmc-compare: agents by seeds at equal frames and at equal minutes, to one table and one figure."""
+
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from rmc_agents import cli, configs
+from rmc_agents.checkpoint import write_atomically
+from rmc_agents.config import Config
+
+from . import comparison
+from .grid import Job, beside, differing, train_all
+from .plot import agent_names, parse_mark
+
+DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, to one table and one figure.
+
+Of runs that are finished, of earlier comparisons, or of a grid of agents by seeds that is trained first:
+
+  rmc-compare runs/A runs/B runs/C
+  rmc-compare --cores rmc lstm none --seeds 0 1 2 3 -- --env memory-s7 --total-frames 500000
+  rmc-compare --agents minipacman-rmc minipacman-lstm --out pacman -- --learning-rate 1e-3
+  rmc-compare pacman.json --mark "RMC (paper)=677" --out pacman
+
+Flags of rmc-train behind -- hold for all that is trained. OUT.json (raw numbers), OUT.md and OUT.png are written anew
+after every run. Started again, it keeps the runs that are finished and resumes the others. Runs that differ in the
+seed alone are one agent's. Scores are success rates where every environment tells them, else mean returns."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What to compare, and where to keep it."""
+
+    given: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|RESULT.json")] = ()
+    """Folders of finished runs, and earlier results (.json), whose runs are not trained again; before all flags."""
+    agents: tuple[str, ...] = ()
+    """Train these: presets by name, or YAML files of settings."""
+    cores: tuple[str, ...] = ()
+    """Train these cores, in place of each agent's own or, without --agents, with the default settings."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Each agent is trained once from each."""
+    jobs: int = 2
+    """Trainings side by side."""
+    total_frames: int | None = None
+    """Of each training; None: as its settings say."""
+    episodes: int = 200
+    """Of each training's evaluation."""
+    folder: Path = Path("runs/compare")
+    """Where the runs that are trained go."""
+    out: Path = Path("comparison")
+    """The results, without suffix."""
+    frame_marks: tuple[float, ...] = ()
+    """Columns of the table; none: a few round ones."""
+    minute_marks: tuple[float, ...] = ()
+    """Columns of the table; none: a few round ones."""
+    mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    """A dashed line at a score worth comparing with; may be given again."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    if argv is None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # trainings under way are saved
+    return cli.run("rmc-compare", lambda: _main(sys.argv[1:] if argv is None else argv))
+
+
+def _main(argv: Sequence[str]) -> int:
+    split = argv.index("--") if "--" in argv else len(argv)
+    arguments = cli.parse(Arguments, argv[:split], "rmc-compare", DESCRIPTION)
+    marks = dict(parse_mark(mark) for mark in arguments.mark)
+    if arguments.jobs < 1 or arguments.episodes < 1:
+        raise ValueError(f"expected --jobs and --episodes of at least 1, got {arguments.jobs} and {arguments.episodes}")
+    jobs = wanted(arguments, argv[split + 1 :])
+    runs = fitting(read_all(arguments.given), jobs)
+    if not runs and not jobs:
+        raise ValueError("expected runs or results to compare, or --agents or --cores to train; rmc-compare --help")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    taken = {(run.agent, run.seed) for run in runs}
+    missing = [job for job in jobs if (job.agent, job.config.run.seed) not in taken]
+    for job in train_all(missing, arguments.jobs):
+        runs.append(comparison.collect(job.agent, job.folder))
+        print(f"{job.folder.name}: {runs[-1].score(comparison.metric_of(runs[-1:])):.4g}", flush=True)
+        report(in_order(runs, jobs), arguments, marks)
+    print(report(in_order(runs, jobs), arguments, marks))
+    return 0
+
+
+def read_all(given: Sequence[Path]) -> list[comparison.Run]:
+    """The runs of results and of folders, these named by their cores. Raises ValueError for one that is unusable."""
+    folders = [path for path in given if path.suffix != ".json"]
+    names = agent_names([Config().updated_from_yaml(folder / "config.yaml") for folder in folders])
+    runs = [run for path in given if path.suffix == ".json" for run in comparison.read(path)]
+    return runs + [comparison.collect(name, folder) for name, folder in zip(names, folders, strict=True)]
+
+
+def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
+    """All trainings, seeds in the outer loop, so that a comparison that is stopped has as many of each agent."""
+    if not arguments.agents and not arguments.cores:
+        if flags:
+            raise ValueError(f"flags of rmc-train need --agents or --cores to train, got {' '.join(flags)}")
+        return []
+    own = {"eval_episodes": arguments.episodes, "video": False, "log_every": 1.0}
+    if arguments.total_frames is not None:
+        own["total_frames"] = arguments.total_frames
+    agents = {}
+    for agent in arguments.agents or (None,):
+        preset = Config() if agent is None else Config().updated_from_yaml(configs.find(Path(agent)))
+        name = None if agent is None else Path(agent).name.removesuffix(".yaml")
+        for core in arguments.cores or (None,):
+            label = "-".join(part for part in (name, core) if part)
+            if label in agents or len(set(arguments.seeds)) < len(arguments.seeds):
+                raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
+            settings = preset if core is None else preset.updated({"core": core}, "--cores")
+            config = cli.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
+            agents[label] = config.updated(own, "command line")
+    return [
+        Job(name, arguments.folder / f"{name}-seed{seed}", config.updated({"seed": seed}, "--seeds"))
+        for seed in arguments.seeds
+        for name, config in agents.items()
+    ]
+
+
+def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
+    """Those given, without those of a wanted agent that had other settings, which are told."""
+    configs_now = {job.agent: job.config for job in jobs}
+    kept = []
+    for run in runs:
+        if run.agent in configs_now and (names := differing(run.config, configs_now[run.agent])):
+            print(f"left out: {run.agent}, seed {run.seed}, which differs in {', '.join(names)}")
+        else:
+            kept.append(run)
+    return kept
+
+
+def in_order(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
+    """By agent as they were asked for, then those that were given alone."""
+    names = list(dict.fromkeys(job.agent for job in jobs))
+    return sorted(runs, key=lambda run: names.index(run.agent) if run.agent in names else len(names))
+
+
+def report(runs: Sequence[comparison.Run], arguments: Arguments, marks: dict[str, float]) -> str:
+    """Writes JSON, table and figure; returns the table."""
+    groups = comparison.grouped(runs)
+    comparison.write([run for group in groups.values() for run in group], beside(arguments.out, ".json"))
+    text = comparison.table(groups, arguments.frame_marks, arguments.minute_marks)
+    write_atomically(beside(arguments.out, ".md"), text.encode())
+    comparison.figure(groups, marks, beside(arguments.out, ".png"))
+    return text

@@ -1,0 +1,114 @@
+"""Learning curves: read from TensorBoard's events, smoothed, and brought together over seeds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import bootstrap, trim_mean
+
+SPEED_TAG = "charts/SPS"
+GRID_POINTS = 400
+RESAMPLES = 2_000
+
+
+class Curve(NamedTuple):
+    """How well one run did in its training's episodes."""
+
+    frames: np.ndarray  # [N] ascending
+    values: np.ndarray  # [N], of one of `METRICS`
+    seconds: np.ndarray  # [N] of training until then
+
+
+class Quantity(NamedTuple):
+    """What curves are drawn against."""
+
+    label: str
+    field: str  # of `Curve`
+    unit: float  # what the field is divided by
+
+
+QUANTITIES = {
+    "frames": Quantity("frames", "frames", 1.0),
+    "minutes": Quantity("minutes of training", "seconds", 60.0),
+}
+
+
+class Metric(NamedTuple):
+    """What is meant by how well."""
+
+    label: str
+    tag: str  # in TensorBoard
+
+
+METRICS = {
+    "return": Metric("mean episode return", "charts/episodic_return"),
+    "success": Metric("success rate", "charts/success_rate"),
+}
+
+
+def read_curve(run: Path, metric: str = "return") -> Curve:
+    """The mean over the episodes that ended between two points, against frames and seconds of training.
+
+    Args:
+      run: its folder.
+      metric: one of `METRICS`.
+
+    Raises:
+      ValueError: if the folder holds no such events.
+    """
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = run / "tensorboard"
+    if not any(folder.glob("*tfevents*")):
+        raise ValueError(f"{run} holds no TensorBoard events (expected {folder}): is it the folder of a run?")
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them
+    events.Reload()
+    tags = METRICS[metric].tag, SPEED_TAG
+    if missing := set(tags) - set(events.Tags()["scalars"]):
+        raise ValueError(f"{run}: its TensorBoard events have no {' and no '.join(sorted(missing))} yet")
+    points, speeds = (_by_frames(events.Scalars(tag)) for tag in tags)
+    frames, timed_frames = np.array(list(points)), np.array(list(speeds))
+    # Times of day would count the pauses of a run that was resumed; the speed is that since the point before.
+    seconds = np.cumsum(np.diff(timed_frames, prepend=0) / np.array(list(speeds.values())))
+    return Curve(frames, np.array(list(points.values())), np.interp(frames, timed_frames, seconds))
+
+
+def _by_frames(events: Sequence[Any]) -> dict[int, float]:
+    """Values by frames, ascending; of equal frames the latest."""
+    values = {event.step: event.value for event in events}
+    return {frames: values[frames] for frames in sorted(values)}
+
+
+def smoothed(curve: Curve, points: int) -> Curve:
+    """A centred moving average over so many points, fewer at both ends."""
+    if points == 1:
+        return curve
+    before, after = points // 2, (points - 1) // 2
+    sums = np.concatenate([[0.0], np.cumsum(curve.values)])
+    index = np.arange(len(curve.values))
+    first, last = np.maximum(index - before, 0), np.minimum(index + after + 1, len(index))
+    return curve._replace(values=(sums[last] - sums[first]) / (last - first))
+
+
+def on_common_grid(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Of lines (x, y): places `[N]` that all of them cover, and the lines there `[S, N]`; N is 0 if there are none."""
+    first, last = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
+    if first > last:
+        return np.empty(0), np.empty((len(lines), 0))
+    grid = np.linspace(first, last, GRID_POINTS)
+    return grid, np.stack([np.interp(grid, x, y) for x, y in lines])
+
+
+def interquartile_mean(samples: Any, axis: int = 0) -> Any:
+    """The mean of the middle half (Agarwal et al., 2021); of fewer than four samples, of all."""
+    return trim_mean(samples, 0.25, axis=axis)
+
+
+def bootstrap_band(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % percentile bootstrap interval of the interquartile mean over axis 0, of at least two samples."""
+    rng = np.random.default_rng(0)
+    result = bootstrap(
+        (samples,), interquartile_mean, axis=0, n_resamples=RESAMPLES, batch=100, method="percentile", rng=rng
+    )
+    return result.confidence_interval.low, result.confidence_interval.high
