@@ -13,7 +13,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from test_checkpoint import assert_same
 
 from rmc_agents import checkpoint, configs
-from rmc_agents.agent import DEFAULT_CORE_GAIN
 from rmc_agents.config import Config
 from rmc_agents.train import cli
 from rmc_agents.train.a2c import A2C
@@ -143,9 +142,10 @@ def test_presets_are_valid(name: str) -> None:
     assert config.core.core == (core or "rmc")
 
 
-def test_the_minipacman_preset_spells_out_the_defaults() -> None:
+def test_the_minipacman_preset_spells_out_the_defaults_but_for_gates_and_slots() -> None:
     preset = Config().updated_from_yaml(configs.find(Path("minipacman-rmc"))).to_mapping()
-    assert preset == Config().to_mapping() | {"core_gain": DEFAULT_CORE_GAIN["rmc"]}
+    own = {"gate_style": "coupled", "slot_embedding": True, "core_gain": 1.0}
+    assert preset == Config().to_mapping() | own
 
 
 def test_the_agent_learns_from_gymnasium_and_minigrid_environments(tmp_path: Path) -> None:
