@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import re
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from .memory import MiniGridView
 from .stacked import stack_views
+from .workers import WorkerVectorEnv
 
 MINIPACMAN = "rmc_agents.envs:MiniPacman-v0"
 MINIPACMAN_MODES = ("avoid", "hunt", "ambush", "rush")
@@ -33,7 +35,7 @@ STACKED = re.compile(r"(.+)-stack(\w*)")
 """The suffix that asks for stacked views, as in minipacman-stack4."""
 
 
-def make_vector_env(name: str, num_envs: int, render_mode: str | None = None) -> VectorEnv:
+def make_vector_env(name: str, num_envs: int, render_mode: str | None = None, num_workers: int = 0) -> VectorEnv:
     """A NEXT_STEP vector environment whose observations are arrays of numbers.
 
     MiniGrid's dictionaries become vectors (see `MiniGridView`); discrete and binary observations are flattened.
@@ -43,32 +45,45 @@ def make_vector_env(name: str, num_envs: int, render_mode: str | None = None) ->
         holds the last K (see `StackedViews`).
       num_envs: lanes.
       render_mode: as in gymnasium.
+      num_workers: processes that share the lanes (see `WorkerVectorEnv`); 0: this one steps them all.
 
     Raises:
-      ValueError: for a name that is not known (with the nearest that is), for actions that are not discrete, and for
-        observations that cannot be made an array of numbers.
+      ValueError: for a name that is not known (with the nearest that is), for actions that are not discrete, for
+        observations that cannot be made an array of numbers, and for workers where there is a native engine.
     """
     if stacked := STACKED.fullmatch(name):
         base, num_views = stacked.groups()
         if not num_views.isdecimal() or int(num_views) < 2:
             raise ValueError(f"environment {name!r}: expected a number of at least 2 behind -stack, got {num_views!r}")
-        return stack_views(make_vector_env(base, num_envs, render_mode), int(num_views))
+        return stack_views(make_vector_env(base, num_envs, render_mode, num_workers), int(num_views))
     env_id, arguments = SHORT_NAMES.get(name, (name, {}))
     arguments = {**arguments, "render_mode": render_mode}
     spec = _find_spec(env_id, name)
     if env_id.startswith("rmc_agents.") and spec.vector_entry_point is not None:
+        if num_workers:
+            raise ValueError(
+                f"env_workers: expected 0 for {name!r}, whose native engine steps all lanes at once, got {num_workers}"
+            )
         return gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **arguments)
+    make_lanes = partial(_make_lanes, env_id.rpartition(":")[0], spec, arguments)
     try:
-        return gym.make_vec(
-            env_id,
-            num_envs,
-            vectorization_mode="sync",
-            vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
-            wrappers=[as_numbers],  # type: ignore[list-item]  # any function from env to env will do
-            **arguments,
-        )
+        return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
     except (gym.error.Error, ImportError, TypeError) as error:
         raise ValueError(f"environment {name!r} cannot be made: {error}") from error
+
+
+def _make_lanes(module: str, spec: EnvSpec, arguments: dict[str, Any], num_envs: int) -> VectorEnv:
+    """Lanes stepped by the process that calls this, a worker's too: there nothing else has imported the module."""
+    if module:
+        importlib.import_module(module)
+    return gym.make_vec(
+        spec,
+        num_envs,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
+        wrappers=[as_numbers],  # type: ignore[list-item]  # any function from env to env will do
+        **arguments,
+    )
 
 
 def as_numbers(env: gym.Env) -> gym.Env:

@@ -32,6 +32,9 @@ class EnvConfig(Section):
     action space; 'module:Id' imports the module first."""
     num_envs: PositiveInt = 256
     """Environments stepped in parallel (lanes)."""
+    env_workers: NonNegativeInt = 0
+    """Processes that share the lanes of an environment without a native engine; 0: this process steps them all. Worth
+    it where steps are slow, as in MiniGrid's environments, and cores are idle; the results are the same."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from rmc_agents import checkpoint, pretrained
 from rmc_agents.config import Config
+from rmc_agents.envs.workers import WorkerError
 from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
 from rmc_agents.run_folder import RunFolder, default_path
 from rmc_agents.saved import load_agent, pick_device
@@ -26,6 +27,7 @@ from .reporting import Reporter
 MAY_CHANGE_ON_RESUME = frozenset(
     {
         "total_frames",
+        "env_workers",
         "device",
         "cuda_graphs",
         "threads",
@@ -115,7 +117,11 @@ def _run(trainer: A2C, folder: RunFolder, saved: Saved | None, console: Console)
     _print_header(trainer, folder, saved, console)
     resume_command = f"rmc-train --resume {shlex.quote(str(folder.path))}"
     with StopSignals() as stop:
-        seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, console)
+        try:
+            seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, console)
+        except WorkerError:
+            _say(console, f"an environment failed at {trainer.frames:,} frames; saved; go on with: {resume_command}")
+            raise
     if stop.received is not None:
         _say(console, f"stopped by {stop.received.name} and saved; go on with: {resume_command}")
         return 128 + stop.received
@@ -139,7 +145,11 @@ def _train(trainer: A2C, folder: RunFolder, seconds: float, stop: "StopSignals",
     saved_at = seconds
     with Reporter(folder.path, trainer, seconds, settings.log_every, console) as reporter:
         while trainer.frames < trainer.train.total_frames and stop.received is None:
-            metrics = trainer.update()
+            try:
+                metrics = trainer.update()
+            except WorkerError:  # in the middle of a rollout, of which nothing has been learned yet
+                _save(trainer, folder, reporter.seconds)
+                raise
             reporter.update(metrics)
             if reporter.seconds - saved_at >= settings.save_every:
                 _save(trainer, folder, reporter.seconds)

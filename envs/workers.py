@@ -1,0 +1,316 @@
+"""Lanes in worker processes, several in each, for environments without a native engine."""
+
+import ctypes
+import math
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import pairwise
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext
+from multiprocessing.util import Finalize
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import CloudpickleWrapper, batch_space
+from numpy.typing import DTypeLike, NDArray
+
+MakeLanes = Callable[[int], VectorEnv]
+LaneInfos = list[tuple[int, dict[str, Any]]]  # a lane and what its environment says of the episode that ended there
+
+SECONDS_TO_END = 5.0  # what a worker may take to close its environments before it is killed
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+class WorkerError(ValueError):
+    """An environment failed in a worker process, or the process died; the message is for the user."""
+
+
+class WorkerVectorEnv(VectorEnv):
+    """A NEXT_STEP vector environment whose lanes are shared out among worker processes.
+
+    It gives the numbers that `make_lanes(num_envs)` would: lane i gets seed + i, and every worker plays its lanes in a
+    vector environment of `make_lanes`. Actions, observations, rewards and flags pass through shared memory. Infos are
+    sent for lanes whose episode ended alone, and of them numbers, strings and arrays of numbers; a reset has none.
+
+    Workers are spawned, not forked: a process that runs torch has threads, and a fork takes over the locks that these
+    hold, but not the threads that would let go of them. So a script that uses this needs the usual
+    `if __name__ == "__main__":`. What the workers need is in `make_lanes`, which is pickled by cloudpickle.
+
+    The workers end when this is closed or deleted, at the end of this process however it comes, and when one fails.
+    The memory has no name, so the system takes it back from processes that were killed.
+
+    Args:
+      make_lanes: from a number of lanes to a NEXT_STEP vector environment with Box observations and Discrete actions.
+      num_envs: lanes.
+      num_workers: processes, at least 1; never more than there are lanes.
+
+    Raises:
+      ValueError: for less than one worker or another autoreset mode.
+      WorkerError: if an environment cannot be made in a worker.
+    """
+
+    def __init__(self, make_lanes: MakeLanes, num_envs: int, num_workers: int) -> None:
+        """See the class."""
+        if num_workers < 1:
+            raise ValueError(f"num_workers: expected at least 1, got {num_workers}")
+        with closing(make_lanes(1)) as example:
+            self._describe(example, num_envs)
+        context = get_context("spawn")
+        shared = _SharedLanes(context, num_envs, self.single_observation_space, self.single_action_space)
+        self._rows = shared.rows()
+        self._workers: list[_Worker] = []
+        self._end_workers = Finalize(self, _end, (self._workers,), exitpriority=0)
+        bounds = np.linspace(0, num_envs, min(num_workers, num_envs) + 1).astype(int).tolist()
+        try:
+            with _stops_held_back():
+                for first, end in pairwise(bounds):
+                    self._workers.append(_Worker(context, make_lanes, slice(first, end), shared))
+            for worker in self._workers:
+                worker.receive()
+        except BaseException:
+            self.close()
+            raise
+
+    def _describe(self, example: VectorEnv, num_envs: int) -> None:
+        """Take over everything that gymnasium wants to be known of a vector environment."""
+        if example.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
+            raise ValueError(f"expected lanes with NEXT_STEP autoreset, got {example.metadata}")
+        self.num_envs, self.metadata, self.spec = num_envs, example.metadata, example.spec
+        self.render_mode = example.render_mode
+        self.single_observation_space = example.single_observation_space
+        self.single_action_space = example.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray, dict[str, Any]]:
+        """As SyncVectorEnv's, `reset_mask` included, but without infos."""
+        lanes = range(self.num_envs)
+        seeds = [seed + i for i in lanes] if isinstance(seed, int) else [None] * self.num_envs if seed is None else seed
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed: expected one for each of {self.num_envs} lanes, got {len(seeds)}")
+        commands: list[Command | None] = []
+        for worker in self._workers:
+            mine = options
+            if options is not None and "reset_mask" in options:
+                mine = options | {"reset_mask": options["reset_mask"][worker.lanes]}
+            idle = mine is not None and not np.any(mine.get("reset_mask", True))
+            commands.append(None if idle else _Reset(list(seeds[worker.lanes]), mine))
+        self._exchange(commands)
+        return self._rows.observation.copy(), {}
+
+    def step(
+        self, actions: NDArray
+    ) -> tuple[NDArray, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """As SyncVectorEnv's, with the infos of lanes whose episode ended alone.
+
+        Raises:
+          WorkerError: if an environment raises or a worker dies; the other workers have ended by then.
+        """
+        self._rows.action[:] = actions
+        infos = self._exchange([_STEP] * len(self._workers))
+        rows = self._rows
+        return rows.observation.copy(), rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy(), infos
+
+    def _exchange(self, commands: "Sequence[Command | None]") -> dict[str, Any]:
+        """Send every worker its command, None for none at all, and wait for the replies; returns their infos."""
+        if self.closed:
+            raise ClosedEnvironmentError("the workers have ended: make the environment anew")
+        infos: dict[str, Any] = {}
+        told = [(worker, command) for worker, command in zip(self._workers, commands, strict=True) if command]
+        try:
+            for worker, command in told:
+                worker.send(command)
+            for worker, _ in told:
+                for lane, info in worker.receive():
+                    infos = self._add_info(infos, info, lane)
+        except BaseException:  # Ctrl-C included: replies that nobody read would be taken for those to the next command
+            self.close()
+            raise
+        return infos
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Ends the workers, by force those that take long."""
+        self._end_workers()
+
+
+class _Reset(NamedTuple):
+    seeds: list[int | None]
+    options: dict[str, Any] | None
+
+
+_STEP = b"step"
+Command = _Reset | bytes
+
+
+class _Fault(NamedTuple):
+    """The last that is heard of a worker whose environment raised."""
+
+    summary: str
+    trace: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Self:
+        """What was raised, and where: the last line of the traceback."""
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        summary = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno}, in {place.name})"
+        return cls(summary, "".join(traceback.format_exception(error)))
+
+
+class _Rows(NamedTuple):
+    """What passes between the processes at a step, each `[N, ...]`."""
+
+    action: NDArray
+    observation: NDArray
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
+class _SharedLanes:
+    """The memory of `_Rows`, which can be sent to a process that is being spawned."""
+
+    def __init__(self, context: SpawnContext, num_envs: int, observation: Box, action: Discrete) -> None:
+        self.num_envs = num_envs
+        self.kinds: tuple[tuple[DTypeLike, tuple[int, ...]], ...] = (
+            (action.dtype, ()),
+            (observation.dtype, observation.shape),
+            (np.float64, ()),
+            (np.bool_, ()),
+            (np.bool_, ()),
+        )
+        sizes = (num_envs * math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in self.kinds)
+        self.memory = [context.RawArray(ctypes.c_byte, size) for size in sizes]
+
+    def rows(self) -> _Rows:
+        """The arrays in the memory."""
+        arrays = (
+            np.frombuffer(memory, dtype).reshape(self.num_envs, *shape)
+            for memory, (dtype, shape) in zip(self.memory, self.kinds, strict=True)
+        )
+        return _Rows(*arrays)
+
+
+class _Worker:
+    """A worker process as its parent sees it."""
+
+    def __init__(self, context: SpawnContext, make_lanes: MakeLanes, lanes: slice, shared: _SharedLanes) -> None:
+        self.lanes = lanes
+        self.connection, theirs = context.Pipe()
+        with theirs:  # closed here, so that its end is seen when the worker dies
+            arguments = (CloudpickleWrapper(make_lanes), lanes, shared, theirs)
+            self.process = context.Process(target=_work, args=arguments, daemon=True)
+            self.process.start()
+
+    def send(self, command: Command) -> None:
+        """Tell it what to do; if it is dead, `receive` will say why."""
+        with suppress(OSError):
+            self.connection.send(command)
+
+    def receive(self) -> LaneInfos:
+        """Wait for its reply. Raises WorkerError if its environment failed or it died."""
+        name = f"the worker of lanes {self.lanes.start} to {self.lanes.stop - 1}"
+        try:
+            reply = self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join(SECONDS_TO_END)
+            raise WorkerError(f"{name} {_death(self.process.exitcode)}; the others were ended") from None
+        if isinstance(reply, _Fault):
+            error = WorkerError(f"an environment failed in {name}: {reply.summary}; the other workers were ended")
+            error.add_note(reply.trace)
+            raise error
+        return reply
+
+
+def _death(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "does not answer"
+    if exit_code >= 0:
+        return f"ended with exit status {exit_code}"
+    hint = " (is there enough memory?)" if -exit_code == signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-exit_code).name}{hint}"
+
+
+def _end(workers: list[_Worker]) -> None:
+    """A worker ends when its pipe does, unless its environment never comes back."""
+    for worker in workers:
+        worker.connection.close()
+    deadline = time.monotonic() + SECONDS_TO_END
+    for worker in workers:
+        worker.process.join(max(0.0, deadline - time.monotonic()))
+        worker.process.kill()
+        worker.process.join()
+    workers.clear()
+
+
+@contextmanager
+def _stops_held_back() -> Iterator[None]:
+    """Processes started in here do not get Ctrl-C and SIGTERM, until they are ready to; this one gets them later."""
+    resource_tracker.ensure_running()  # else it is started with the first process, and then lets the signals through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _work(make_lanes: CloudpickleWrapper, lanes: slice, shared: _SharedLanes, connection: Connection) -> None:
+    """A worker process, from its first line to its last.
+
+    The terminal and job schedulers send their signals to all processes of a group; here the parent decides what they
+    mean, and its end of the pipe is how it tells. A handler that does nothing, unlike an ignored signal, is not
+    inherited by programs that an environment starts.
+    """
+    for number in STOPS:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    rows = shared.rows()
+    with suppress(Exception), ExitStack() as stack:  # nobody listens to what is raised when all is over
+        try:
+            env = stack.enter_context(closing(make_lanes(lanes.stop - lanes.start)))
+            connection.send([])
+            for command in _commands(connection):
+                connection.send(_obey(command, env, lanes, rows))
+        except Exception as error:
+            connection.send(_Fault.of(error))
+
+
+def _commands(connection: Connection) -> Iterator[Command]:
+    """The parent's commands, until it closes its end of the pipe or dies."""
+    with suppress(EOFError, OSError):
+        while True:
+            yield connection.recv()
+
+
+def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneInfos:
+    """Carry out a command on a worker's own lanes; returns the infos of those whose episode ended."""
+    if isinstance(command, _Reset):
+        rows.observation[lanes], _ = env.reset(seed=command.seeds, options=command.options)
+        return []
+    observation, reward, terminated, truncated, infos = env.step(rows.action[lanes])
+    rows.observation[lanes], rows.reward[lanes] = observation, reward
+    rows.terminated[lanes], rows.truncated[lanes] = terminated, truncated
+    return [(lanes.start + lane, _lane_info(infos, lane)) for lane in np.flatnonzero(terminated | truncated)]
+
+
+def _lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
+    """What a vector environment's infos say of one lane, as the lane's own environment said it."""
+    info: dict[str, Any] = {}
+    for key, values in infos.items():
+        if f"_{key}" not in infos or not infos[f"_{key}"][lane]:
+            continue
+        value = _lane_info(values, lane) if isinstance(values, dict) else values[lane]
+        if isinstance(value, np.bool_) and values.dtype == np.bool_:
+            value = bool(value)
+        is_numbers = isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+        if is_numbers or isinstance(value, dict | str | int | float | np.generic):
+            info[key] = value
+    return info
