@@ -52,7 +52,7 @@ class WorkerVectorEnv(VectorEnv):
       num_workers: processes, at least 1; never more than there are lanes.
 
     Raises:
-      ValueError: for less than one worker or another autoreset mode.
+      ValueError: for less than one worker, another autoreset mode or other spaces.
       WorkerError: if an environment cannot be made in a worker.
     """
 
@@ -62,8 +62,11 @@ class WorkerVectorEnv(VectorEnv):
             raise ValueError(f"num_workers: expected at least 1, got {num_workers}")
         with closing(make_lanes(1)) as example:
             self._describe(example, num_envs)
+        observation, action = self.single_observation_space, self.single_action_space
+        if not isinstance(observation, Box) or not isinstance(action, Discrete):
+            raise ValueError(f"expected lanes with Box observations and Discrete actions, got {observation}, {action}")
         context = get_context("spawn")
-        shared = _SharedLanes(context, num_envs, self.single_observation_space, self.single_action_space)
+        shared = _SharedLanes(context, num_envs, observation, action)
         self._rows = shared.rows()
         self._workers: list[_Worker] = []
         self._end_workers = Finalize(self, _end, (self._workers,), exitpriority=0)
@@ -193,7 +196,7 @@ class _SharedLanes:
     def rows(self) -> _Rows:
         """The arrays in the memory."""
         arrays = (
-            np.frombuffer(memory, dtype).reshape(self.num_envs, *shape)
+            np.frombuffer(memoryview(memory), dtype).reshape(self.num_envs, *shape)
             for memory, (dtype, shape) in zip(self.memory, self.kinds, strict=True)
         )
         return _Rows(*arrays)
@@ -206,8 +209,8 @@ class _Worker:
         self.lanes = lanes
         self.connection, theirs = context.Pipe()
         with theirs:  # closed here, so that its end is seen when the worker dies
-            arguments = (CloudpickleWrapper(make_lanes), lanes, shared, theirs)
-            self.process = context.Process(target=_work, args=arguments, daemon=True)
+            pickled = CloudpickleWrapper(make_lanes)  # type: ignore[type-var, arg-type]  # it takes any function
+            self.process = context.Process(target=_work, args=(pickled, lanes, shared, theirs), daemon=True)
             self.process.start()
 
     def send(self, command: Command) -> None:
@@ -262,7 +265,7 @@ def _stops_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _work(make_lanes: CloudpickleWrapper, lanes: slice, shared: _SharedLanes, connection: Connection) -> None:
+def _work(pickled: Any, lanes: slice, shared: _SharedLanes, connection: Connection) -> None:
     """A worker process, from its first line to its last.
 
     The terminal and job schedulers send their signals to all processes of a group; here the parent decides what they
@@ -272,6 +275,7 @@ def _work(make_lanes: CloudpickleWrapper, lanes: slice, shared: _SharedLanes, co
     for number in STOPS:
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    make_lanes: MakeLanes = pickled.fn
     rows = shared.rows()
     with suppress(Exception), ExitStack() as stack:  # nobody listens to what is raised when all is over
         try:
@@ -293,12 +297,13 @@ def _commands(connection: Connection) -> Iterator[Command]:
 def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneInfos:
     """Carry out a command on a worker's own lanes; returns the infos of those whose episode ended."""
     if isinstance(command, _Reset):
-        rows.observation[lanes], _ = env.reset(seed=command.seeds, options=command.options)
+        rows.observation[lanes], _ = env.reset(seed=command.seeds, options=command.options)  # type: ignore[arg-type]
         return []
     observation, reward, terminated, truncated, infos = env.step(rows.action[lanes])
     rows.observation[lanes], rows.reward[lanes] = observation, reward
     rows.terminated[lanes], rows.truncated[lanes] = terminated, truncated
-    return [(lanes.start + lane, _lane_info(infos, lane)) for lane in np.flatnonzero(terminated | truncated)]
+    ended = np.flatnonzero(terminated | truncated).tolist()
+    return [(lanes.start + lane, _lane_info(infos, lane)) for lane in ended]
 
 
 def _lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,13 +86,15 @@ def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers:
         assert len(multiprocessing.active_children()) == min(lanes, workers)
         for attribute in ("num_envs", "single_observation_space", "observation_space", "action_space", "metadata"):
             assert getattr(env, attribute) == getattr(reference, attribute)
-        mask = np.arange(lanes) == 1
-        for seed, options in ((3, None), (None, None), ([7] * lanes, {"shift": 1}), (4, {"reset_mask": mask})):
-            given = None if options is None else dict(options)
-            received, expected = (e.reset(seed=seed, options=given and dict(given))[0] for e in (env, reference))
+        resets: list[tuple[Any, dict | None]] = [(3, None), (None, None), ([7] * lanes, {"shift": 1})]
+        if name == WANDERER:
+            resets.append((4, {"reset_mask": np.arange(lanes) == 1}))  # of lanes of the first worker alone
+        for seed, options in resets:
+            # SyncVectorEnv takes reset_mask out of the dict it is given: each gets its own.
+            received, expected = (e.reset(seed=seed, options=options and dict(options))[0] for e in (env, reference))
             assert_equal_arrays((received,), (expected,))
             ended = assert_equal_steps(env, reference, 40)
-            assert ended > 0 or lanes == 2
+            assert name != WANDERER or ended > 0
 
 
 @pytest.mark.parametrize(
