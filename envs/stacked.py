@@ -46,10 +46,10 @@ class StackedViews(VectorWrapper):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[NDArray, dict[str, Any]]:
         """As the environment's; with `reset_mask` in `options` the other lanes' stacks stay as they are."""
-        obs, infos = self.env.reset(seed=seed, options=options)
         starts = np.ones(self.num_envs, np.bool_)
         if options is not None and "reset_mask" in options:
-            starts = options["reset_mask"]
+            starts = options["reset_mask"]  # before the reset: gymnasium's SyncVectorEnv takes it out of the options
+        obs, infos = self.env.reset(seed=seed, options=options)
         self._stack[starts] = 0
         self._stack[starts, ..., -self._channels :] = obs[starts]
         self._is_last &= ~starts

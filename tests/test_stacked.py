@@ -92,6 +92,16 @@ def test_lanes_reset_by_mask_start_anew_and_the_others_go_on() -> None:
     assert (obs[mask][..., 6:] > 0).any()
 
 
+def test_reset_mask_of_an_environment_that_takes_it_out_of_the_options() -> None:
+    env = make_vector_env("CartPole-v1-stack2", 3)
+    env.reset(seed=0)
+    before = env.step(np.zeros(3, np.int64))[0]
+    mask = np.array([False, True, False])
+    obs, _ = env.reset(options={"reset_mask": mask.copy()})
+    np.testing.assert_array_equal(obs[~mask], before[~mask])
+    assert (obs[1, :4] == 0).all()
+
+
 def test_state_round_trip_in_the_middle_of_episodes() -> None:
     first, second = (stack_views(MiniPacmanVectorEnv(32, "hunt", frame_cap=40), 4) for _ in range(2))
     first.reset(seed=2)
