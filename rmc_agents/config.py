@@ -67,7 +67,7 @@ class CoreConfig(Section):
     """rmc: added to the input gate before its sigmoid."""
     slot_embedding: bool = False
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same; not in the
-    paper, and training with it is not yet stable (docs/decisions/slots.md)."""
+    paper, and stable with coupled gates only (docs/decisions/slots.md)."""
 
 
 @dataclass(frozen=True)
