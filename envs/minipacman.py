@@ -14,6 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from .minipacman_drawing import Window
 from .minipacman_games import Games
 from .minipacman_state import state_from_dict, state_to_dict
+from .vector_checks import (
+    as_autoreset_mode,
+    checked_actions,
+    checked_num_envs,
+    checked_render_mode,
+    checked_reset_mask,
+    final_infos,
+    lane_seeds,
+    refuse_ended,
+)
 
 ACTIONS = 5
 METADATA: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 10}
@@ -22,12 +32,6 @@ METADATA: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "ren
 def _spaces(shape: tuple[int, int, int]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
     """Observation and action space of one game."""
     return spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(ACTIONS)
-
-
-def _checked_render_mode(render_mode: str | None, allowed: Sequence[str]) -> str | None:
-    if render_mode is not None and render_mode not in allowed:
-        raise ValueError(f"render_mode: expected None or one of {', '.join(allowed)}; received {render_mode!r}")
-    return render_mode
 
 
 class MiniPacmanEnv(gym.Env[NDArray[np.uint8], int]):
@@ -98,7 +102,7 @@ class MiniPacmanEnv(gym.Env[NDArray[np.uint8], int]):
         render_mode: str | None = None,
     ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
-        self.render_mode = _checked_render_mode(render_mode, METADATA["render_modes"])
+        self.render_mode = checked_render_mode(render_mode, METADATA["render_modes"])
         self._games = Games(1, mode, viewport, frame_cap)
         self._window: Window | None = None
         self.mode, self.viewport, self.frame_cap = mode, viewport, frame_cap
@@ -195,14 +199,12 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
         """See the class."""
-        if not isinstance(num_envs, int | np.integer) or num_envs < 1:
-            raise ValueError(f"num_envs: expected an int of at least 1, received {num_envs!r}")
-        self.render_mode = _checked_render_mode(render_mode, ("rgb_array", "ansi"))
-        self.autoreset_mode = _as_autoreset_mode(autoreset_mode)
+        self.num_envs = checked_num_envs(num_envs)
+        self.render_mode = checked_render_mode(render_mode, ("rgb_array", "ansi"))
+        self.autoreset_mode = as_autoreset_mode(autoreset_mode)
         self.metadata = {**METADATA, "render_modes": ["rgb_array", "ansi"], "autoreset_mode": self.autoreset_mode}
-        self._games = Games(num_envs, mode, viewport, frame_cap)
+        self._games = Games(self.num_envs, mode, viewport, frame_cap)
         self.mode, self.viewport, self.frame_cap = mode, viewport, frame_cap
-        self.num_envs = int(num_envs)
         self.single_observation_space, self.single_action_space = _spaces(self._games.shape)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -221,8 +223,8 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
             ValueError: for seeds or a mask of another length, a mask that is not bool or has no True, or one that
                 leaves out a lane that was never reset.
         """
-        seeds = self._lane_seeds(seed)
-        mask = self._reset_mask(options)
+        seeds = lane_seeds(seed, self.num_envs)
+        mask = checked_reset_mask(options, self._games.state.level > 0)
         super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
         needs_entropy = bool((mask & (self._games.state.level == 0)).any())
         self._games.start(mask, seeds, self.np_random if needs_entropy else None)
@@ -240,16 +242,15 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
             ValueError: for actions of another shape, kind or range.
             ResetNeeded: before the first reset, and with autoreset disabled while a finished lane waits for a reset.
         """
-        checked = self._checked_actions(actions)
-        if self.autoreset_mode == AutoresetMode.DISABLED and self._games.state.needs_reset.any():
-            waiting = np.flatnonzero(self._games.state.needs_reset).tolist()
-            raise ResetNeeded(f"the episodes in lanes {waiting} have ended: reset them with options['reset_mask']")
+        checked = checked_actions(actions, self.num_envs, ACTIONS)
+        if self.autoreset_mode == AutoresetMode.DISABLED:
+            refuse_ended(self._games.state.needs_reset)
         observations, rewards, terminated, truncated = self._games.step(checked)
         infos: dict[str, Any] = {}
         if self.autoreset_mode == AutoresetMode.SAME_STEP:
             ended = terminated | truncated
             if ended.any():
-                infos = self._final_infos(observations, ended)
+                infos = final_infos(observations, self._infos(ended), ended)
                 self._games.start(ended, [None] * self.num_envs, None)
                 observations = self._games.observe()
         return observations, rewards, terminated, truncated, {**infos, **self._infos(None)}
@@ -273,37 +274,6 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
         """
         self._games.state = state_from_dict(state, self.num_envs)
 
-    def _lane_seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, int | np.integer):
-            return [int(seed) + lane for lane in range(self.num_envs)]
-        seeds = list(seed)
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed: expected an int or a sequence of {self.num_envs}, received {len(seeds)} seeds")
-        return seeds
-
-    def _reset_mask(self, options: dict[str, Any] | None) -> NDArray[np.bool_]:
-        if options is None or "reset_mask" not in options:
-            return np.ones(self.num_envs, np.bool_)
-        mask = options["reset_mask"]
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
-            received = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
-            raise ValueError(f"reset_mask: expected a bool array ({self.num_envs},), received {received}")
-        if not mask.any():
-            raise ValueError("reset_mask: expected at least one True, received none")
-        if (self._games.state.level[~mask] == 0).any():
-            raise ValueError("reset_mask: expected True for every lane that was never reset, received False")
-        return mask
-
-    def _checked_actions(self, actions: ArrayLike) -> NDArray[np.int64]:
-        array = np.asarray(actions)
-        if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
-            raise ValueError(f"actions: expected ints ({self.num_envs},), received {array.dtype} {array.shape}")
-        if array.min() < 0 or array.max() >= ACTIONS:
-            raise ValueError(f"actions: expected 0..{ACTIONS - 1}, received {array.min()}..{array.max()}")
-        return np.ascontiguousarray(array, np.int64)
-
     def _infos(self, mask: NDArray[np.bool_] | None) -> dict[str, Any]:
         """Infos of the lanes of `mask`, of all for None, in the form of gymnasium's vector environments."""
         infos: dict[str, Any] = {}
@@ -311,25 +281,3 @@ class MiniPacmanVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]])
             infos[name] = values.astype(np.int64) if mask is None else np.where(mask, values, 0).astype(np.int64)
             infos[f"_{name}"] = np.ones(self.num_envs, np.bool_) if mask is None else mask.copy()
         return infos
-
-    def _final_infos(self, observations: NDArray[np.uint8], ended: NDArray[np.bool_]) -> dict[str, Any]:
-        final_obs = np.full(self.num_envs, None, dtype=object)
-        for lane in np.flatnonzero(ended):
-            final_obs[lane] = observations[lane].copy()
-        return {
-            "final_obs": final_obs,
-            "_final_obs": ended.copy(),
-            "final_info": self._infos(ended),
-            "_final_info": ended.copy(),
-        }
-
-
-def _as_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
-    if isinstance(autoreset_mode, AutoresetMode):
-        return autoreset_mode
-    spelled = str(autoreset_mode).replace("_", "").lower()
-    for candidate in AutoresetMode:
-        if spelled == candidate.value.lower():
-            return candidate
-    names = ", ".join(candidate.name for candidate in AutoresetMode)
-    raise ValueError(f"autoreset_mode: expected one of {names}; received {autoreset_mode!r}")

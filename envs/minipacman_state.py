@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .minipacman_map import CELLS
+from .vector_checks import check_field_names, check_range, copied_like
 
 PILLS = 2
 POWER_STEPS = 20
@@ -124,19 +125,11 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int) -> State:
     Raises:
         ValueError: if a field is missing, unknown, of another shape or dtype, or holds what no game can reach.
     """
-    expected_names, names = set(State._fields), set(fields)
-    if names != expected_names:
-        missing, unknown = sorted(expected_names - names), sorted(names - expected_names)
-        raise ValueError(f"state: expected the fields {State._fields}; missing {missing}, unknown {unknown}")
+    check_field_names(fields, State._fields)
     ghost_shape = np.shape(fields["ghost_cell"])
     if len(ghost_shape) != 2 or ghost_shape[1] < 1:
         raise ValueError(f"state field 'ghost_cell': expected shape ({lanes}, G) with G >= 1, received {ghost_shape}")
-    for name, model in make_state(lanes, ghost_shape[1])._asdict().items():
-        value = fields[name]
-        if not isinstance(value, np.ndarray) or value.shape != model.shape or value.dtype != model.dtype:
-            received = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
-            raise ValueError(f"state field {name!r}: expected {model.dtype} {model.shape}, received {received}")
-    state = State(**{name: np.array(fields[name], order="C") for name in State._fields})
+    state = State(**copied_like(fields, make_state(lanes, ghost_shape[1])._asdict()))
     _check_ranges(state)
     return state
 
@@ -154,10 +147,7 @@ def _check_ranges(state: State) -> None:
         ("pacman_facing", 0, 4),
         ("ghost_heading", 0, 5),
     ):
-        values = getattr(state, name)
-        if values.min(initial=0) < low or (high is not None and values.max(initial=0) > high):
-            limits = f"{low}..{high}" if high is not None else f"at least {low}"
-            raise ValueError(f"state field {name!r}: expected {limits}, received {values.min()}..{values.max()}")
+        check_range(name, getattr(state, name), low, high)
     for name in ("pill_cell", "ghost_cell"):
         values = getattr(state, name)
         wrong = values[(values >= CELLS) & (values != GONE)]

@@ -1,0 +1,126 @@
+"""What callers hand to the native vector environments, checked: all of them say the same where it does not fit."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode
+from numpy.typing import ArrayLike, NDArray
+
+
+def checked_num_envs(num_envs: int) -> int:
+    """The number of lanes. Raises ValueError below 1."""
+    if not isinstance(num_envs, int | np.integer) or num_envs < 1:
+        raise ValueError(f"num_envs: expected an int of at least 1, received {num_envs!r}")
+    return int(num_envs)
+
+
+def checked_render_mode(render_mode: str | None, allowed: Sequence[str]) -> str | None:
+    """The render mode. Raises ValueError for one that is not allowed."""
+    if render_mode is not None and render_mode not in allowed:
+        raise ValueError(f"render_mode: expected None or one of {', '.join(allowed)}; received {render_mode!r}")
+    return render_mode
+
+
+def as_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
+    """The mode, or the one of that name in any spelling. Raises ValueError if there is none."""
+    if isinstance(autoreset_mode, AutoresetMode):
+        return autoreset_mode
+    spelled = str(autoreset_mode).replace("_", "").lower()
+    for candidate in AutoresetMode:
+        if spelled == candidate.value.lower():
+            return candidate
+    names = ", ".join(candidate.name for candidate in AutoresetMode)
+    raise ValueError(f"autoreset_mode: expected one of {names}; received {autoreset_mode!r}")
+
+
+def lane_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
+    """A seed for each lane: seed + i, or the i-th of a sequence. Raises ValueError for a sequence of another length."""
+    if seed is None:
+        return [None] * num_envs
+    if isinstance(seed, int | np.integer):
+        return [int(seed) + lane for lane in range(num_envs)]
+    seeds = list(seed)
+    if len(seeds) != num_envs:
+        raise ValueError(f"seed: expected an int or a sequence of {num_envs}, received {len(seeds)} seeds")
+    return seeds
+
+
+def checked_reset_mask(options: Mapping[str, Any] | None, was_reset: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which lanes `options` ask to reset, bool [N]; all without `reset_mask`.
+
+    Args:
+        options: of `reset`.
+        was_reset: [N], the lanes that have been reset before.
+
+    Raises:
+        ValueError: for a mask of another kind or shape, without a True, or without one where a lane was never reset.
+    """
+    if options is None or "reset_mask" not in options:
+        return np.ones_like(was_reset)
+    mask = options["reset_mask"]
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != was_reset.shape:
+        received = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise ValueError(f"reset_mask: expected a bool array {was_reset.shape}, received {received}")
+    if not mask.any():
+        raise ValueError("reset_mask: expected at least one True, received none")
+    if not was_reset[~mask].all():
+        raise ValueError("reset_mask: expected True for every lane that was never reset, received False")
+    return mask
+
+
+def checked_actions(actions: ArrayLike, num_envs: int, num_actions: int) -> NDArray[np.int64]:
+    """The actions, [N]. Raises ValueError for another shape, kind or range."""
+    array = np.asarray(actions)
+    if array.shape != (num_envs,) or array.dtype.kind not in "iu":
+        raise ValueError(f"actions: expected ints ({num_envs},), received {array.dtype} {array.shape}")
+    if array.min() < 0 or array.max() >= num_actions:
+        raise ValueError(f"actions: expected 0..{num_actions - 1}, received {array.min()}..{array.max()}")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def refuse_ended(needs_reset: NDArray[np.bool_]) -> None:
+    """Raises ResetNeeded, naming them, if lanes [N] have ended: with autoreset disabled nobody else resets them."""
+    if needs_reset.any():
+        waiting = np.flatnonzero(needs_reset).tolist()
+        raise ResetNeeded(f"the episodes in lanes {waiting} have ended: reset them with options['reset_mask']")
+
+
+def final_infos(
+    observations: NDArray[Any], final_info: dict[str, Any], ended: NDArray[np.bool_]
+) -> dict[str, NDArray[Any] | dict[str, Any]]:
+    """The part of SAME_STEP's infos that tells how the episodes in the lanes `ended` [N] ended."""
+    final_obs = np.full(len(ended), None, dtype=object)
+    for lane in np.flatnonzero(ended):
+        final_obs[lane] = observations[lane].copy()
+    return {
+        "final_obs": final_obs,
+        "_final_obs": ended.copy(),
+        "final_info": final_info,
+        "_final_info": ended.copy(),
+    }
+
+
+def check_field_names(fields: Mapping[str, Any], expected: Sequence[str]) -> None:
+    """Raises ValueError if a saved state's fields are not those expected."""
+    if set(fields) != set(expected):
+        missing, unknown = sorted(set(expected) - set(fields)), sorted(set(fields) - set(expected))
+        raise ValueError(f"state: expected the fields {tuple(expected)}; missing {missing}, unknown {unknown}")
+
+
+def copied_like(fields: Mapping[str, Any], models: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Copies of the arrays of each model's name. Raises ValueError where a shape or dtype is not the model's."""
+    for name, like in models.items():
+        value = fields[name]
+        if not isinstance(value, np.ndarray) or value.shape != like.shape or value.dtype != like.dtype:
+            received = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise ValueError(f"state field {name!r}: expected {like.dtype} {like.shape}, received {received}")
+    return {name: np.array(fields[name], order="C") for name in models}
+
+
+def check_range(name: str, values: NDArray[Any], low: int, high: int | None) -> None:
+    """Raises ValueError if a state's field has values outside of low..high; None: without an upper limit."""
+    if values.min(initial=low) < low or (high is not None and values.max(initial=low) > high):
+        limits = f"{low}..{high}" if high is not None else f"at least {low}"
+        raise ValueError(f"state field {name!r}: expected {limits}, received {values.min()}..{values.max()}")
