@@ -4,7 +4,7 @@ import difflib
 import importlib
 import re
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from .memory import MiniGridView
+from .memory_vector import MemoryVectorEnv
 from .stacked import stack_views
 from .workers import WorkerVectorEnv
 
@@ -28,6 +29,8 @@ SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"minipacman-{mode}-full": (MINIPACMAN, {"mode": mode, "viewport": None}) for mode in MINIPACMAN_MODES},
     **{f"minipacman-window{side}": (MINIPACMAN, {"viewport": side}) for side in WINDOWS},
     "recall": ("rmc_agents.envs:Recall-v0", {}),
+    **{f"memory-{size}": (f"MiniGrid-Memory{size.upper()}-v0", {}) for size in ("s7", "s9", "s11", "s13")},
+    **{f"memory-{size}-random": (f"MiniGrid-Memory{size.upper()}Random-v0", {}) for size in ("s13", "s17")},
 }
 """Short name -> gymnasium id and arguments."""
 
@@ -35,7 +38,15 @@ STACKED = re.compile(r"(.+)-stack(\w*)")
 """The suffix that asks for stacked views, as in minipacman-stack4."""
 
 
-def make_vector_env(name: str, num_envs: int, render_mode: str | None = None, num_workers: int = 0) -> VectorEnv:
+MOVES_ONLY = frozenset(name for name in SHORT_NAMES if name.startswith("memory-"))
+"""Where the actions are left, right and forward (see `MiniGridView`)."""
+
+Backend = Literal["auto", "native", "minigrid"]
+
+
+def make_vector_env(
+    name: str, num_envs: int, render_mode: str | None = None, num_workers: int = 0, backend: Backend = "auto"
+) -> VectorEnv:
     """A NEXT_STEP vector environment whose observations are arrays of numbers.
 
     MiniGrid's dictionaries become vectors (see `MiniGridView`); discrete and binary observations are flattened.
@@ -46,33 +57,40 @@ def make_vector_env(name: str, num_envs: int, render_mode: str | None = None, nu
       num_envs: lanes.
       render_mode: as in gymnasium.
       num_workers: processes that share the lanes (see `WorkerVectorEnv`); 0: this one steps them all.
+      backend: native: an engine of this package that steps all lanes at once; minigrid: minigrid's own environments,
+        one after the other, with the same results as the native engine's; auto: native where there is one.
 
     Raises:
       ValueError: for a name that is not known (with the nearest that is), for actions that are not discrete, for
-        observations that cannot be made an array of numbers, and for workers where there is a native engine.
+        observations that cannot be made an array of numbers, for a backend that does not have the environment, and for
+        workers where the native engine steps it.
     """
     if stacked := STACKED.fullmatch(name):
         base, num_views = stacked.groups()
         if not num_views.isdecimal() or int(num_views) < 2:
             raise ValueError(f"environment {name!r}: expected a number of at least 2 behind -stack, got {num_views!r}")
-        return stack_views(make_vector_env(base, num_envs, render_mode, num_workers), int(num_views))
+        return stack_views(make_vector_env(base, num_envs, render_mode, num_workers, backend), int(num_views))
     env_id, arguments = SHORT_NAMES.get(name, (name, {}))
     arguments = {**arguments, "render_mode": render_mode}
     spec = _find_spec(env_id, name)
-    if env_id.startswith("rmc_agents.") and spec.vector_entry_point is not None:
+    view: dict[str, Any] = {"actions": "moves"} if name in MOVES_ONLY else {}
+    _check_backend(backend, spec, name)
+    if _has_native_engine(spec) and backend != "minigrid":
         if num_workers:
             raise ValueError(
                 f"env_workers: expected 0 for {name!r}, whose native engine steps all lanes at once, got {num_workers}"
             )
-        return gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **arguments)
-    make_lanes = partial(_make_lanes, env_id.rpartition(":")[0], spec, arguments)
+        return _make_native(spec, num_envs, {**arguments, **view})
+    make_lanes = partial(_make_lanes, env_id.rpartition(":")[0], spec, arguments, view)
     try:
         return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
     except (gym.error.Error, ImportError, TypeError) as error:
         raise ValueError(f"environment {name!r} cannot be made: {error}") from error
 
 
-def _make_lanes(module: str, spec: EnvSpec, arguments: dict[str, Any], num_envs: int) -> VectorEnv:
+def _make_lanes(
+    module: str, spec: EnvSpec, arguments: dict[str, Any], view: dict[str, Any], num_envs: int
+) -> VectorEnv:
     """Lanes stepped by the process that calls this, a worker's too: there nothing else has imported the module."""
     if module:
         importlib.import_module(module)
@@ -81,13 +99,17 @@ def _make_lanes(module: str, spec: EnvSpec, arguments: dict[str, Any], num_envs:
         num_envs,
         vectorization_mode="sync",
         vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
-        wrappers=[as_numbers],  # type: ignore[list-item]  # any function from env to env will do
+        wrappers=[partial(as_numbers, **view)],  # type: ignore[list-item]  # any function from env to env will do
         **arguments,
     )
 
 
-def as_numbers(env: gym.Env) -> gym.Env:
-    """The environment with observations in a Box, wrapped only where need be.
+def as_numbers(env: gym.Env, **view: Any) -> gym.Env:
+    """The environment with observations in a Box or MultiDiscrete, wrapped only where need be.
+
+    Args:
+      env: any.
+      view: options of `MiniGridView`, for MiniGrid's environments.
 
     Raises:
       ValueError: naming the space that cannot be encoded.
@@ -98,13 +120,40 @@ def as_numbers(env: gym.Env) -> gym.Env:
     if isinstance(space, spaces.Box):
         return env
     if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space):
-        return MiniGridView(env)
+        return MiniGridView(env, **view)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return DtypeObservation(FlattenObservation(env), np.uint8)
     raise ValueError(
         f"cannot encode the observation space {space}: expected an image, a vector, discrete values or MiniGrid's "
         "dictionary; wrap the environment and register the wrapped one"
     )
+
+
+def _is_memory(spec: EnvSpec) -> bool:
+    """Whether this is MiniGrid's MemoryEnv with nothing around it, of which there is a native engine."""
+    is_bare = spec.max_episode_steps is None and not spec.additional_wrappers
+    known = {"size", "random_length", "max_steps"}
+    return spec.entry_point == "minigrid.envs:MemoryEnv" and is_bare and set(spec.kwargs) <= known
+
+
+def _has_native_engine(spec: EnvSpec) -> bool:
+    entry_point = spec.vector_entry_point
+    return _is_memory(spec) or (isinstance(entry_point, str) and entry_point.startswith("rmc_agents."))
+
+
+def _make_native(spec: EnvSpec, num_envs: int, arguments: dict[str, Any]) -> VectorEnv:
+    if not _is_memory(spec):
+        return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **arguments)
+    env = MemoryVectorEnv(num_envs, **spec.kwargs, **arguments)
+    env.spec = spec
+    return env
+
+
+def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:
+    if backend == "native" and not _has_native_engine(spec):
+        raise ValueError(f"environment {name!r} has no native engine: leave out the backend native")
+    if backend == "minigrid" and not str(spec.entry_point).startswith("minigrid."):
+        raise ValueError(f"environment {name!r} is none of minigrid's: leave out the backend minigrid")
 
 
 def _find_spec(env_id: str, name: str) -> EnvSpec:

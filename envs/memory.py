@@ -1,53 +1,159 @@
-"""MiniGrid's observations as a vector that an agent can take."""
+"""MiniGrid's observations as a vector of categories that an agent can take."""
 
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Discrete, MultiDiscrete, Space
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+from numpy.typing import NDArray
 
-NUM_OBJECTS, NUM_COLORS, NUM_STATES = len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX)
-NUM_DIRECTIONS = 4
+CELL_CATEGORIES = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
+DIRECTIONS = 4
+ACTION_SETS = {"all": None, "moves": 3}
+"""How many of an environment's actions, from the first on; None: all."""
+LARGEST_VIEW = 63
 
 
 class MiniGridView(gym.Wrapper):
-    """The agent's symbolic view and direction, one-hot, as one `uint8` vector of zeros and ones.
+    """The agent's egocentric view, its direction and the words of its mission, as one vector of categories.
 
-    A cell of MiniGrid's view is three numbers that name an object, a colour and a state. They are names, not amounts,
-    so each becomes a one-hot vector: scaling them would tell the agent that a ball lies between a key and a box.
-    The mission is left out: it never changes in the memory tasks. `info["is_success"]` tells at an episode's end
-    whether it was solved, which in MiniGrid is when it ends on a positive reward.
+    ## Observation
+
+    `MultiDiscrete`, `uint8`. The numbers are names, not amounts: a network should look up a learned vector for each
+    (entry, category) and add them up, which is the same function as a linear map of the entries one-hot, ten times
+    cheaper.
+
+    | entries                    | categories | what                                                               |
+    |----------------------------|------------|--------------------------------------------------------------------|
+    | 3 * view_size**2           | 11, 6, 3   | object, colour, state of each cell, in the order of `image.ravel()` |
+    | 1                          | 4          | direction the agent faces: right, down, left, up                   |
+    | 1 for each word that varies | vocabulary | its place in the sorted vocabulary, as in `MissionWords`           |
+
+    Previous action and reward are not in it: the agent is fed those from everywhere.
+
+    `info["is_success"]` tells at an episode's end whether it was solved, which in MiniGrid is when it ends on a
+    positive reward.
 
     Args:
       env: a MiniGrid environment with a dictionary observation.
+      view_size: side of the view in cells, odd; None: as the environment has it (7).
+      actions: "moves" leaves only left, right and forward. In MemoryEnv nothing else has an effect: there is no door,
+        and picking up is turned into toggling, which does nothing to keys and balls; it is four useless actions less
+        to explore.
+
+    Raises:
+      ValueError: for another view size or action set; from `reset` and `step` for a mission with an unknown word and
+        for a cell that is none of MiniGrid's categories.
     """
 
-    def __init__(self, env: gym.Env) -> None:
+    def __init__(self, env: gym.Env, view_size: int | None = None, actions: str = "all") -> None:
+        """See the class."""
         super().__init__(env)
-        image = env.observation_space["image"]  # type: ignore[index]
-        cells = int(np.prod(image.shape[:2]))
-        size = cells * (NUM_OBJECTS + NUM_COLORS + NUM_STATES) + NUM_DIRECTIONS
-        self.observation_space = Box(0, 1, (size,), np.uint8)
+        if view_size is not None:
+            _set_view_size(env, view_size)
+        space = env.observation_space
+        assert isinstance(space, gym.spaces.Dict)
+        self._mission = MissionWords(space.spaces.get("mission"))
+        self.observation_space = view_space(int(np.prod(space["image"].shape[:2])), self._mission.categories)  # type: ignore[index]
+        assert isinstance(env.action_space, Discrete)
+        self.action_space = Discrete(num_actions(actions, int(env.action_space.n)))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[NDArray, dict]:
         """As gymnasium's."""
         obs, info = self.env.reset(seed=seed, options=options)
         return self._view(obs), info
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[NDArray, float, bool, bool, dict[str, Any]]:
         """As gymnasium's, with `is_success` in the info of an episode's last step."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             info = {**info, "is_success": bool(terminated and float(reward) > 0)}
         return self._view(obs), float(reward), terminated, truncated, info
 
-    def _view(self, obs: dict[str, Any]) -> np.ndarray:
-        objects, colors, states = (obs["image"][..., i].ravel() for i in range(3))
-        parts = (
-            np.eye(NUM_OBJECTS, dtype=np.uint8)[objects],
-            np.eye(NUM_COLORS, dtype=np.uint8)[colors],
-            np.eye(NUM_STATES, dtype=np.uint8)[states],
-            np.eye(NUM_DIRECTIONS, dtype=np.uint8)[obs["direction"]],
-        )
-        return np.concatenate([part.ravel() for part in parts])
+    def _view(self, obs: dict[str, Any]) -> NDArray[np.uint8]:
+        words = self._mission.numbers(obs["mission"]) if "mission" in obs else ()
+        view = np.concatenate([obs["image"].ravel(), (obs["direction"], *words)])
+        assert isinstance(self.observation_space, MultiDiscrete)
+        if (view >= self.observation_space.nvec).any():
+            raise ValueError(
+                f"expected cells of at most {CELL_CATEGORIES} objects, colours and states, got an image with "
+                f"{tuple(int(n) + 1 for n in obs['image'].max(axis=(0, 1)))}; wrap the environment to give others"
+            )
+        return view.astype(np.uint8)
+
+
+class MissionWords:
+    """The words of a mission that vary from episode to episode, as numbers.
+
+    Args:
+      space: MiniGrid's `MissionSpace`: a sentence with places, and the words that may stand in each. A place for which
+        there is one word only does not count. None: there is no mission.
+
+    Attributes:
+      categories: for each varying word how many there are.
+    """
+
+    def __init__(self, space: Space | None) -> None:
+        places = [sorted(words) for words in getattr(space, "ordered_placeholders", None) or ()]
+        self._vocabularies = {f"word{i}": words for i, words in enumerate(places) if len(words) > 1}
+        self.categories = tuple(len(words) for words in self._vocabularies.values())
+        self._sentence = None if space is None else _sentence(space.mission_func, places)  # type: ignore[attr-defined]
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    def numbers(self, mission: str) -> tuple[int, ...]:
+        """The place of each varying word in its sorted vocabulary.
+
+        Raises:
+          ValueError: for another sentence, or a word that is not in the vocabulary.
+        """
+        if mission not in self._known:
+            self._known[mission] = self._read(mission)
+        return self._known[mission]
+
+    def _read(self, mission: str) -> tuple[int, ...]:
+        found = self._sentence.fullmatch(mission) if self._sentence else None
+        if found is None:
+            vocabulary = "; ".join(", ".join(words) for words in self._vocabularies.values()) or "none: it is fixed"
+            raise ValueError(
+                f"the mission {mission!r} is not of its MissionSpace, whose varying words are {vocabulary}"
+            )
+        return tuple(words.index(found[name]) for name, words in self._vocabularies.items())
+
+
+def _sentence(mission_func: Callable[..., str], places: Sequence[Sequence[str]]) -> re.Pattern[str]:
+    """The pattern of all sentences; place i is the group `word{i}`."""
+    marks = [f"<{i}>" for i in range(len(places))]
+    pattern = re.escape(mission_func(*marks))
+    for i, (mark, words) in enumerate(zip(marks, places, strict=True)):
+        pattern = pattern.replace(mark, f"(?P<word{i}>{'|'.join(map(re.escape, words))})", 1)
+    return re.compile(pattern)
+
+
+def view_space(cells: int, words: Sequence[int] = ()) -> MultiDiscrete:
+    """The observations' space, as `MiniGridView` describes it: so many cells, and the vocabulary of each word."""
+    return MultiDiscrete([*CELL_CATEGORIES * cells, DIRECTIONS, *words], dtype="uint8")
+
+
+def num_actions(actions: str, available: int) -> int:
+    """How many actions a set has. Raises ValueError for an unknown set."""
+    if actions not in ACTION_SETS:
+        raise ValueError(f"actions: expected one of {', '.join(ACTION_SETS)}; received {actions!r}")
+    return min(available, ACTION_SETS[actions] or available)
+
+
+def checked_view_size(view_size: int) -> int:
+    """The side of a view. Raises ValueError if the agent could not stand in the middle of it."""
+    if not isinstance(view_size, int | np.integer) or view_size % 2 == 0 or not 3 <= view_size <= LARGEST_VIEW:
+        raise ValueError(f"view_size: expected an odd int from 3 to {LARGEST_VIEW}, received {view_size!r}")
+    return int(view_size)
+
+
+def _set_view_size(env: gym.Env, view_size: int) -> None:
+    """Gives MiniGrid's own environment another view. Its ViewSizeWrapper would compute both, and draw the old one."""
+    base: Any = env.unwrapped
+    base.agent_view_size = checked_view_size(view_size)
+    image = gym.spaces.Box(0, 255, (view_size, view_size, 3), np.uint8)
+    base.observation_space = gym.spaces.Dict({**base.observation_space.spaces, "image": image})

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -31,15 +31,13 @@ class StackedViews(VectorWrapper):
         space = env.single_observation_space
         if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
             raise ValueError(f"expected a vector environment with NEXT_STEP autoreset, got {env.metadata}")
-        if not isinstance(space, Box) or not space.shape:
+        if not isinstance(space, Box | MultiDiscrete) or not space.shape:
             raise ValueError(f"expected pictures or vectors to stack, got observations in {space}")
         if num_views < 2:
             raise ValueError(f"num_views: expected at least 2, got {num_views}")
         self.num_views = num_views
         self._channels = space.shape[-1]
-        # A box has room for the zeros too.
-        low, high = (np.concatenate([bound] * num_views, axis=-1) for bound in (space.low, space.high))
-        self.single_observation_space = Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
+        self.single_observation_space = _stacked_space(space, num_views)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._stack = np.zeros((env.num_envs, *self.single_observation_space.shape), space.dtype)
         self._is_last = np.zeros(env.num_envs, np.bool_)  # [N]: the newest view is its episode's last
@@ -72,6 +70,14 @@ class StackedViews(VectorWrapper):
             stack[is_first] = 0
         stack[..., -self._channels :] = obs
         self._stack = stack
+
+
+def _stacked_space(space: Box | MultiDiscrete, num_views: int) -> Box | MultiDiscrete:
+    """The space of so many views joined along the last axis; a box has room for the zeros too."""
+    if isinstance(space, MultiDiscrete):
+        return MultiDiscrete(np.concatenate([space.nvec] * num_views, axis=-1), dtype=space.dtype)
+    low, high = (np.concatenate([bound] * num_views, axis=-1) for bound in (space.low, space.high))
+    return Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
 
 
 class SavableStackedViews(StackedViews):

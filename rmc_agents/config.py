@@ -28,13 +28,16 @@ class EnvConfig(Section):
     """The environment."""
 
     env: str = "minipacman"
-    """A short name (minipacman, minipacman-full, minipacman-hunt, ...) or a registered gymnasium id with a discrete
-    action space; 'module:Id' imports the module first."""
+    """A short name (minipacman, minipacman-full, minipacman-hunt, memory-s13, ...) or a registered gymnasium id with a
+    discrete action space; 'module:Id' imports the module first."""
     num_envs: PositiveInt = 256
     """Environments stepped in parallel (lanes)."""
     env_workers: NonNegativeInt = 0
     """Processes that share the lanes of an environment without a native engine; 0: this process steps them all. Worth
     it where steps are slow, as in MiniGrid's environments, and cores are idle; the results are the same."""
+    env_backend: Literal["auto", "native", "minigrid"] = "auto"
+    """What steps the lanes in training. native: an engine of this package; minigrid: minigrid's own environments, with
+    the same results, slower; auto: native where there is one."""
 
 
 @dataclass(frozen=True)

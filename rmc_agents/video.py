@@ -13,7 +13,8 @@ from typing import IO, NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.vector import VectorEnv
+from minigrid.core.actions import Actions
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -192,10 +193,8 @@ def _action_names(env: VectorEnv, num_actions: int) -> list[str]:
     env_id = env.spec.id if env.spec is not None else ""
     if env_id in ACTION_NAMES:
         return ACTION_NAMES[env_id]
-    lanes = env.unwrapped
-    if isinstance(lanes, SyncVectorEnv) and env_id.startswith("MiniGrid-"):
-        actions = lanes.envs[0].unwrapped.actions  # type: ignore[attr-defined]
-        return [actions(i).name for i in range(num_actions)]
+    if env_id.startswith("MiniGrid-"):
+        return [Actions(i).name for i in range(num_actions)]
     return [str(i) for i in range(num_actions)]
 
 

@@ -79,7 +79,7 @@ def assert_equal_infos(received: dict, expected: dict, ended: np.ndarray) -> Non
             assert not values[~ended].any()
 
 
-@pytest.mark.parametrize(("name", "lanes", "workers"), [(WANDERER, 5, 2), ("MiniGrid-MemoryS7-v0-stack2", 2, 3)])
+@pytest.mark.parametrize(("name", "lanes", "workers"), [(WANDERER, 5, 2), ("MiniGrid-DoorKey-5x5-v0-stack2", 2, 3)])
 def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers: int) -> None:
     reference = make_vector_env(name, lanes)
     with closing(make_vector_env(name, lanes, num_workers=workers)) as env:

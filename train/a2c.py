@@ -38,7 +38,8 @@ class A2C:
         if graphs:
             cuda_graphs.check_settings(self.train)
             cuda_graphs.check_device(device)
-        env = make_vector_env(config.env.env, config.env.num_envs, num_workers=config.env.env_workers)
+        workers, backend = config.env.env_workers, config.env.env_backend
+        env = make_vector_env(config.env.env, config.env.num_envs, num_workers=workers, backend=backend)
         self.lanes = (cuda_graphs.StagedLanes if graphs else Lanes)(env, config.run.seed, device)
         self.agent = ActorCritic(self.lanes.spec, config.core, config.agent).to(device)
         self.agent.core.backend, self.agent.core.precision = config.run.backend, config.run.precision
