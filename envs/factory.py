@@ -151,9 +151,11 @@ def _make_native(spec: EnvSpec, num_envs: int, arguments: dict[str, Any]) -> Vec
 
 def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:
     if backend == "native" and not _has_native_engine(spec):
-        raise ValueError(f"environment {name!r} has no native engine: leave out the backend native")
+        raise ValueError(f"env_backend: expected auto for {name!r}, which has no native engine, got native")
     if backend == "minigrid" and not str(spec.entry_point).startswith("minigrid."):
-        raise ValueError(f"environment {name!r} is none of minigrid's: leave out the backend minigrid")
+        raise ValueError(
+            f"env_backend: expected auto for {name!r}, which is none of minigrid's environments, got minigrid"
+        )
 
 
 def _find_spec(env_id: str, name: str) -> EnvSpec:

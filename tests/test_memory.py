@@ -1,6 +1,7 @@
 """MiniGrid's tasks: the view as categories, and the native engine of MemoryEnv, to the bit minigrid's own."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,15 @@ def test_backends_play_the_same_episodes(name: str) -> None:
         np.testing.assert_equal(received[4], expected[4])
         told |= set(received[4]["is_success"][received[4]["_is_success"]].tolist() if received[4] else ())
     assert told == {True, False}
+
+
+def test_minigrids_own_lanes_may_be_in_workers() -> None:
+    native = make_vector_env("memory-s7", 2)
+    with closing(make_vector_env("memory-s7", 2, num_workers=2, backend="minigrid")) as env:
+        assert env.single_action_space == native.single_action_space
+        np.testing.assert_array_equal(env.reset(seed=1)[0], native.reset(seed=1)[0])
+        for actions in walk(native, 20):
+            np.testing.assert_array_equal(env.step(actions)[0], native.step(actions)[0])
 
 
 def test_a_match_at_the_last_step_sets_both_flags() -> None:
@@ -201,7 +211,7 @@ def test_unseeded_lanes_differ() -> None:
 
 @pytest.mark.parametrize("name", ["memory-s7", "memory-s13-random"])
 def test_pictures_are_minigrids(name: str) -> None:
-    envs = [make_vector_env(name, 2, "rgb_array", backend) for backend in ("native", "minigrid")]
+    envs = [make_vector_env(name, 2, "rgb_array", backend=backend) for backend in ("native", "minigrid")]
     for env in envs:
         env.reset(seed=4)
     for actions in walk(envs[0], 8):
@@ -225,10 +235,10 @@ def test_videos_are_made_and_name_the_actions(name: str, tmp_path: Path) -> None
 
 def test_backends_that_do_not_have_the_environment_are_refused() -> None:
     for name, backend, message in (
-        ("recall", "native", "environment 'recall' has no native engine"),
-        ("MiniGrid-DoorKey-5x5-v0", "native", "has no native engine"),
-        ("minipacman", "minigrid", "environment 'minipacman' is none of minigrid's"),
-        ("recall-stack2", "native", "has no native engine"),
+        ("recall", "native", "env_backend: expected auto for 'recall', which has no native engine, got native"),
+        ("MiniGrid-DoorKey-5x5-v0", "native", "which has no native engine"),
+        ("minipacman", "minigrid", "'minipacman', which is none of minigrid's environments"),
+        ("recall-stack2", "native", "which has no native engine"),
     ):
         with pytest.raises(ValueError, match=message):
             make_vector_env(name, 1, backend=backend)  # type: ignore[arg-type]
