@@ -7,13 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
-from rmc_agents.cores import make_core
+from rmc_agents.cores import DEFAULT_CORE_GAIN, make_core
 from rmc_agents.encoders import Encoder
 from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
-
-DEFAULT_CORE_GAIN = {"rmc": 0.5}
-"""A fresh RMC's values are around 1.2 in size, a fresh LSTM's output around 0.13: at equal gain, one step of Adam would
-change the policy nine times more by way of the one than of the other (docs/decisions/recipe.md)."""
 
 
 class ActorCritic(nn.Module):

@@ -1,0 +1,78 @@
+"""A core as sb3-contrib takes it: with the attributes and the state of an `nn.LSTM`."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rmc_agents.cores import Core
+from rmc_agents.types import State
+
+PackedState = tuple[Tensor, Tensor]
+"""A core's state as a pair, each `[1, B, hidden_size]`, as `nn.LSTM` has h and c.
+
+It is the state less the initial state, as one row of numbers cut in half: sb3-contrib stores pairs, and makes a fresh
+state of zeros. An LSTM's pair is its own h and c.
+"""
+
+
+class PackedCore(nn.Module):
+    """A core that takes and gives packed states, and sequences in sb3-contrib's order.
+
+    Args:
+      core: the core.
+
+    Attributes:
+      input_size, num_layers, hidden_size: as of the `nn.LSTM` that has room for the state. A state of an odd number of
+        elements is filled up by a zero; a core without memory has hidden_size 0.
+    """
+
+    num_layers = 1
+
+    def __init__(self, core: Core) -> None:
+        super().__init__()
+        self.core = core
+        self.input_size = core.input_size
+        self._sizes = [leaf.numel() for leaf in core.initial_leaves()]
+        self.hidden_size = (sum(self._sizes) + 1) // 2
+
+    def forward(self, inputs: Tensor, state: PackedState, episode_starts: Tensor) -> tuple[Tensor, PackedState]:
+        """All steps of B sequences in one scan.
+
+        Args:
+          inputs: the sequences, one after the other, all of length T, `[B * T, input_size]`.
+          state: before their first steps.
+          episode_starts: `[B * T]`, 1 where the core is to start from its initial state, else 0.
+
+        Returns:
+          The outputs, `[B * T, output_size]`, and the state after the last steps. Where sequences are filled up at
+          their end, as RecurrentPPO's minibatches are, the outputs before are not changed by that.
+
+        Raises:
+          ValueError: for a state of another core.
+        """
+        unpacked, lanes = self.unpack(state), state[0].shape[1]
+        by_time = inputs.unflatten(0, (lanes, -1)).transpose(0, 1).contiguous()  # [T, B, I]
+        should_reset = episode_starts.reshape(lanes, -1).t() > 0.5  # [T, B]
+        outputs, unpacked = self.core.unroll(by_time, should_reset, unpacked)
+        return outputs.transpose(0, 1).flatten(0, 1), self.pack(unpacked) if self._sizes else state
+
+    def pack(self, state: State) -> PackedState:
+        """A core's state as a pair."""
+        initial: Any = self.core.initial_leaves()
+        rows = [(leaf - start).flatten(1) for leaf, start in zip(state, initial, strict=True)]
+        row = functional.pad(torch.cat(rows, dim=-1), (0, 2 * self.hidden_size - sum(self._sizes)))
+        first, second = row.unsqueeze(0).chunk(2, dim=-1)
+        return first, second
+
+    def unpack(self, state: PackedState) -> State:
+        """The core's state that a pair stands for; raises ValueError if it is another core's."""
+        shapes = [list(half.shape) for half in state]
+        if any(shape[0] != self.num_layers or shape[2:] != [self.hidden_size] for shape in shapes):
+            expected = f"[{self.num_layers}, lanes, {self.hidden_size}]"
+            raise ValueError(f"state: expected two arrays {expected}, as predict gives it, got {shapes[0]}, {shapes[1]}")
+        initial: Any = self.core.initial_leaves()
+        parts = torch.cat(state, dim=-1).squeeze(0)[:, : sum(self._sizes)].split(self._sizes, dim=-1)
+        leaves = (start + part.unflatten(1, start.shape[1:]) for start, part in zip(initial, parts, strict=True))
+        return type(initial)(*leaves)

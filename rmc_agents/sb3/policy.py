@@ -1,0 +1,184 @@
+"""The cores as a policy of sb3-contrib's RecurrentPPO."""
+
+import difflib
+import inspect
+from dataclasses import asdict, fields
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.distributions import Distribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.torch_layers import CombinedExtractor, FlattenExtractor, MlpExtractor, NatureCNN
+from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
+from torch import Tensor
+
+from rmc_agents.config import Config, CoreConfig
+from rmc_agents.cores import DEFAULT_CORE_GAIN, make_core
+from rmc_agents.sb3.packed_core import PackedCore, PackedState
+
+CONVOLUTIONS_FROM = 36  # pixels: the smallest picture that NatureCNN leaves something of
+CORE_OPTIONS = (*(field.name for field in fields(CoreConfig)), "core_skip", "core_gain", "backend", "precision")
+"""What `RmcPolicy` takes beside the options of Stable-Baselines3's own policies; as `rmc-train --help` tells them."""
+
+SB3_OPTIONS = set(inspect.signature(ActorCriticPolicy.__init__).parameters)
+SB3_OPTIONS -= {"self", "observation_space", "action_space", "lr_schedule", "share_features_extractor"}
+
+
+class RmcPolicy(RecurrentActorCriticPolicy):
+    """Actor and critic on one recurrent core, for `RecurrentPPO(RmcPolicy, env, policy_kwargs={"core": "rmc", ...})`.
+
+    Observations pass the features extractor, then the core; the networks of `net_arch` read the core's output and,
+    past it, the features, as this project's own agent does: without that skip a recurrent agent learns nothing for long.
+    Actor and critic share the core, and both train it (sb3-contrib keeps two LSTMs, or cuts off the critic's gradient).
+    With `core="lstm", core_skip=False` this computes what its LSTM policy does (see `copy_lstm_policy`).
+
+    Where an episode starts, the core begins at its own initial state, which need not be zero. A minibatch is one scan,
+    with the resets inside it. The state that `predict` takes and gives is that of `PackedCore`.
+
+    Args:
+      observation_space, action_space, lr_schedule: as RecurrentPPO passes them.
+      options: those of `CORE_OPTIONS` (core, hidden_size, mem_slots, core_skip, ...) with the defaults of this
+        project, and those of Stable-Baselines3's ActorCriticPolicy (net_arch, features_extractor_class,
+        optimizer_class, ...). The features extractor is NatureCNN for pictures from 36x36 on, CombinedExtractor for
+        dictionaries, else FlattenExtractor.
+
+    Raises:
+      ValueError: for an option that does not exist (with the nearest that does) or a value out of its range.
+    """
+
+    core_gain: Tensor
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        lr_schedule: Schedule,
+        **options: Any,
+    ) -> None:
+        """See the class."""
+        sb3_options = {name: options.pop(name) for name in list(options) if name in SB3_OPTIONS}
+        sb3_options.setdefault("features_extractor_class", _extractor_for(observation_space))
+        self._config = _checked(options)
+        # Past the parent, which would build its LSTMs.
+        super(RecurrentActorCriticPolicy, self).__init__(observation_space, action_space, lr_schedule, **sb3_options)
+
+    def _build_mlp_extractor(self) -> None:
+        """The core, and the networks on top of it; called before the heads and the optimizer are made."""
+        config, agent = self._config.core, self._config.agent
+        core = make_core(config, self.features_dim)
+        core.backend, core.precision = self._config.run.backend, self._config.run.precision
+        self.lstm_actor = PackedCore(core)  # the name that RecurrentPPO looks for
+        self.lstm_hidden_state_shape = (PackedCore.num_layers, 1, self.lstm_actor.hidden_size)
+        self.skip = agent.core_skip and config.core != "none"
+        gain = agent.core_gain or DEFAULT_CORE_GAIN.get(config.core, 1.0)
+        self.register_buffer("core_gain", torch.tensor(gain))  # saved: a policy outlives a change of the default
+        width = core.output_size + (self.features_dim if self.skip else 0)
+        self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, device=self.device)
+
+    def _unroll(
+        self, obs: PyTorchObs, state: PackedState, episode_starts: Tensor
+    ) -> tuple[Tensor, Tensor, PackedState]:
+        """What the actor's and the critic's head read, `[B * T, ...]`, and the state after the last step.
+
+        Args:
+          obs: B sequences of T observations, one after the other, `[B * T, ...]`.
+          state: of the B sequences.
+          episode_starts: `[B * T]`: 1 where an observation is an episode's first.
+        """
+        features = self.extract_features(obs)
+        outputs, state = self.lstm_actor(features, state, episode_starts)
+        latent = outputs * self.core_gain
+        if self.skip:
+            latent = torch.cat([latent, features], dim=-1)
+        latent_pi, latent_vf = self.mlp_extractor(latent)
+        return latent_pi, latent_vf, state
+
+    def forward(
+        self, obs: PyTorchObs, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
+        """Actions, values, the actions' log-probabilities and the next states; arguments as in `_unroll`."""
+        latent_pi, latent_vf, state = self._unroll(obs, lstm_states.pi, episode_starts)
+        distribution = self._get_action_dist_from_latent(latent_pi)
+        actions = distribution.get_actions(deterministic=deterministic)
+        log_prob = distribution.log_prob(actions)
+        actions = actions.reshape(-1, *self.action_space.shape)
+        return actions, self.value_net(latent_vf), log_prob, RNNStates(state, state)
+
+    def get_distribution(
+        self, obs: PyTorchObs, lstm_states: PackedState, episode_starts: Tensor
+    ) -> tuple[Distribution, PackedState]:
+        """The actions' distribution and the next state; arguments as in `_unroll`."""
+        latent_pi, _, state = self._unroll(obs, lstm_states, episode_starts)
+        return self._get_action_dist_from_latent(latent_pi), state
+
+    def predict_values(self, obs: PyTorchObs, lstm_states: PackedState, episode_starts: Tensor) -> Tensor:
+        """The values `[B * T, 1]`; arguments as in `_unroll`."""
+        return self.value_net(self._unroll(obs, lstm_states, episode_starts)[1])
+
+    def evaluate_actions(
+        self, obs: PyTorchObs, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Values, the actions' log-probabilities and the entropies; arguments as in `_unroll`."""
+        latent_pi, latent_vf, _ = self._unroll(obs, lstm_states.pi, episode_starts)
+        distribution = self._get_action_dist_from_latent(latent_pi)
+        return self.value_net(latent_vf), distribution.log_prob(actions), distribution.entropy()
+
+    def _predict(
+        self, observation: PyTorchObs, lstm_states: PackedState, episode_starts: Tensor, deterministic: bool = False
+    ) -> tuple[Tensor, PackedState]:
+        """One step. Raises ValueError for a state of other lanes, which would else pass for that of sequences."""
+        lanes = len(next(iter(observation.values())) if isinstance(observation, dict) else observation)
+        if lstm_states[0].shape[1] != lanes or episode_starts.numel() != lanes:
+            raise ValueError(
+                f"predict: expected state and episode_start of {lanes} lanes, as of the observations, got "
+                f"{lstm_states[0].shape[1]} and {episode_starts.numel()}"
+            )
+        return super()._predict(observation, lstm_states, episode_starts, deterministic)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        config = self._config.to_mapping()
+        return super()._get_constructor_parameters() | {name: config[name] for name in CORE_OPTIONS}
+
+
+def copy_lstm_policy(source: RecurrentActorCriticPolicy, target: RmcPolicy) -> None:
+    """Give an `RmcPolicy` the weights of sb3-contrib's LSTM policy, and so what it has learned.
+
+    Args:
+      source: made with `shared_lstm=True, enable_critic_lstm=False`, one layer, the features extractor shared.
+      target: made with `core="lstm", core_skip=False` and the same sizes.
+
+    Raises:
+      ValueError: if they do not fit.
+    """
+    weights = dict(source.state_dict())
+    bias = [weights.pop(f"lstm_actor.bias_{part}_l0", None) for part in ("ih", "hh")]
+    if None not in bias:
+        weights["lstm_actor.core.bias"] = sum(bias)
+    for part in ("ih", "hh"):
+        weights[f"lstm_actor.core.weight_{part}"] = weights.pop(f"lstm_actor.weight_{part}_l0")
+    weights["core_gain"] = torch.ones(())
+    try:
+        target.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"the policies do not fit: {' '.join(str(error).split())}") from None
+
+
+def _checked(options: dict[str, Any]) -> Config:
+    """A configuration with the options of `CORE_OPTIONS`; raises ValueError for others, and for wrong values."""
+    for name in options:
+        if name not in CORE_OPTIONS:
+            near = difflib.get_close_matches(name, [*CORE_OPTIONS, *sorted(SB3_OPTIONS)], n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"those of the core are {', '.join(CORE_OPTIONS)}"
+            raise ValueError(f"policy_kwargs: RmcPolicy has no option {name!r}; {hint}")
+    return Config().updated(options, "policy_kwargs")
+
+
+def _extractor_for(space: spaces.Space) -> type[Any]:
+    if isinstance(space, spaces.Dict):
+        return CombinedExtractor
+    is_large = is_image_space(space, check_channels=False) and sorted(space.shape)[1] >= CONVOLUTIONS_FROM
+    return NatureCNN if is_large else FlattenExtractor

@@ -1,0 +1,246 @@
+"""Vector environments as those of Stable-Baselines3, and the other way round.
+
+They differ in what follows an episode's end. Stable-Baselines3 resets at once: the observation is the next episode's first,
+and the info has the last one (`terminal_observation`). Here, the last observation comes as any other, and a further step,
+whose action is ignored, brings the first of the next episode (gymnasium's `AutoresetMode.NEXT_STEP`).
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from stable_baselines3.common.env_util import is_wrapped
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
+
+from rmc_agents.envs.factory import as_numbers, make_vector_env
+
+
+def make_sb3_env(name: str, num_envs: int = 1, seed: int | None = None, render_mode: str | None = None) -> VecEnv:
+    """An environment of `rmc-train --env` for Stable-Baselines3, with its episodes counted.
+
+    Args:
+      name: a short name, such as minipacman, or a gymnasium id; see `make_vector_env`.
+      num_envs: lanes.
+      seed: lane i starts from seed + i; None: from anywhere.
+      render_mode: "rgb_array" for videos.
+
+    Raises:
+      ValueError: as `make_vector_env` does.
+    """
+    env = VecMonitor(to_sb3(make_vector_env(name, num_envs, render_mode)))
+    if seed is not None:
+        env.seed(seed)
+    return env
+
+
+def to_sb3(vector_env: VectorEnv) -> "EngineVecEnv":
+    """A vector environment of gymnasium for Stable-Baselines3. Raises ValueError as `EngineVecEnv` does."""
+    return EngineVecEnv(vector_env)
+
+
+def from_sb3(vec_env: VecEnv) -> VectorEnv:
+    """An environment of Stable-Baselines3 as a NEXT_STEP vector environment, with observations that agents can take.
+
+    A lane that waits for its next episode's first observation must stand still while the others step, and a VecEnv
+    steps all lanes or none. So its environments are stepped one by one, by `env_method`: their own terminated and
+    truncated come through as they are, but the processes of a SubprocVecEnv take turns. What `to_sb3` made is given
+    back, at full speed.
+
+    Args:
+      vec_env: a DummyVecEnv, a SubprocVecEnv, or what `to_sb3` or `make_sb3_env` made of a NEXT_STEP environment.
+        A VecMonitor around it is left out.
+
+    Raises:
+      ValueError: for another one, and as `make_vector_env` does for its spaces.
+    """
+    base = vec_env
+    while isinstance(base, VecMonitor):
+        base = base.venv
+    if isinstance(base, EngineVecEnv) and base.autoreset_mode == AutoresetMode.NEXT_STEP:
+        return base.vector_env
+    if not isinstance(base, DummyVecEnv | SubprocVecEnv):
+        raise ValueError(
+            f"expected a DummyVecEnv, a SubprocVecEnv, or a NEXT_STEP environment by to_sb3, got {type(base).__name__}; "
+            "wrap the environments inside it instead"
+        )
+    return _LanesOfVecEnv(base)
+
+
+class EngineVecEnv(VecEnv):
+    """A vector environment of gymnasium, stepped as a whole, for Stable-Baselines3.
+
+    Nothing is done for each lane in Python but for those whose episode has just ended: they alone have an info, with
+    `terminal_observation`, `TimeLimit.truncated`, and what the environment said of their last step.
+
+    `get_attr`, `set_attr` and `env_method` reach the lanes where these are environments of their own (gymnasium's
+    SyncVectorEnv and, all lanes at once, AsyncVectorEnv). Where one engine plays all lanes, its attributes are every
+    lane's, cannot be set, and its methods are called once for all.
+
+    Args:
+      vector_env: with any autoreset mode, and new arrays from every step; where the mode is not SAME_STEP, it has to
+        support `reset(options={"reset_mask": ...})`, as this project's and gymnasium's do.
+
+    Raises:
+      ValueError: if it does not tell its autoreset mode.
+    """
+
+    def __init__(self, vector_env: VectorEnv) -> None:
+        """See the class."""
+        self.vector_env = vector_env
+        self.autoreset_mode = vector_env.metadata.get("autoreset_mode")
+        if not isinstance(self.autoreset_mode, AutoresetMode):
+            raise ValueError(f"expected a vector environment that tells its autoreset mode, got {vector_env.metadata}")
+        super().__init__(vector_env.num_envs, vector_env.single_observation_space, vector_env.single_action_space)
+        self.metadata = {**vector_env.metadata, **self.metadata}
+        self.spec = vector_env.spec
+        self._no_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+
+    def reset(self) -> VecEnvObs:
+        """The first observations, `[N, ...]`, from the seeds and options set before."""
+        options = self._options[0]
+        if any(other != options for other in self._options):
+            raise ValueError("set_options: expected the same options for all lanes, which are reset together")
+        seeds = self._seeds if any(seed is not None for seed in self._seeds) else None
+        obs, infos = self.vector_env.reset(seed=seeds, options=options or None)
+        self._reset_seeds()
+        self._reset_options()
+        self.reset_infos = [_lane_info(infos, lane) for lane in range(self.num_envs)]
+        return obs
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Keeps the actions `[N, ...]` for `step_wait`."""
+        self._actions = actions
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Observations `[N, ...]`, rewards float32 `[N]`, whether episodes have ended `[N]`, and infos, one a lane."""
+        obs, rewards, terminated, truncated, infos = self.vector_env.step(self._actions)
+        dones = terminated | truncated
+        lane_infos = self._no_infos.copy()
+        if dones.any():
+            if self.autoreset_mode == AutoresetMode.SAME_STEP:
+                last_obs, last_infos = infos["final_obs"], infos.get("final_info", {})
+            else:
+                last_obs, last_infos = obs, infos
+                obs, infos = self.vector_env.reset(options={"reset_mask": dones.copy()})
+            for lane in np.flatnonzero(dones):
+                self.reset_infos[lane] = _lane_info(infos, lane)
+                lane_infos[lane] = {
+                    **_lane_info(last_infos, lane),
+                    "terminal_observation": _lane_of(last_obs, lane),
+                    "TimeLimit.truncated": bool(truncated[lane] and not terminated[lane]),
+                }
+        return obs, np.array(rewards, np.float32), dones, lane_infos
+
+    def close(self) -> None:
+        """Closes the vector environment."""
+        self.vector_env.close()
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        """One picture a lane; None each without render_mode "rgb_array"."""
+        frames = self.vector_env.render() if self.render_mode == "rgb_array" else None
+        return [None] * self.num_envs if frames is None else list(frames)
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """An attribute of the lanes; raises AttributeError if there is none."""
+        base = self.vector_env.unwrapped
+        if attr_name in ("observation_space", "action_space"):  # the engine's own are those of all lanes
+            values = [getattr(self, attr_name)] * self.num_envs
+        elif hasattr(base, "get_attr"):
+            values = base.get_attr(attr_name)
+        else:
+            values = [getattr(base, attr_name)] * self.num_envs
+        return [values[lane] for lane in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set an attribute of the lanes. Raises ValueError where one engine plays all: it takes settings when made."""
+        base = self.vector_env.unwrapped
+        if not hasattr(base, "set_attr"):
+            raise ValueError(f"{attr_name}: expected to be set when {type(base).__name__} is made, it cannot be later")
+        lanes = set(self._get_indices(indices))
+        if len(lanes) == self.num_envs:
+            values = [value] * self.num_envs
+        else:
+            values = [value if lane in lanes else old for lane, old in enumerate(self.get_attr(attr_name))]
+        base.set_attr(attr_name, values)
+
+    def env_method(self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any) -> list[Any]:
+        """What a method of the lanes returns; a tuple that the engine of all lanes returns is taken for one each.
+
+        Raises:
+          ValueError: for some of the lanes, or `step` and `reset`, where one engine plays all.
+        """
+        base, lanes = self.vector_env.unwrapped, list(self._get_indices(indices))
+        if hasattr(base, "envs"):
+            return [base.envs[lane].get_wrapper_attr(method_name)(*args, **kwargs) for lane in lanes]
+        if method_name in ("step", "reset") or (len(lanes) < self.num_envs and method_name != "render"):
+            raise ValueError(f"env_method: {method_name!r} can only be called for all lanes of {type(base).__name__}")
+        call = partial(base.call, method_name) if hasattr(base, "call") else getattr(base, method_name)
+        result = call(*args, **kwargs)
+        is_each = isinstance(result, tuple) and len(result) == self.num_envs
+        return [result[lane] if is_each else result for lane in lanes]
+
+    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
+        """Whether the lanes have a wrapper; an engine of all lanes has none."""
+        envs = getattr(self.vector_env.unwrapped, "envs", None)
+        return [envs is not None and is_wrapped(envs[lane], wrapper_class) for lane in self._get_indices(indices)]
+
+
+class _LanesOfVecEnv(SyncVectorEnv):
+    """The environments inside a DummyVecEnv or a SubprocVecEnv, stepped one by one."""
+
+    def __init__(self, vec_env: VecEnv) -> None:
+        self._vec_env = vec_env
+        lanes = [partial(_make_lane, vec_env, lane) for lane in range(vec_env.num_envs)]
+        super().__init__(lanes, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._vec_env.close()
+
+
+class _Lane(gym.Env):
+    """One environment of a VecEnv, by way of `env_method`."""
+
+    def __init__(self, vec_env: VecEnv, lane: int) -> None:
+        self._vec_env, self._lane = vec_env, lane
+        self.observation_space, self.action_space = vec_env.observation_space, vec_env.action_space
+        self.metadata, self.render_mode = vec_env.get_attr("metadata", [lane])[0], vec_env.render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self._call("reset", seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._call("step", action)
+
+    def render(self) -> Any:
+        return self._call("render")
+
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._vec_env.env_method(method, *args, indices=[self._lane], **kwargs)[0]
+        except EOFError:
+            raise OSError(f"lane {self._lane}: the environment's process has ended; its own error is above") from None
+
+
+def _make_lane(vec_env: VecEnv, lane: int) -> gym.Env:
+    return as_numbers(_Lane(vec_env, lane))
+
+
+def _lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
+    """One lane's of the infos of a vector environment, where `_name` tells which lanes have a `name`."""
+    info = {}
+    for name, values in infos.items():
+        mask = infos.get(f"_{name}")
+        is_final = name in ("final_obs", "final_info")  # of the episode before, under SAME_STEP
+        if not name.startswith("_") and not is_final and (mask is None or mask[lane]):
+            info[name] = _lane_info(values, lane) if isinstance(values, dict) else values[lane]
+    return info
+
+
+def _lane_of(batch: Any, lane: int) -> Any:
+    """A copy of one lane's observation."""
+    return {name: _lane_of(part, lane) for name, part in batch.items()} if isinstance(batch, dict) else deepcopy(batch[lane])

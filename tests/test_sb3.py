@@ -1,0 +1,217 @@
+"""The cores as a policy of Stable-Baselines3's recurrent PPO."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
+
+from sb3_contrib import RecurrentPPO
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from rmc_agents.sb3 import RmcPolicy, copy_lstm_policy, make_sb3_env
+
+SMALL = {"mem_slots": 3, "num_heads": 2, "head_size": 4, "hidden_size": 7, "net_arch": [8]}
+LANES, STEPS = 4, 6
+
+
+def make_model(env: str = "minipacman", **options: Any) -> RecurrentPPO:
+    return RecurrentPPO(
+        "RmcPolicy",
+        make_sb3_env(env, LANES, seed=3),
+        n_steps=8,
+        batch_size=16,
+        n_epochs=1,
+        seed=5,
+        device="cpu",
+        policy_kwargs=SMALL | options,
+    )
+
+
+def make_policy(**options: Any) -> RmcPolicy:
+    return make_model(**options).policy
+
+
+def random_sequences(policy: RmcPolicy, seed: int = 0) -> tuple[np.ndarray, torch.Tensor]:
+    """Observations [STEPS, LANES, ...] and where episodes start."""
+    generator = np.random.default_rng(seed)
+    obs = generator.integers(0, 256, (STEPS, LANES, *policy.observation_space.shape)).astype(np.uint8)
+    return obs, torch.from_numpy(generator.random((STEPS, LANES)) < 0.3)
+
+
+def by_lane(steps: Any) -> torch.Tensor:
+    """[T, B, ...] as [B * T, ...], the order of minibatches."""
+    return torch.as_tensor(steps).transpose(0, 1).flatten(0, 1)
+
+
+def random_state(policy: RmcPolicy, lanes: int = LANES) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = (1, lanes, policy.lstm_actor.hidden_size)
+    return torch.randn(shape), torch.randn(shape)
+
+
+@pytest.mark.parametrize("core", ["rmc", "lstm", "gru"])
+@pytest.mark.parametrize("env", ["minipacman", "recall"])
+def test_training_reaches_every_parameter(env: str, core: str) -> None:
+    model = make_model(env, core=core)
+    before = {name: parameter.clone() for name, parameter in model.policy.named_parameters()}
+    model.learn(256)
+    for name, parameter in model.policy.named_parameters():
+        assert parameter.isfinite().all()
+        assert not torch.equal(parameter, before[name]), name
+
+
+def test_a_core_without_memory_is_a_policy_too() -> None:
+    model = make_model(core="none")
+    model.learn(32)
+    _, state = model.predict(model.env.reset())
+    assert state[0].shape == (1, LANES, 0)
+
+
+@pytest.mark.parametrize("core", ["rmc", "lstm", "gru"])
+def test_predict_step_by_step_is_the_unroll(core: str) -> None:
+    policy = make_policy(core=core)
+    obs, starts = random_sequences(policy)
+    first = random_state(policy)
+    state: Any = tuple(half.numpy() for half in first)
+    actions = []
+    for obs_t, starts_t in zip(obs, starts.numpy(), strict=True):
+        action, state = policy.predict(obs_t, state=state, episode_start=starts_t, deterministic=True)
+        actions.append(action)
+    with torch.no_grad():
+        distribution, last = policy.get_distribution(by_lane(obs), first, by_lane(starts).float())
+    np.testing.assert_array_equal(by_lane(np.stack(actions)), distribution.get_actions(deterministic=True))
+    for half, expected in zip(state, last, strict=True):
+        np.testing.assert_allclose(half, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("core", ["rmc", "relational-rnn", "lstm"])
+def test_an_episode_starts_at_the_cores_initial_state_exactly(core: str) -> None:
+    policy = make_policy(core=core)
+    packed = policy.lstm_actor
+    features, none = torch.randn(LANES, packed.input_size), torch.zeros(LANES, dtype=torch.bool)
+    expected, state = packed.core.step(features, none, packed.core.initial_state(LANES))
+    poisoned = tuple(torch.full_like(half, torch.nan) for half in random_state(policy))
+    fresh = tuple(torch.zeros_like(half) for half in poisoned)
+    for before, starts in ((poisoned, torch.ones(LANES)), (fresh, torch.zeros(LANES))):
+        outputs, after = packed(features, before, starts)
+        assert torch.equal(outputs, expected)
+        torch.testing.assert_close(packed.unpack(after), state, rtol=0, atol=1e-6)
+
+
+def test_what_fills_up_a_sequence_does_not_matter() -> None:
+    policy = make_policy(core="rmc")
+    obs, starts = random_sequences(policy)
+    state, actions = random_state(policy), torch.randint(5, (LANES, STEPS))
+    lengths = [6, 2, 5, 1]
+    mask = torch.arange(STEPS) < torch.tensor(lengths)[:, None]  # [B, T]
+
+    def evaluate(obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        flags = by_lane(starts).float() * mask.flatten()
+        values, log_prob, _ = policy.evaluate_actions(obs, actions.flatten(), RNNStates(state, state), flags)
+        policy.zero_grad()
+        (values.flatten() + log_prob)[mask.flatten()].sum().backward()
+        return values.detach(), torch.cat([parameter.grad.flatten() for parameter in policy.parameters()])
+
+    values, gradient = evaluate(by_lane(obs))
+    other_values, other_gradient = evaluate(by_lane(obs) * mask.flatten()[:, None, None, None])
+    torch.testing.assert_close(other_values[mask.flatten()], values[mask.flatten()], rtol=0, atol=1e-6)
+    torch.testing.assert_close(other_gradient, gradient, rtol=1e-4, atol=1e-5)
+    lane = 2  # by itself, in its own length
+    alone = tuple(half[:, lane : lane + 1] for half in state)
+    with torch.no_grad():
+        expected = policy.predict_values(
+            torch.as_tensor(obs[: lengths[lane], lane]), alone, starts[: lengths[lane], lane].float()
+        )
+    torch.testing.assert_close(values.unflatten(0, (LANES, STEPS))[lane, : lengths[lane]], expected, rtol=0, atol=1e-5)
+
+
+def test_lstm_is_sb3_contribs_own_policy() -> None:
+    options = {"net_arch": [8], "lstm_hidden_size": 7, "shared_lstm": True, "enable_critic_lstm": False}
+    theirs = RecurrentPPO("MlpLstmPolicy", make_sb3_env("minipacman", LANES), policy_kwargs=options, device="cpu").policy
+    ours = make_policy(core="lstm", core_skip=False)
+    torch.nn.init.normal_(theirs.action_net.weight)  # so that the policies have something to say
+    copy_lstm_policy(theirs, ours)
+    obs, starts = random_sequences(ours)
+    state, actions = random_state(ours), torch.randint(5, (LANES * STEPS,))
+    arguments = (by_lane(obs), actions, RNNStates(state, state), by_lane(starts).float())
+    for mine, other in zip(ours.evaluate_actions(*arguments), theirs.evaluate_actions(*arguments), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-5)
+    mine, other = (
+        policy.forward(torch.as_tensor(obs[0]), RNNStates(state, state), starts[0].float(), deterministic=True)
+        for policy in (ours, theirs)
+    )
+    torch.testing.assert_close(mine, other, rtol=0, atol=1e-5)
+
+
+def test_copying_a_policy_of_another_size_is_refused() -> None:
+    options = {"lstm_hidden_size": 9, "shared_lstm": True, "enable_critic_lstm": False}
+    theirs = RecurrentPPO("MlpLstmPolicy", make_sb3_env("minipacman"), policy_kwargs=options, device="cpu").policy
+    with pytest.raises(ValueError, match="do not fit"):
+        copy_lstm_policy(theirs, make_policy(core="lstm", core_skip=False))
+
+
+def test_saved_and_loaded_plays_the_same(tmp_path: Path) -> None:
+    model = make_model(core="rmc", core_gain=0.25, gate_style="coupled").learn(64)
+    model.save(tmp_path / "model")
+    model.policy.save(str(tmp_path / "policy"))
+    obs, starts = random_sequences(model.policy)
+    others = [RecurrentPPO.load(tmp_path / "model", device="cpu").policy, RmcPolicy.load(str(tmp_path / "policy"), "cpu")]
+    expected = play(model.policy, obs, starts)
+    assert len(np.unique(expected[0])) > 1
+    for policy in others:
+        for mine, other in zip(expected, play(policy, obs, starts), strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+
+def play(policy: RmcPolicy, obs: np.ndarray, starts: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Actions and the last state."""
+    actions, state = [], None
+    torch.manual_seed(0)
+    for obs_t, starts_t in zip(obs, starts.numpy(), strict=True):
+        action, state = policy.predict(obs_t, state=state, episode_start=starts_t)
+        actions.append(action)
+    assert state is not None
+    return np.stack(actions), state[0]
+
+
+def test_evaluate_policy_counts_whole_episodes() -> None:
+    model = make_model("recall")
+    returns, lengths = evaluate_policy(model, model.env, n_eval_episodes=9, return_episode_rewards=True)
+    assert len(returns) == 9
+    assert set(returns) <= {-1.0, 0.0, 1.0}
+    assert all(1 <= length <= 5 for length in lengths)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mem_slot": 4}, "no option 'mem_slot'; did you mean 'mem_slots'"),
+        ({"lstm_hidden_size": 4}, "did you mean 'hidden_size'"),
+        ({"mem_slots": 0}, "mem_slots: input should be greater than 0, got 0"),
+        ({"core": "rmd"}, "there is no core 'rmd'; did you mean 'rmc'"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        make_policy(**options)
+    assert "\n" not in str(error.value)
+
+
+def test_states_of_others_are_refused() -> None:
+    policy = make_policy(core="rmc")
+    obs = np.zeros((LANES, *policy.observation_space.shape), np.uint8)
+    state = tuple(half.numpy() for half in random_state(policy, lanes=2))
+    with pytest.raises(ValueError, match="state and episode_start of 4 lanes.* got 2 and 4"):
+        policy.predict(obs, state=state)
+    with pytest.raises(ValueError, match=r"state: expected two arrays \[1, lanes, 12\]"):
+        policy.predict(obs, state=(np.zeros((1, LANES, 3)), np.zeros((1, LANES, 3))))
+
+
+def test_an_environment_with_other_spaces_is_refused(tmp_path: Path) -> None:
+    make_model().save(tmp_path / "model")
+    with pytest.raises(ValueError, match="spaces do not match"):
+        RecurrentPPO.load(tmp_path / "model", env=make_sb3_env("recall"))
