@@ -131,7 +131,9 @@ def test_what_fills_up_a_sequence_does_not_matter() -> None:
 
 def test_lstm_is_sb3_contribs_own_policy() -> None:
     options = {"net_arch": [8], "lstm_hidden_size": 7, "shared_lstm": True, "enable_critic_lstm": False}
-    theirs = RecurrentPPO("MlpLstmPolicy", make_sb3_env("minipacman", LANES), policy_kwargs=options, device="cpu").policy
+    theirs = RecurrentPPO(
+        "MlpLstmPolicy", make_sb3_env("minipacman", LANES), policy_kwargs=options, device="cpu"
+    ).policy
     ours = make_policy(core="lstm", core_skip=False)
     torch.nn.init.normal_(theirs.action_net.weight)  # so that the policies have something to say
     copy_lstm_policy(theirs, ours)
@@ -159,7 +161,10 @@ def test_saved_and_loaded_plays_the_same(tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     model.policy.save(str(tmp_path / "policy"))
     obs, starts = random_sequences(model.policy)
-    others = [RecurrentPPO.load(tmp_path / "model", device="cpu").policy, RmcPolicy.load(str(tmp_path / "policy"), "cpu")]
+    others = [
+        RecurrentPPO.load(tmp_path / "model", device="cpu").policy,
+        RmcPolicy.load(str(tmp_path / "policy"), "cpu"),
+    ]
     expected = play(model.policy, obs, starts)
     assert len(np.unique(expected[0])) > 1
     for policy in others:
@@ -205,7 +210,7 @@ def test_states_of_others_are_refused() -> None:
     policy = make_policy(core="rmc")
     obs = np.zeros((LANES, *policy.observation_space.shape), np.uint8)
     state = tuple(half.numpy() for half in random_state(policy, lanes=2))
-    with pytest.raises(ValueError, match="state and episode_start of 4 lanes.* got 2 and 4"):
+    with pytest.raises(ValueError, match=r"state and episode_start of 4 lanes.* got 2 and 4"):
         policy.predict(obs, state=state)
     with pytest.raises(ValueError, match=r"state: expected two arrays \[1, lanes, 12\]"):
         policy.predict(obs, state=(np.zeros((1, LANES, 3)), np.zeros((1, LANES, 3))))

@@ -12,7 +12,14 @@ import pytest
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
 from gymnasium.vector import SyncVectorEnv, VectorEnv
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecVideoRecorder
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecEnv,
+    VecFrameStack,
+    VecMonitor,
+    VecVideoRecorder,
+)
 
 from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.envs.minipacman import MiniPacmanEnv, MiniPacmanVectorEnv
@@ -75,6 +82,18 @@ def test_lanes_of_gymnasium_are_sb3s_own_vector_environment() -> None:
 
 def test_sb3s_vector_environment_is_the_native_one_in_next_step() -> None:
     assert_equal(play_gymnasium(from_sb3(DummyVecEnv([single] * LANES))), play_gymnasium(native("next_step")))
+
+
+def test_a_process_that_ended_is_one_line() -> None:
+    lanes = SubprocVecEnv([RecallEnv], start_method="fork")
+    env = from_sb3(lanes)
+    env.reset(seed=1)
+    assert env.step(np.zeros(1, np.int64))[0].shape == (1, 4)
+    lanes.processes[0].kill()
+    lanes.processes[0].join()
+    with pytest.raises(OSError, match="lane 0: the environment's process has ended"):
+        env.step(np.zeros(1, np.int64))
+    env.close()
 
 
 def test_there_and_back_is_the_environment_itself() -> None:
@@ -173,7 +192,7 @@ def test_videos_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         env.step(np.ones(2, np.int64))
     env.close()
     ((frames, fps),) = clips
-    assert frames.shape == (4, 720, 912, 3)  # both lanes, side by side in a square
+    assert frames.shape == (4, 720, 456, 3)  # one lane above the other
     assert fps == 10
     assert any(tmp_path.iterdir())
 

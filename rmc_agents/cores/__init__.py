@@ -15,9 +15,9 @@ from rmc_agents.cores.rnn import RNN
 __all__ = ["DEFAULT_CORE_GAIN", "GRU", "LSTM", "RMC", "RNN", "Core", "Feedforward", "RelationalRNN", "make_core"]
 
 DEFAULT_CORE_GAIN = {"rmc": 0.5}
-"""What the heads multiply a core's output by, where no gain is set; 1 for the others. A fresh RMC's values are around 1.2
-in size, a fresh LSTM's output around 0.13: at equal gain, one step of Adam would change the policy nine times more by way
-of the one than of the other (docs/decisions/recipe.md)."""
+"""What the heads multiply a core's output by where no gain is set; 1 for others. A fresh RMC's values are around 1.2
+in size, a fresh LSTM's output around 0.13: at equal gain, one step of Adam would change the policy nine times more by
+way of the one than of the other (docs/decisions/recipe.md)."""
 
 
 def make_core(config: CoreConfig, input_size: int) -> Core:

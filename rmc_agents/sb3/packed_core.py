@@ -71,7 +71,9 @@ class PackedCore(nn.Module):
         shapes = [list(half.shape) for half in state]
         if any(shape[0] != self.num_layers or shape[2:] != [self.hidden_size] for shape in shapes):
             expected = f"[{self.num_layers}, lanes, {self.hidden_size}]"
-            raise ValueError(f"state: expected two arrays {expected}, as predict gives it, got {shapes[0]}, {shapes[1]}")
+            raise ValueError(
+                f"state: expected two arrays {expected}, as predict gives it, got {shapes[0]}, {shapes[1]}"
+            )
         initial: Any = self.core.initial_leaves()
         parts = torch.cat(state, dim=-1).squeeze(0)[:, : sum(self._sizes)].split(self._sizes, dim=-1)
         leaves = (start + part.unflatten(1, start.shape[1:]) for start, part in zip(initial, parts, strict=True))

@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ class RmcPolicy(RecurrentActorCriticPolicy):
     """Actor and critic on one recurrent core, for `RecurrentPPO(RmcPolicy, env, policy_kwargs={"core": "rmc", ...})`.
 
     Observations pass the features extractor, then the core; the networks of `net_arch` read the core's output and,
-    past it, the features, as this project's own agent does: without that skip a recurrent agent learns nothing for long.
+    past it, the features, as this project's own agent does: without that skip a recurrent agent long learns nothing.
     Actor and critic share the core, and both train it (sb3-contrib keeps two LSTMs, or cuts off the critic's gradient).
     With `core="lstm", core_skip=False` this computes what its LSTM policy does (see `copy_lstm_policy`).
 
@@ -180,5 +180,5 @@ def _checked(options: dict[str, Any]) -> Config:
 def _extractor_for(space: spaces.Space) -> type[Any]:
     if isinstance(space, spaces.Dict):
         return CombinedExtractor
-    is_large = is_image_space(space, check_channels=False) and sorted(space.shape)[1] >= CONVOLUTIONS_FROM
+    is_large = is_image_space(space, check_channels=False) and sorted(space.shape or ())[1] >= CONVOLUTIONS_FROM
     return NatureCNN if is_large else FlattenExtractor

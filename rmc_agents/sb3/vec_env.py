@@ -1,23 +1,25 @@
 """Vector environments as those of Stable-Baselines3, and the other way round.
 
-They differ in what follows an episode's end. Stable-Baselines3 resets at once: the observation is the next episode's first,
-and the info has the last one (`terminal_observation`). Here, the last observation comes as any other, and a further step,
-whose action is ignored, brings the first of the next episode (gymnasium's `AutoresetMode.NEXT_STEP`).
+They differ in what follows an episode's end. Stable-Baselines3 resets at once: the observation is the next episode's
+first, and the info has the last one (`terminal_observation`). Here, the last observation comes as any other, and a
+further step, whose action is ignored, brings the first of the next episode (gymnasium's `AutoresetMode.NEXT_STEP`).
 """
 
 from collections.abc import Sequence
-from copy import deepcopy
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from rmc_agents.envs.factory import as_numbers, make_vector_env
+
+PROCESS_ENDED = (EOFError, ConnectionError)
 
 
 def make_sb3_env(name: str, num_envs: int = 1, seed: int | None = None, render_mode: str | None = None) -> VecEnv:
@@ -65,8 +67,8 @@ def from_sb3(vec_env: VecEnv) -> VectorEnv:
         return base.vector_env
     if not isinstance(base, DummyVecEnv | SubprocVecEnv):
         raise ValueError(
-            f"expected a DummyVecEnv, a SubprocVecEnv, or a NEXT_STEP environment by to_sb3, got {type(base).__name__}; "
-            "wrap the environments inside it instead"
+            "expected a DummyVecEnv, a SubprocVecEnv, or a NEXT_STEP environment by to_sb3, "
+            f"got {type(base).__name__}; wrap the environments inside it instead"
         )
     return _LanesOfVecEnv(base)
 
@@ -89,6 +91,8 @@ class EngineVecEnv(VecEnv):
       ValueError: if it does not tell its autoreset mode.
     """
 
+    metadata: dict[str, Any]
+
     def __init__(self, vector_env: VectorEnv) -> None:
         """See the class."""
         self.vector_env = vector_env
@@ -109,7 +113,7 @@ class EngineVecEnv(VecEnv):
         obs, infos = self.vector_env.reset(seed=seeds, options=options or None)
         self._reset_seeds()
         self._reset_options()
-        self.reset_infos = [_lane_info(infos, lane) for lane in range(self.num_envs)]
+        self.reset_infos = _infos_of_lanes(infos, np.arange(self.num_envs))
         return obs
 
     def step_async(self, actions: np.ndarray) -> None:
@@ -127,13 +131,12 @@ class EngineVecEnv(VecEnv):
             else:
                 last_obs, last_infos = obs, infos
                 obs, infos = self.vector_env.reset(options={"reset_mask": dones.copy()})
-            for lane in np.flatnonzero(dones):
-                self.reset_infos[lane] = _lane_info(infos, lane)
-                lane_infos[lane] = {
-                    **_lane_info(last_infos, lane),
-                    "terminal_observation": _lane_of(last_obs, lane),
-                    "TimeLimit.truncated": bool(truncated[lane] and not terminated[lane]),
-                }
+            lanes = np.flatnonzero(dones)
+            ended = (lanes, _of_lanes(last_obs, lanes), _infos_of_lanes(last_infos, lanes))
+            for lane, last, info, reset_info in zip(*ended, _infos_of_lanes(infos, lanes), strict=True):
+                info["terminal_observation"] = last
+                info["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
+                lane_infos[lane], self.reset_infos[lane] = info, reset_info
         return obs, np.array(rewards, np.float32), dones, lane_infos
 
     def close(self) -> None:
@@ -142,7 +145,7 @@ class EngineVecEnv(VecEnv):
 
     def get_images(self) -> Sequence[np.ndarray | None]:
         """One picture a lane; None each without render_mode "rgb_array"."""
-        frames = self.vector_env.render() if self.render_mode == "rgb_array" else None
+        frames: Any = self.vector_env.render() if self.render_mode == "rgb_array" else None
         return [None] * self.num_envs if frames is None else list(frames)
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
@@ -199,7 +202,11 @@ class _LanesOfVecEnv(SyncVectorEnv):
         super().__init__(lanes, autoreset_mode=AutoresetMode.NEXT_STEP)
 
     def close_extras(self, **kwargs: Any) -> None:
-        self._vec_env.close()
+        try:
+            self._vec_env.close()
+        except PROCESS_ENDED:  # those behind it were not told to end
+            for process in self._vec_env.processes:
+                process.terminate()
 
 
 class _Lane(gym.Env):
@@ -222,7 +229,7 @@ class _Lane(gym.Env):
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         try:
             return self._vec_env.env_method(method, *args, indices=[self._lane], **kwargs)[0]
-        except EOFError:
+        except PROCESS_ENDED:
             raise OSError(f"lane {self._lane}: the environment's process has ended; its own error is above") from None
 
 
@@ -230,17 +237,23 @@ def _make_lane(vec_env: VecEnv, lane: int) -> gym.Env:
     return as_numbers(_Lane(vec_env, lane))
 
 
-def _lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
-    """One lane's of the infos of a vector environment, where `_name` tells which lanes have a `name`."""
-    info = {}
+def _infos_of_lanes(infos: dict[str, Any], lanes: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """The infos of a vector environment, where `_name` tells which lanes have a `name`, as one dictionary a lane."""
+    lane_infos: list[dict[str, Any]] = [{} for _ in lanes]
     for name, values in infos.items():
-        mask = infos.get(f"_{name}")
-        is_final = name in ("final_obs", "final_info")  # of the episode before, under SAME_STEP
-        if not name.startswith("_") and not is_final and (mask is None or mask[lane]):
-            info[name] = _lane_info(values, lane) if isinstance(values, dict) else values[lane]
-    return info
+        if name.startswith("_") or name in ("final_obs", "final_info"):  # under SAME_STEP, of the episode before
+            continue
+        column = _infos_of_lanes(values, lanes) if isinstance(values, dict) else values[lanes]
+        has_name = infos.get(f"_{name}", np.ones(lanes.max() + 1, np.bool_))[lanes]
+        for info, value, has in zip(lane_infos, column, has_name.tolist(), strict=True):
+            if has:
+                info[name] = value
+    return lane_infos
 
 
-def _lane_of(batch: Any, lane: int) -> Any:
-    """A copy of one lane's observation."""
-    return {name: _lane_of(part, lane) for name, part in batch.items()} if isinstance(batch, dict) else deepcopy(batch[lane])
+def _of_lanes(obs: Any, lanes: NDArray[np.int64]) -> list[Any]:
+    """A copy of each lane's observation."""
+    if not isinstance(obs, dict):
+        return list(obs[lanes])
+    columns = (_of_lanes(part, lanes) for part in obs.values())
+    return [dict(zip(obs, parts, strict=True)) for parts in zip(*columns, strict=True)]
