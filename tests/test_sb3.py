@@ -64,6 +64,14 @@ def test_training_reaches_every_parameter(env: str, core: str) -> None:
         assert not torch.equal(parameter, before[name]), name
 
 
+def test_observations_may_be_categories() -> None:
+    model = make_model("memory-s7", core="rmc").learn(32)
+    categories = model.observation_space.nvec
+    assert model.policy.lstm_actor.input_size == int(categories.sum()) > 255
+    actions, _ = model.predict(model.env.reset())
+    assert actions.shape == (LANES,)
+
+
 def test_a_core_without_memory_is_a_policy_too() -> None:
     model = make_model(core="none")
     model.learn(32)

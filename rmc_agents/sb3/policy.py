@@ -69,14 +69,15 @@ class RmcPolicy(RecurrentActorCriticPolicy):
     def _build_mlp_extractor(self) -> None:
         """The core, and the networks on top of it; called before the heads and the optimizer are made."""
         config, agent = self._config.core, self._config.agent
-        core = make_core(config, self.features_dim)
+        features_size = int(self.features_dim)  # of a MultiDiscrete space, a number of numpy's
+        core = make_core(config, features_size)
         core.backend, core.precision = self._config.run.backend, self._config.run.precision
         self.lstm_actor = PackedCore(core)  # the name that RecurrentPPO looks for
         self.lstm_hidden_state_shape = (PackedCore.num_layers, 1, self.lstm_actor.hidden_size)
         self.skip = agent.core_skip and config.core != "none"
         gain = agent.core_gain or DEFAULT_CORE_GAIN.get(config.core, 1.0)
         self.register_buffer("core_gain", torch.tensor(gain))  # saved: a policy outlives a change of the default
-        width = core.output_size + (self.features_dim if self.skip else 0)
+        width = core.output_size + (features_size if self.skip else 0)
         self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, device=self.device)
 
     def _unroll(

@@ -6,11 +6,13 @@ further step, whose action is ignored, brings the first of the next episode (gym
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.spaces import MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 from stable_baselines3.common.env_util import is_wrapped
@@ -99,7 +101,8 @@ class EngineVecEnv(VecEnv):
         self.autoreset_mode = vector_env.metadata.get("autoreset_mode")
         if not isinstance(self.autoreset_mode, AutoresetMode):
             raise ValueError(f"expected a vector environment that tells its autoreset mode, got {vector_env.metadata}")
-        super().__init__(vector_env.num_envs, vector_env.single_observation_space, vector_env.single_action_space)
+        observation_space = _with_large_counts(vector_env.single_observation_space)
+        super().__init__(vector_env.num_envs, observation_space, vector_env.single_action_space)
         self.metadata = {**vector_env.metadata, **self.metadata}
         self.spec = vector_env.spec
         self._no_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -235,6 +238,14 @@ class _Lane(gym.Env):
 
 def _make_lane(vec_env: VecEnv, lane: int) -> gym.Env:
     return as_numbers(_Lane(vec_env, lane))
+
+
+def _with_large_counts(space: gym.Space[Any]) -> gym.Space[Any]:
+    """The same space, whose numbers of categories can be summed up: Stable-Baselines3 does so in their own type."""
+    if isinstance(space, MultiDiscrete):
+        space = deepcopy(space)
+        space.nvec = space.nvec.astype(np.int64)
+    return space
 
 
 def _infos_of_lanes(infos: dict[str, Any], lanes: NDArray[np.int64]) -> list[dict[str, Any]]:
