@@ -242,10 +242,11 @@ def _make_lane(vec_env: VecEnv, lane: int) -> gym.Env:
 
 def _with_large_counts(space: gym.Space[Any]) -> gym.Space[Any]:
     """The same space, whose numbers of categories can be summed up: Stable-Baselines3 does so in their own type."""
-    if isinstance(space, MultiDiscrete):
-        space = deepcopy(space)
-        space.nvec = space.nvec.astype(np.int64)
-    return space
+    if not isinstance(space, MultiDiscrete):
+        return space
+    large = deepcopy(space)
+    large.nvec = space.nvec.astype(np.int64)
+    return large
 
 
 def _infos_of_lanes(infos: dict[str, Any], lanes: NDArray[np.int64]) -> list[dict[str, Any]]:
