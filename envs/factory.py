@@ -45,9 +45,14 @@ Backend = Literal["auto", "native", "minigrid"]
 
 
 def make_vector_env(
-    name: str, num_envs: int, render_mode: str | None = None, num_workers: int = 0, backend: Backend = "auto"
+    name: str,
+    num_envs: int,
+    render_mode: str | None = None,
+    num_workers: int = 0,
+    backend: Backend = "auto",
+    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
 ) -> VectorEnv:
-    """A NEXT_STEP vector environment whose observations are arrays of numbers.
+    """A vector environment whose observations are arrays of numbers.
 
     MiniGrid's dictionaries become vectors (see `MiniGridView`); discrete and binary observations are flattened.
 
@@ -59,6 +64,7 @@ def make_vector_env(
       num_workers: processes that share the lanes (see `WorkerVectorEnv`); 0: this one steps them all.
       backend: native: an engine of this package that steps all lanes at once; minigrid: minigrid's own environments,
         one after the other, with the same results as the native engine's; auto: native where there is one.
+      autoreset_mode: NEXT_STEP is what this package's agents take, and all that workers and stacked views know.
 
     Raises:
       ValueError: for a name that is not known (with the nearest that is), for actions that are not discrete, for
@@ -69,7 +75,8 @@ def make_vector_env(
         base, num_views = stacked.groups()
         if not num_views.isdecimal() or int(num_views) < 2:
             raise ValueError(f"environment {name!r}: expected a number of at least 2 behind -stack, got {num_views!r}")
-        return stack_views(make_vector_env(base, num_envs, render_mode, num_workers, backend), int(num_views))
+        views = make_vector_env(base, num_envs, render_mode, num_workers, backend, autoreset_mode)
+        return stack_views(views, int(num_views))
     env_id, arguments = SHORT_NAMES.get(name, (name, {}))
     arguments = {**arguments, "render_mode": render_mode}
     spec = _find_spec(env_id, name)
@@ -80,8 +87,8 @@ def make_vector_env(
             raise ValueError(
                 f"env_workers: expected 0 for {name!r}, whose native engine steps all lanes at once, got {num_workers}"
             )
-        return _make_native(spec, num_envs, {**arguments, **view})
-    make_lanes = partial(_make_lanes, env_id.rpartition(":")[0], spec, arguments, view)
+        return _make_native(spec, num_envs, {**arguments, **view, "autoreset_mode": autoreset_mode})
+    make_lanes = partial(_make_lanes, env_id.rpartition(":")[0], spec, arguments, view, autoreset_mode)
     try:
         return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
     except (gym.error.Error, ImportError, TypeError) as error:
@@ -89,7 +96,12 @@ def make_vector_env(
 
 
 def _make_lanes(
-    module: str, spec: EnvSpec, arguments: dict[str, Any], view: dict[str, Any], num_envs: int
+    module: str,
+    spec: EnvSpec,
+    arguments: dict[str, Any],
+    view: dict[str, Any],
+    autoreset_mode: AutoresetMode,
+    num_envs: int,
 ) -> VectorEnv:
     """Lanes stepped by the process that calls this, a worker's too: there nothing else has imported the module."""
     if module:
@@ -98,7 +110,7 @@ def _make_lanes(
         spec,
         num_envs,
         vectorization_mode="sync",
-        vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
+        vector_kwargs={"autoreset_mode": autoreset_mode},
         wrappers=[partial(as_numbers, **view)],  # type: ignore[list-item]  # any function from env to env will do
         **arguments,
     )

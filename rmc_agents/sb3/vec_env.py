@@ -19,7 +19,7 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from rmc_agents.envs.factory import as_numbers, make_vector_env
+from rmc_agents.envs.factory import STACKED, as_numbers, make_vector_env
 
 PROCESS_ENDED = (EOFError, ConnectionError)
 
@@ -36,7 +36,9 @@ def make_sb3_env(name: str, num_envs: int = 1, seed: int | None = None, render_m
     Raises:
       ValueError: as `make_vector_env` does.
     """
-    env = VecMonitor(to_sb3(make_vector_env(name, num_envs, render_mode)))
+    # SAME_STEP costs nothing more than the episodes' first observations; stacked views do not know it.
+    mode = AutoresetMode.NEXT_STEP if STACKED.fullmatch(name) else AutoresetMode.SAME_STEP
+    env = VecMonitor(to_sb3(make_vector_env(name, num_envs, render_mode, autoreset_mode=mode)))
     if seed is not None:
         env.seed(seed)
     return env
