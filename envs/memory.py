@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete, Space
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+from minigrid.envs import MemoryEnv
 from numpy.typing import NDArray
 
 CELL_CATEGORIES = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
@@ -15,6 +16,7 @@ DIRECTIONS = 4
 ACTION_SETS = {"all": None, "moves": 3}
 """How many of an environment's actions, from the first on; None: all."""
 LARGEST_VIEW = 63
+ROOM_END = 4  # MemoryEnv: the column in which the room with the cue ends
 
 
 class MiniGridView(gym.Wrapper):
@@ -35,7 +37,8 @@ class MiniGridView(gym.Wrapper):
     Previous action and reward are not in it: the agent is fed those from everywhere.
 
     `info["is_success"]` tells at an episode's end whether it was solved, which in MiniGrid is when it ends on a
-    positive reward.
+    positive reward. In MemoryEnv `info["corridor_length"]` tells how many cells lay between the room with the cue and
+    the crossing.
 
     Args:
       env: a MiniGrid environment with a dictionary observation.
@@ -71,6 +74,8 @@ class MiniGridView(gym.Wrapper):
         obs, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             info = {**info, "is_success": bool(terminated and float(reward) > 0)}
+            if isinstance(self.unwrapped, MemoryEnv):
+                info["corridor_length"] = self.unwrapped.success_pos[0] - 1 - ROOM_END
         return self._view(obs), float(reward), terminated, truncated, info
 
     def _view(self, obs: dict[str, Any]) -> NDArray[np.uint8]:

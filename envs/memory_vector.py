@@ -14,7 +14,7 @@ from minigrid.core.grid import Grid
 from minigrid.envs import MemoryEnv
 from numpy.typing import ArrayLike, NDArray
 
-from .memory import checked_view_size, num_actions, view_space
+from .memory import ROOM_END, checked_view_size, num_actions, view_space
 from .memory_engine import observe_lanes, start_lanes, step_lanes
 from .memory_level import grid_of, make_level, make_state, seed_lane, state_from_dict
 from .vector_checks import (
@@ -126,6 +126,8 @@ class MemoryVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]]):
         infos: dict[str, Any] = {}
         if ended.any():
             infos = {"is_success": terminated & (rewards > 0), "_is_success": ended.copy()}
+            lengths = np.where(ended, self._state.hallway_end.astype(np.int64) - ROOM_END, 0)
+            infos |= {"corridor_length": lengths, "_corridor_length": ended.copy()}
             if self.autoreset_mode == AutoresetMode.SAME_STEP:
                 infos = final_infos(observations, infos, ended)
                 start_lanes(self._state, self._level, ended)

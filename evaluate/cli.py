@@ -163,6 +163,8 @@ def _fill(table: Table, result: dict[str, Any]) -> None:
     if result["success_rate"] is not None:
         random = result["random_success_rate"]
         table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")
+    for length, rate in (result["success_by_corridor"] or {}).items():
+        table.add_row(f"success rate, corridor of {length}", f"{rate:.1%}", "")
 
 
 def _with_interval(mean: float, interval: Sequence[float]) -> str:

@@ -52,6 +52,7 @@ class Episodes(NamedTuple):
     lengths: np.ndarray  # [E]
     levels: np.ndarray | None  # [E]: the level reached, where the environment tells it
     successes: np.ndarray | None  # [E] bool, where the environment tells it
+    corridors: np.ndarray | None  # [E]: for how many cells a cue had to be remembered, where the environment tells it
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Statistics:
     episodes: int
     mean_level: float | None
     success_rate: float | None
+    success_by_corridor: dict[int, float] | None = None  # length of the corridor to the rate, where lengths vary
 
     @classmethod
     def of(cls, episodes: Episodes) -> "Statistics":
@@ -82,7 +84,14 @@ class Statistics:
             episodes=len(returns),
             mean_level=None if episodes.levels is None else float(episodes.levels.mean()),
             success_rate=None if episodes.successes is None else float(episodes.successes.mean()),
+            success_by_corridor=_success_by_corridor(episodes),
         )
+
+
+def _success_by_corridor(episodes: Episodes) -> dict[int, float] | None:
+    if episodes.successes is None or episodes.corridors is None or len(lengths := np.unique(episodes.corridors)) < 2:
+        return None
+    return {int(length): float(episodes.successes[episodes.corridors == length].mean()) for length in lengths}
 
 
 def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float]:
@@ -169,6 +178,7 @@ def play(
         np.concatenate([part.lengths for part in parts]),
         _joined([part.levels for part in parts]),
         _joined([part.successes for part in parts]),
+        _joined([part.corridors for part in parts]),
     )
 
 
@@ -196,7 +206,7 @@ def _play_each_once(policy: Policy, env: VectorEnv, seed: int, device: torch.dev
         returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
-        for key in {"level", "is_success"} & lanes.infos.keys():
+        for key in {"level", "is_success", "corridor_length"} & lanes.infos.keys():
             facts.setdefault(key, np.zeros(lanes.num_lanes))[ended] = lanes.infos[key][ended]
         playing &= ~ended
-    return Episodes(returns, lengths, facts.get("level"), facts.get("is_success"))
+    return Episodes(returns, lengths, *map(facts.get, ("level", "is_success", "corridor_length")))

@@ -55,7 +55,7 @@ if "Parity-v0" not in gym.registry:
 
 
 def episodes(*returns: float) -> Episodes:
-    return Episodes(np.array(returns), np.full(len(returns), 3), None, None)
+    return Episodes(np.array(returns), np.full(len(returns), 3), None, None, None)
 
 
 def test_statistics_known_values() -> None:
@@ -63,8 +63,16 @@ def test_statistics_known_values() -> None:
     assert (statistics.mean_return, statistics.median) == (4.0, 2.5)
     assert (statistics.min, statistics.max, statistics.mean_length) == (1.0, 10.0, 3.0)
     assert (statistics.episodes, statistics.mean_level, statistics.success_rate) == (4, None, 0.75)
+    assert statistics.success_by_corridor is None
     low, high = statistics.ci95
     assert 1.0 <= low < 4.0 < high <= 10.0
+
+
+def test_success_by_corridor_known_values() -> None:
+    successes = np.array([True, False, True, True])
+    played = episodes(1.0, 0.0, 1.0, 1.0)._replace(successes=successes, corridors=np.array([2, 2, 0, 2]))
+    assert Statistics.of(played).success_by_corridor == {0: 1.0, 2: pytest.approx(2 / 3)}
+    assert Statistics.of(played._replace(corridors=np.full(4, 6))).success_by_corridor is None
 
 
 def test_interval_covers_the_mean_as_often_as_it_says() -> None:

@@ -19,6 +19,7 @@ from test_checkpoint import assert_same
 from vector_env_checker import check_vector_env
 
 from rmc_agents import checkpoint, video
+from rmc_agents.acting import Lanes
 from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.envs.memory import MiniGridView, MissionWords
 from rmc_agents.envs.memory_engine import draw_integer
@@ -107,6 +108,24 @@ def test_a_match_at_the_last_step_sets_both_flags() -> None:
     assert expected[1:] == [True, True]
     assert expected[0] == (1 - 0.9 if rewards[lane] > 0 else 0)
     assert infos["is_success"][0] == info["is_success"] == (rewards[lane] > 0)
+    assert infos["corridor_length"][0] == info["corridor_length"] == 0
+
+
+def test_success_is_told_by_the_length_of_the_corridor() -> None:
+    spec = env_spec("memory-s13-random")
+    played = {}
+    for backend in ("native", "minigrid"):
+        lanes = Lanes(make_vector_env("memory-s13-random", 4, backend=backend), 0, torch.device("cpu"))
+        generator, seen = np.random.default_rng(0), []
+        for _ in range(1000):
+            lanes.step(torch.from_numpy(generator.integers(0, spec.num_actions, 4)))
+            if "corridor_length" in lanes.infos:
+                mask = lanes.infos["_corridor_length"]
+                seen += zip(np.flatnonzero(mask).tolist(), lanes.infos["corridor_length"][mask].tolist(), strict=True)
+        played[backend] = seen
+    assert played["native"] == played["minigrid"]
+    assert {length for _, length in played["native"]} <= set(range(7))
+    assert len({length for _, length in played["native"]}) > 1
 
 
 def test_random_numbers_are_numpys() -> None:
