@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from rmc_agents import ablation, cli, pretrained
+from rmc_agents.agent import ActorCritic
 from rmc_agents.checkpoint import write_atomically
-from rmc_agents.evaluation import EVALUATION_SEED, Statistics, check_fits, evaluate, play
-from rmc_agents.saved import SavedAgent, load_agent, pick_device
+from rmc_agents.evaluation import EVALUATION_SEED, Policy, Statistics, check_fits, evaluate, play
+from rmc_agents.saved import SavedAgent, load_policy, pick_device
 
 DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did, beside uniform random play.
 
@@ -32,6 +33,14 @@ Pretrained = Annotated[
 ]
 
 
+Trust = Annotated[
+    bool,
+    tyro.conf.arg(
+        help="Open a run of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them."
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Arguments:
     """What to evaluate, and how."""
@@ -39,6 +48,7 @@ class Arguments:
     run: Run = None
     """A run's folder (its newest valid checkpoint is taken) or a checkpoint."""
     pretrained: Pretrained = None
+    trust: Trust = False
     episodes: int = 100
     """Whole episodes to play; episode i begins from seed + i."""
     seed: int = EVALUATION_SEED
@@ -73,7 +83,7 @@ def _main(argv: Sequence[str] | None) -> int:
         check_writable(arguments.json)
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
-    saved = load_agent(pretrained.choose(arguments.run, arguments.pretrained), device)
+    saved = load_policy(pretrained.choose(arguments.run, arguments.pretrained), device, arguments.trust)
     env_name = arguments.env or saved.config.env.env
     check_fits(saved.spec, env_name)
 
@@ -112,12 +122,18 @@ def check_writable(path: Path) -> None:
 
 
 def _ablate(
-    arguments: Arguments, saved: SavedAgent, env_name: str, device: torch.device, console: Console
+    arguments: Arguments, saved: SavedAgent[Policy], env_name: str, device: torch.device, console: Console
 ) -> dict[str, Any]:
     """Statistics of every variant of the agent, as plain values for JSON."""
-    ablation.check(saved.agent, arguments.windows, arguments.episodes)
+    agent = saved.agent
+    if not isinstance(agent, ActorCritic):
+        raise ValueError(
+            f"--ablate-memory: expected an agent of --algo a2c or ppo, got one of {saved.config.train.algo}, whose "
+            "memory is Stable-Baselines3's"
+        )
+    ablation.check(agent, arguments.windows, arguments.episodes)
     found = {}
-    for name, policy in ablation.variants(saved.agent, arguments.windows, arguments.seed).items():
+    for name, policy in ablation.variants(agent, arguments.windows, arguments.seed).items():
         with console.status(f"playing {arguments.episodes} episodes of {env_name}, memory: {name}"):
             played = play(policy, env_name, arguments.episodes, arguments.seed, device, arguments.deterministic)
             found[name] = asdict(Statistics.of(played))

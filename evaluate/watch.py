@@ -12,9 +12,9 @@ from rmc_agents import cli, pretrained, video
 from rmc_agents.checkpoint import FOLDER
 from rmc_agents.evaluation import EVALUATION_SEED, check_fits
 from rmc_agents.panels import plain_number
-from rmc_agents.saved import load_agent, pick_device
+from rmc_agents.saved import load_policy, pick_device
 
-from .cli import Pretrained, Run, check_writable
+from .cli import Pretrained, Run, Trust, check_writable
 
 DESCRIPTION = """Play episodes with a saved agent and record a video of what it sees, expects and does.
 
@@ -28,6 +28,7 @@ class Arguments:
     run: Run = None
     """A run's folder (its newest valid checkpoint is taken) or a checkpoint."""
     pretrained: Pretrained = None
+    trust: Trust = False
     episodes: int = 1
     """Episodes, one after the other; episode i begins from seed + i."""
     out: Path | None = None
@@ -59,7 +60,7 @@ def _main(argv: Sequence[str] | None) -> int:
         check_writable(arguments.out)
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
-    saved = load_agent(pretrained.choose(arguments.run, arguments.pretrained), device)
+    saved = load_policy(pretrained.choose(arguments.run, arguments.pretrained), device, arguments.trust)
     env_name = saved.config.env.env
     check_fits(saved.spec, env_name)
 

@@ -22,7 +22,8 @@ from safetensors.torch import save as to_safetensors
 
 FORMAT = "rmc-agents-checkpoint-1"
 FOLDER = "checkpoints"
-_NAME = re.compile(r"update-(\d+)\.safetensors")
+SUFFIX = ".safetensors"
+_NAME = re.compile(r"update-\d+")
 
 
 class CheckpointError(ValueError):
@@ -36,10 +37,14 @@ def save(path: Path, tree: dict[str, Any]) -> None:
       OSError: if the disk is full or the folder cannot be written to; nothing is left behind.
       TypeError: for a leaf that is neither tensor, array nor plain value.
     """
+    write_atomically(path, _to_bytes(tree))
+
+
+def _to_bytes(tree: dict[str, Any]) -> bytes:
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_take_tensors(tree, "", tensors), allow_nan=True)
     metadata = {"format": FORMAT, "tree": text, "sha256": _digest(text, tensors)}
-    write_atomically(path, to_safetensors(tensors, metadata))
+    return to_safetensors(tensors, metadata)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -64,14 +69,19 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def save_numbered(run_dir: Path, update: int, tree: dict[str, Any], keep: int) -> Path:
-    """Save as the checkpoint of an update in a run's folder, then delete all but the newest `keep`.
+    """Save as the checkpoint of an update in a run's folder; see `write_numbered`."""
+    return write_numbered(run_dir, update, _to_bytes(tree), keep)
+
+
+def write_numbered(run_dir: Path, update: int, content: bytes, keep: int, suffix: str = SUFFIX) -> Path:
+    """Write the checkpoint of an update in a run's folder, atomically, then delete all but the newest `keep`.
 
     Checkpoints of later updates go too: the run resumed from an earlier one because they were damaged.
     """
-    path = run_dir / FOLDER / f"update-{update:09d}.safetensors"
+    path = run_dir / FOLDER / f"update-{update:09d}{suffix}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    save(path, tree)
-    found = list(_numbered(run_dir))
+    write_atomically(path, content)
+    found = list(numbered(run_dir, suffix))
     here = found.index(path)
     interrupted = path.parent.glob(".update-*")  # temporary files of a process that was killed
     for other in [*found[:here], *found[here + keep :], *interrupted]:
@@ -88,7 +98,7 @@ def find_and_load(path: Path) -> tuple[Path, dict[str, Any]]:
     if not path.is_dir():
         return path, load(path)
     problem = f"{path} holds no checkpoint (expected {path / FOLDER / 'update-*.safetensors'})"
-    for candidate in _numbered(path):
+    for candidate in numbered(path):
         try:
             return candidate, load(candidate)
         except CheckpointError as error:
@@ -96,10 +106,9 @@ def find_and_load(path: Path) -> tuple[Path, dict[str, Any]]:
     raise CheckpointError(problem)
 
 
-def _numbered(run_dir: Path) -> Iterator[Path]:
+def numbered(run_dir: Path, suffix: str = SUFFIX) -> Iterator[Path]:
     """A run's checkpoints, newest first."""
-    folder = run_dir / FOLDER
-    found = [path for path in folder.glob("update-*.safetensors") if _NAME.fullmatch(path.name)]
+    found = [path for path in (run_dir / FOLDER).glob(f"update-*{suffix}") if _NAME.fullmatch(path.stem)]
     return iter(sorted(found, reverse=True))
 
 

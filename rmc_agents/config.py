@@ -14,6 +14,9 @@ import yaml
 from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
+SB3_ALGORITHMS = ("recurrent-ppo", "sb3-a2c", "sb3-ppo")
+"""The values of `algo` that are Stable-Baselines3's."""
+
 UnitFloat = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -92,8 +95,12 @@ class AgentConfig(Section):
 class TrainConfig(Section):
     """The learner: rollouts of all lanes, each learned from before the next."""
 
-    algo: Literal["a2c", "ppo"] = "ppo"
-    """ppo: one pass or more over each rollout, in minibatches of lanes, clipped; a2c: one update from all of it."""
+    algo: Literal["a2c", "ppo", "recurrent-ppo", "sb3-a2c", "sb3-ppo"] = "ppo"
+    """ppo: one pass or more over each rollout, in minibatches of lanes, clipped; a2c: one update from all of it.
+    Stable-Baselines3's, with Adam: recurrent-ppo, and without memory sb3-a2c and sb3-ppo."""
+    sb3_policy: Literal["auto", "rmc", "mlp", "cnn"] = "auto"
+    """What Stable-Baselines3's algorithms train. rmc: the core, in recurrent-ppo; mlp and cnn: their own policies, in
+    recurrent-ppo with LSTMs; auto: rmc in recurrent-ppo, else cnn for pictures from 36x36 on and mlp for the rest."""
     total_frames: PositiveInt = 6_000_000
     """Frames (environment steps over all lanes) to train for."""
     unroll_length: PositiveInt = 20
@@ -201,6 +208,24 @@ class Config:
             values |= {name: value for name, value in settings.items() if name in values}
             sections[section.name] = _validated(type(getattr(self, section.name)), values, source)
         return type(self)(**sections)
+
+    def settled(self) -> Self:
+        """A copy that says what is really used, where Stable-Baselines3's algorithms take no other core or optimizer.
+
+        Raises:
+          ValueError: if a core is asked for where there is none.
+        """
+        algo, policy = self.train.algo, self.train.sb3_policy
+        if algo not in SB3_ALGORITHMS:
+            return self
+        if policy == "rmc" and algo != "recurrent-ppo":
+            raise ValueError(f"sb3_policy: expected auto, mlp or cnn for {algo}, which has no memory, got rmc")
+        used: dict[str, Any] = {"optimizer": "adam"}
+        if algo != "recurrent-ppo":
+            used["core"] = "none"
+        elif policy in ("mlp", "cnn"):
+            used["core"] = "lstm"
+        return self.updated(used, algo)
 
     def to_yaml(self) -> str:
         """The YAML text that `from_yaml` reads back as an equal configuration."""

@@ -12,10 +12,11 @@ import torch
 from filelock import FileLock, Timeout
 
 from rmc_agents.checkpoint import FOLDER, write_atomically
-from rmc_agents.config import Config
+from rmc_agents.config import SB3_ALGORITHMS, Config
 
 CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
 PACKAGES = ("rmc-agents", "torch", "numpy", "numba", "gymnasium", "minigrid", "safetensors")
+SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 
 
 class RunFolder:
@@ -49,7 +50,8 @@ class RunFolder:
     def write_config(self, config: Config) -> None:
         """`config.yaml`, which `--config` takes, and `versions.json`."""
         write_atomically(self.path / CONFIG, config.to_yaml().encode())
-        versions = {name: version(name) for name in PACKAGES}
+        packages = PACKAGES + (SB3_PACKAGES if config.train.algo in SB3_ALGORITHMS else ())
+        versions = {name: version(name) for name in packages}
         versions |= {"python": sys.version.split()[0], "platform": platform.platform()}
         versions |= {"torch_threads": str(torch.get_num_threads()), "seed": str(config.run.seed)}
         self._write_json(VERSIONS, versions)

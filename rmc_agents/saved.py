@@ -1,14 +1,18 @@
 """An agent as it was saved: what evaluation and video need of a run or a checkpoint."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from rmc_agents import checkpoint
+from rmc_agents import archive, checkpoint
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.evaluation import Policy
 from rmc_agents.types import SpaceSpec
+
+Agent = TypeVar("Agent", bound=Policy, covariant=True)
 
 
 class Provenance(NamedTuple):
@@ -28,10 +32,10 @@ class Provenance(NamedTuple):
         )
 
 
-class SavedAgent(NamedTuple):
+class SavedAgent(NamedTuple, Generic[Agent]):
     """An agent and where it comes from."""
 
-    agent: ActorCritic
+    agent: Agent
     config: Config
     spec: SpaceSpec
     path: Path  # the checkpoint
@@ -39,17 +43,42 @@ class SavedAgent(NamedTuple):
     provenance: Provenance | None = None  # None: a run's checkpoint, which was not exported
 
 
-def load_agent(path: Path, device: torch.device) -> SavedAgent:
+def load_policy(path: Path, device: torch.device, trust: bool) -> SavedAgent[Policy]:
+    """As `load_agent`, for all that only plays: archives of Stable-Baselines3 are opened too, if they are trusted.
+
+    Raises:
+      ValueError: if they are not, or Stable-Baselines3 is not installed.
+      CheckpointError: as `load_agent` does.
+    """
+    if not archive.is_archive(path):
+        return load_agent(path, device)
+    path, facts = archive.find(path)
+    archive.check_trust(path, trust)
+    try:
+        from rmc_agents.sb3.saved import load_model, make_player
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    config, spec = Config().updated(facts.config, str(path)), to_spec(facts.spec)
+    agent = make_player(load_model(config.train.algo, path, device))
+    return SavedAgent(agent, config, spec, path, facts.frames)
+
+
+def load_agent(path: Path, device: torch.device) -> SavedAgent[ActorCritic]:
     """The agent of a checkpoint, or of the newest valid checkpoint of a run's folder.
 
     Raises:
       CheckpointError: if there is none, or it is damaged or foreign.
+      ValueError: for an archive of Stable-Baselines3, which holds no agent of this project.
     """
+    if archive.is_archive(path):
+        raise ValueError(
+            f"{path} was trained by Stable-Baselines3: expected an agent of --algo a2c or ppo; rmc-evaluate and "
+            "rmc-watch open it with --trust"
+        )
     path, tree = checkpoint.find_and_load(path)
     try:
         config = Config().updated(tree["config"], str(path))
-        shape, dtype, scale, num_actions, *categories = tree["spec"]
-        spec = SpaceSpec(tuple(shape), dtype, scale, num_actions, *map(tuple, categories))
+        spec = to_spec(tree["spec"])
         agent = ActorCritic(spec, config.core, config.agent)
         agent.load_state_dict(tree["agent"])
         provenance = Provenance(**tree["provenance"]) if "provenance" in tree else None
@@ -58,7 +87,13 @@ def load_agent(path: Path, device: torch.device) -> SavedAgent:
         raise checkpoint.CheckpointError(f"{path} does not hold an agent of this version: {error!r}") from error
 
 
-def save_agent(path: Path, saved: SavedAgent, provenance: Provenance) -> None:
+def to_spec(fields: Sequence[Any]) -> SpaceSpec:
+    """A spec that was saved as a list."""
+    shape, dtype, scale, num_actions, *categories = fields
+    return SpaceSpec(tuple(shape), dtype, scale, num_actions, *map(tuple, categories))
+
+
+def save_agent(path: Path, saved: SavedAgent[ActorCritic], provenance: Provenance) -> None:
     """Write an agent alone, atomically: a checkpoint that plays, but with nothing of what a resumed run needs.
 
     Raises:

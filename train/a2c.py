@@ -1,11 +1,12 @@
 """A2C: a synchronous actor-critic (Mnih et al., 2016), one rollout of all lanes and one update, again and again."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rmc_agents import losses
+from rmc_agents import checkpoint, losses
 from rmc_agents.acting import Collector, Lanes
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
@@ -14,8 +15,7 @@ from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
 
 from . import cuda_graphs
 from .optimizers import make_optimizer
-
-Metrics = dict[str, Tensor]
+from .trainer import Metrics, describe
 
 
 class A2C:
@@ -28,8 +28,11 @@ class A2C:
     Attributes:
       backend: which code runs the core's scan.
       frames: environment steps so far, over all lanes.
-      updates: optimizer steps so far.
+      updates: calls of `update` so far.
+      trust_flag: see `Trainer`.
     """
+
+    trust_flag = ""
 
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.train = config, config.train
@@ -116,6 +119,28 @@ class A2C:
         if self.train.learning_rate_schedule == "constant":
             return self.train.learning_rate
         return self.train.learning_rate * max(0.0, 1.0 - self.frames / self.train.total_frames)
+
+    def describe(self) -> list[str]:
+        """What a run's first lines say of it."""
+        return [describe(self, self.agent.core)]
+
+    def save(self, run_dir: Path, seconds: float) -> Path:
+        """Save a checkpoint in a run's folder, after so many seconds of training."""
+        tree = self.get_state() | {"seconds": seconds}
+        return checkpoint.save_numbered(run_dir, self.updates, tree, self.config.run.keep_checkpoints)
+
+    def resume_notes(self, state: dict[str, Any]) -> list[str]:
+        """Why the run does not go on exactly from a checkpoint's tree; nothing if it does."""
+        notes = []
+        if state["collector"]["device"] != self.lanes.device.type:
+            notes.append("the device is another: the draws of actions start anew, so the resume is not exact")
+        if state["config"].get("cuda_graphs", False) != self.config.run.cuda_graphs:
+            notes.append("with graphs the optimizer rounds otherwise than without, so the resume is not exact")
+        if state["collector"]["lanes"] is None:
+            notes.append(
+                "this environment's state cannot be saved: its episodes start anew, so the resume is not exact"
+            )
+        return notes
 
     def get_state(self) -> dict[str, Any]:
         """The tree of a checkpoint (see `checkpoint`)."""

@@ -2,14 +2,28 @@
 
 import torch
 
-from rmc_agents.config import Config
+from rmc_agents.config import SB3_ALGORITHMS, Config
 
 from .a2c import A2C
 from .ppo import PPO
+from .trainer import Trainer
 
 ALGORITHMS: dict[str, type[A2C]] = {"a2c": A2C, "ppo": PPO}
+"""This project's own."""
 
 
-def make_trainer(config: Config, device: torch.device) -> A2C:
-    """The trainer that `config.train.algo` names; raises ValueError for settings that do not fit together."""
-    return ALGORITHMS[config.train.algo](config, device)
+def make_trainer(config: Config, device: torch.device) -> Trainer:
+    """The trainer that `config.train.algo` names.
+
+    Raises:
+      ValueError: for settings that do not fit together, or if Stable-Baselines3 is needed and not installed.
+    """
+    if config.train.algo not in SB3_ALGORITHMS:
+        return ALGORITHMS[config.train.algo](config, device)
+    try:
+        import rmc_agents.sb3  # noqa: F401  # says what is missing
+    except ImportError as error:
+        raise ValueError(f"--algo {config.train.algo}: {error}") from error
+    from .sb3 import Sb3Trainer
+
+    return Sb3Trainer(config, device)

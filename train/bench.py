@@ -88,6 +88,8 @@ def _main(argv: Sequence[str] | None) -> int:
         _check_writable(arguments.json)
     torch.set_num_threads(config.run.threads)
     trainer = make_trainer(config, pick_device(config.run.device))
+    if not isinstance(trainer, A2C):
+        raise ValueError(f"rmc-bench takes a2c and ppo apart: expected one of them as --algo, got {config.train.algo}")
     console = Console()
     _print_header(trainer, console)
     report = measure(trainer, arguments.backends, arguments.repeats, arguments.seconds)

@@ -28,6 +28,8 @@ class Arguments(Config):
     """The run's own folder; None: a new one under runs/."""
     resume: Path | None = None
     """Go on with the run in this folder, exactly where its newest valid checkpoint stands."""
+    trust: bool = False
+    """With --resume: open checkpoints of Stable-Baselines3's algorithms, which may run code that was put in them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,19 +50,20 @@ def _main(argv: Sequence[str] | None) -> int:
                 "--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir"
             )
         if first.resume.is_file():
-            read_saved(first.resume)  # which may have more to say than that it is no folder
+            read_saved(first.resume, first.trust)  # which may have more to say than that it is no folder
         with RunFolder(first.resume, resuming=True) as folder:
-            saved = read_saved(first.resume)
+            saved = read_saved(first.resume, first.trust)
             return resume(_parse(argv, saved.config), folder, saved, console)
     base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
     return start(_parse(argv, base), first.run_dir, console)
 
 
 def _sources(argv: Sequence[str] | None) -> argparse.Namespace:
-    """--config, --run-dir and --resume alone: they decide what the other flags' defaults are."""
+    """--config, --run-dir, --resume and --trust alone: they decide what the other flags' defaults are."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for flag in ("--config", "--run-dir", "--resume"):
         parser.add_argument(flag, type=Path)
+    parser.add_argument("--trust", action=argparse.BooleanOptionalAction, default=False)
     try:
         return parser.parse_known_args(argv)[0]
     except argparse.ArgumentError as error:

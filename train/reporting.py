@@ -14,7 +14,8 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.acting import Episode
 from rmc_agents.run_folder import TENSORBOARD
 
-from .a2c import A2C, Metrics
+from .a2c import A2C
+from .trainer import Metrics, Trainer
 
 if TYPE_CHECKING:
     from .diagnostics import Diagnostics
@@ -34,7 +35,7 @@ class Reporter:
       console: where to print.
     """
 
-    def __init__(self, run_dir: Path, trainer: A2C, seconds: float, log_every: float, console: Console) -> None:
+    def __init__(self, run_dir: Path, trainer: Trainer, seconds: float, log_every: float, console: Console) -> None:
         self.trainer, self.log_every, self.console = trainer, log_every, console
         self.total_frames = trainer.train.total_frames
         purge_step = trainer.frames + 1 if trainer.frames else None
@@ -111,9 +112,9 @@ class Reporter:
             )
 
 
-def _make_diagnostics(trainer: A2C, writer: SummaryWriter) -> "Diagnostics | None":
+def _make_diagnostics(trainer: Trainer, writer: SummaryWriter) -> "Diagnostics | None":
     """None unless asked for: matplotlib is slow to load."""
-    if not trainer.config.run.diagnostics:
+    if not isinstance(trainer, A2C) or not trainer.config.run.diagnostics:
         return None
     from .diagnostics import Diagnostics
 

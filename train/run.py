@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 
-from rmc_agents import checkpoint, pretrained
+from rmc_agents import archive, checkpoint, pretrained
 from rmc_agents.config import Config
 from rmc_agents.envs.workers import WorkerError
 from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
@@ -23,6 +23,7 @@ from rmc_agents.video import can_render, record
 from .a2c import A2C
 from .algorithms import make_trainer
 from .reporting import Reporter
+from .trainer import Trainer
 
 MAY_CHANGE_ON_RESUME = frozenset(
     {
@@ -48,11 +49,21 @@ class Saved(NamedTuple):
     config: Config
     path: Path  # the checkpoint
     seconds: float  # of training so far
-    tree: dict[str, Any]
+    tree: dict[str, Any]  # what the trainer's set_state takes
 
 
-def read_saved(run_dir: Path) -> Saved:
-    """The newest valid checkpoint of a run. Raises CheckpointError if there is none."""
+def read_saved(run_dir: Path, trust: bool) -> Saved:
+    """The newest valid checkpoint of a run.
+
+    Raises:
+      CheckpointError: if there is none.
+      ValueError: if it may run code and is not trusted.
+    """
+    if archive.is_archive(run_dir):
+        path, facts = archive.find(run_dir)
+        archive.check_trust(path, trust)
+        config = Config().updated(facts.config, str(path))
+        return Saved(config, path, facts.seconds, {"path": path, "facts": facts})
     path, tree = checkpoint.find_and_load(run_dir)
     if "provenance" in tree:
         raise checkpoint.CheckpointError(
@@ -66,9 +77,9 @@ def read_saved(run_dir: Path) -> Saved:
 def start(config: Config, run_dir: Path | None, console: Console) -> int:
     """A new run, in a folder of its own. Returns the exit status."""
     trainer = _make_trainer(config)
-    if config.run.init_from is not None:
+    if isinstance(trainer, A2C) and config.run.init_from is not None:
         _take_weights(trainer, config.run.init_from)
-    with RunFolder(run_dir or default_path(config), resuming=False) as folder:
+    with RunFolder(run_dir or default_path(trainer.config), resuming=False) as folder:
         return _run(trainer, folder, None, console)
 
 
@@ -81,7 +92,7 @@ def resume(config: Config, folder: RunFolder, saved: Saved, console: Console) ->
     return _run(trainer, folder, saved, console)
 
 
-def _make_trainer(config: Config) -> A2C:
+def _make_trainer(config: Config) -> Trainer:
     torch.set_num_threads(config.run.threads)
     return make_trainer(config, pick_device(config.run.device))
 
@@ -111,11 +122,11 @@ def _one_error(path: Path) -> Iterator[None]:
         raise checkpoint.CheckpointError(f"{path} does not hold a run of this version: {error!r}") from error
 
 
-def _run(trainer: A2C, folder: RunFolder, saved: Saved | None, console: Console) -> int:
+def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> int:
     """Train until total_frames or a signal, save, evaluate, record."""
     folder.write_config(trainer.config)
     _print_header(trainer, folder, saved, console)
-    resume_command = f"rmc-train --resume {shlex.quote(str(folder.path))}"
+    resume_command = _resume_command(trainer, folder)
     with StopSignals() as stop:
         try:
             seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, console)
@@ -139,7 +150,7 @@ def _run(trainer: A2C, folder: RunFolder, saved: Saved | None, console: Console)
     return 0
 
 
-def _train(trainer: A2C, folder: RunFolder, seconds: float, stop: "StopSignals", console: Console) -> float:
+def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: "StopSignals", console: Console) -> float:
     """The training loop; returns the seconds it took, earlier parts of the run included."""
     settings = trainer.config.run
     saved_at = seconds
@@ -148,19 +159,14 @@ def _train(trainer: A2C, folder: RunFolder, seconds: float, stop: "StopSignals",
             try:
                 metrics = trainer.update()
             except WorkerError:  # in the middle of a rollout, of which nothing has been learned yet
-                _save(trainer, folder, reporter.seconds)
+                trainer.save(folder.path, reporter.seconds)
                 raise
             reporter.update(metrics)
             if reporter.seconds - saved_at >= settings.save_every:
-                _save(trainer, folder, reporter.seconds)
+                trainer.save(folder.path, reporter.seconds)
                 saved_at = reporter.seconds
-        _save(trainer, folder, reporter.seconds)
+        trainer.save(folder.path, reporter.seconds)
         return reporter.seconds
-
-
-def _save(trainer: A2C, folder: RunFolder, seconds: float) -> Path:
-    tree = trainer.get_state() | {"seconds": seconds}
-    return checkpoint.save_numbered(folder.path, trainer.updates, tree, trainer.config.run.keep_checkpoints)
 
 
 class StopSignals:
@@ -194,35 +200,27 @@ def _check_unchanged(old: Config, new: Config) -> None:
         )
 
 
-def _print_header(trainer: A2C, folder: RunFolder, saved: Saved | None, console: Console) -> None:
-    parameters = sum(p.numel() for p in trainer.agent.parameters())
-    core = sum(p.numel() for p in trainer.agent.core.parameters())
-    config = trainer.config
-    _say(
-        console,
-        f"{config.env.env}, core {config.core.core}: {parameters:,} parameters ({core:,} in the core), "
-        f"{config.env.num_envs} lanes on {trainer.lanes.device}, {trainer.backend} scan, "
-        f"{torch.get_num_threads()} threads, "
-        f"seed {config.run.seed}",
-    )
-    _say(console, f"run folder: {folder.path}   watch it learn: tensorboard --logdir {folder.path}")
-    if saved is None and config.run.init_from is not None:
-        _say(console, f"begins with the weights of {config.run.init_from}")
+def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
+    return f"rmc-train --resume {shlex.quote(str(folder.path))}{trainer.trust_flag}"
+
+
+def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> None:
+    init_from = trainer.config.run.init_from
+    lines = trainer.describe()
+    lines.append(f"run folder: {folder.path}   watch it learn: tensorboard --logdir {folder.path}")
+    if saved is None and init_from is not None:
+        lines.append(f"begins with the weights of {init_from}")
     if saved is not None:
-        _say(console, f"resumed from {saved.path} at {trainer.frames:,} frames")
-        if saved.tree["collector"]["device"] != trainer.lanes.device.type:
-            _say(console, "the device is another: the draws of actions start anew, so the resume is not exact")
-        if saved.config.run.cuda_graphs != config.run.cuda_graphs:
-            _say(console, "with graphs the optimizer rounds otherwise than without, so the resume is not exact")
-        if saved.tree["collector"]["lanes"] is None:
-            _say(
-                console, "this environment's state cannot be saved: its episodes start anew, so the resume is not exact"
-            )
+        lines.append(f"resumed from {saved.path} at {trainer.frames:,} frames")
+        lines += trainer.resume_notes(saved.tree)
+    for line in lines:
+        _say(console, line)
 
 
-def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -> None:
+def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Console) -> None:
     """Evaluation, video and summary of a finished run, and what to type next."""
-    config, agent, device = trainer.config, trainer.agent.eval(), trainer.lanes.device
+    config, agent, device = trainer.config, trainer.agent, trainer.lanes.device
+    agent.eval()
     summary = _summary(trainer, seconds)
     if config.run.eval_episodes:
         with console.status(f"evaluating over {config.run.eval_episodes} episodes"):
@@ -239,10 +237,10 @@ def _finish(trainer: A2C, folder: RunFolder, seconds: float, console: Console) -
         with console.status("recording a video"):
             summary["video"] = _record(trainer, folder, console)
         folder.write_summary(summary)
-    _print_next(folder.path, summary, console)
+    _print_next(folder.path, trainer.trust_flag, summary, console)
 
 
-def _summary(trainer: A2C, seconds: float) -> dict[str, Any]:
+def _summary(trainer: Trainer, seconds: float) -> dict[str, Any]:
     """What `summary.json` says before evaluation and video."""
     return {
         "frames": trainer.frames,
@@ -254,7 +252,7 @@ def _summary(trainer: A2C, seconds: float) -> dict[str, Any]:
     }
 
 
-def _record(trainer: A2C, folder: RunFolder, console: Console) -> str | None:
+def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None:
     """The video's path in the run's folder; None after a line that says why: the run itself is done."""
     path = folder.path / "videos" / f"update-{trainer.updates:09d}.mp4"
     env, device = trainer.config.env.env, trainer.lanes.device
@@ -277,7 +275,7 @@ def _record(trainer: A2C, folder: RunFolder, console: Console) -> str | None:
     return str(path.relative_to(folder.path))
 
 
-def _print_next(run_dir: Path, summary: dict[str, Any], console: Console) -> None:
+def _print_next(run_dir: Path, trust_flag: str, summary: dict[str, Any], console: Console) -> None:
     lines = [
         f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
         f"  checkpoints     {run_dir / checkpoint.FOLDER}",
@@ -287,10 +285,10 @@ def _print_next(run_dir: Path, summary: dict[str, Any], console: Console) -> Non
         lines.append(f"  video           {run_dir / summary['video']}")
     lines += [
         "next:",
-        f"  rmc-watch {run_dir} --episodes 3",
-        f"  rmc-evaluate {run_dir} --episodes 200",
+        f"  rmc-watch {run_dir} --episodes 3{trust_flag}",
+        f"  rmc-evaluate {run_dir} --episodes 200{trust_flag}",
         f"  rmc-plot {run_dir}",
-        f"  rmc-train --resume {run_dir} --total-frames {2 * summary['frames']}",
+        f"  rmc-train --resume {run_dir} --total-frames {2 * summary['frames']}{trust_flag}",
         f"  tensorboard --logdir {run_dir}",
     ]
     _say(console, "\n".join(lines))

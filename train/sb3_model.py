@@ -1,0 +1,112 @@
+"""The settings of a run as those of a model of Stable-Baselines3."""
+
+import warnings
+from typing import Any
+
+import torch
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.torch_layers import NatureCNN
+from stable_baselines3.common.vec_env import VecEnv
+
+from rmc_agents.config import Config, TrainConfig
+from rmc_agents.sb3.extractors import MlpFeatures
+from rmc_agents.sb3.policy import CONVOLUTIONS_FROM, CORE_OPTIONS
+from rmc_agents.sb3.saved import ALGORITHMS
+from rmc_agents.types import SpaceSpec
+
+
+def make_model(config: Config, env: VecEnv, spec: SpaceSpec, device: torch.device) -> OnPolicyAlgorithm:
+    """A fresh model for an environment.
+
+    The rewards are the environment's: `reward_scale` is for it to apply.
+
+    Args:
+      config: all settings, settled.
+      env: where it is to learn.
+      spec: the environment's spaces.
+      device: where the model is to live.
+
+    Raises:
+      ValueError: for convolutions on what is no picture, or rollouts too short to be normalised.
+    """
+    train = config.train
+    policy, policy_kwargs = _policy(config, spec)
+    options: dict[str, Any] = {
+        "learning_rate": _schedule(train),
+        "n_steps": train.unroll_length,
+        "gamma": train.discount,
+        "gae_lambda": train.trace_lambda,
+        "ent_coef": train.entropy_cost,
+        "vf_coef": train.value_cost,
+        "max_grad_norm": train.max_grad_norm,
+        "normalize_advantage": train.normalize_advantages,
+    }
+    if train.algo == "sb3-a2c":
+        options["use_rms_prop"] = False  # the step size is to mean the same everywhere
+    else:
+        options["batch_size"] = _batch_size(config.env.num_envs * train.unroll_length, train.ppo_minibatches)
+        options["n_epochs"], options["clip_range"] = train.ppo_epochs, train.ppo_clip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # advice on minibatches and GPUs, which the user chose
+        return ALGORITHMS[train.algo](
+            policy, env, policy_kwargs=policy_kwargs, seed=config.run.seed, device=device, **options
+        )
+
+
+def _policy(config: Config, spec: SpaceSpec) -> tuple[str, dict[str, Any]]:
+    """The policy's name and its options.
+
+    With the core the layers of `encoder_sizes` stand before it, as in this project's own agent; in Stable-Baselines3's
+    own policies they are the networks of actor and critic behind the flat observation, the convolutions or the LSTM.
+    """
+    algo, chosen, sizes = config.train.algo, config.train.sb3_policy, config.agent.encoder_sizes
+    is_picture = len(spec.obs_shape) == 3 and min(spec.obs_shape[:2]) >= CONVOLUTIONS_FROM
+    if "cnn" in chosen or config.agent.encoder == "conv":
+        _check_picture(is_picture, spec)
+    options: dict[str, Any] = {"optimizer_kwargs": {"eps": config.train.adam_epsilon}}
+    convolves = chosen == "cnn" or (chosen != "mlp" and is_picture and config.agent.encoder != "mlp")
+    if algo == "recurrent-ppo" and chosen in ("auto", "rmc"):
+        settings = config.to_mapping()
+        options |= {name: settings[name] for name in CORE_OPTIONS} | {"net_arch": []}
+        if convolves:
+            features = {"features_dim": sizes[-1]} if sizes else {}
+            return "RmcPolicy", options | {"features_extractor_class": NatureCNN, "features_extractor_kwargs": features}
+        return "RmcPolicy", options | {
+            "features_extractor_class": MlpFeatures,
+            "features_extractor_kwargs": {"sizes": sizes},
+        }
+    options["net_arch"] = list(sizes)
+    if algo == "recurrent-ppo":
+        options["lstm_hidden_size"] = config.core.hidden_size
+        return ("CnnLstmPolicy" if convolves else "MlpLstmPolicy"), options
+    return ("CnnPolicy" if convolves else "MlpPolicy"), options
+
+
+def _check_picture(is_picture: bool, spec: SpaceSpec) -> None:
+    if not is_picture:
+        raise ValueError(
+            f"convolutions: expected pictures of at least {CONVOLUTIONS_FROM}x{CONVOLUTIONS_FROM} pixels, got "
+            f"observations of shape {spec.obs_shape}; use --sb3-policy auto and --encoder auto"
+        )
+
+
+def _schedule(train: TrainConfig) -> Any:
+    """The learning rate, or a function of the share of training that is left."""
+    rate = train.learning_rate
+    if train.learning_rate_schedule == "constant":
+        return rate
+    return lambda remaining: rate * max(0.0, remaining)
+
+
+def _batch_size(frames: int, minibatches: int) -> int:
+    """Of minibatches that are at most so many, none of a single frame, whose advantage cannot be normalised.
+
+    Raises:
+      ValueError: for a rollout of one frame.
+    """
+    if frames < 2:
+        raise ValueError(
+            f"expected rollouts of at least 2 frames, got {frames}: take a longer --unroll-length, or more --num-envs"
+        )
+    smallest = max(2, -(-frames // minibatches))
+    return next(size for size in range(smallest, frames + 1) if frames % size != 1)
