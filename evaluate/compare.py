@@ -116,7 +116,7 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
                 raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
             settings = preset if core is None else preset.updated({"core": core}, "--cores")
             config = cli.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
-            agents[label] = config.updated(own, "command line")
+            agents[label] = config.updated(own, "command line").settled()
     return [
         Job(name, arguments.folder / f"{name}-seed{seed}", config.updated({"seed": seed}, "--seeds"))
         for seed in arguments.seeds

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.ticker import MaxNLocator
 from pydantic import TypeAdapter, ValidationError
 from scipy.stats import t as student
@@ -16,7 +15,7 @@ from rmc_agents.checkpoint import write_atomically
 from rmc_agents.config import Config
 from rmc_agents.evaluation import Statistics
 from rmc_agents.run_folder import PACKAGES, SUMMARY, VERSIONS
-from rmc_agents.saved import load_agent
+from rmc_agents.saved import settings_and_size
 
 from .curves import METRICS, QUANTITIES, Curve, bootstrap_band, interquartile_mean, read_curve, smoothed
 from .plot import draw, labels, write_png
@@ -93,19 +92,19 @@ def collect(agent: str, folder: Path) -> Run:
     successes = None
     if summary["evaluation"]["success_rate"] is not None:
         successes = thinned(read_curve(folder, "success")).returns
-    saved = load_agent(folder, torch.device("cpu"))
+    config, parameters = settings_and_size(folder)
     row = {
         "agent": agent,
-        "seed": saved.config.run.seed,
+        "seed": config.run.seed,
         "commits": read_commits(folder) or ["unknown"],
         "versions": {name: versions[name] for name in PACKAGES},
-        "parameters": sum(p.numel() for p in saved.agent.parameters()),
+        "parameters": parameters,
         "frames": summary["frames"],
         "seconds": round(summary["seconds"], 1),
         "evaluation": summary["evaluation"],
         "random_mean_return": summary["evaluation"]["random_mean_return"],
         "random_success_rate": summary["evaluation"]["random_success_rate"],
-        "settings": saved.config.to_mapping(),
+        "settings": config.to_mapping(),
         "curve": asdict(thinned(read_curve(folder))) | {"successes": successes},
     }
     return TypeAdapter(Run).validate_python(row)

@@ -12,7 +12,7 @@ from rmc_agents.config import Config
 from rmc_agents.evaluation import Policy
 from rmc_agents.types import SpaceSpec
 
-Agent = TypeVar("Agent", bound=Policy, covariant=True)
+Agent_co = TypeVar("Agent_co", bound=Policy, covariant=True)
 
 
 class Provenance(NamedTuple):
@@ -32,10 +32,10 @@ class Provenance(NamedTuple):
         )
 
 
-class SavedAgent(NamedTuple, Generic[Agent]):
+class SavedAgent(NamedTuple, Generic[Agent_co]):
     """An agent and where it comes from."""
 
-    agent: Agent
+    agent: Agent_co
     config: Config
     spec: SpaceSpec
     path: Path  # the checkpoint
@@ -85,6 +85,19 @@ def load_agent(path: Path, device: torch.device) -> SavedAgent[ActorCritic]:
         return SavedAgent(agent.to(device).eval(), config, spec, path, int(tree["frames"]), provenance)
     except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
         raise checkpoint.CheckpointError(f"{path} does not hold an agent of this version: {error!r}") from error
+
+
+def settings_and_size(path: Path) -> tuple[Config, int]:
+    """A saved agent's settings and its number of parameters, for which archives need not be opened.
+
+    Raises:
+      CheckpointError: as `load_agent` does.
+    """
+    if archive.is_archive(path):
+        path, facts = archive.find(path)
+        return Config().updated(facts.config, str(path)), facts.parameters
+    saved = load_agent(path, torch.device("cpu"))
+    return saved.config, sum(parameter.numel() for parameter in saved.agent.parameters())
 
 
 def to_spec(fields: Sequence[Any]) -> SpaceSpec:
