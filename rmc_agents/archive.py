@@ -8,6 +8,7 @@ of the same zip file that Stable-Baselines3 passes over: finding, describing and
 import io
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -44,9 +45,9 @@ class Facts(NamedTuple):
             raise CheckpointError(f"there is no checkpoint {path}") from None
         except KeyError:
             raise CheckpointError(f"{path} is no checkpoint of rmc-train: expected {MEMBER} in it") from None
-        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, TypeError, ValueError) as error:
-            if isinstance(error, CheckpointError):
-                raise
+        except CheckpointError:
+            raise
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from None
 
 

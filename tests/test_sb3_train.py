@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import wandering
 from gymnasium.spaces import Box, Discrete
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_train import SMALL, resume, start_process, train, wait_for_checkpoints
@@ -267,6 +268,25 @@ def test_a_stop_saves(number: signal.Signals, tmp_path: Path) -> None:
     frames = archive.find(run_dir)[1].frames
     assert resume(run_dir, "--total-frames", str(frames + FRAMES_PER_UPDATE), "--trust") == 0
     assert archive.find(run_dir)[1].frames == frames + FRAMES_PER_UPDATE
+
+
+def test_a_failing_environment_is_one_line_and_the_training_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    monkeypatch.setenv(wandering.FAULT, "raise")
+    flags = ["--algo", "recurrent-ppo", "--env", "wandering:Wanderer-v0", "--env-workers", "2"]
+    assert train(*flags, "--total-frames", "100000", "--run-dir", str(run_dir)) == 2
+    said = capsys.readouterr()
+    assert "RuntimeError: it fell off the edge" in said.err
+    assert said.err.count("\n") == 1
+    _, facts = archive.find(run_dir)
+    assert (facts.frames, facts.updates) == (facts.updates * FRAMES_PER_UPDATE, 5)
+    assert f"failed at {facts.frames:,} frames" in said.out
+    monkeypatch.delenv(wandering.FAULT)
+    total = str(facts.frames + FRAMES_PER_UPDATE)
+    assert resume(run_dir, "--trust", "--env-workers", "0", "--total-frames", total) == 0
+    assert archive.find(run_dir)[1].frames == int(total)
 
 
 def test_a_damaged_archive_is_passed_over_or_one_line(
