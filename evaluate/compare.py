@@ -117,6 +117,10 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
             settings = preset if core is None else preset.updated({"core": core}, "--cores")
             config = cli.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
             agents[label] = config.updated(own, "command line").settled()
+            if (used := agents[label].core.core) != config.core.core:
+                raise ValueError(
+                    f"{label}: expected core {used}, which {config.train.algo} has, got {config.core.core}"
+                )
     return [
         Job(name, arguments.folder / f"{name}-seed{seed}", config.updated({"seed": seed}, "--seeds"))
         for seed in arguments.seeds

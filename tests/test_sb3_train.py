@@ -26,7 +26,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from rmc_agents import archive, checkpoint
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli as evaluate_cli
-from rmc_agents.evaluate import comparison, export, watch
+from rmc_agents.evaluate import compare, comparison, export, watch
 from rmc_agents.evaluation import env_spec
 from rmc_agents.saved import load_policy
 from rmc_agents.sb3 import RmcPolicy, make_sb3_env
@@ -334,7 +334,9 @@ def test_what_needs_our_own_agent_refuses_in_one_line(
 ) -> None:
     capsys.readouterr()
     out, foreign = str(tmp_path / "x.safetensors"), "was trained by Stable-Baselines3"
+    grid = ["--cores", "rmc", "--folder", str(tmp_path), "--out", out, "--", "--algo", "sb3-ppo"]
     for command, flags, expected in (
+        (compare.main, grid, "rmc: expected core none, which sb3-ppo has, got rmc"),
         (evaluate_cli.main, [str(trained), "--trust", "--ablate-memory"], "--ablate-memory: expected an agent of"),
         (export.main, [str(trained), out], foreign),
         (train_cli.main, [*SMALL, "--init-from", str(trained), "--run-dir", out], foreign),
