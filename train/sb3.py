@@ -20,6 +20,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.sb3 import RmcPolicy, to_sb3
 from rmc_agents.sb3.saved import Player, load_model, make_player
+from rmc_agents.sb3.vec_env import cheapest_autoreset
 from rmc_agents.types import SpaceSpec
 
 from .sb3_model import make_model
@@ -148,7 +149,9 @@ class Sb3Lanes(VecEnvWrapper):
 
     def __init__(self, config: Config, device: torch.device) -> None:
         env = config.env
-        lanes = make_vector_env(env.env, env.num_envs, num_workers=env.env_workers, backend=env.env_backend)
+        mode = cheapest_autoreset(env.env, env.env_workers)
+        workers, backend = env.env_workers, env.env_backend
+        lanes = make_vector_env(env.env, env.num_envs, None, workers, backend, mode)
         self.spec = SpaceSpec.from_spaces(lanes.single_observation_space, lanes.single_action_space)
         self.device, self.num_lanes, self.reward_scale = device, env.num_envs, config.train.reward_scale
         self.episodes: list[Episode] = []

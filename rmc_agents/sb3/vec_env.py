@@ -36,12 +36,17 @@ def make_sb3_env(name: str, num_envs: int = 1, seed: int | None = None, render_m
     Raises:
       ValueError: as `make_vector_env` does.
     """
-    # SAME_STEP costs nothing more than the episodes' first observations; stacked views do not know it.
-    mode = AutoresetMode.NEXT_STEP if STACKED.fullmatch(name) else AutoresetMode.SAME_STEP
-    env = VecMonitor(to_sb3(make_vector_env(name, num_envs, render_mode, autoreset_mode=mode)))
+    env = VecMonitor(to_sb3(make_vector_env(name, num_envs, render_mode, autoreset_mode=cheapest_autoreset(name))))
     if seed is not None:
         env.seed(seed)
     return env
+
+
+def cheapest_autoreset(name: str, num_workers: int = 0) -> AutoresetMode:
+    """The mode that costs a VecEnv least: SAME_STEP, but for stacked views and workers, which do not know it."""
+    if STACKED.fullmatch(name) or num_workers:
+        return AutoresetMode.NEXT_STEP
+    return AutoresetMode.SAME_STEP
 
 
 def to_sb3(vector_env: VectorEnv) -> "EngineVecEnv":
