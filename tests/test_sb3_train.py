@@ -57,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
-@pytest.mark.parametrize("env", ["minipacman", "recall"])
+@pytest.mark.parametrize("env", ["minipacman", "recall", "memory-s7"])
 @pytest.mark.parametrize("algo", POLICIES)
 def test_every_algorithm_leaves_a_folder_as_ours(
     algo: str, env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -79,7 +79,9 @@ def test_every_algorithm_leaves_a_folder_as_ours(
     assert (run.config, run.frames) == (config, 800)
     assert f" {run.parameters:,} parameters" in said
     names = {"charts/SPS", "charts/learning_rate", "losses/policy_loss", "losses/value_loss", "losses/entropy"}
-    names |= {"charts/episodic_return", "losses/explained_variance"}
+    names |= {"losses/explained_variance"}
+    if env != "memory-s7":  # whose episodes take longer than this
+        names |= {"charts/episodic_return"}
     if algo != "sb3-a2c":
         names |= {"losses/clipfrac", "losses/approx_kl"}
     events = EventAccumulator(str(run_dir / "tensorboard")).Reload()

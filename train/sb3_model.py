@@ -63,23 +63,25 @@ def _policy(config: Config, spec: SpaceSpec) -> tuple[str, dict[str, Any]]:
     is_picture = len(spec.obs_shape) == 3 and min(spec.obs_shape[:2]) >= CONVOLUTIONS_FROM
     if "cnn" in chosen or config.agent.encoder == "conv":
         _check_picture(is_picture, spec)
-    options: dict[str, Any] = {"optimizer_kwargs": {"eps": config.train.adam_epsilon}}
     convolves = chosen == "cnn" or (chosen != "mlp" and is_picture and config.agent.encoder != "mlp")
+    options: dict[str, Any] = {"optimizer_kwargs": {"eps": config.train.adam_epsilon}}
     if algo == "recurrent-ppo" and chosen in ("auto", "rmc"):
         settings = config.to_mapping()
         options |= {name: settings[name] for name in CORE_OPTIONS} | {"net_arch": []}
         if convolves:
-            features = {"features_dim": sizes[-1]} if sizes else {}
-            return "RmcPolicy", options | {"features_extractor_class": NatureCNN, "features_extractor_kwargs": features}
-        return "RmcPolicy", options | {
-            "features_extractor_class": MlpFeatures,
-            "features_extractor_kwargs": {"sizes": sizes},
-        }
+            return "RmcPolicy", options | _features(NatureCNN, **({"features_dim": sizes[-1]} if sizes else {}))
+        return "RmcPolicy", options | _features(MlpFeatures, sizes=sizes)
     options["net_arch"] = list(sizes)
-    if algo == "recurrent-ppo":
-        options["lstm_hidden_size"] = config.core.hidden_size
-        return ("CnnLstmPolicy" if convolves else "MlpLstmPolicy"), options
-    return ("CnnPolicy" if convolves else "MlpPolicy"), options
+    if algo != "recurrent-ppo":
+        return ("CnnPolicy" if convolves else "MlpPolicy"), options
+    options["lstm_hidden_size"] = config.core.hidden_size
+    if convolves:
+        return "CnnLstmPolicy", options
+    return "MlpLstmPolicy", options | _features(MlpFeatures, sizes=())
+
+
+def _features(extractor: type, **arguments: Any) -> dict[str, Any]:
+    return {"features_extractor_class": extractor, "features_extractor_kwargs": arguments}
 
 
 def _check_picture(is_picture: bool, spec: SpaceSpec) -> None:

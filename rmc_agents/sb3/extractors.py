@@ -13,12 +13,12 @@ class MlpFeatures(FlattenExtractor):
 
     Args:
       observation_space: any but a dictionary.
-      sizes: the layers' widths.
+      sizes: the layers' widths; with none, the observation is flattened only.
     """
 
     def __init__(self, observation_space: spaces.Space, sizes: Sequence[int]) -> None:
         super().__init__(observation_space)
-        widths = [self.features_dim, *sizes]
+        widths = [int(self.features_dim), *sizes]  # of a MultiDiscrete space, a number of numpy's: no nn.LSTM takes it
         self.layers = nn.Sequential(*(m for pair in pairwise(widths) for m in (nn.Linear(*pair), nn.ReLU())))
         self._features_dim = widths[-1]
 
