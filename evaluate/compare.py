@@ -12,6 +12,7 @@ import tyro
 from rmc_agents import cli, configs
 from rmc_agents.checkpoint import write_atomically
 from rmc_agents.config import Config
+from rmc_agents.run_folder import CONFIG
 
 from . import comparison
 from .grid import Job, beside, differing, train_all
@@ -92,7 +93,7 @@ def _main(argv: Sequence[str]) -> int:
 def read_all(given: Sequence[Path]) -> list[comparison.Run]:
     """The runs of results and of folders, these named by their cores. Raises ValueError for one that is unusable."""
     folders = [path for path in given if path.suffix != ".json"]
-    names = agent_names([Config().updated_from_yaml(folder / "config.yaml") for folder in folders])
+    names = agent_names([Config().updated_from_yaml(folder / CONFIG) for folder in folders])
     runs = [run for path in given if path.suffix == ".json" for run in comparison.read(path)]
     return runs + [comparison.collect(name, folder) for name, folder in zip(names, folders, strict=True)]
 

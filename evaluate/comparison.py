@@ -83,9 +83,11 @@ def collect(agent: str, folder: Path) -> Run:
     """What is to be known of the finished run in `folder`.
 
     Raises:
-      ValueError: if its checkpoint or its TensorBoard events are missing or damaged.
+      ValueError: if it is not finished, or its checkpoint or its TensorBoard events are missing or damaged.
       OSError: if one of its other files is.
     """
+    if not (folder / SUMMARY).exists():
+        raise ValueError(f"{folder} is not trained to its end: go on with rmc-train --resume {folder}")
     summary, versions = (json.loads((folder / name).read_text()) for name in (SUMMARY, VERSIONS))
     if summary["evaluation"] is None:
         raise ValueError(f"{folder} was not evaluated at its end: resume it with --eval-episodes 200")

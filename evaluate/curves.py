@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import bootstrap, trim_mean
 
+from rmc_agents.run_folder import TENSORBOARD
+
 SPEED_TAG = "charts/SPS"
 GRID_POINTS = 400
 RESAMPLES = 2_000
@@ -59,7 +61,7 @@ def read_curve(run: Path, metric: str = "return") -> Curve:
     """
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    folder = run / "tensorboard"
+    folder = run / TENSORBOARD
     if not any(folder.glob("*tfevents*")):
         raise ValueError(f"{run} holds no TensorBoard events (expected {folder}): is it the folder of a run?")
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them

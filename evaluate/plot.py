@@ -16,6 +16,7 @@ from rich.console import Console
 from rmc_agents import cli
 from rmc_agents.checkpoint import write_atomically
 from rmc_agents.config import Config
+from rmc_agents.run_folder import CONFIG
 
 from .curves import (
     METRICS,
@@ -76,7 +77,7 @@ def _main(argv: Sequence[str] | None) -> int:
     marks = dict(parse_mark(mark) for mark in arguments.mark)
 
     curves = [smoothed(read_curve(run, arguments.metric), arguments.smooth) for run in arguments.runs]
-    configs = [Config().updated_from_yaml(run / "config.yaml") for run in arguments.runs]
+    configs = [Config().updated_from_yaml(run / CONFIG) for run in arguments.runs]
     envs = sorted({config.env.env for config in configs})
     groups: dict[str, list[Curve]] = {}
     for label, curve in sorted(

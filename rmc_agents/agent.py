@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
-from rmc_agents.cores import DEFAULT_CORE_GAIN, make_core
+from rmc_agents.cores import core_gain, make_core
 from rmc_agents.encoders import Encoder
 from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
 
@@ -31,7 +31,7 @@ class ActorCritic(nn.Module):
         self.encoder = Encoder(spec, agent)
         self.core = make_core(core, self.encoder.output_size)
         self.skip = agent.core_skip and core.core != "none"
-        gain = agent.core_gain or DEFAULT_CORE_GAIN.get(core.core, 1.0)
+        gain = core_gain(core.core, agent.core_gain)
         self.register_buffer("core_gain", torch.tensor(gain))  # saved: an agent outlives a change of the default
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
         self.policy = _head(features, spec.num_actions, gain=0.01)

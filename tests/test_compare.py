@@ -136,12 +136,15 @@ def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "old.json").write_text('[{"core": "rmc"}]')
     (tmp_path / "half.json").write_text('[{"agent')
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "config.yaml").write_text("seed: 1\n")
     train = ["--cores", "none"]
     for flags, expected in (
         ([str(tmp_path / "none.json"), *train], "No such file"),
         ([str(tmp_path / "old.json"), *train], "is no result of rmc-compare: 0.agent"),
         ([str(tmp_path / "half.json"), *train], "is no result"),
         ([str(tmp_path), *train], "cannot read the config"),
+        ([str(tmp_path / "half"), *train], "is not trained to its end: go on with rmc-train --resume"),
         (["--agents", "minipacman-none", "minipacman-none"], "expected agents and seeds that differ"),
         (["--agents", "nobody"], "cannot read the config nobody"),
         ([*train, "--mark", "paper"], "expected NAME=VALUE"),

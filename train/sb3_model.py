@@ -61,7 +61,7 @@ def _policy(config: Config, spec: SpaceSpec) -> tuple[str, dict[str, Any]]:
     """
     algo, chosen, sizes = config.train.algo, config.train.sb3_policy, config.agent.encoder_sizes
     is_picture = len(spec.obs_shape) == 3 and min(spec.obs_shape[:2]) >= CONVOLUTIONS_FROM
-    if "cnn" in chosen or config.agent.encoder == "conv":
+    if chosen == "cnn" or config.agent.encoder == "conv":
         _check_picture(is_picture, spec)
     convolves = chosen == "cnn" or (chosen != "mlp" and is_picture and config.agent.encoder != "mlp")
     options: dict[str, Any] = {"optimizer_kwargs": {"eps": config.train.adam_epsilon}}
