@@ -2,17 +2,14 @@
 
 import ctypes
 import math
-import signal
-import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import pairwise
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 from multiprocessing.util import Finalize
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
@@ -21,15 +18,18 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import DTypeLike, NDArray
 
+from .processes import (
+    SECONDS_TO_END,
+    Fault,
+    WorkerError,
+    describe_death,
+    end_all,
+    leave_stops_to_the_parent,
+    stops_held_back,
+)
+
 MakeLanes = Callable[[int], VectorEnv]
 LaneInfos = list[tuple[int, dict[str, Any]]]  # a lane and what its environment says of the episode that ended there
-
-SECONDS_TO_END = 5.0  # what a worker may take to close its environments before it is killed
-STOPS = (signal.SIGINT, signal.SIGTERM)
-
-
-class WorkerError(ValueError):
-    """An environment failed in a worker process, or the process died; the message is for the user."""
 
 
 class WorkerVectorEnv(VectorEnv):
@@ -73,7 +73,7 @@ class WorkerVectorEnv(VectorEnv):
         self._end_workers = Finalize(self, _end, (self._workers,), exitpriority=0)
         bounds = np.linspace(0, num_envs, min(num_workers, num_envs) + 1).astype(int).tolist()
         try:
-            with _stops_held_back():
+            with stops_held_back():
                 for first, end in pairwise(bounds):
                     self._workers.append(_Worker(context, make_lanes, slice(first, end), shared))
             for worker in self._workers:
@@ -155,20 +155,6 @@ _STEP = b"step"
 Command = _Reset | bytes
 
 
-class _Fault(NamedTuple):
-    """The last that is heard of a worker whose environment raised."""
-
-    summary: str
-    trace: str
-
-    @classmethod
-    def of(cls, error: Exception) -> Self:
-        """What was raised, and where: the last line of the traceback."""
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        summary = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno}, in {place.name})"
-        return cls(summary, "".join(traceback.format_exception(error)))
-
-
 class _Rows(NamedTuple):
     """What passes between the processes at a step, each `[N, ...]`."""
 
@@ -228,56 +214,25 @@ class _Worker:
             reply = self.connection.recv()
         except (EOFError, OSError):
             self.process.join(SECONDS_TO_END)
-            raise WorkerError(f"{name} {_death(self.process.exitcode)}; the others were ended") from None
-        if isinstance(reply, _Fault):
+            raise WorkerError(f"{name} {describe_death(self.process.exitcode)}; the others were ended") from None
+        if isinstance(reply, Fault):
             error = WorkerError(f"an environment failed in {name}: {reply.summary}; the other workers were ended")
             error.add_note(reply.trace)
             raise error
         return reply
 
 
-def _death(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "does not answer"
-    if exit_code >= 0:
-        return f"ended with exit status {exit_code}"
-    hint = " (is there enough memory?)" if -exit_code == signal.SIGKILL else ""
-    return f"was killed by {signal.Signals(-exit_code).name}{hint}"
-
-
 def _end(workers: list[_Worker]) -> None:
     """A worker ends when its pipe does, unless its environment never comes back."""
     for worker in workers:
         worker.connection.close()
-    deadline = time.monotonic() + SECONDS_TO_END
-    for worker in workers:
-        worker.process.join(max(0.0, deadline - time.monotonic()))
-        worker.process.kill()
-        worker.process.join()
+    end_all([worker.process for worker in workers])
     workers.clear()
 
 
-@contextmanager
-def _stops_held_back() -> Iterator[None]:
-    """Processes started in here do not get Ctrl-C and SIGTERM, until they are ready to; this one gets them later."""
-    resource_tracker.ensure_running()  # else it is started with the first process, and then lets the signals through
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _work(pickled: Any, lanes: slice, shared: _SharedLanes, connection: Connection) -> None:
-    """A worker process, from its first line to its last.
-
-    The terminal and job schedulers send their signals to all processes of a group; here the parent decides what they
-    mean, and its end of the pipe is how it tells. A handler that does nothing, unlike an ignored signal, is not
-    inherited by programs that an environment starts.
-    """
-    for number in STOPS:
-        signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    """A worker process, from its first line to its last; it ends when the parent's end of the pipe does."""
+    leave_stops_to_the_parent()
     make_lanes: MakeLanes = pickled.fn
     rows = shared.rows()
     with suppress(Exception), ExitStack() as stack:  # nobody listens to what is raised when all is over
@@ -287,7 +242,7 @@ def _work(pickled: Any, lanes: slice, shared: _SharedLanes, connection: Connecti
             for command in _commands(connection):
                 connection.send(_obey(command, env, lanes, rows))
         except Exception as error:
-            connection.send(_Fault.of(error))
+            connection.send(Fault.of(error))
 
 
 def _commands(connection: Connection) -> Iterator[Command]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import safetensors
 import torch
+from safetensors.torch import load as from_safetensors
 from safetensors.torch import save as to_safetensors
 
 FORMAT = "rmc-agents-checkpoint-1"
@@ -37,10 +38,11 @@ def save(path: Path, tree: dict[str, Any]) -> None:
       OSError: if the disk is full or the folder cannot be written to; nothing is left behind.
       TypeError: for a leaf that is neither tensor, array nor plain value.
     """
-    write_atomically(path, _to_bytes(tree))
+    write_atomically(path, to_bytes(tree))
 
 
-def _to_bytes(tree: dict[str, Any]) -> bytes:
+def to_bytes(tree: dict[str, Any]) -> bytes:
+    """The contents of a checkpoint's file. Raises TypeError as `save` does."""
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_take_tensors(tree, "", tensors), allow_nan=True)
     metadata = {"format": FORMAT, "tree": text, "sha256": _digest(text, tensors)}
@@ -54,23 +56,36 @@ def load(path: Path) -> dict[str, Any]:
       CheckpointError: if the file is missing, damaged, or no checkpoint of this project.
     """
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise CheckpointError(f"{path} is no checkpoint of rmc-agents (expected format {FORMAT})")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        content = path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
-    except (safetensors.SafetensorError, OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from None
+    return from_bytes(content, str(path))
+
+
+def from_bytes(content: bytes, source: str) -> dict[str, Any]:
+    """The tree that `to_bytes` was given, tensors on the CPU.
+
+    Raises:
+      CheckpointError: if it is damaged or nothing of this project; the message names the source.
+    """
+    try:
+        tensors = from_safetensors(content)
+    except (safetensors.SafetensorError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{source} is damaged or no checkpoint: {error}") from None
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])  # which was just found to be sound
+    metadata = header.get("__metadata__", {})
+    if metadata.get("format") != FORMAT:
+        raise CheckpointError(f"{source} is no checkpoint of rmc-agents (expected format {FORMAT})")
     if metadata.get("sha256") != _digest(metadata.get("tree", ""), tensors):
-        raise CheckpointError(f"{path} is damaged: its contents do not match its checksum; use another checkpoint")
+        raise CheckpointError(f"{source} is damaged: its contents do not match its checksum; use another checkpoint")
     return _put_tensors(json.loads(metadata["tree"]), tensors)
 
 
 def save_numbered(run_dir: Path, update: int, tree: dict[str, Any], keep: int) -> Path:
     """Save as the checkpoint of an update in a run's folder; see `write_numbered`."""
-    return write_numbered(run_dir, update, _to_bytes(tree), keep)
+    return write_numbered(run_dir, update, to_bytes(tree), keep)
 
 
 def write_numbered(run_dir: Path, update: int, content: bytes, keep: int, suffix: str = SUFFIX) -> Path:

@@ -95,8 +95,9 @@ class AgentConfig(Section):
 class TrainConfig(Section):
     """The learner: rollouts of all lanes, each learned from before the next."""
 
-    algo: Literal["a2c", "ppo", "recurrent-ppo", "sb3-a2c", "sb3-ppo"] = "ppo"
-    """ppo: one pass or more over each rollout, in minibatches of lanes, clipped; a2c: one update from all of it.
+    algo: Literal["a2c", "ppo", "impala", "recurrent-ppo", "sb3-a2c", "sb3-ppo"] = "ppo"
+    """ppo: one pass or more over each rollout, in minibatches of lanes, clipped; a2c: one update from all of it;
+    impala: actors play in processes of their own, and the learner corrects what they did with older weights.
     Stable-Baselines3's, with Adam: recurrent-ppo, and without memory sb3-a2c and sb3-ppo."""
     sb3_policy: Literal["auto", "rmc", "mlp", "cnn"] = "auto"
     """What Stable-Baselines3's algorithms train. rmc: the core, in recurrent-ppo; mlp and cnn: their own policies, in
@@ -134,6 +135,36 @@ class TrainConfig(Section):
     """ppo: updates a pass, each on its share of the lanes; never more than there are lanes."""
     ppo_clip: PositiveFloat = 0.2
     """ppo: how far an action's probability may move from what it was, as a ratio, and still be rewarded for it."""
+    vtrace: bool = True
+    """impala: correct returns and advantages for the actors' older weights by V-trace; without it they are taken as if
+    the present weights had acted."""
+    clip_rho: PositiveFloat = 1.0
+    """impala: where V-trace cuts off the importance ratios of the value's targets."""
+    clip_pg_rho: PositiveFloat = 1.0
+    """impala: where V-trace cuts off the importance ratios of the policy's advantages."""
+
+
+@dataclass(frozen=True)
+class ActorConfig(Section):
+    """impala: who plays, and how far behind the learner. num_envs is then actors * lanes_per_actor."""
+
+    actors: PositiveInt = 2
+    """Processes that play."""
+    lanes_per_actor: PositiveInt = 32
+    """Environments that each of them steps in parallel."""
+    batch_rollouts: PositiveInt = 2
+    """Rollouts that an update learns from, each of one actor; at most as many as there are actors."""
+    rollouts_ahead: PositiveInt = 2
+    """Rollouts that an actor may have made, or be making, before the learner has taken the first of them; 1: the
+    actor waits until it has."""
+    max_policy_lag: NonNegativeInt = 16
+    """Rollouts whose weights are older than this many updates are dropped."""
+    actor_timeout: PositiveFloat = 120.0
+    """Seconds without a rollout after which an actor is taken to hang, and replaced."""
+    actor_engine: Literal["local", "ray"] = "local"
+    """What runs the actors. local: processes of this machine, rollouts through shared memory; ray: a Ray cluster."""
+    ray_address: str | None = None
+    """ray: 'auto' for the cluster that this machine belongs to, or HOST:PORT of its head; None: a new one, here."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +211,7 @@ class Config:
     core: CoreConfig = field(default_factory=CoreConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    actors: ActorConfig = field(default_factory=ActorConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     def to_mapping(self) -> dict[str, Any]:
@@ -210,12 +242,15 @@ class Config:
         return type(self)(**sections)
 
     def settled(self) -> Self:
-        """A copy that says what is really used, where Stable-Baselines3's algorithms take no other core or optimizer.
+        """A copy that says what is really used, where an algorithm leaves no choice: Stable-Baselines3's of core or
+        optimizer, impala of the number of lanes.
 
         Raises:
           ValueError: if a core is asked for where there is none.
         """
         algo, policy = self.train.algo, self.train.sb3_policy
+        if algo == "impala":
+            return self.updated({"num_envs": self.actors.actors * self.actors.lanes_per_actor}, algo)
         if algo not in SB3_ALGORITHMS:
             return self
         if policy == "rmc" and algo != "recurrent-ppo":

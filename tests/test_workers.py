@@ -20,7 +20,7 @@ from wandering import FAILS_AT, FAULT
 
 from rmc_agents import checkpoint
 from rmc_agents.envs.factory import make_vector_env
-from rmc_agents.envs.workers import WorkerError
+from rmc_agents.envs.processes import WorkerError
 from rmc_agents.train import cli
 
 WANDERER = "wandering:Wanderer-v0"

@@ -1,14 +1,17 @@
 """The one place where the name of an algorithm becomes a trainer."""
 
+from collections.abc import Callable
+
 import torch
 
 from rmc_agents.config import SB3_ALGORITHMS, Config
 
 from .a2c import A2C
+from .impala import Impala
 from .ppo import PPO
 from .trainer import Trainer
 
-ALGORITHMS: dict[str, type[A2C]] = {"a2c": A2C, "ppo": PPO}
+ALGORITHMS: dict[str, Callable[[Config, torch.device], Trainer]] = {"a2c": A2C, "ppo": PPO, "impala": Impala}
 """This project's own."""
 
 

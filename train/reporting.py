@@ -1,5 +1,6 @@
 """What a person sees of a run while it goes: a live line, TensorBoard, plain lines where there is no terminal."""
 
+import logging
 import time
 from collections import deque
 from datetime import timedelta
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
+from rich.logging import RichHandler
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from .diagnostics import Diagnostics
 
 RECENT = 200  # episodes that the shown mean return is over
+WARNINGS = logging.getLogger("rmc_agents")  # what goes wrong and is mended, such as an actor that was replaced
 
 
 class Reporter:
@@ -41,6 +44,7 @@ class Reporter:
         purge_step = trainer.frames + 1 if trainer.frames else None
         self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=purge_step)
         self._diagnostics = _make_diagnostics(trainer, self._writer)
+        self._warnings = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
         self._earlier, self._began = seconds, time.perf_counter()
@@ -58,12 +62,14 @@ class Reporter:
         )
 
     def __enter__(self) -> "Reporter":
+        WARNINGS.addHandler(self._warnings)
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
         self._writer.close()
+        WARNINGS.removeHandler(self._warnings)
 
     @property
     def seconds(self) -> float:

@@ -3,7 +3,7 @@
 import shlex
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -14,14 +14,14 @@ from rich.console import Console
 
 from rmc_agents import archive, checkpoint, pretrained
 from rmc_agents.config import Config
-from rmc_agents.envs.workers import WorkerError
+from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
 from rmc_agents.run_folder import RunFolder, default_path
 from rmc_agents.saved import load_agent, pick_device
 from rmc_agents.video import can_render, record
 
-from .a2c import A2C
 from .algorithms import make_trainer
+from .learner import Learner
 from .reporting import Reporter
 from .trainer import Trainer
 
@@ -77,7 +77,7 @@ def read_saved(run_dir: Path, trust: bool) -> Saved:
 def start(config: Config, run_dir: Path | None, console: Console) -> int:
     """A new run, in a folder of its own. Returns the exit status."""
     trainer = _make_trainer(config)
-    if isinstance(trainer, A2C) and config.run.init_from is not None:
+    if isinstance(trainer, Learner) and config.run.init_from is not None:
         _take_weights(trainer, config.run.init_from)
     with RunFolder(run_dir or default_path(trainer.config), resuming=False) as folder:
         return _run(trainer, folder, None, console)
@@ -97,7 +97,7 @@ def _make_trainer(config: Config) -> Trainer:
     return make_trainer(config, pick_device(config.run.device))
 
 
-def _take_weights(trainer: A2C, source: str) -> None:
+def _take_weights(trainer: Learner, source: str) -> None:
     """Begin with the weights of a saved agent: a path, or a pretrained policy's name where there is no such path."""
     path = Path(source)
     if not path.exists() and source not in pretrained.names():
@@ -127,7 +127,7 @@ def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Cons
     folder.write_config(trainer.config)
     _print_header(trainer, folder, saved, console)
     resume_command = _resume_command(trainer, folder)
-    with StopSignals() as stop:
+    with StopSignals() as stop, closing(trainer):
         try:
             seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, console)
         except WorkerError:

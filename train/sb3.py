@@ -108,6 +108,10 @@ class Sb3Trainer:
             lines.append(f"core {self.asked.core.core} is not used: this policy's is {config.core.core}")
         return lines
 
+    def close(self) -> None:
+        """Ends the environments."""
+        self.lanes.close()
+
     def save(self, run_dir: Path, seconds: float) -> Path:
         """Save the model's archive in a run's folder, after so many seconds of training."""
         content = io.BytesIO()

@@ -71,6 +71,9 @@ class Trainer(Protocol):
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns scalars that name what happened."""
 
+    def close(self) -> None:
+        """Ends the processes and environments that it learns from; the agent stays."""
+
     def describe(self) -> list[str]:
         """What a run's first lines say of it."""
 

@@ -1,0 +1,100 @@
+"""What all of this project's trainers share: an agent, its optimizer, and how a loss becomes a step."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents import checkpoint
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import Config
+from rmc_agents.types import SpaceSpec
+
+from .optimizers import make_optimizer
+from .trainer import Metrics, TrainingLanes, describe
+
+
+class Learner:
+    """An agent that is about to learn; a subclass says from what (see `Trainer`).
+
+    Args:
+      config: all settings.
+      spec: the environment's spaces.
+      device: where the agent lives.
+
+    Attributes:
+      backend: which code runs the core's scan.
+      frames: environment steps learned from so far, over all lanes.
+      updates: calls of `update` so far.
+      trust_flag: see `Trainer`.
+    """
+
+    trust_flag = ""
+    lanes: TrainingLanes
+
+    def __init__(self, config: Config, spec: SpaceSpec, device: torch.device) -> None:
+        self.config, self.train, self.spec = config, config.train, spec
+        torch.manual_seed(config.run.seed)
+        self.agent = make_agent(config, spec, device)
+        self.backend = self.agent.core.chosen_scan().backend
+        self.optimizer = make_optimizer(self.agent, self.train)
+        self.frames = 0
+        self.updates = 0
+
+    def _backward(self, loss: Tensor, metrics: Metrics) -> Metrics:
+        """Sets the parameters' gradients, clipped, to those of the loss; adds their norm to its scalars."""
+        self.optimizer.zero_grad()
+        loss.backward()
+        grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
+        return metrics | {"losses/grad_norm": grad_norm}
+
+    def _check_finite(self, metrics: Metrics) -> None:
+        """Raises ValueError before the step that would spoil the weights."""
+        grad_norm = metrics["losses/grad_norm"]
+        if not torch.isfinite(grad_norm):
+            raise ValueError(
+                f"training diverged after {self.frames:,} frames (the gradient's norm is {grad_norm.item()}): try a "
+                "smaller --learning-rate; the checkpoints saved before are sound"
+            )
+
+    def _learning_rate(self) -> float:
+        """For the step to come."""
+        if self.train.learning_rate_schedule == "constant":
+            return self.train.learning_rate
+        return self.train.learning_rate * max(0.0, 1.0 - self.frames / self.train.total_frames)
+
+    def describe(self) -> list[str]:
+        """What a run's first lines say of it."""
+        return [describe(self, self.agent.core)]
+
+    def save(self, run_dir: Path, seconds: float) -> Path:
+        """Save a checkpoint in a run's folder, after so many seconds of training."""
+        tree = self.get_state() | {"seconds": seconds}
+        return checkpoint.save_numbered(run_dir, self.updates, tree, self.config.run.keep_checkpoints)
+
+    def get_state(self) -> dict[str, Any]:
+        """The tree of a checkpoint (see `checkpoint`)."""
+        return {
+            "config": self.config.to_mapping(),
+            "spec": self.spec,
+            "frames": self.frames,
+            "updates": self.updates,
+            "agent": self.agent.state_dict(),
+            "optimizer": self.optimizer.get_state(),
+            "torch_rng": torch.get_rng_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's tree."""
+        self.agent.load_state_dict(state["agent"])
+        self.optimizer.set_state(state["optimizer"])
+        torch.set_rng_state(state["torch_rng"])
+        self.frames, self.updates = state["frames"], state["updates"]
+
+
+def make_agent(config: Config, spec: SpaceSpec, device: torch.device) -> ActorCritic:
+    """A new agent by the settings, its core's scan by the run's backend and precision."""
+    agent = ActorCritic(spec, config.core, config.agent).to(device)
+    agent.core.backend, agent.core.precision = config.run.backend, config.run.precision
+    return agent
