@@ -108,11 +108,17 @@ class ActorPool:
         self._engine, self._reader = engine, reader
         self._rollouts_ahead, self._max_policy_lag, self._timeout = rollouts_ahead, max_policy_lag, timeout
         self._queue: deque[Parcel] = deque()
+        self._version = 0
         self.counts = PoolCounts()
         self.episodes: list[Episode] = []
         self._seats = [_Seat(state, state) for state in states]
-        for actor, seat in enumerate(self._seats):
+        for seat in self._seats:
             seat.next_sequence = 0 if seat.snapshot is None else seat.snapshot["sequence"]
+
+    def start(self, version: int, weights: bytes) -> None:
+        """Start the actors, with the weights after so many updates."""
+        self.publish(version, weights)
+        for actor in range(len(self._seats)):
             self._start(actor)
 
     @property
@@ -122,6 +128,7 @@ class ActorPool:
 
     def publish(self, version: int, weights: bytes) -> None:
         """Give the actors the weights after so many updates."""
+        self._version = version
         self._engine.publish(version, weights)
 
     def take(self, count: int, version: int) -> list[Parcel]:
@@ -191,6 +198,10 @@ class ActorPool:
         seat.owed, seat.heard = seat.owed - 1, time.monotonic()
         try:
             parcel = self._reader.open(event.content, event.actor)
+            if parcel.version > self._version:
+                raise UnfitParcel(
+                    f"version: expected at most {self._version}, which is the newest, got {parcel.version}"
+                )
         except UnfitParcel as error:
             self._count(unfit=1)
             self._note_failure(Failure(event.actor, f"sent something that is no rollout of this run: {error}"))
@@ -214,7 +225,7 @@ class ActorPool:
         seat = self._seats[failure.actor]
         seat.failures += 1
         if seat.failures < TRIES:
-            logger.warning("actor %d %s", failure.actor, failure.reason)
+            logger.warning("actor %d %s", failure.actor, " ".join(failure.reason.split()))
             return
         error = WorkerError(f"actor {failure.actor} {failure.reason}; {TRIES} failures without a rollout in between")
         if failure.trace:

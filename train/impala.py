@@ -11,6 +11,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from .trainer import Metrics
 
 ROOM = 1 << 16  # bytes by which parcels may differ in what is written out in them
 BYTES_OF_EPISODE = 17  # of which there are never more in a parcel than steps
+BYTES_OF_ACTOR = 250 << 20  # of memory that a process with torch and an environment has to itself, at the least
 
 
 class Impala(Learner):
@@ -104,16 +106,15 @@ class Impala(Learner):
         """Start the actors: at the first update, when all that is resumed from is known."""
         settings = self.config.actors
         weights = pack_weights(self.agent)
-        engine = self._make_engine(len(weights))
-        engine.publish(self.updates, weights)
         self._pool = ActorPool(
-            engine,
+            self._make_engine(len(weights)),
             self._reader,
             self._states,
             rollouts_ahead=settings.rollouts_ahead,
             max_policy_lag=settings.max_policy_lag,
             timeout=settings.actor_timeout,
         )
+        self._pool.start(self.updates, weights)
         return self._pool
 
     def _make_engine(self, weights_bytes: int) -> ActorEngine:
@@ -123,7 +124,9 @@ class Impala(Learner):
     def close(self) -> None:
         """Ends the actors."""
         if self._pool is not None:
-            self._states, self._pool = self._pool.get_state(), self._pool.close()
+            self._states = self._pool.get_state()
+            self._pool.close()
+            self._pool = None
 
     def describe(self) -> list[str]:
         """What a run's first lines say of it."""
@@ -217,6 +220,9 @@ def check_settings(config: Config) -> None:
     actors, batch = config.actors.actors, config.actors.batch_rollouts
     if batch > actors:
         raise ValueError(f"batch_rollouts: expected at most as many as there are actors, {actors}, got {batch}")
+    room = psutil.virtual_memory().available // BYTES_OF_ACTOR
+    if config.actors.actor_engine == "local" and actors > room:
+        raise ValueError(f"actors: expected at most {room}, for which there is memory, got {actors}")
     if config.run.cuda_graphs:
         raise ValueError("cuda_graphs: expected algo a2c with optimizer adam, got impala")
     if config.env.env_workers:

@@ -1,5 +1,6 @@
 """What all of this project's trainers share: an agent, its optimizer, and how a loss becomes a step."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from .optimizers import make_optimizer
 from .trainer import Metrics, TrainingLanes, describe
 
 
-class Learner:
+class Learner(ABC):
     """An agent that is about to learn; a subclass says from what (see `Trainer`).
 
     Args:
@@ -41,6 +42,18 @@ class Learner:
         self.optimizer = make_optimizer(self.agent, self.train)
         self.frames = 0
         self.updates = 0
+
+    @abstractmethod
+    def update(self) -> Metrics:
+        """Take experience and learn from it. Returns scalars that name what happened."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the processes and environments that it learns from; the agent stays."""
+
+    @abstractmethod
+    def resume_notes(self, state: dict[str, Any]) -> list[str]:
+        """Why the run does not go on exactly from a checkpoint's tree; nothing if it does."""
 
     def _backward(self, loss: Tensor, metrics: Metrics) -> Metrics:
         """Sets the parameters' gradients, clipped, to those of the loss; adds their norm to its scalars."""
