@@ -225,6 +225,8 @@ def check_settings(config: Config) -> None:
         raise ValueError(f"actors: expected at most {room}, for which there is memory, got {actors}")
     if config.run.cuda_graphs:
         raise ValueError("cuda_graphs: expected algo a2c with optimizer adam, got impala")
+    if config.run.diagnostics:
+        raise ValueError("diagnostics: expected algo a2c or ppo, got impala")
     if config.env.env_workers:
         raise ValueError(
             f"env_workers: expected 0 for impala, whose actors are processes, got {config.env.env_workers}"
