@@ -69,6 +69,8 @@ class CoreConfig(Section):
     the memory; memory: a pair for each slot; none."""
     forget_bias: float = 1.0
     """rmc, and the LSTM in lstm and relational-rnn: added to the forget gate before its sigmoid."""
+    update_bias: float = 0.0
+    """gru: where the bias of the update gate starts; above 0, the memory holds on longer from the beginning."""
     input_bias: float = 0.0
     """rmc: added to the input gate before its sigmoid."""
     slot_embedding: bool = False

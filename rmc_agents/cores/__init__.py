@@ -70,7 +70,7 @@ def _relational_rnn(config: CoreConfig, input_size: int) -> Core:
 _BUILDERS: dict[str, Callable[[CoreConfig, int], Core]] = {
     "rmc": _rmc,
     "lstm": lambda c, input_size: LSTM(input_size, hidden_size=c.hidden_size, forget_bias=c.forget_bias),
-    "gru": lambda c, input_size: GRU(input_size, hidden_size=c.hidden_size),
+    "gru": lambda c, input_size: GRU(input_size, hidden_size=c.hidden_size, update_bias=c.update_bias),
     "rnn": lambda c, input_size: RNN(input_size, hidden_size=c.hidden_size),
     "relational-rnn": _relational_rnn,
     "none": lambda c, input_size: Feedforward(input_size),

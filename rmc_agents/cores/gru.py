@@ -15,6 +15,7 @@ class GRU(Core):
     Args:
       input_size: width of the inputs.
       hidden_size: width of h, which is the output.
+      update_bias: where the update gate's bias starts; above 0, h keeps most of what it holds from the beginning.
 
     Raises:
       ValueError: for a size that is not a positive integer.
@@ -22,13 +23,14 @@ class GRU(Core):
 
     kernel = "gru"
 
-    def __init__(self, input_size: int, *, hidden_size: int = 256) -> None:
+    def __init__(self, input_size: int, *, hidden_size: int = 256, update_bias: float = 0.0) -> None:
         check_sizes(hidden_size=hidden_size)
         super().__init__(input_size, output_size=hidden_size)
         fan_in = input_size + hidden_size
         self.weight_ih = truncated_normal(3 * hidden_size, input_size, fan_in=fan_in)
         self.weight_hh = truncated_normal(3 * hidden_size, hidden_size, fan_in=fan_in)
         self.bias_ih = nn.Parameter(torch.zeros(3 * hidden_size))
+        nn.init.constant_(self.bias_ih[hidden_size : 2 * hidden_size], update_bias)
         self.bias_hh = nn.Parameter(torch.zeros(3 * hidden_size))
 
     def initial_leaves(self) -> HiddenState:
