@@ -1,0 +1,203 @@
+"""Throughput of IMPALA beside A2C, at equal lanes an update: frames/s, and what learner and actors wait for.
+
+    python benchmarks/impala.py [--rounds 5] [--seconds 20] [--scenarios minipacman-lstm ...] [--out FILE]
+
+Mini PacMan, whose compiled engine costs next to nothing, with the LSTM and the RMC of the presets; and the same game
+at 100 microseconds of the processor's time a step, one lane at a time (slow_env.py), as most environments are.
+Contestants are A2C; where lanes can be shared among worker processes, A2C with two of them; IMPALA with two actors,
+each with half of the lanes; and the same with Ray for an engine, where the package is installed.
+
+Each measurement is a process of its own, everyone in turn, with one thread of torch in every process; two actors and a
+learner are three of them. Ratios are within a round. Learning is the share of time in which the learner is not waiting:
+for A2C, which plays in the same process, not collecting a rollout; for IMPALA, not in `ActorPool.take`.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"  # before the imports, and for all processes that are started from here
+
+import torch  # noqa: E402
+from reports import describe, machine, table, write  # noqa: E402
+
+from rmc_agents import configs  # noqa: E402
+from rmc_agents.config import Config  # noqa: E402
+from rmc_agents.train.a2c import A2C  # noqa: E402
+from rmc_agents.train.algorithms import make_trainer  # noqa: E402
+from rmc_agents.train.impala import Impala  # noqa: E402
+
+HERE = Path(__file__).resolve()
+SLOW = {"env": "slow_env:SlowMiniPacman-v0"}
+# The preset, the lanes of an update, and what differs from the preset.
+SCENARIOS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "minipacman-lstm": ("minipacman-lstm", 256, {}),
+    "minipacman-rmc": ("minipacman-rmc", 256, {}),
+    "slow-lstm": ("minipacman-lstm", 64, SLOW),
+}
+CONTESTANTS: dict[str, dict[str, Any]] = {
+    "a2c": {"algo": "a2c"},
+    "a2c, 2 workers": {"algo": "a2c", "env_workers": 2},
+    "impala": {"algo": "impala"},
+    "impala, ray": {"algo": "impala", "actor_engine": "ray"},
+}
+ACTORS = 2
+WARM_UP = 5  # updates: the actors' start, compilation, and what they had made ahead
+
+
+def contestants(scenario: str) -> list[str]:
+    """Who takes part; only lanes without a compiled engine can be shared among workers."""
+    without = {name for name, settings in CONTESTANTS.items() if "env_workers" in settings and scenario[:4] != "slow"}
+    without |= {name for name, settings in CONTESTANTS.items() if "actor_engine" in settings and not find_spec("ray")}
+    return [name for name in CONTESTANTS if name not in without]
+
+
+def settings_of(scenario: str, contestant: str) -> Config:
+    """All settings of a measurement."""
+    preset, lanes, changes = SCENARIOS[scenario]
+    shares = {"actors": ACTORS, "batch_rollouts": ACTORS, "lanes_per_actor": lanes // ACTORS}
+    base = Config().updated_from_yaml(configs.find(Path(preset)))
+    return base.updated({"num_envs": lanes, **shares, **changes, **CONTESTANTS[contestant]}, contestant)
+
+
+def a2c_update(trainer: A2C) -> Callable[[], dict[str, float]]:
+    """An update, as `A2C.update` does it, which tells the seconds in which it learned."""
+
+    def update() -> dict[str, float]:
+        rollout = trainer.collector.collect()
+        began = time.perf_counter()
+        trainer.learn(rollout)
+        return {"learning": time.perf_counter() - began}
+
+    return update
+
+
+def impala_update(trainer: Impala) -> Callable[[], dict[str, float]]:
+    """An update, which tells the seconds in which it learned, and of the actors."""
+
+    def update() -> dict[str, float]:
+        began = time.perf_counter()
+        told = {name.removeprefix("actors/"): value.item() for name, value in trainer.update().items()}
+        told["learning"] = (1.0 - told["learner_idle"]) * (time.perf_counter() - began)
+        return {name: told[name] for name in ("learning", "actor_idle", "policy_lag", "queue_depth")}
+
+    return update
+
+
+def contend(scenario: str, contestant: str, seconds: float) -> dict[str, Any]:
+    """What one contestant does in at least so many seconds of whole updates."""
+    torch.set_num_threads(1)
+    trainer = make_trainer(settings_of(scenario, contestant), torch.device("cpu"))
+    with closing(trainer):
+        update = a2c_update(trainer) if isinstance(trainer, A2C) else impala_update(trainer)  # type: ignore[arg-type]
+        for _ in range(WARM_UP):
+            update()
+        told, before, elapsed, began = [], trainer.frames, 0.0, time.perf_counter()
+        while elapsed < seconds:
+            told.append(update())
+            trainer.lanes.take_episodes()
+            elapsed = time.perf_counter() - began
+        means = {name: statistics.fmean(one[name] for one in told) for name in told[0]}
+        learning = means.pop("learning") * len(told) / elapsed
+        frames = trainer.frames - before
+    return {"frames": frames, "seconds": elapsed, "rate": frames / elapsed, "learning": learning, **means}
+
+
+def run(scenario: str, contestant: str, seconds: float) -> dict[str, Any]:
+    """`contend` in a process of its own; Ray's workers find the slow environment by PYTHONPATH."""
+    command = [sys.executable, str(HERE), "--contend", scenario, contestant, "--seconds", str(seconds)]
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{scenario}, {contestant} failed:\n{done.stderr[-2000:]}")
+    return {"scenario": scenario, "contestant": contestant, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def median_and_range(values: Iterable[float], form: str) -> str:
+    """Of the rounds."""
+    values = list(values)
+    median, low, high = (format(f(values), form) for f in (statistics.median, min, max))
+    return f"{median} ({low} to {high})"
+
+
+def section(scenario: str, results: list[dict[str, Any]]) -> str:
+    """A scenario's table."""
+    by_name = {name: [r for r in results if r["contestant"] == name] for name in contestants(scenario)}
+
+    def ratio(name: str, other: str) -> str:
+        pairs = zip(by_name[name], by_name[other], strict=True)
+        return median_and_range((one["rate"] / base["rate"] for one, base in pairs), ".2f")
+
+    def mean(name: str, what: str, form: str) -> str:
+        values = [one[what] for one in by_name[name] if what in one]
+        return format(statistics.median(values), form) if values else ""
+
+    columns = ("", "frames/s", "of a2c", "of impala", "learning", "actors idle", "policy lag, updates")
+    rows = [
+        (
+            name,
+            median_and_range((one["rate"] for one in runs), ",.0f"),
+            ratio(name, "a2c"),
+            ratio(name, "impala"),
+            mean(name, "learning", ".0%"),
+            mean(name, "actor_idle", ".0%"),
+            mean(name, "policy_lag", ".2f"),
+        )
+        for name, runs in by_name.items()
+    ]
+    preset, lanes, changes = SCENARIOS[scenario]
+    where = f", {changes['env']}" if changes else ""
+    return f"\n## {scenario}\n\nPreset {preset}{where}, {lanes} lanes an update.\n\n{table(columns, rows)}"
+
+
+def report(results: list[dict[str, Any]], arguments: argparse.Namespace, machine: dict[str, Any]) -> str:
+    """The Markdown file, of the rounds so far."""
+    rounds = results[-1]["round"]
+    lines = [
+        "# Throughput of IMPALA beside A2C",
+        "",
+        f"Made by `python benchmarks/impala.py`, whose `--help` says what is compared: {rounds} rounds of",
+        f"{arguments.seconds:g} s each, in turn; medians (lowest to highest). On {describe(machine)}",
+    ]
+    for scenario in arguments.scenarios:
+        lines.append(section(scenario, [result for result in results if result["scenario"] == scenario]))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measures round by round, then writes the figures and the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
+    parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "impala", help="without suffix")
+    parser.add_argument("--contend", nargs=2, help="measure this contestant, here and now, and print one line")
+    arguments = parser.parse_args()
+    if arguments.contend:
+        print(json.dumps(contend(*arguments.contend, arguments.seconds)), flush=True)
+        return
+    results: list[dict[str, Any]] = []
+    for number in range(1, arguments.rounds + 1):
+        here = machine()
+        for scenario in arguments.scenarios:
+            for name in contestants(scenario):
+                result = run(scenario, name, arguments.seconds)
+                results.append({"round": number, "product_rate": here["product_rate"], **result})
+                print(f"round {number}: {scenario}, {name}: {result['rate']:,.0f} frames/s", flush=True)
+        text = report(results, arguments, here)
+        write(arguments.out, {"machine": here, "results": results}, text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

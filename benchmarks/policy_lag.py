@@ -1,0 +1,35 @@
+"""How old the actors' weights were in runs of IMPALA, in updates, and what V-trace made of it.
+
+    python benchmarks/policy_lag.py runs/NAME [runs/NAME ...]
+
+From TensorBoard's points, which each tell of one update: the mean and the 90th percentile of `actors/policy_lag`, and
+the means of the importance ratios, of the share of them that V-trace cuts off, and of the learner's idle share.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from reports import scalars, table
+
+MEANS = ("losses/rho_mean", "losses/rho_clipfrac", "actors/learner_idle")
+
+
+def row(run: Path) -> Iterator[str]:
+    """A run's cells."""
+    lag = scalars(run, "actors/policy_lag")
+    yield from (run.name, f"{lag.mean():.2f}", f"{np.percentile(lag, 90):.2f}")
+    yield from (f"{scalars(run, tag).mean():.3f}" for tag in MEANS)
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    columns = ("run", "policy lag", "90th percentile", "importance ratio", "cut off", "learner idle")
+    print(table(columns, map(tuple, map(row, parser.parse_args().runs))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Mini PacMan at the price of an environment without a compiled engine: 'slow_env:SlowMiniPacman-v0'.
+
+What the agent sees and does is what it is in 'minipacman', so that only the environment's cost differs.
+"""
+
+import time
+from typing import Any
+
+import gymnasium as gym
+
+from rmc_agents.envs.minipacman import MiniPacmanEnv
+
+SECONDS = 100e-6
+
+
+class SlowMiniPacman(gym.Wrapper):
+    """Mini PacMan through the 5x5 window, of which a step takes `seconds` of the processor's time, one lane at a time.
+
+    Processor time and not that of the clock: where processes share a core, the environment gets no cheaper by waiting.
+    """
+
+    def __init__(self, render_mode: str | None = None, seconds: float = SECONDS) -> None:
+        super().__init__(MiniPacmanEnv(render_mode=render_mode))
+        self._seconds = seconds
+
+    def step(self, action: Any) -> Any:
+        """As Mini PacMan's."""
+        end = time.thread_time() + self._seconds
+        result = self.env.step(action)
+        while time.thread_time() < end:
+            pass
+        return result
+
+
+gym.register("SlowMiniPacman-v0", entry_point=SlowMiniPacman, disable_env_checker=True)

@@ -1,0 +1,188 @@
+"""A soak test of IMPALA: actors and the learner are killed at random, and the run has to go on, whole, and to learn.
+
+    python benchmarks/soak.py [--minutes 5] [--learner-kills 3] [--seed 0] [--out FILE] [-- FLAGS OF rmc-train]
+
+An `rmc-train --algo impala` with local actors plays Mini PacMan. Every 10 to 30 seconds one of its actors is killed
+with -9; within the first half of the time the learner is too, a few times, and is resumed. In the second half it is
+left alone, so that memory and file handles can be followed through many replacements of actors. After each end of a
+learner, by -9 or at last by SIGTERM, all processes must be gone within 10 seconds, nothing new may lie in /dev/shm
+(start nothing else that leaves things there meanwhile), and every checkpoint must be whole. The exit status tells
+whether all of this was so.
+"""
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from reports import describe, machine, scalars, table, write
+from watched_run import WatchedRun
+
+from rmc_agents import checkpoint
+
+FLAGS = [
+    *("--config", "minipacman-lstm", "--algo", "impala", "--learning-rate", "1e-3"),
+    *("--learning-rate-schedule", "constant", "--total-frames", "10000000000"),
+    *("--save-every", "2", "--log-every", "1"),
+]
+RESULTS = Path(__file__).resolve().parent / "results"
+KILL_EVERY = (10.0, 30.0)  # seconds between kills of actors
+SAMPLE = 0.25  # seconds between looks
+MOST_GROWTH = 1.1  # of the last learner's memory and open files, from the first quarter of its time to the last
+
+
+def soak(run: WatchedRun, seconds: float, learner_kills: int, seed: int, actors: int) -> None:
+    """Kill and watch for so long, and end the run."""
+    number = random.Random(seed)
+    run.start()
+    run.wait_for(actors)
+    began = time.monotonic()
+    ends = sorted(number.uniform(0.0, seconds / 2) for _ in range(learner_kills))
+    next_kill = number.uniform(*KILL_EVERY)
+    while (now := time.monotonic() - began) < seconds:
+        run.check()
+        run.sample()
+        if ends and now > ends[0] and any(checkpoint.numbered(run.folder)):
+            ends.pop(0)
+            run.end(signal.SIGKILL)
+            run.start()
+            run.wait_for(actors)
+        elif now > next_kill:
+            next_kill = now + number.uniform(*KILL_EVERY)
+            run.kill_an_actor(number)
+        time.sleep(SAMPLE)
+    run.end(signal.SIGTERM)
+
+
+def quarters(values: Sequence[float]) -> tuple[float, float]:
+    """The means of the first and of the last quarter."""
+    size = max(1, len(values) // 4)
+    return fmean(values[:size]), fmean(values[-size:])
+
+
+def figures(run: WatchedRun) -> dict[str, Any]:
+    """What is told of a run."""
+    ends = [life.end for life in run.lives if life.end is not None]
+    replacements = [seconds for life in run.lives for seconds in life.replacements]
+    lost = {name: max(scalars(run.folder, f"actors/rollouts_{name}")) for name in ("unfit", "repeated", "stale")}
+    return {
+        "actors killed and replaced": len(replacements),
+        "longest replacement, seconds": max(replacements, default=0.0),
+        "learners killed and resumed": len(ends) - 1,
+        "exit status at SIGTERM": ends[-1].status,
+        "checkpoints damaged": sum(len(end.damaged) for end in ends),
+        "ends without a checkpoint": sum(end.checkpoints == 0 for end in ends),
+        "longest until all processes were gone, seconds": max(end.seconds for end in ends),
+        "processes left": sum(end.processes for end in ends),
+        "left in /dev/shm": sorted({name for end in ends for name in end.shared_memory}),
+        "memory of the last learner, MiB, first and last quarter": quarters(
+            [sample.memory / 2**20 for sample in run.lives[-1].samples]
+        ),
+        "open files of the last learner, first and last quarter": quarters(
+            [sample.handles for sample in run.lives[-1].samples]
+        ),
+        "mean return, first and last quarter": quarters(scalars(run.folder, "charts/episodic_return")),
+        **{f"most rollouts {name}, of one learner": count for name, count in lost.items()},
+    }
+
+
+def faults(told: dict[str, Any]) -> list[str]:
+    """What is not as it has to be."""
+    for_nothing = (
+        "checkpoints damaged",
+        "ends without a checkpoint",
+        "processes left",
+        "left in /dev/shm",
+        "most rollouts unfit, of one learner",
+    )
+    found = [name for name in for_nothing if told[name]]
+    if told["exit status at SIGTERM"] != 128 + signal.SIGTERM:
+        found.append("exit status at SIGTERM")
+    memory, handles, returns = (
+        next(pair for name, pair in told.items() if name.startswith(start)) for start in ("memory", "open", "mean")
+    )
+    if memory[1] > MOST_GROWTH * memory[0]:
+        found.append("memory grows")
+    if handles[1] > MOST_GROWTH * handles[0]:
+        found.append("open files grow")
+    if returns[1] <= returns[0]:
+        found.append("it does not learn")
+    return found
+
+
+def shown(value: Any) -> str:
+    """A figure in a table."""
+    if isinstance(value, tuple):
+        return ", ".join(map(shown, value))
+    if isinstance(value, list):
+        return ", ".join(value) or "nothing"
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def report(run: WatchedRun, told: dict[str, Any], wrong: Sequence[str], minutes: float, here: dict[str, Any]) -> str:
+    """The Markdown file."""
+    lives = [
+        (
+            f"{life.samples[-1].seconds:.0f}",
+            str(len(life.replacements)),
+            " to ".join(f"{value:.0f}" for value in quarters([sample.memory / 2**20 for sample in life.samples])),
+            " to ".join(f"{value:.1f}" for value in quarters([sample.handles for sample in life.samples])),
+            f"{life.end.status}",
+            f"{life.end.seconds:.1f}",
+            f"{life.end.checkpoints - len(life.end.damaged)} of {life.end.checkpoints}",
+        )
+        for life in run.lives
+        if life.end is not None and life.samples
+    ]
+    columns = ("seconds", "actors killed", "memory, MiB", "open files", "exit status", "seconds to go", "whole")
+    return "\n\n".join(
+        (
+            "# A soak test of IMPALA",
+            f"Made by `python benchmarks/soak.py --minutes {minutes:g}`, whose `--help` says what is done. "
+            f"On {describe(here)} What is wrong: {', '.join(wrong) or 'nothing'}.",
+            table(("", ""), [(name, shown(value)) for name, value in told.items()]),
+            "Learner by learner; memory and open files are means of the first and of the last quarter, seconds to go "
+            "until all its processes were gone, whole the checkpoints that can be loaded:",
+            table(columns, lives),
+        )
+    )
+
+
+def main() -> None:
+    """Soaks, writes what was seen, and ends with 1 if something was wrong."""
+    argv, flags = sys.argv[1:], list[str]()
+    if "--" in argv:
+        argv, flags = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--learner-kills", type=int, default=3)
+    parser.add_argument("--actors", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--out", type=Path, default=RESULTS / "soak", help="without suffix")
+    arguments = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run is ended, whatever ends the test
+    here = machine()
+    with tempfile.TemporaryDirectory() as folder:
+        run = WatchedRun(Path(folder) / "run", [*FLAGS, "--actors", str(arguments.actors), *flags])
+        try:
+            soak(run, 60 * arguments.minutes, arguments.learner_kills, arguments.seed, arguments.actors)
+        finally:
+            run.kill()
+        told = figures(run)
+    wrong = faults(told)
+    text = report(run, told, wrong, arguments.minutes, here)
+    lives = [asdict(life) for life in run.lives]
+    write(arguments.out, {"machine": here, "flags": flags, "wrong": wrong, "figures": told, "lives": lives}, text)
+    print(text)
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
