@@ -2,12 +2,12 @@
 
     python benchmarks/soak.py [--minutes 5] [--learner-kills 3] [--seed 0] [--out FILE] [-- FLAGS OF rmc-train]
 
-An `rmc-train --algo impala` with local actors plays Mini PacMan. Every 10 to 30 seconds one of its actors is killed
-with -9; within the first half of the time the learner is too, a few times, and is resumed. In the second half it is
-left alone, so that memory and file handles can be followed through many replacements of actors. After each end of a
-learner, by -9 or at last by SIGTERM, all processes must be gone within 10 seconds, nothing new may lie in /dev/shm
-(start nothing else that leaves things there meanwhile), and every checkpoint must be whole. The exit status tells
-whether all of this was so.
+An `rmc-train --algo impala` with local actors plays Mini PacMan. Every 10 to 30 seconds the oldest of its actors is
+killed with -9; within the first half of the time the learner is too, a few times, and is resumed. In the second half
+it is left alone, so that memory and file handles can be followed through many replacements of actors. After each end
+of a learner, by -9 or at last by SIGTERM, all processes must be gone within 10 seconds, nothing new may lie in
+/dev/shm (start nothing else that leaves things there meanwhile), and every checkpoint must be whole. The exit status
+tells whether all of this was so.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def soak(run: WatchedRun, seconds: float, learner_kills: int, seed: int, actors:
             run.wait_for(actors)
         elif now > next_kill:
             next_kill = now + number.uniform(*KILL_EVERY)
-            run.kill_an_actor(number)
+            run.kill_an_actor()
         time.sleep(SAMPLE)
     run.end(signal.SIGTERM)
 

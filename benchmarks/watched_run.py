@@ -1,6 +1,5 @@
 """An `rmc-train` from outside: started, watched, killed, resumed, and what it leaves behind."""
 
-import random
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from rmc_agents import checkpoint
 
 TRAIN = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
 SECONDS_TO_GO = 10.0  # that processes may take to end after the learner has
-SECONDS_TO_COME = 60.0  # that the learner may take to have all actors, or to end, and an actor to be replaced
+SECONDS_TO_COME = 300.0  # that the learner may take to have all actors, or to end, and an actor to be replaced
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -102,10 +101,10 @@ class WatchedRun:
             memory, handles = self.learner.memory_info().rss, self.learner.num_fds()
         life.samples.append(Sample(time.monotonic() - life.began, memory, handles))
 
-    def kill_an_actor(self, number: random.Random) -> None:
-        """One of those that are there, with -9, and see that it is replaced."""
-        actors = self.actors
-        number.choice(actors).kill()
+    def kill_an_actor(self) -> None:
+        """With -9, and see that it is replaced: the oldest, since by design three ends without a rollout end a run."""
+        actors = sorted(self.actors, key=lambda actor: actor.create_time())
+        actors[0].kill()
         time.sleep(0.1)
         self.lives[-1].replacements.append(0.1 + self.wait_for(len(actors)))
 
