@@ -56,9 +56,12 @@ WARM_UP = 5  # updates: the actors' start, compilation, and what they had made a
 
 
 def contestants(scenario: str) -> list[str]:
-    """Who takes part; only lanes without a compiled engine can be shared among workers."""
-    without = {name for name, settings in CONTESTANTS.items() if "env_workers" in settings and scenario[:4] != "slow"}
-    without |= {name for name, settings in CONTESTANTS.items() if "actor_engine" in settings and not find_spec("ray")}
+    """Who takes part."""
+    without = set()
+    if "env" not in SCENARIOS[scenario][2]:  # a compiled engine steps all lanes at once
+        without.add("a2c, 2 workers")
+    if not find_spec("ray"):
+        without.add("impala, ray")
     return [name for name in CONTESTANTS if name not in without]
 
 

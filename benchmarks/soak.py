@@ -67,7 +67,7 @@ def quarters(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values[:size]), fmean(values[-size:])
 
 
-def figures(run: WatchedRun) -> dict[str, Any]:
+def figures(run: WatchedRun, learner_kills: int) -> dict[str, Any]:
     """What is told of a run."""
     ends = [life.end for life in run.lives if life.end is not None]
     replacements = [seconds for life in run.lives for seconds in life.replacements]
@@ -76,6 +76,7 @@ def figures(run: WatchedRun) -> dict[str, Any]:
         "actors killed and replaced": len(replacements),
         "longest replacement, seconds": max(replacements, default=0.0),
         "learners killed and resumed": len(ends) - 1,
+        "learners not killed, for want of a checkpoint": learner_kills - len(ends) + 1,
         "exit status at SIGTERM": ends[-1].status,
         "checkpoints damaged": sum(len(end.damaged) for end in ends),
         "ends without a checkpoint": sum(end.checkpoints == 0 for end in ends),
@@ -96,6 +97,7 @@ def figures(run: WatchedRun) -> dict[str, Any]:
 def faults(told: dict[str, Any]) -> list[str]:
     """What is not as it has to be."""
     for_nothing = (
+        "learners not killed, for want of a checkpoint",
         "checkpoints damaged",
         "ends without a checkpoint",
         "processes left",
@@ -175,7 +177,7 @@ def main() -> None:
             soak(run, 60 * arguments.minutes, arguments.learner_kills, arguments.seed, arguments.actors)
         finally:
             run.kill()
-        told = figures(run)
+        told = figures(run, arguments.learner_kills)
     wrong = faults(told)
     text = report(run, told, wrong, arguments.minutes, here)
     lives = [asdict(life) for life in run.lives]
