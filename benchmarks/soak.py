@@ -33,29 +33,26 @@ FLAGS = [
     *("--save-every", "2", "--log-every", "1"),
 ]
 RESULTS = Path(__file__).resolve().parent / "results"
-KILL_EVERY = (10.0, 30.0)  # seconds between kills of actors
 SAMPLE = 0.25  # seconds between looks
 MOST_GROWTH = 1.1  # of the last learner's memory and open files, from the first quarter of its time to the last
 
 
-def soak(run: WatchedRun, seconds: float, learner_kills: int, seed: int, actors: int) -> None:
+def soak(run: WatchedRun, arguments: argparse.Namespace) -> None:
     """Kill and watch for so long, and end the run."""
-    number = random.Random(seed)
-    run.start()
-    run.wait_for(actors)
+    number, seconds, actors = random.Random(arguments.seed), 60 * arguments.minutes, arguments.actors
+    run.start(actors)
     began = time.monotonic()
-    ends = sorted(number.uniform(0.0, seconds / 2) for _ in range(learner_kills))
-    next_kill = number.uniform(*KILL_EVERY)
+    ends = sorted(number.uniform(0.0, seconds / 2) for _ in range(arguments.learner_kills))
+    next_kill = number.uniform(*arguments.kill_every)
     while (now := time.monotonic() - began) < seconds:
         run.check()
         run.sample()
         if ends and now > ends[0] and any(checkpoint.numbered(run.folder)):
             ends.pop(0)
             run.end(signal.SIGKILL)
-            run.start()
-            run.wait_for(actors)
+            run.start(actors)
         elif now > next_kill:
-            next_kill = now + number.uniform(*KILL_EVERY)
+            next_kill = now + number.uniform(*arguments.kill_every)
             run.kill_an_actor()
         time.sleep(SAMPLE)
     run.end(signal.SIGTERM)
@@ -165,6 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--learner-kills", type=int, default=3)
+    parser.add_argument("--kill-every", type=float, nargs=2, default=(10.0, 30.0), help="seconds, least and most")
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--out", type=Path, default=RESULTS / "soak", help="without suffix")
@@ -174,7 +172,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = WatchedRun(Path(folder) / "run", [*FLAGS, "--actors", str(arguments.actors), *flags])
         try:
-            soak(run, 60 * arguments.minutes, arguments.learner_kills, arguments.seed, arguments.actors)
+            soak(run, arguments)
         finally:
             run.kill()
         told = figures(run, arguments.learner_kills)

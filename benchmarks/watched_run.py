@@ -65,13 +65,15 @@ class WatchedRun:
         self._shared_before = shared_memory()
         self.lives: list[Life] = []
 
-    def start(self) -> None:
-        """The learner, new or resumed, and its actors, in a session of their own."""
+    def start(self, actors: int) -> None:
+        """The learner, new or resumed, in a session of its own; returns once it has so many actors."""
         resume = ["--resume", str(self.folder)] if self.lives else [*self._flags, "--run-dir", str(self.folder)]
         with self._log.open("a") as log:
             process = subprocess.Popen([*TRAIN, *resume], stdout=log, stderr=log, start_new_session=True)
         self.process, self.learner = process, psutil.Process(process.pid)
         self.lives.append(Life(time.monotonic()))
+        self.wait_for(actors)
+        self.sample()
 
     @property
     def actors(self) -> list[psutil.Process]:
