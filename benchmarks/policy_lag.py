@@ -17,8 +17,10 @@ MEANS = ("losses/rho_mean", "losses/rho_clipfrac", "actors/learner_idle")
 
 
 def row(run: Path) -> Iterator[str]:
-    """A run's cells."""
+    """A run's cells. Raises SystemExit for one that is no run of IMPALA."""
     lag = scalars(run, "actors/policy_lag")
+    if not len(lag):
+        raise SystemExit(f"{run}: expected the folder of a run of IMPALA, found no actors/policy_lag in TensorBoard")
     yield from (run.name, f"{lag.mean():.2f}", f"{np.percentile(lag, 90):.2f}")
     yield from (f"{scalars(run, tag).mean():.3f}" for tag in MEANS)
 

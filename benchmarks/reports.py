@@ -41,16 +41,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def scalars(run: Path, tag: str) -> np.ndarray:
-    """The values that a run has in TensorBoard under a name, in the order of its frames.
-
-    Raises:
-      SystemExit: if it has none.
-    """
+    """The values that a run has in TensorBoard under a name, in the order of its frames; none if it has none."""
     events = EventAccumulator(str(run / TENSORBOARD), size_guidance={"scalars": 0})  # 0: all of them
     events.Reload()
-    if tag not in events.Tags()["scalars"]:
-        raise SystemExit(f"{run}: expected a run with {tag} in TensorBoard, found none")
-    return np.array([event.value for event in sorted(events.Scalars(tag), key=lambda event: event.step)])
+    found = events.Scalars(tag) if tag in events.Tags()["scalars"] else []
+    return np.array([event.value for event in sorted(found, key=lambda event: event.step)])
 
 
 def write(out: Path, figures: dict[str, Any], text: str) -> None:

@@ -11,6 +11,7 @@ tells whether all of this was so.
 """
 
 import argparse
+import math
 import random
 import signal
 import sys
@@ -59,7 +60,9 @@ def soak(run: WatchedRun, arguments: argparse.Namespace) -> None:
 
 
 def quarters(values: Sequence[float]) -> tuple[float, float]:
-    """The means of the first and of the last quarter."""
+    """The means of the first and of the last quarter; no numbers if there is nothing."""
+    if not len(values):
+        return math.nan, math.nan
     size = max(1, len(values) // 4)
     return fmean(values[:size]), fmean(values[-size:])
 
@@ -68,7 +71,10 @@ def figures(run: WatchedRun, learner_kills: int) -> dict[str, Any]:
     """What is told of a run."""
     ends = [life.end for life in run.lives if life.end is not None]
     replacements = [seconds for life in run.lives for seconds in life.replacements]
-    lost = {name: max(scalars(run.folder, f"actors/rollouts_{name}")) for name in ("unfit", "repeated", "stale")}
+    lost = {
+        name: max(scalars(run.folder, f"actors/rollouts_{name}"), default=0.0)
+        for name in ("unfit", "repeated", "stale")
+    }
     return {
         "actors killed and replaced": len(replacements),
         "longest replacement, seconds": max(replacements, default=0.0),
@@ -111,7 +117,7 @@ def faults(told: dict[str, Any]) -> list[str]:
         found.append("memory grows")
     if handles[1] > MOST_GROWTH * handles[0]:
         found.append("open files grow")
-    if returns[1] <= returns[0]:
+    if not returns[1] > returns[0]:
         found.append("it does not learn")
     return found
 
