@@ -5,6 +5,7 @@ there are. While it plays, and while its rollout waits, the learner goes on, so 
 updates older than the one which learns: V-trace makes up for that.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -220,6 +221,12 @@ def check_settings(config: Config) -> None:
     actors, batch = config.actors.actors, config.actors.batch_rollouts
     if batch > actors:
         raise ValueError(f"batch_rollouts: expected at most as many as there are actors, {actors}, got {batch}")
+    oldest = math.ceil(actors * config.actors.rollouts_ahead / batch)
+    if config.actors.max_policy_lag < oldest:
+        raise ValueError(
+            f"max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = {oldest}, as old as weights get "
+            f"while the learner is the slower side, got {config.actors.max_policy_lag}"
+        )
     room = psutil.virtual_memory().available // BYTES_OF_ACTOR
     if config.actors.actor_engine == "local" and actors > room:
         raise ValueError(f"actors: expected at most {room}, for which there is memory, got {actors}")
