@@ -224,8 +224,8 @@ def check_settings(config: Config) -> None:
     oldest = math.ceil(actors * config.actors.rollouts_ahead / batch)
     if config.actors.max_policy_lag < oldest:
         raise ValueError(
-            f"max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = {oldest}, as old as weights get "
-            f"while the learner is the slower side, got {config.actors.max_policy_lag}"
+            f"max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = {oldest}, as old as weights "
+            f"get while the learner is the slower side, got {config.actors.max_policy_lag}"
         )
     room = psutil.virtual_memory().available // BYTES_OF_ACTOR
     if config.actors.actor_engine == "local" and actors > room:
