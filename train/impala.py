@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import psutil
@@ -120,6 +121,10 @@ class Impala(Learner):
 
     def _make_engine(self, weights_bytes: int) -> ActorEngine:
         settings, make_actor = self.config.actors, partial(Actor, self.config)
+        if settings.actor_engine == "ray":
+            from .actor_ray import RayEngine
+
+            return RayEngine(make_actor, settings.actors, settings.ray_address)
         return ProcessEngine(make_actor, settings.actors, settings.rollouts_ahead, self._parcel_bytes, weights_bytes)
 
     def close(self) -> None:
@@ -218,7 +223,8 @@ def joined(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
 
 def check_settings(config: Config) -> None:
     """Raises ValueError for settings that do not fit together."""
-    actors, batch = config.actors.actors, config.actors.batch_rollouts
+    settings = config.actors
+    actors, batch = settings.actors, settings.batch_rollouts
     if batch > actors:
         raise ValueError(f"batch_rollouts: expected at most as many as there are actors, {actors}, got {batch}")
     oldest = math.ceil(actors * config.actors.rollouts_ahead / batch)
@@ -228,8 +234,12 @@ def check_settings(config: Config) -> None:
             f"get while the learner is the slower side, got {config.actors.max_policy_lag}"
         )
     room = psutil.virtual_memory().available // BYTES_OF_ACTOR
-    if config.actors.actor_engine == "local" and actors > room:
+    if settings.actor_engine == "local" and actors > room:
         raise ValueError(f"actors: expected at most {room}, for which there is memory, got {actors}")
+    if settings.actor_engine == "ray" and find_spec("ray") is None:
+        raise ValueError("--actor-engine ray needs Ray: pip install 'rmc-agents[ray]'")
+    if settings.actor_engine != "ray" and settings.ray_address is not None:
+        raise ValueError(f"ray_address: expected None without --actor-engine ray, got {settings.ray_address!r}")
     if config.run.cuda_graphs:
         raise ValueError("cuda_graphs: expected algo a2c with optimizer adam, got impala")
     if config.run.diagnostics:

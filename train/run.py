@@ -29,6 +29,11 @@ MAY_CHANGE_ON_RESUME = frozenset(
     {
         "total_frames",
         "env_workers",
+        "rollouts_ahead",
+        "max_policy_lag",
+        "actor_timeout",
+        "actor_engine",
+        "ray_address",
         "device",
         "cuda_graphs",
         "threads",
