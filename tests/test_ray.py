@@ -67,8 +67,9 @@ def started(
     reader = ParcelReader(example.collector.collect(), example.lanes.spec)
     engine = actor_ray.RayEngine(make_actor, actors, address)
     with closing(engine):
-        engine.publish(0, pack_weights(example.agent))
-        yield engine, ActorPool(engine, reader, [None] * actors, rollouts_ahead=2, max_policy_lag=0, timeout=300)
+        pool = ActorPool(engine, reader, [None] * actors, rollouts_ahead=2, max_policy_lag=0, timeout=300)
+        pool.start(0, pack_weights(example.agent))
+        yield engine, pool
 
 
 def assert_same_rollouts(received: Parcel, expected: Parcel) -> None:

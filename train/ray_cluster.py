@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import grpc
 import ray
-from ray.exceptions import RayError
 
 LOOPBACK = "127.0.0.1"
 SECONDS_TO_ANSWER = 10.0  # what a cluster's head may take
@@ -29,23 +28,31 @@ def connect(address: str | None, actors: int) -> None:
     Raises:
       ValueError: if the cluster does not answer, will not have us or has too few CPUs.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if ray.is_initialized():
+        raise ValueError("expected a process that uses Ray for nothing else, got one that is connected already")
+    head = None if address is None else find_head(address)
     try:
         with _sigterm_left_alone():
-            if address is not None:
-                ray.init(find_head(address), **quiet)
-            else:
-                with _on_loopback():
-                    ray.init("local", num_cpus=actors, include_dashboard=False, **quiet)
-    except (OSError, RuntimeError, RayError) as error:
-        raise ValueError(f"ray_address {address}: {error}") from error
-    ray._private.worker._worker_logs_enabled = False  # else the death of an actor is told by Ray too, in many words
-    try:
+            _initialize(head, actors)
         check_room(actors)
     except BaseException:
         ray.shutdown()
         raise
+
+
+def _initialize(head: str | None, actors: int) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if head is not None:
+            ray.init(head, **quiet)
+        else:
+            with _on_loopback():
+                ray.init("local", num_cpus=actors, include_dashboard=False, **quiet)
+    except Exception as error:  # of no common class
+        what = "start Ray" if head is None else f"join the Ray cluster at {head}"
+        raise ValueError(f"cannot {what}: {error}") from error
+    ray._private.worker._worker_logs_enabled = False  # else Ray too tells of an actor's death, in many words
 
 
 def find_head(address: str) -> str:
