@@ -161,7 +161,7 @@ def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:
     digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        if tensor.numel():  # torch sees no bytes in nothing
+        if tensor.numel():  # the stride of an empty one may be 0, which `view` refuses
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
