@@ -53,23 +53,25 @@ class Actor:
 
     Args:
       config: all settings, settled.
-      index: which of the actors; lane i of it is lane `index * lanes_per_actor + i` of a run with all lanes.
+      index: which of its learner's actors; lane i of it is lane `index * lanes_per_actor + i` of a run with all lanes.
+      learner: which of several learners it plays for; their actors are numbered one learner after the other.
 
     Attributes:
       sequence: the number of its next rollout.
       version: of the weights.
     """
 
-    def __init__(self, config: Config, index: int) -> None:
+    def __init__(self, config: Config, index: int, learner: int = 0) -> None:
         self.index, lanes_per_actor = index, config.actors.lanes_per_actor
-        self._seed = config.run.seed + index * lanes_per_actor
+        number = learner * config.actors.actors + index
+        self._seed = config.run.seed + number * lanes_per_actor
         self._frames = config.train.unroll_length * lanes_per_actor
         env = make_vector_env(config.env.env, lanes_per_actor, backend=config.env.env_backend)
         self.lanes = Lanes(env, self._seed, CPU)
         self.agent = make_agent(config, self.lanes.spec, CPU)
         if config.run.backend == "triton":
             self.agent.core.backend = "auto"  # as it is the learner's, on a GPU
-        seed = int(np.random.SeedSequence((config.run.seed, index)).generate_state(1, np.uint32)[0])
+        seed = int(np.random.SeedSequence((config.run.seed, number)).generate_state(1, np.uint32)[0])
         generator = torch.Generator(CPU).manual_seed(seed)
         self.collector = Collector(self.agent, self.lanes, config.train.unroll_length, generator)
         self.sequence, self.version = 0, -1

@@ -6,6 +6,7 @@ import torch
 
 from rmc_agents.config import SB3_ALGORITHMS, Config
 
+from . import data_parallel
 from .a2c import A2C
 from .impala import Impala
 from .ppo import PPO
@@ -21,6 +22,7 @@ def make_trainer(config: Config, device: torch.device) -> Trainer:
     Raises:
       ValueError: for settings that do not fit together, or if Stable-Baselines3 is needed and not installed.
     """
+    data_parallel.check_settings(config, device)
     if config.train.algo not in SB3_ALGORITHMS:
         return ALGORITHMS[config.train.algo](config, device)
     try:

@@ -38,6 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
+    from . import data_parallel
+    from .follower import follow
+
+    with data_parallel.joined():
+        return _lead(argv) if data_parallel.rank() == data_parallel.FIRST else follow()
+
+
+def _lead(argv: Sequence[str] | None) -> int:
+    """All but the learners that torchrun may have started beside the first."""
     from rmc_agents.run_folder import RunFolder
 
     from .run import read_saved, resume, start

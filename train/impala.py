@@ -22,6 +22,7 @@ from rmc_agents.acting import Episode
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.types import AgentOutput, Rollout, TimeStep
 
+from . import data_parallel
 from .a2c import Targets, actor_critic_loss, find_transitions, normalized, state_norm
 from .actor_pool import ActorEngine, ActorPool
 from .actor_processes import ProcessEngine
@@ -38,6 +39,9 @@ class Impala(Learner):
     """A run whose actors play beside the learner. A checkpoint keeps the actors too, where they can be saved.
 
     Which rollouts meet in an update depends on which come first, so that no two runs are alike to the bit.
+
+    With several learners (see `data_parallel`) each has as many actors as the settings say, and learns from as many
+    rollouts an update; frames are all learners', metrics and episodes this one's.
 
     Args:
       config: all settings.
@@ -58,14 +62,15 @@ class Impala(Learner):
         self._parcel_bytes = len(parcel.to_bytes()) + ROOM + BYTES_OF_EPISODE * parcel.rollout.value.numel()
         super().__init__(config, spec, device)
         self.lanes = RemoteLanes(device)
-        self._states: Sequence[dict[str, Any] | None] = [None] * config.actors.actors
+        self._states: Sequence[dict[str, Any] | None] = [None] * (data_parallel.size() * config.actors.actors)
         self._pool: ActorPool | None = None
 
     def update(self) -> Metrics:
         """Learn from the next rollouts. Returns scalars that name what happened."""
         pool = self._pool or self._start()
         began = time.perf_counter()
-        parcels = pool.take(self.config.actors.batch_rollouts, self.updates)
+        with data_parallel.failing_together():
+            parcels = pool.take(self.config.actors.batch_rollouts, self.updates)
         idle = time.perf_counter() - began
         self.lanes.episodes += pool.take_episodes()
         learning_rate = self._learning_rate()
@@ -73,7 +78,7 @@ class Impala(Learner):
         rollout = joined([parcel.rollout for parcel in parcels], self.lanes.device)
         metrics = self._optimize(rollout)
         steps, lanes = rollout.value.shape
-        self.frames += steps * lanes
+        self.frames += steps * lanes * data_parallel.size()
         self.updates += 1
         pool.publish(self.updates, pack_weights(self.agent))
         return metrics | {
@@ -106,12 +111,12 @@ class Impala(Learner):
 
     def _start(self) -> ActorPool:
         """Start the actors: at the first update, when all that is resumed from is known."""
-        settings = self.config.actors
+        settings, first = self.config.actors, data_parallel.rank() * self.config.actors.actors
         weights = pack_weights(self.agent)
         self._pool = ActorPool(
             self._make_engine(len(weights)),
             self._reader,
-            self._states,
+            self._states[first : first + settings.actors],
             rollouts_ahead=settings.rollouts_ahead,
             max_policy_lag=settings.max_policy_lag,
             timeout=settings.actor_timeout,
@@ -120,7 +125,7 @@ class Impala(Learner):
         return self._pool
 
     def _make_engine(self, weights_bytes: int) -> ActorEngine:
-        settings, make_actor = self.config.actors, partial(Actor, self.config)
+        settings, make_actor = self.config.actors, partial(Actor, self.config, learner=data_parallel.rank())
         if settings.actor_engine == "ray":
             from .actor_ray import RayEngine
 
@@ -136,10 +141,11 @@ class Impala(Learner):
 
     def describe(self) -> list[str]:
         """What a run's first lines say of it."""
-        settings = self.config.actors
+        settings, learners = self.config.actors, data_parallel.size()
+        each = f"{learners} learners, each with " if learners > 1 else ""
         return [
             *super().describe(),
-            f"{settings.actors} actors of {settings.lanes_per_actor} lanes ({settings.actor_engine}), "
+            f"{each}{settings.actors} actors of {settings.lanes_per_actor} lanes ({settings.actor_engine}), "
             f"{settings.batch_rollouts} rollouts an update",
         ]
 
@@ -148,12 +154,22 @@ class Impala(Learner):
         return ["which rollouts meet in an update is a matter of time, so the resume is not exact"]
 
     def get_state(self) -> dict[str, Any]:
-        """The tree of a checkpoint (see `checkpoint`)."""
-        states = self._states if self._pool is None else self._pool.get_state()
+        """The tree of a checkpoint (see `checkpoint`): once actors play, to be called by all learners at a time."""
+        states = self._states if self._pool is None else data_parallel.gather(self._pool.get_state())
         return super().get_state() | {"actors": list(states)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's tree: actors after the last rollouts of theirs that were learned from."""
+        """Go on from a checkpoint's tree: actors after the last rollouts of theirs that were learned from.
+
+        Raises:
+          ValueError: if it is that of another number of learners.
+        """
+        learners = len(state["actors"]) // self.config.actors.actors
+        if learners != data_parallel.size():
+            raise ValueError(
+                f"this run has {learners} learners: expected as many to go on with it, got {data_parallel.size()}; "
+                f"use {data_parallel.command(learners)} --resume RUN"
+            )
         super().set_state(state)
         self._states = state["actors"]
 

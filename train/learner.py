@@ -12,8 +12,13 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.types import SpaceSpec
 
+from . import data_parallel
 from .optimizers import make_optimizer
 from .trainer import Metrics, TrainingLanes, describe
+
+
+class Diverged(ValueError):
+    """Training cannot go on: the gradient is not finite."""
 
 
 class Learner(ABC):
@@ -56,17 +61,21 @@ class Learner(ABC):
         """Why the run does not go on exactly from a checkpoint's tree; nothing if it does."""
 
     def _backward(self, loss: Tensor, metrics: Metrics) -> Metrics:
-        """Sets the parameters' gradients, clipped, to those of the loss; adds their norm to its scalars."""
+        """Sets the parameters' gradients, clipped, to those of the loss; adds their norm to its scalars.
+
+        With several learners they are the mean of all learners', clipped thereafter.
+        """
         self.optimizer.zero_grad()
         loss.backward()
+        data_parallel.average_gradients(self.agent.parameters())
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
         return metrics | {"losses/grad_norm": grad_norm}
 
     def _check_finite(self, metrics: Metrics) -> None:
-        """Raises ValueError before the step that would spoil the weights."""
+        """Raises Diverged before the step that would spoil the weights."""
         grad_norm = metrics["losses/grad_norm"]
         if not torch.isfinite(grad_norm):
-            raise ValueError(
+            raise Diverged(
                 f"training diverged after {self.frames:,} frames (the gradient's norm is {grad_norm.item()}): try a "
                 "smaller --learning-rate; the checkpoints saved before are sound"
             )

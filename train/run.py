@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
@@ -20,9 +19,11 @@ from rmc_agents.run_folder import RunFolder, default_path
 from rmc_agents.saved import load_agent, pick_device
 from rmc_agents.video import can_render, record
 
+from . import data_parallel
 from .algorithms import make_trainer
 from .learner import Learner
 from .reporting import Reporter
+from .stopping import StopSignals
 from .trainer import Trainer
 
 MAY_CHANGE_ON_RESUME = frozenset(
@@ -130,6 +131,9 @@ def _one_error(path: Path) -> Iterator[None]:
 def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> int:
     """Train until total_frames or a signal, save, evaluate, record."""
     folder.write_config(trainer.config)
+    if data_parallel.size() > 1:
+        assert isinstance(trainer, Learner)
+        data_parallel.share(trainer.get_state())
     _print_header(trainer, folder, saved, console)
     resume_command = _resume_command(trainer, folder)
     with StopSignals() as stop, closing(trainer):
@@ -155,44 +159,23 @@ def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Cons
     return 0
 
 
-def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: "StopSignals", console: Console) -> float:
+def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignals, console: Console) -> float:
     """The training loop; returns the seconds it took, earlier parts of the run included."""
     settings = trainer.config.run
     saved_at = seconds
     with Reporter(folder.path, trainer, seconds, settings.log_every, console) as reporter:
-        while trainer.frames < trainer.train.total_frames and stop.received is None:
+        while trainer.frames < trainer.train.total_frames and not stop.agreed():
             try:
                 metrics = trainer.update()
             except WorkerError:  # in the middle of a rollout, of which nothing has been learned yet
                 trainer.save(folder.path, reporter.seconds)
                 raise
             reporter.update(metrics)
-            if reporter.seconds - saved_at >= settings.save_every:
+            if data_parallel.highest(reporter.seconds - saved_at >= settings.save_every):
                 trainer.save(folder.path, reporter.seconds)
                 saved_at = reporter.seconds
         trainer.save(folder.path, reporter.seconds)
         return reporter.seconds
-
-
-class StopSignals:
-    """While this is entered, Ctrl-C and SIGTERM are noted in `received`; a second one ends the process at once."""
-
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> "StopSignals":
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number)
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _check_unchanged(old: Config, new: Config) -> None:
@@ -206,7 +189,7 @@ def _check_unchanged(old: Config, new: Config) -> None:
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
-    return f"rmc-train --resume {shlex.quote(str(folder.path))}{trainer.trust_flag}"
+    return f"{data_parallel.command(data_parallel.size())} --resume {shlex.quote(str(folder.path))}{trainer.trust_flag}"
 
 
 def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> None:
@@ -281,6 +264,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
 
 
 def _print_next(run_dir: Path, trust_flag: str, summary: dict[str, Any], console: Console) -> None:
+    program = data_parallel.command(data_parallel.size())
     lines = [
         f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
         f"  checkpoints     {run_dir / checkpoint.FOLDER}",
@@ -293,7 +277,7 @@ def _print_next(run_dir: Path, trust_flag: str, summary: dict[str, Any], console
         f"  rmc-watch {run_dir} --episodes 3{trust_flag}",
         f"  rmc-evaluate {run_dir} --episodes 200{trust_flag}",
         f"  rmc-plot {run_dir}",
-        f"  rmc-train --resume {run_dir} --total-frames {2 * summary['frames']}{trust_flag}",
+        f"  {program} --resume {run_dir} --total-frames {2 * summary['frames']}{trust_flag}",
         f"  tensorboard --logdir {run_dir}",
     ]
     _say(console, "\n".join(lines))

@@ -207,7 +207,7 @@ class Sweep:
         Raises:
           ValueError: if the first trials fail alike, or none has a result at the end.
         """
-        from .run import StopSignals
+        from .stopping import StopSignals
 
         running: dict[TrialProcess, TaskID] = {}
         line = Column(no_wrap=True, overflow="ellipsis")

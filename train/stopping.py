@@ -1,0 +1,47 @@
+"""Ctrl-C and SIGTERM: noted, so that training ends between two updates."""
+
+import os
+import signal
+from types import FrameType, TracebackType
+from typing import Any
+
+from . import data_parallel
+
+
+class StopSignals:
+    """While this is entered, Ctrl-C and SIGTERM are noted in `received`; a second one ends the process at once.
+
+    Not so with several learners: what a scheduler sends to all processes, torchrun passes on to its own once more. It
+    kills those that do not end.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._previous: dict[int, Any] = {}
+        self._parent = os.getppid()
+
+    def __enter__(self) -> "StopSignals":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def agreed(self) -> bool:
+        """Whether one has been received, here or by another learner: the same in all of them, as is `received` then.
+
+        That torchrun itself was killed counts as SIGTERM.
+        """
+        if data_parallel.size() > 1 and os.getppid() != self._parent:
+            self.received = signal.SIGTERM
+        number = data_parallel.highest(self.received or 0)
+        if number:
+            self.received = signal.Signals(number)
+        return number != 0
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)
+        if data_parallel.size() == 1:
+            signal.signal(number, signal.SIG_DFL)
