@@ -17,7 +17,8 @@ from .stopping import StopSignals
 def follow() -> int:
     """Learn along with the first learner, by its settings and from its weights. Returns the exit status.
 
-    Nothing is shown of what happens to all learners alike: the first one tells it.
+    That is 0, and nothing is said, when all learners end alike: it is for the first one to tell why, and torchrun
+    would end it before it could, if another had ended with a failure by then.
     """
     with StopSignals() as stop:
         try:
@@ -30,8 +31,8 @@ def follow() -> int:
                 trainer.set_state(tree)
                 _learn_along(trainer, stop)
         except (Diverged, data_parallel.LearnerLost, data_parallel.OtherFailed):
-            return 2
-    return 0 if stop.received is None else 128 + stop.received
+            pass
+    return 0
 
 
 def _learn_along(trainer: Impala, stop: StopSignals) -> None:
