@@ -40,7 +40,7 @@ def joined() -> Iterator[None]:
     Raises:
       ValueError: if the others cannot be reached.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
     gpus = torch.cuda.device_count()
