@@ -30,37 +30,38 @@ def connect(address: str | None, actors: int) -> None:
     """
     if ray.is_initialized():
         raise ValueError("expected a process that uses Ray for nothing else, got one that is connected already")
-    head = None if address is None else find_head(address)
+    if address is not None:
+        check_answer(address)
     try:
         with _sigterm_left_alone():
-            _initialize(head, actors)
+            _initialize(address, actors)
         check_room(actors)
     except BaseException:
         ray.shutdown()
         raise
 
 
-def _initialize(head: str | None, actors: int) -> None:
+def _initialize(address: str | None, actors: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        if head is not None:
-            ray.init(head, **quiet)
+        if address is not None:
+            ray.init(address, **quiet)
         else:
             with _on_loopback():
                 ray.init("local", num_cpus=actors, include_dashboard=False, **quiet)
     except Exception as error:  # of no common class
-        what = "start Ray" if head is None else f"join the Ray cluster at {head}"
-        raise ValueError(f"cannot {what}: {error}") from error
+        if address is None:
+            raise ValueError(f"cannot start Ray: {error}") from error
+        raise ValueError(
+            f"ray_address {address}: {error}; if the cluster has a token, set RAY_AUTH_MODE=token and copy its "
+            "~/.ray/auth_token"
+        ) from error
     ray._private.worker._worker_logs_enabled = False  # else Ray too tells of an actor's death, in many words
 
 
-def find_head(address: str) -> str:
-    """HOST:PORT of a cluster's head that answers: left to itself, Ray tries for minutes.
-
-    Raises:
-      ValueError: if there is none.
-    """
+def check_answer(address: str) -> None:
+    """Raises ValueError if no cluster's head answers there: left to itself, Ray tries for minutes."""
     if address != "auto" and not re.fullmatch(r"[^/\s]+:\d+", address):
         raise ValueError(f"ray_address: expected 'auto' or HOST:PORT, got {address!r}")
     try:
@@ -68,7 +69,7 @@ def find_head(address: str) -> str:
     except ConnectionError:
         raise ValueError("ray_address auto: no Ray runs on this machine; `ray start` starts one") from None
     if os.environ.get("RAY_USE_TLS", "0") != "0":
-        return head
+        return
     with grpc.insecure_channel(head) as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=SECONDS_TO_ANSWER)
@@ -77,7 +78,6 @@ def find_head(address: str) -> str:
                 f"ray_address {address}: nothing that is a Ray cluster's head has answered at {head} for "
                 f"{SECONDS_TO_ANSWER:g} s; `ray status --address {head}` should"
             ) from None
-    return head
 
 
 @contextmanager
