@@ -131,7 +131,7 @@ def shown(value: Any) -> str:
     return f"{value:,.1f}" if isinstance(value, float) else str(value)
 
 
-def report(run: WatchedRun, told: dict[str, Any], wrong: Sequence[str], minutes: float, here: dict[str, Any]) -> str:
+def report(run: WatchedRun, told: dict[str, Any], wrong: Sequence[str], command: str, here: dict[str, Any]) -> str:
     """The Markdown file."""
     lives = [
         (
@@ -150,7 +150,7 @@ def report(run: WatchedRun, told: dict[str, Any], wrong: Sequence[str], minutes:
     return "\n\n".join(
         (
             "# A soak test of IMPALA",
-            f"Made by `python benchmarks/soak.py --minutes {minutes:g}`, whose `--help` says what is done. "
+            f"Made by `{command}`, whose `--help` says what is done. "
             f"On {describe(here)} What is wrong: {', '.join(wrong) or 'nothing'}.",
             table(("", ""), [(name, shown(value)) for name, value in told.items()]),
             "Learner by learner; memory and open files are means of the first and of the last quarter, seconds to go "
@@ -183,7 +183,8 @@ def main() -> None:
             run.kill()
         told = figures(run, arguments.learner_kills)
     wrong = faults(told)
-    text = report(run, told, wrong, arguments.minutes, here)
+    command = f"python benchmarks/soak.py --minutes {arguments.minutes:g} --learner-kills {arguments.learner_kills}"
+    text = report(run, told, wrong, command, here)
     lives = [asdict(life) for life in run.lives]
     write(arguments.out, {"machine": here, "flags": flags, "wrong": wrong, "figures": told, "lives": lives}, text)
     print(text)
