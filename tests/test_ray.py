@@ -44,12 +44,21 @@ LIGHT = {"include_dashboard": False, "include_log_monitor": False, "no_monitor":
 MakeActor = Callable[[int], Actor]
 
 
+def patiently(start_node: Callable[[], Any]) -> Any:
+    """Ray gives up a node that needs more than fifteen seconds to start, as it may on a busy machine."""
+    for _ in range(4):
+        with suppress(Exception):
+            return start_node()
+    return start_node()
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A node with room for two actors, that notices within seconds when another is gone."""
     noticing = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000}
     noticing |= {"health_check_timeout_ms": 2000, "health_check_failure_threshold": 3}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, **LIGHT, "_system_config": noticing})
+    head = {"num_cpus": 2, **LIGHT, "_system_config": noticing}
+    cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
     yield cluster
     cluster.shutdown()
 
@@ -77,14 +86,6 @@ def assert_same_rollouts(received: Parcel, expected: Parcel) -> None:
     for name, tensor in theirs.items():
         assert torch.equal(ours[name], tensor), name
     assert received.episodes == expected.episodes
-
-
-def add_node(cluster: Cluster) -> Any:
-    """Another node with room for two actors. Ray gives one up that needs more than fifteen seconds to start."""
-    for _ in range(4):
-        with suppress(Exception):
-            return cluster.add_node(num_cpus=2, **LIGHT)
-    return cluster.add_node(num_cpus=2, **LIGHT)
 
 
 def kill(engine: actor_ray.RayEngine, actor: int) -> None:
@@ -171,7 +172,7 @@ def test_a_run_on_a_cluster_goes_on_without_one(
 
 
 def test_a_nodes_death_costs_its_actors_alone(cluster: Cluster, example: Actor) -> None:
-    doomed = add_node(cluster)
+    doomed = patiently(lambda: cluster.add_node(num_cpus=2, **LIGHT))
     with started(partial(Actor, CONFIG), 2, cluster.address, example) as (engine, pool):
         sequences: dict[int, list[int]] = {0: [], 1: []}
 

@@ -29,6 +29,8 @@ from .actor_processes import MakeActor
 from .actors import Actor
 from .ray_cluster import connect
 
+NEVER_RAN = "The actor never ran"  # as Ray says if it had put an actor on a node whose death it had not noticed yet
+
 logger = logging.getLogger(__name__)
 
 
@@ -82,6 +84,7 @@ class ActorHost:
 class _Seat:
     """An actor's process as the learner sees it."""
 
+    state: bytes | None  # where it was told to go on
     host: Any  # Ray's handle of an ActorHost
     calls: deque[Any]  # references to results that have not come, in the order of the calls
     report: Report | None = None
@@ -111,9 +114,11 @@ class RayEngine:
         cpus = ray.cluster_resources().get("CPU", 0)
         if cpus < self._actors:
             logger.warning("%g CPUs are left in the Ray cluster: %d actors wait for more", cpus, self._actors - cpus)
-        packed = None if state is None else checkpoint.to_bytes(state)
-        host = self._remote_host.remote(self._make_actor, actor, packed)
-        self._seats[actor] = _Seat(host, deque([host.report.remote()]))
+        self._place(actor, None if state is None else checkpoint.to_bytes(state))
+
+    def _place(self, actor: int, state: bytes | None) -> None:
+        host = self._remote_host.remote(self._make_actor, actor, state)
+        self._seats[actor] = _Seat(state, host, deque([host.report.remote()]))
 
     def publish(self, version: int, weights: bytes) -> None:
         """See `ActorEngine`."""
@@ -145,6 +150,11 @@ class RayEngine:
         try:
             result = ray.get(seat.calls.popleft())
         except RayError as error:
+            if NEVER_RAN in str(error):
+                self._place(actor, seat.state)
+                for _ in seat.calls:
+                    self.grant(actor)
+                return None
             self.kill(actor)
             return Failure(actor, describe_loss(seat.report, error), str(error))
         if isinstance(result, Fault):
