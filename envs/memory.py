@@ -25,8 +25,8 @@ class MiniGridView(gym.Wrapper):
     ## Observation
 
     `MultiDiscrete`, `uint8`. The numbers are names, not amounts: a network should look up a learned vector for each
-    (entry, category) and add them up, which is the same function as a linear map of the entries one-hot, ten times
-    cheaper.
+    (entry, category) and add them up, which is the same function as a linear map of the entries one-hot, in a quarter
+    of its time forward and about four tenths with the gradient.
 
     | entries                    | categories | what                                                               |
     |----------------------------|------------|--------------------------------------------------------------------|

