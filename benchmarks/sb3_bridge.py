@@ -52,7 +52,8 @@ def main() -> None:
     rows = [[name, f"{1e-6 / statistics.median(values):.2f}M"] for name, values in seconds.items()]
     text = (
         f"`python benchmarks/sb3_bridge.py --env {arguments.env}`: {arguments.num_envs:,} lanes, {arguments.repeats} "
-        f"repeats of {arguments.steps} steps of each, in turn. On {describe(here)}\n\n{table(['', 'steps/s'], rows)}\n\n"
+        f"repeats of {arguments.steps} steps of each, in turn. On {describe(here)}\n\n"
+        f"{table(['', 'steps/s'], rows)}\n\n"
         f"As a VecEnv a step takes {statistics.median(ratios):.2f} times as long "
         f"({min(ratios):.2f} to {max(ratios):.2f})."
     )
