@@ -140,7 +140,10 @@ def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Cons
         try:
             seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, console)
         except WorkerError:
-            _say(console, f"an environment failed at {trainer.frames:,} frames; saved; go on with: {resume_command}")
+            _say(
+                console,
+                f"an environment or an actor failed at {trainer.frames:,} frames; saved; go on with: {resume_command}",
+            )
             raise
     if stop.received is not None:
         _say(console, f"stopped by {stop.received.name} and saved; go on with: {resume_command}")
