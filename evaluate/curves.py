@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import bootstrap, trim_mean
 
-from rmc_agents.run_folder import TENSORBOARD
+from rmc_agents.run_folder import TENSORBOARD, TIME_TAG
 
-SPEED_TAG = "charts/SPS"
 GRID_POINTS = 400
 RESAMPLES = 2_000
 
@@ -66,14 +65,13 @@ def read_curve(run: Path, metric: str = "return") -> Curve:
         raise ValueError(f"{run} holds no TensorBoard events (expected {folder}): is it the folder of a run?")
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them
     events.Reload()
-    tags = METRICS[metric].tag, SPEED_TAG
+    tags = METRICS[metric].tag, TIME_TAG
     if missing := set(tags) - set(events.Tags()["scalars"]):
         raise ValueError(f"{run}: its TensorBoard events have no {' and no '.join(sorted(missing))} yet")
-    points, speeds = (_by_frames(events.Scalars(tag)) for tag in tags)
-    frames, timed_frames = np.array(list(points)), np.array(list(speeds))
-    # Times of day would count the pauses of a run that was resumed; the speed is that since the point before.
-    seconds = np.cumsum(np.diff(timed_frames, prepend=0) / np.array(list(speeds.values())))
-    return Curve(frames, np.array(list(points.values())), np.interp(frames, timed_frames, seconds))
+    points, times = (_by_frames(events.Scalars(tag)) for tag in tags)
+    frames = np.array(list(points))
+    seconds = np.array([times[step] for step in points])  # not times of day, which count a resumed run's pauses
+    return Curve(frames, np.array(list(points.values())), seconds)
 
 
 def _by_frames(events: Sequence[Any]) -> dict[int, float]:

@@ -55,10 +55,11 @@ def lambda_returns(r_t: Tensor, discount_t: Tensor, v_t: Tensor, lambda_t: Tenso
 
 
 class VTrace(NamedTuple):
-    """Targets and advantages, `[T, B]`, without gradient."""
+    """Targets, advantages and weights, `[T, B]`, without gradient."""
 
     targets: Tensor  # of v_tm1
-    advantages: Tensor  # of the policy gradient, importance weight included
+    advantages: Tensor  # of the policy gradient
+    weights: Tensor  # by which the policy gradient multiplies them
 
 
 def vtrace(
@@ -76,9 +77,11 @@ def vtrace(
         delta_tm1 = min(clip_rho, rho_tm1) * (r_t + discount_t * v_t - v_tm1)
         error_tm1 = delta_tm1 + discount_t * c_t * error_t,  with c_t = lambda_t * min(1, rho_tm1)
         target_tm1 = v_tm1 + error_tm1
-        advantage_tm1 = min(clip_pg_rho, rho_tm1) * (r_t + discount_t * (v_t + lambda_t * error_t) - v_tm1)
+        advantage_tm1 = r_t + discount_t * (v_t + lambda_t * error_t) - v_tm1
+        weight_tm1 = min(clip_pg_rho, rho_tm1)
 
-    With all ratios 1 the targets are the lambda-returns.
+    With all ratios 1 the targets are the lambda-returns. Advantages that are to be normalised want it before they are
+    weighted: a mean taken from weighted ones would remain where the weight is 0.
 
     Args:
       v_tm1, v_t, r_t, discount_t, lambda_t: `[T, B]`.
@@ -95,8 +98,7 @@ def vtrace(
             error = delta[t] + trace[t] * error
             errors[t] = error
         q_tm1 = r_t + discount_t * (v_t + lambda_t * errors[1:])
-        advantages = rho.clamp(max=clip_pg_rho) * (q_tm1 - v_tm1)
-    return VTrace(v_tm1 + errors[:-1], advantages)
+    return VTrace(v_tm1 + errors[:-1], q_tm1 - v_tm1, rho.clamp(max=clip_pg_rho))
 
 
 def action_log_prob(policy_logits: Tensor, action: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ from rmc_agents.checkpoint import FOLDER, write_atomically
 from rmc_agents.config import SB3_ALGORITHMS, Config
 
 CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
+TIME_TAG = "time/time_elapsed"
+"""In TensorBoard: seconds of training, earlier parts of the run included."""
 PACKAGES = ("rmc-agents", "torch", "numpy", "numba", "gymnasium", "minigrid", "safetensors")
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 

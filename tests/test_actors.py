@@ -1,16 +1,10 @@
-"""Actors and their pool: parcels are checked, nothing is lost or learned twice, whatever fails is replaced."""
+"""Actors and their pool: parcels are checked, nothing is learned twice, what fails is replaced, whatever runs them."""
 
-import os
-import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any
 
-import counting
 import pytest
 import torch
 from counting import CountingActor
@@ -19,8 +13,7 @@ from rmc_agents import checkpoint
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.train.actor_pool import TRIES, ActorPool, Arrival, Failure
-from rmc_agents.train.actor_processes import ProcessEngine, WeightsBoard
-from rmc_agents.train.actors import Actor, Parcel, ParcelReader, UnfitParcel, named_tensors, pack_weights
+from rmc_agents.train.actors import Actor, Parcel, ParcelReader, UnfitParcel, named_tensors
 
 LENGTH, LANES = 8, 3
 SETTINGS = {
@@ -106,6 +99,13 @@ def with_at_last(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
         (lambda parcel: parcel._replace(sequence=-1), "expected a parcel of actor 0"),
         (lambda parcel: parcel._replace(version=1.5), "expected a parcel of actor 0"),
         (lambda parcel: parcel._replace(acted=float("nan")), "acted, waited: expected seconds"),
+        (
+            lambda parcel: parcel._replace(snapshot={"sequence": 0}),
+            "snapshot: expected one after rollout 1, got one be",
+        ),
+        (lambda parcel: parcel._replace(snapshot={"sequence": None}), "snapshot: expected one after rollout 1"),
+        (lambda parcel: parcel._replace(snapshot=[]), "TypeError"),
+        (lambda parcel: parcel._replace(rollout=parcel.rollout._replace(value="many")), "AttributeError"),
     ],
 )
 def test_what_is_no_rollout_of_this_run_is_told_by_name(spoil: Callable[[Parcel], Parcel], message: str) -> None:
@@ -188,9 +188,9 @@ def test_an_actor_is_never_further_ahead_than_it_may() -> None:
     assert engine.granted == {0: 2}
     engine.act(0)
     engine.act(0)
-    (first,) = pool.take(1, version=0)
+    (first,) = pool.take(1)
     assert (first.sequence, pool.queued, engine.granted) == (0, 1, {0: 1})
-    (second,) = pool.take(1, version=0)
+    (second,) = pool.take(1)
     assert (second.sequence, pool.queued, engine.granted) == (1, 0, {0: 2})
 
 
@@ -199,10 +199,11 @@ def test_rollouts_of_old_weights_are_dropped_counted_and_made_anew() -> None:
     engine.act(0)
     pool.publish(5, b"")
     pool._listen(0.0)
-    pool._drop_stale(version=5)
+    pool._drop_stale()
     assert (pool.counts.stale, pool.queued, engine.granted) == (1, 0, {0: 1})
     engine.act(0)
-    (parcel,) = pool.take(1, version=9)  # exactly as old as may be
+    pool.publish(9, b"")
+    (parcel,) = pool.take(1)  # exactly as old as may be
     assert (parcel.sequence, parcel.version, pool.counts.stale) == (1, 5, 1)
 
 
@@ -210,7 +211,7 @@ def test_no_rollout_is_taken_twice() -> None:
     pool, engine = make_pool()
     engine.act(0)
     engine.events.append(engine.events[0])
-    (parcel,) = pool.take(1, version=0)
+    (parcel,) = pool.take(1)
     assert (parcel.sequence, pool.queued, pool.counts.repeated) == (0, 0, 1)
 
 
@@ -218,11 +219,11 @@ def test_what_is_unfit_is_dropped_and_a_third_in_a_row_ends_the_run() -> None:
     pool, engine = make_pool()
     engine.events.append(Arrival(0, b"nonsense"))
     engine.act(0)
-    pool.take(1, version=0)
+    pool.take(1)
     assert pool.counts.unfit == 1
     engine.events.extend([Arrival(0, b"nonsense")] * TRIES)
     with pytest.raises(WorkerError, match=r"actor 0 sent something that is no rollout of this run: the parcel is dam"):
-        pool.take(1, version=0)
+        pool.take(1)
 
 
 def test_weights_of_the_future_are_unfit() -> None:
@@ -231,7 +232,7 @@ def test_weights_of_the_future_are_unfit() -> None:
     engine.act(0)
     engine.version = 0
     engine.act(0)
-    (parcel,) = pool.take(1, version=0)
+    (parcel,) = pool.take(1)
     assert (parcel.sequence, pool.counts.unfit) == (1, 1)
 
 
@@ -239,14 +240,14 @@ def test_a_replacement_goes_on_after_the_last_rollout_that_came() -> None:
     pool, engine = make_pool(rollouts_ahead=3)
     engine.act(0)
     engine.events.append(Failure(0, "was killed by SIGKILL"))
-    (first,) = pool.take(1, version=0)
+    (first,) = pool.take(1)
     assert engine.actors[0].sequence == 1
     assert engine.granted == {0: 3}  # two of the new process, and one for the rollout that was taken
     engine.act(0)
-    (second,) = pool.take(1, version=0)
+    (second,) = pool.take(1)
     assert (second.sequence, pool.counts.replaced) == (1, 1)
-    for before, after in zip(first.rollout.initial_state, second.rollout.initial_state, strict=True):
-        assert before.shape == after.shape
+    assert not first.rollout.steps.is_first[-1].any()
+    assert second.rollout.steps.is_first[0].all()  # an environment that cannot be saved begins anew
 
 
 def test_failures_without_a_rollout_in_between_end_the_run_with_their_own_words() -> None:
@@ -254,10 +255,10 @@ def test_failures_without_a_rollout_in_between_end_the_run_with_their_own_words(
     for _ in range(TRIES - 1):
         engine.events.append(Failure(1, "failed: OSError: no display", "trace"))
         engine.act(0)
-        pool.take(1, version=0)
+        pool.take(1)
     engine.events.append(Failure(1, "failed: OSError: no display", "trace"))
     with pytest.raises(WorkerError, match="actor 1 failed: OSError: no display") as caught:
-        pool.take(1, version=0)
+        pool.take(1)
     assert caught.value.__notes__ == ["trace"]
 
 
@@ -276,137 +277,18 @@ def test_a_checkpoint_holds_actors_as_of_the_rollouts_that_were_taken() -> None:
     pool, engine = make_pool(actors=2, rollouts_ahead=3)
     for actor in (0, 0, 1):
         engine.act(actor)
-    pool.take(2, version=0)
+    pool.take(2)
     states = pool.get_state()
     assert [state and state["sequence"] for state in states] == [2, None]
     _, engine = make_pool(actors=2, states=states)
     assert [actor.sequence for actor in engine.actors.values()] == [2, 0]
 
 
-# Processes.
-
-
-@pytest.fixture
-def engines() -> Iterator[Callable[..., ProcessEngine]]:
-    made: list[ProcessEngine] = []
-
-    def make(actors: int, slots: int = 2, **settings: object) -> ProcessEngine:
-        make_actor = partial(CountingActor, config(actors=actors, **settings))
-        engine = ProcessEngine(make_actor, actors, slots, 1 << 20, len(pack_weights(counting.CountingAgent())))
-        made.append(engine)
-        return engine
-
-    yield make
-    for engine in made:
-        engine.close()
-
-
-def weights(version: int) -> bytes:
-    agent = counting.CountingAgent()
-    torch.nn.init.constant_(agent.offset, version)
-    return pack_weights(agent)
-
-
-def take_in_turn(pool: ActorPool, updates: int, each: int) -> dict[int, list[Parcel]]:
-    """As a learner would: some rollouts, then new weights; by actor."""
-    taken: dict[int, list[Parcel]] = {}
-    for version in range(updates):
-        for parcel in pool.take(each, version):
-            taken.setdefault(parcel.actor, []).append(parcel)
-        pool.publish(version + 1, weights(version + 1))
-    return taken
-
-
-def assert_counts_go_on(parcels: list[Parcel]) -> None:
-    """Each rollout begins where the one before ended, and the memory counts what the environment counts."""
-    for parcel in parcels:
-        steps = parcel.rollout.steps
-        seen = steps.obs.squeeze(-1)[:-1] + 1.0  # the first observation is a 0
-        assert torch.equal(parcel.rollout.value, seen)
-        assert torch.equal(parcel.rollout.policy_logits, torch.full_like(parcel.rollout.policy_logits, parcel.version))
-    for before, after in pairwise(parcels):
-        assert after.sequence == before.sequence + 1
-        for last, first in zip(before.rollout.steps, after.rollout.steps, strict=True):
-            assert torch.equal(last[-1], first[0])
-        assert torch.equal(after.rollout.initial_state.steps, before.rollout.value[-1].unsqueeze(-1))
-
-
-def pool_of(engine: ProcessEngine, actors: int, timeout: float = 60.0, **settings: object) -> ActorPool:
-    reader = reader_of(CountingActor(config(actors=actors, **settings), 0))
-    pool = ActorPool(engine, reader, [None] * actors, rollouts_ahead=2, max_policy_lag=100, timeout=timeout)
-    pool.start(0, weights(0))
-    return pool
-
-
-def test_state_is_handed_from_rollout_to_rollout(engines: Callable[..., ProcessEngine]) -> None:
-    pool = pool_of(engines(2), 2)
-    taken = take_in_turn(pool, updates=20, each=2)
-    assert sum(map(len, taken.values())) == 40
-    for parcels in taken.values():
-        assert parcels[0].sequence == 0
-        assert_counts_go_on(parcels)
-    last = max(parcel.version for parcels in taken.values() for parcel in parcels)
-    assert last > 10  # new weights did come
-
-
-def test_a_killed_actor_is_replaced_and_nothing_is_lost_or_doubled(engines: Callable[..., ProcessEngine]) -> None:
-    """The environment of the counting agent cannot be saved: only numbers go on. Mini PacMan's games do."""
-    engine = engines(2, env="minipacman", unroll_length=LENGTH)
-    pool = pool_of(engine, 2, env="minipacman")
-    taken = {0: [], 1: []} | take_in_turn(pool, updates=5, each=2)
-    os.kill(engine._processes[0].process.pid, signal.SIGKILL)
-    wanted = len(taken[0]) + 5  # more than could have been on their way
-    while len(taken[0]) < wanted:
-        for parcel in pool.take(1, version=5):
-            taken[parcel.actor].append(parcel)
-    assert pool.counts.replaced == 1
-    for parcels in taken.values():
-        for one, other in pairwise(parcels):
-            assert other.sequence == one.sequence + 1
-            for last, first in zip(one.rollout.steps, other.rollout.steps, strict=True):
-                assert torch.equal(last[-1], first[0])
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("raise", "actor 0 failed: RuntimeError: it lost count"),
-        ("exit", "actor 0 ended with exit status 7"),
-        ("hang", "actor 0 has not sent a rollout for 8 s"),
-        ("nan", "actor 0 sent something that is no rollout of this run"),
-    ],
-)
-def test_faults_of_the_first_rollout(
-    fault: str, message: str, engines: Callable[..., ProcessEngine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(counting.FAULT, fault)
-    pool = pool_of(engines(1), 1, timeout=8.0)
-    with pytest.raises(WorkerError, match=message):
-        pool.take(2, version=0)
-
-
-def test_weights_are_read_whole_or_again() -> None:
-    from multiprocessing import get_context
-
-    board = WeightsBoard(get_context("spawn"), 4)
-    assert board.version == -1
-    board.write(7, b"aaaa")
-    assert board.read() == (7, b"aaaa")
-    board.write(8, b"bbbb")
-    assert board.read() == (8, b"bbbb")
-    with pytest.raises(ValueError, match="expected version 9, got 8"):
-        board.write(8, b"cccc")
-    read = board._places[0]
-    assert bytes(read) == b"bbbb"
-
-
-def test_an_actor_acts_as_a_collector_of_the_same_lanes_does() -> None:
+def test_the_lanes_of_actors_are_numbered_one_actor_after_the_other() -> None:
     """Two actors' lanes are those of one run with all of them."""
     both = [Actor(config(actors=2, env="minipacman"), index) for index in range(2)]
     whole = Actor(config(actors=1, lanes_per_actor=2 * LANES, env="minipacman"), 0)
     together = torch.cat([actor.lanes.steps.obs for actor in both])
     assert torch.equal(together, whole.lanes.steps.obs)
     for actor in (*both, whole):
-        with closing(actor):
-            state = actor.get_state()
-            assert state["sequence"] == 0
+        actor.close()

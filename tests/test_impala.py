@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import counting
@@ -14,6 +13,7 @@ import pytest
 import torch
 from test_a2c import LANES, LENGTH, rollout_with_every_ending
 from test_agent import make_agent
+from test_ppo import make
 
 from rmc_agents import checkpoint, losses
 from rmc_agents.config import Config
@@ -24,20 +24,7 @@ from rmc_agents.train.impala import Impala, joined, vtrace_loss
 from rmc_agents.types import AgentOutput
 
 CPU = torch.device("cpu")
-SMALL = {
-    "env": "recall",
-    "num_envs": 6,
-    "unroll_length": 7,
-    "hidden_size": 8,
-    "mem_slots": 2,
-    "head_size": 4,
-    "encoder_sizes": [8],
-}
 ACTORS = {"algo": "impala", "actors": 2, "lanes_per_actor": 3, "batch_rollouts": 2}
-
-
-def make(algorithm: Callable, core: str, **settings: object) -> A2C | Impala:
-    return algorithm(Config().updated(SMALL | {"core": core} | settings, "test"), CPU)
 
 
 @pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "none"])
@@ -73,7 +60,7 @@ def test_the_loss_is_that_of_vtrace_targets_lane_by_lane(normalize: bool) -> Non
     log_prob = losses.action_log_prob(output.policy_logits[:-1], action).detach()
     log_rho = log_prob - losses.action_log_prob(rollout.policy_logits, action)
     value, reward = output.value.detach(), config.reward_scale * steps.prev_reward
-    targets, advantages, logs, values, entropies = [], [], [], [], []
+    targets, advantages, weights, logs, values, entropies = [], [], [], [], [], []
     for lane, pieces in enumerate([[(0, 9)], [(0, 4), (5, 9)], [(0, 4), (5, 9)]]):
         for first, last in pieces:
             here, there = slice(first, last), slice(first + 1, last + 1)
@@ -87,14 +74,16 @@ def test_the_loss_is_that_of_vtrace_targets_lane_by_lane(normalize: bool) -> Non
             )
             targets.append(part.targets[:, 0])
             advantages.append(part.advantages[:, 0])
+            weights.append(part.weights[:, 0])
             logs.append(log_prob[here, lane])
             values.append(value[here, lane])
             entropies.append(losses.entropy(output.policy_logits.detach()[here, lane]))
     target, advantage, log, expected_value, entropy = map(torch.cat, (targets, advantages, logs, values, entropies))
+    weight = torch.cat(weights)
     if normalize:
         advantage = (advantage - advantage.mean()) / advantage.std(correction=0)
     expected = (
-        -(log * advantage).mean()
+        -(log * weight * advantage).mean()
         + config.value_cost * 0.5 * (target - expected_value).square().mean()
         - config.entropy_cost * entropy.mean()
     )

@@ -69,8 +69,8 @@ def test_vtrace_matches_the_oracle(trace_lambda: float, clip_rho: float) -> None
             q = float(r_t[t, lane]) + float(discount_t[t, lane]) * (
                 next_v + trace_lambda * (target(t + 1, lane) - next_v)
             )
-            expected = min(1.5, rho[t, lane]) * (q - float(v_tm1[t, lane]))
-            assert result.advantages[t, lane].item() == pytest.approx(expected, abs=1e-12)
+            assert result.advantages[t, lane].item() == pytest.approx(q - float(v_tm1[t, lane]), abs=1e-12)
+            assert result.weights[t, lane].item() == pytest.approx(min(1.5, rho[t, lane]), abs=1e-12)
 
 
 @pytest.mark.parametrize("trace_lambda", [0.0, 0.8, 1.0])
@@ -82,6 +82,7 @@ def test_vtrace_on_policy_is_lambda_returns(trace_lambda: float) -> None:
     result = losses.vtrace(v_tm1, v_t, r_t, discount_t, torch.zeros_like(r_t), lambda_t)
     torch.testing.assert_close(result.targets, returns)
     torch.testing.assert_close(result.advantages, returns - v_tm1)
+    assert torch.equal(result.weights, torch.ones_like(r_t))
 
 
 def two_episodes(*, truncated: bool) -> dict[str, torch.Tensor]:

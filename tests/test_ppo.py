@@ -1,5 +1,8 @@
 """PPO: its loss by definition, its minibatches, and that one pass over everything is A2C."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -23,7 +26,7 @@ SMALL = {
 }
 
 
-def make(algorithm: type[A2C], core: str, **settings: object) -> A2C:
+def make(algorithm: Callable, core: str, **settings: object) -> Any:
     return algorithm(Config().updated(SMALL | {"core": core} | settings, "test"), CPU)
 
 

@@ -18,7 +18,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.train import cli, impala
 from rmc_agents.train.actor_pool import ActorPool
-from rmc_agents.train.actors import Actor, Parcel, ParcelReader, named_tensors, pack_weights
+from rmc_agents.train.actors import Actor, MakeActor, Parcel, ParcelReader, named_tensors, pack_weights
 
 ray = pytest.importorskip("ray")
 
@@ -41,7 +41,6 @@ FLAGS = ["--algo", "impala", "--actor-engine", "ray", "--core", "lstm", "--hidde
 FLAGS += ["--actors", "2", "--lanes-per-actor", "3", "--unroll-length", "4"]
 FLAGS += ["--no-video", "--eval-episodes", "0", "--device", "cpu"]
 LIGHT = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
-MakeActor = Callable[[int], Actor]
 
 
 def patiently(start_node: Callable[[], Any]) -> Any:
@@ -102,9 +101,9 @@ def node_of(engine: actor_ray.RayEngine, actor: int) -> str:
 
 def test_rollouts_are_those_of_an_actor_here_though_it_is_killed(cluster: Cluster, example: Actor) -> None:
     with started(partial(Actor, CONFIG), 1, cluster.address, example) as (engine, pool):
-        received = [*pool.take(1, version=0), *pool.take(1, version=0)]
+        received = [*pool.take(1), *pool.take(1)]
         kill(engine, 0)
-        received += [parcel for _ in range(6) for parcel in pool.take(1, version=0)]
+        received += [parcel for _ in range(6) for parcel in pool.take(1)]
         assert pool.counts._asdict() == {"stale": 0, "unfit": 0, "repeated": 0, "replaced": 1}
     with closing(Actor(CONFIG, 0)) as reference:
         reference.take_weights(0, pack_weights(example.agent))
@@ -128,7 +127,7 @@ def test_an_environments_error_is_its_own(cluster: Cluster, example: Actor) -> N
             WorkerError, match=r"actor 0 failed: OSError: no room for another \(.*test_ray.py, line \d+"
         ) as e,
     ):
-        pool.take(1, version=0)
+        pool.take(1)
     assert "Traceback" in e.value.__notes__[0]
     assert pool.counts.replaced == 2
 
@@ -141,7 +140,7 @@ def test_other_versions_on_a_node_are_told(cluster: Cluster, example: Actor, mon
         started(partial(Actor, CONFIG), 1, cluster.address, example) as (_, pool),
         pytest.raises(WorkerError, match=expected),
     ):
-        pool.take(1, version=0)
+        pool.take(1)
 
 
 def test_too_few_cpus_are_told(cluster: Cluster) -> None:
@@ -177,7 +176,7 @@ def test_a_nodes_death_costs_its_actors_alone(cluster: Cluster, example: Actor) 
         sequences: dict[int, list[int]] = {0: [], 1: []}
 
         def take_one() -> None:
-            (parcel,) = pool.take(1, version=0)
+            (parcel,) = pool.take(1)
             sequences[parcel.actor].append(parcel.sequence)
 
         while not all(sequences.values()):

@@ -112,7 +112,13 @@ def test_the_run_folder_explains_the_run(tmp_path: Path) -> None:
     assert versions["torch"] == torch.__version__.split("+")[0] or versions["torch"] == torch.__version__
     assert versions["seed"] == "0"
     events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
-    tags = {"charts/SPS", "charts/learning_rate", "charts/recurrent_state_norm", "losses/policy_loss"}
+    tags = {
+        "charts/SPS",
+        "time/time_elapsed",
+        "charts/learning_rate",
+        "charts/recurrent_state_norm",
+        "losses/policy_loss",
+    }
     tags |= {"losses/value_loss", "losses/entropy", "losses/explained_variance", "losses/grad_norm"}
     assert tags <= set(events.Tags()["scalars"])
     assert events.Scalars("losses/entropy")[-1].step == 400

@@ -36,14 +36,14 @@ class Failure(NamedTuple):
 class ActorEngine(Protocol):
     """What runs actors, and carries rollouts and weights between them and the learner.
 
-    An actor makes a rollout for every `grant`, in order, with the newest weights that are there when it begins.
+    An actor makes a rollout for every `grant`, in order, with the weights last published before it or newer ones.
     """
 
     def start(self, actor: int, state: dict[str, Any] | None) -> None:
         """Start an actor, from the state of an earlier one or from nothing. Returns before it is ready."""
 
     def publish(self, version: int, weights: bytes) -> None:
-        """From now on, rollouts are begun with these weights; `version` grows from call to call."""
+        """Rollouts granted from now on are made with these weights or newer; `version` grows from call to call."""
 
     def grant(self, actor: int) -> None:
         """Leave to make one more rollout."""
@@ -131,21 +131,17 @@ class ActorPool:
         self._version = version
         self._engine.publish(version, weights)
 
-    def take(self, count: int, version: int) -> list[Parcel]:
-        """The next rollouts, the oldest first, as soon as there are so many.
-
-        Args:
-          count: how many.
-          version: updates so far; rollouts whose weights are too much older are dropped.
+    def take(self, count: int) -> list[Parcel]:
+        """The next rollouts, the oldest first, as soon as there are so many; those of too old weights are dropped.
 
         Raises:
           WorkerError: if an actor fails again and again; nothing was taken then.
         """
         self._listen(0.0)
-        self._drop_stale(version)
+        self._drop_stale()
         while len(self._queue) < count:
             self._listen(POLL)
-            self._drop_stale(version)
+            self._drop_stale()
         parcels = [self._queue.popleft() for _ in range(count)]
         for parcel in parcels:
             self._seats[parcel.actor].taken = parcel.snapshot
@@ -232,10 +228,10 @@ class ActorPool:
             error.add_note(failure.trace)
         raise error
 
-    def _drop_stale(self, version: int) -> None:
-        kept = deque(parcel for parcel in self._queue if version - parcel.version <= self._max_policy_lag)
-        stale = [parcel.actor for parcel in self._queue if version - parcel.version > self._max_policy_lag]
-        self._queue = kept
+    def _drop_stale(self) -> None:
+        oldest = self._version - self._max_policy_lag
+        stale = [parcel.actor for parcel in self._queue if parcel.version < oldest]
+        self._queue = deque(parcel for parcel in self._queue if parcel.version >= oldest)
         self._count(stale=len(stale))
         for actor in stale:
             self._grant(actor)

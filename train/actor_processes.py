@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -31,9 +31,8 @@ from rmc_agents.envs.processes import (
 )
 
 from .actor_pool import Arrival, Failure
-from .actors import Actor
+from .actors import Actor, MakeActor
 
-MakeActor = Callable[[int], Actor]
 GRANT = b"g"
 
 

@@ -25,8 +25,7 @@ from rmc_agents import checkpoint
 from rmc_agents.envs.processes import Fault, WorkerError
 
 from .actor_pool import Arrival, Failure
-from .actor_processes import MakeActor
-from .actors import Actor
+from .actors import Actor, MakeActor
 from .ray_cluster import connect
 
 NEVER_RAN = "The actor never ran"  # as Ray says if it had put an actor on a node whose death it had not noticed yet

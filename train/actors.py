@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,6 +108,10 @@ class Actor:
         self.lanes.env.close()
 
 
+MakeActor = Callable[[int], Actor]
+"""From an actor's index."""
+
+
 def pack_weights(agent: torch.nn.Module) -> bytes:
     """An agent's weights, as they travel to the actors; of an architecture's always as many bytes."""
     return safetensors.torch.save({name: tensor.detach().cpu() for name, tensor in agent.state_dict().items()})
@@ -144,11 +149,18 @@ class ParcelReader:
             tree = checkpoint.from_bytes(content, "the parcel")
             rollout = self._rollout(**tree["rollout"])
             parcel = Parcel(**tree)._replace(rollout=rollout, episodes=self._episodes(**tree["episodes"]))
-        except (AttributeError, TypeError, KeyError, checkpoint.CheckpointError) as error:
+            next_sequence = parcel.snapshot["sequence"]
+        except UnfitParcel:
+            raise
+        except checkpoint.CheckpointError as error:
             raise UnfitParcel(str(error)) from error
+        except Exception as error:  # what is not of the right kind can fail in any way
+            raise UnfitParcel(f"{type(error).__name__}: {error}") from error
         counts = (parcel.actor, parcel.sequence, parcel.version)
         if parcel.actor != actor or any(type(count) is not int or count < 0 for count in counts):
             raise UnfitParcel(f"expected a parcel of actor {actor}, got actor, sequence and version {counts}")
+        if type(next_sequence) is not int or next_sequence != parcel.sequence + 1:
+            raise UnfitParcel(f"snapshot: expected one after rollout {parcel.sequence}, got one before {next_sequence}")
         for seconds in (parcel.acted, parcel.waited):
             if type(seconds) is not float or not 0.0 <= seconds < math.inf:
                 raise UnfitParcel(f"acted, waited: expected seconds, got {seconds}")

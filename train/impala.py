@@ -70,7 +70,7 @@ class Impala(Learner):
         pool = self._pool or self._start()
         began = time.perf_counter()
         with data_parallel.failing_together():
-            parcels = pool.take(self.config.actors.batch_rollouts, self.updates)
+            parcels = pool.take(self.config.actors.batch_rollouts)
         idle = time.perf_counter() - began
         self.lanes.episodes += pool.take_episodes()
         learning_rate = self._learning_rate()
@@ -211,8 +211,9 @@ def vtrace_loss(output: AgentOutput, rollout: Rollout, config: TrainConfig) -> t
     corrected = losses.vtrace(
         t.v_tm1, t.v_t, t.r_t, t.discount_t, log_rho, t.lambda_t, config.clip_rho, config.clip_pg_rho
     )
-    targets = Targets(corrected.targets, normalized(corrected.advantages, t.valid, config), t.valid)
-    policy_loss = losses.policy_gradient_loss(present.policy_logits, action, targets.advantage, t.valid)
+    advantage = corrected.weights * normalized(corrected.advantages, t.valid, config)
+    targets = Targets(corrected.targets, advantage, t.valid)
+    policy_loss = losses.policy_gradient_loss(present.policy_logits, action, advantage, t.valid)
     loss, metrics = actor_critic_loss(policy_loss, present, targets, config)
     ratio = log_ratio.exp()
     return loss, metrics | {
@@ -243,11 +244,11 @@ def check_settings(config: Config) -> None:
     actors, batch = settings.actors, settings.batch_rollouts
     if batch > actors:
         raise ValueError(f"batch_rollouts: expected at most as many as there are actors, {actors}, got {batch}")
-    oldest = math.ceil(actors * config.actors.rollouts_ahead / batch)
-    if config.actors.max_policy_lag < oldest:
+    oldest = math.ceil(actors * settings.rollouts_ahead / batch)
+    if settings.max_policy_lag < oldest:
         raise ValueError(
             f"max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = {oldest}, as old as weights "
-            f"get while the learner is the slower side, got {config.actors.max_policy_lag}"
+            f"get while the learner is the slower side, got {settings.max_policy_lag}; raise it or batch_rollouts"
         )
     room = psutil.virtual_memory().available // BYTES_OF_ACTOR
     if settings.actor_engine == "local" and actors > room:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.acting import Episode
-from rmc_agents.run_folder import TENSORBOARD
+from rmc_agents.run_folder import TENSORBOARD, TIME_TAG
 
 from .a2c import A2C
 from .trainer import Metrics, Trainer
@@ -44,7 +43,7 @@ class Reporter:
         purge_step = trainer.frames + 1 if trainer.frames else None
         self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=purge_step)
         self._diagnostics = _make_diagnostics(trainer, self._writer)
-        self._warnings = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
+        self._warnings = _ConsoleHandler(console)
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
         self._earlier, self._began = seconds, time.perf_counter()
@@ -95,6 +94,7 @@ class Reporter:
         speed = (frames - frames_then) / (now - began)
         self._point = (now, frames)
         add("charts/SPS", speed, frames)
+        add(TIME_TAG, self._earlier + now - self._began, frames)
         if self._since_point:
             add("charts/episodic_return", np.mean([e.episode_return for e in self._since_point]), frames)
             add("charts/episodic_length", np.mean([e.length for e in self._since_point]), frames)
@@ -116,6 +116,17 @@ class Reporter:
                 highlight=False,
                 soft_wrap=True,
             )
+
+
+class _ConsoleHandler(logging.Handler):
+    """Prints records above the live line, each in one line however wide the console is."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.print(self.format(record), soft_wrap=True, markup=False, highlight=False)
 
 
 def _make_diagnostics(trainer: Trainer, writer: SummaryWriter) -> "Diagnostics | None":
