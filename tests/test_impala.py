@@ -106,6 +106,19 @@ def test_filler_steps_enter_neither_loss_nor_gradient() -> None:
     assert torch.equal(other, loss)
 
 
+def test_what_the_policy_no_longer_does_moves_it_no_more() -> None:
+    """However advantages are normalised, their importance weight is 0."""
+    rollout = rollout_with_every_ending()
+    config = Config().updated({"entropy_cost": 0.0, "normalize_advantages": True}, "test").train
+    output, leaf = said_again()
+    taken = torch.nn.functional.one_hot(rollout.steps.prev_action[1:], output.policy_logits.shape[-1])
+    logits = output.policy_logits[:-1] - 100.0 * taken * (torch.arange(LANES) == 1).view(1, -1, 1)
+    loss, _ = vtrace_loss(output._replace(policy_logits=torch.cat([logits, logits[-1:]])), rollout, config)
+    loss.backward()
+    assert leaf.grad[:, 0].abs().max() > 1e-3
+    assert leaf.grad[:, 1].abs().max() < 1e-12
+
+
 def test_switched_off_it_takes_old_actions_for_present_ones() -> None:
     rollout, config = rollout_with_every_ending(), Config().updated({"vtrace": False}, "test").train
     output, _ = said_again()
