@@ -15,6 +15,7 @@ from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from .memory import MiniGridView
 from .memory_vector import MemoryVectorEnv
+from .minipacman_tokens import MapTokens
 from .stacked import stack_views
 from .workers import WorkerVectorEnv
 
@@ -24,9 +25,13 @@ WINDOWS = (3, 7, 9, 11, 15)  # sides of others than the 5x5 one, to measure what
 
 SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "minipacman": (MINIPACMAN, {}),
-    "minipacman-full": (MINIPACMAN, {"viewport": None}),
     **{f"minipacman-{mode}": (MINIPACMAN, {"mode": mode}) for mode in MINIPACMAN_MODES},
-    **{f"minipacman-{mode}-full": (MINIPACMAN, {"mode": mode, "viewport": None}) for mode in MINIPACMAN_MODES},
+    **{f"minipacman-{whole}": (MINIPACMAN, {"viewport": None}) for whole in ("full", "map")},
+    **{
+        f"minipacman-{mode}-{whole}": (MINIPACMAN, {"mode": mode, "viewport": None})
+        for mode in MINIPACMAN_MODES
+        for whole in ("full", "map")
+    },
     **{f"minipacman-window{side}": (MINIPACMAN, {"viewport": side}) for side in WINDOWS},
     "recall": ("rmc_agents.envs:Recall-v0", {}),
     **{f"memory-{size}": (f"MiniGrid-Memory{size.upper()}-v0", {}) for size in ("s7", "s9", "s11", "s13")},
@@ -37,6 +42,8 @@ SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
 STACKED = re.compile(r"(.+)-stack(\w*)")
 """The suffix that asks for stacked views, as in minipacman-stack4."""
 
+MAPS = frozenset(name for name in SHORT_NAMES if name.endswith("-map"))
+"""Where the whole map is shown as tokens (see `MapTokens`)."""
 
 MOVES_ONLY = frozenset(name for name in SHORT_NAMES if name.startswith("memory-"))
 """Where the actions are left, right and forward (see `MiniGridView`)."""
@@ -87,7 +94,8 @@ def make_vector_env(
             raise ValueError(
                 f"env_workers: expected 0 for {name!r}, whose native engine steps all lanes at once, got {num_workers}"
             )
-        return _make_native(spec, num_envs, {**arguments, **view, "autoreset_mode": autoreset_mode})
+        env = _make_native(spec, num_envs, {**arguments, **view, "autoreset_mode": autoreset_mode})
+        return MapTokens(env) if name in MAPS else env
     make_lanes = partial(_make_lanes, env_id.rpartition(":")[0], spec, arguments, view, autoreset_mode)
     try:
         return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)

@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ class Encoder(nn.Module):
     def __init__(self, spec: SpaceSpec, config: AgentConfig) -> None:
         super().__init__()
         self.register_buffer("actions", torch.arange(spec.num_actions), persistent=False)
-        self.scale = None if spec.obs_categories else spec.obs_scale
+        self.scale = None if spec.obs_are_names else spec.obs_scale
         self.trunk = _make_trunk(spec, config)
         width = _trunk_size(self.trunk, spec) + spec.num_actions + 1
         widths = [width, *config.encoder_sizes]
@@ -54,8 +55,10 @@ class Encoder(nn.Module):
 
 
 def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
-    if spec.obs_categories and config.encoder != "conv":
-        return _Lookup(spec.obs_categories)
+    if config.encoder != "conv" and spec.obs_categories:
+        return _Lookup.of_categories(spec.obs_categories)
+    if config.encoder != "conv" and spec.obs_vocabulary:
+        return _Lookup.of_tokens(spec.obs_vocabulary, spec.obs_shape[0])
     is_picture = len(spec.obs_shape) == 3
     fits = is_picture and min(spec.obs_shape[:2]) >= CONV_FROM
     if config.encoder == "conv" and not fits:
@@ -78,20 +81,35 @@ def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
 
 
 class _Lookup(nn.Module):
-    """Learned vectors, one for each category of each entry of an observation, added up and rectified.
+    """Learned vectors, one for each name that an entry of an observation can be, added up and rectified.
 
-    What a linear layer would make of the entries one-hot, without the products with 0.
+    What a linear layer would make of the names one-hot, without the products with 0.
+
+    Args:
+      first: of each entry, the row in the table of its name 0, `[E]`.
+      rows: of the table.
+      gain: of the table, which is orthogonal.
     """
 
-    first: Tensor  # [E], each entry's first row in the table
+    first: Tensor
 
-    def __init__(self, categories: tuple[int, ...]) -> None:
+    def __init__(self, first: Tensor, rows: int, gain: float) -> None:
         super().__init__()
-        counts = torch.tensor(categories)
-        self.register_buffer("first", (counts.cumsum(0) - counts).int(), persistent=False)
-        self.table = nn.Parameter(torch.empty(sum(categories), LOOKUP_SIZE))
+        self.register_buffer("first", first.int(), persistent=False)
+        self.table = nn.Parameter(torch.empty(rows, LOOKUP_SIZE))
         self.bias = nn.Parameter(torch.zeros(LOOKUP_SIZE))
-        nn.init.orthogonal_(self.table, gain=math.sqrt(2))
+        nn.init.orthogonal_(self.table, gain=gain)
+
+    @classmethod
+    def of_categories(cls, categories: tuple[int, ...]) -> Self:
+        """Of entries that each have names of their own, so many."""
+        counts = torch.tensor(categories)
+        return cls(counts.cumsum(0) - counts, sum(categories), math.sqrt(2))
+
+    @classmethod
+    def of_tokens(cls, vocabulary: int, entries: int) -> Self:
+        """Of so many entries that share one vocabulary; sums have a variance of 2 at first."""
+        return cls(torch.zeros(entries), vocabulary, math.sqrt(2 * vocabulary / entries))
 
     def forward(self, entries: Tensor) -> Tensor:  # [N, E] -> [N, LOOKUP_SIZE]
         return rectified_lookup(entries + self.first, self.table, self.bias)
@@ -104,7 +122,7 @@ class _ChannelsFirst(nn.Module):
 
 def _trunk_size(trunk: nn.Module, spec: SpaceSpec) -> int:
     with torch.no_grad():
-        return trunk(torch.zeros(1, *spec.obs_shape, dtype=torch.uint8 if spec.obs_categories else None)).shape[1]
+        return trunk(torch.zeros(1, *spec.obs_shape, dtype=torch.int32 if spec.obs_are_names else None)).shape[1]
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

@@ -102,8 +102,7 @@ def settings_and_size(path: Path) -> tuple[Config, int]:
 
 def to_spec(fields: Sequence[Any]) -> SpaceSpec:
     """A spec that was saved as a list."""
-    shape, dtype, scale, num_actions, *categories = fields
-    return SpaceSpec(tuple(shape), dtype, scale, num_actions, *map(tuple, categories))
+    return SpaceSpec(*(tuple(field) if isinstance(field, list) else field for field in fields))
 
 
 def save_agent(path: Path, saved: SavedAgent[ActorCritic], provenance: Provenance) -> None:

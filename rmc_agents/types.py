@@ -53,6 +53,12 @@ class SpaceSpec(NamedTuple):
     obs_scale: float  # observations are multiplied by this: 1/255 for pictures
     num_actions: int
     obs_categories: tuple[int, ...] = ()  # of each entry, if all are names of categories instead of amounts: how many
+    obs_vocabulary: int = 0  # if entries are tokens, whose names mean the same in every entry: how many there are
+
+    @property
+    def obs_are_names(self) -> bool:
+        """Whether an observation's entries are names of something, from 0 on, instead of amounts."""
+        return bool(self.obs_categories or self.obs_vocabulary)
 
     @classmethod
     def from_spaces(cls, observation_space: Space, action_space: Space) -> Self:
@@ -67,6 +73,9 @@ class SpaceSpec(NamedTuple):
         if isinstance(observation_space, MultiDiscrete) and is_vector_of_names(observation_space):
             categories = tuple(map(int, observation_space.nvec))
             return cls(observation_space.shape, str(observation_space.dtype), 1.0, actions, categories)
+        if isinstance(observation_space, MultiDiscrete) and is_vector_of_tokens(observation_space):
+            vocabulary = int(observation_space.nvec[0])
+            return cls(observation_space.shape, str(observation_space.dtype), 1.0, actions, obs_vocabulary=vocabulary)
         if not isinstance(observation_space, Box) or observation_space.dtype not in (np.uint8, np.float32):
             raise ValueError(
                 f"expected observations in a Box of uint8 or float32, got {observation_space}; "
@@ -80,3 +89,9 @@ class SpaceSpec(NamedTuple):
 def is_vector_of_names(space: MultiDiscrete) -> bool:
     """Whether observations are vectors of uint8 in which each entry counts its categories from 0."""
     return len(space.shape) == 1 and space.dtype == np.uint8 and not space.start.any()
+
+
+def is_vector_of_tokens(space: MultiDiscrete) -> bool:
+    """Whether observations are vectors of int32, each entry a token out of the same vocabulary, counted from 0."""
+    is_vector = len(space.shape) == 1 and space.dtype == np.int32
+    return is_vector and not space.start.any() and bool((space.nvec == space.nvec[0]).all())

@@ -1,0 +1,86 @@
+"""Mini PacMan's whole map as tokens: against a slow reading of the picture, and as an environment of this package."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode
+
+from rmc_agents.config import Config
+from rmc_agents.encoders import Encoder
+from rmc_agents.envs.factory import make_vector_env
+from rmc_agents.envs.minipacman_tokens import PLACES, TOKENS, VOCABULARY
+from rmc_agents.types import SpaceSpec
+
+WIDTH, CENTRE = 2 * 19 - 1, (14, 18)
+
+
+def read_picture(picture: np.ndarray) -> tuple[set[tuple[int, int, str]], tuple[int, int], int]:
+    """Things by place relative to Pacman, Pacman's place, and the power that ghosts' colour tells."""
+    places = {(row, column): tuple(map(int, picture[row, column])) for row, column in np.ndindex(15, 19)}
+    (pacman,) = (place for place, colour in places.items() if colour == (0, 255, 0))
+    things, power = set(), 0
+    for (row, column), (red, green, blue) in places.items():
+        here = row - pacman[0], column - pacman[1]
+        if (red, blue) == (255, 0):
+            things.add((*here, "edible" if green else "ghost"))
+            power = max(power, round(green * 20 / 255))
+        elif (red, green, blue) in {(0, 0, 255), (0, 255, 255)}:
+            things.add((*here, "pill" if green else "food"))
+    return things, pacman, power
+
+
+def read_tokens(tokens: np.ndarray) -> tuple[set[tuple[int, int, str]], int, int]:
+    """The same of tokens, with the number of Pacman's cell."""
+    *cells, pacman, power = tokens.tolist()
+    things = set()
+    for place, kind in (divmod(token, 5) for token in cells):
+        if kind:
+            row, column = divmod(place, WIDTH)
+            things.add((row - CENTRE[0], column - CENTRE[1], ("food", "pill", "ghost", "edible")[kind - 1]))
+    return things, pacman - 5 * PLACES, power - 5 * PLACES - 138
+
+
+def test_tokens_say_what_the_picture_says() -> None:
+    pictures, tokens = make_vector_env("minipacman-full", 16), make_vector_env("minipacman-map", 16)
+    seen, told = pictures.reset(seed=3)[0], tokens.reset(seed=3)[0]
+    cells: dict[int, tuple[int, int]] = {}
+    powers = set()
+    rng = np.random.default_rng(0)
+    for _ in range(120):
+        for picture, observation in zip(seen, told, strict=True):
+            things, pacman, power = read_picture(picture)
+            found, cell, found_power = read_tokens(observation)
+            assert (found, found_power) == (things, power)
+            assert cells.setdefault(cell, pacman) == pacman  # each cell has a number of its own
+            powers.add(power)
+        assert told.dtype == np.int32
+        assert tokens.observation_space.contains(told)
+        actions = rng.integers(5, size=16)
+        seen, told = pictures.step(actions)[0], tokens.step(actions)[0]
+    assert len(set(cells.values())) == len(cells) > 100
+    assert powers >= {0, 1, 10, 19}
+
+
+def test_the_environment_is_saved_and_goes_on() -> None:
+    env = make_vector_env("minipacman-hunt-map", 4)
+    env.reset(seed=1)
+    state, actions = env.get_state(), np.array([1, 2, 3, 4])
+    expected = env.step(actions)[0]
+    other = make_vector_env("minipacman-hunt-map", 4)
+    other.reset(seed=2)
+    other.set_state(state)
+    np.testing.assert_array_equal(other.step(actions)[0], expected)
+    with pytest.raises(ValueError, match="use minipacman-full"):
+        make_vector_env("minipacman-map", 2, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def test_tokens_share_one_table_wherever_they_stand() -> None:
+    env = make_vector_env("minipacman-map", 2)
+    spec = SpaceSpec.from_spaces(env.single_observation_space, Discrete(5))
+    assert spec == SpaceSpec((TOKENS,), "int32", 1.0, 5, obs_vocabulary=VOCABULARY)
+    trunk = Encoder(spec, Config().agent).trunk
+    tokens = torch.from_numpy(env.reset(seed=0)[0])
+    expected = torch.relu(trunk.table[tokens.long()].sum(1) + trunk.bias)
+    torch.testing.assert_close(trunk(tokens), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(trunk(tokens.flip(1)), expected, rtol=1e-4, atol=1e-4)
