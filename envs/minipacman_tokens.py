@@ -5,6 +5,7 @@ picture of the whole map says the same, and an encoder that does not know its ge
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from .minipacman_engine import POWER_STEPS
-from .minipacman_map import CELL_COLUMN, CELL_ROW, COLUMNS, ROWS
+from .minipacman_map import CELL_COLUMN, CELL_ROW, CELLS, COLUMNS, ROWS, make_maze
 
-CELLS = len(CELL_ROW)
 KINDS = 5
 NOTHING, FOOD, PILL, GHOST, EDIBLE = range(KINDS)
 """What lies in a cell; Pacman's own counts as empty."""
@@ -31,22 +31,39 @@ TOKENS = CELLS + 2
 """How many make an observation: one a cell, one for Pacman's, one for the power."""
 
 _CELL_PIXEL = CELL_ROW * COLUMNS + CELL_COLUMN
-_FIRST_TOKEN = np.empty((CELLS, CELLS), np.int32)
-"""[Pacman's cell, cell]: the token of nothing there."""
-_FIRST_TOKEN[:] = (CELL_ROW - CELL_ROW[:, None] + ROWS - 1) * (2 * COLUMNS - 1)
-_FIRST_TOKEN += CELL_COLUMN - CELL_COLUMN[:, None] + COLUMNS - 1
-_FIRST_TOKEN *= KINDS
+
+
+@cache
+def _nearest() -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """For each of Pacman's cells `[C]` all cells, the nearest first, and their tokens when empty; both `[C, C]`."""
+    neighbours = make_maze().next_cell[:, 2:]
+    distance, reached = np.zeros((CELLS, CELLS), np.int64), np.eye(CELLS, dtype=np.bool_)
+    while not reached.all():
+        distance += ~reached
+        reached = reached[neighbours].any(1) | reached
+    order = distance.argsort(axis=1, kind="stable")
+    row, column = (cells[order] - cells[:, None] for cells in (CELL_ROW, CELL_COLUMN))
+    place = (row + ROWS - 1) * (2 * COLUMNS - 1) + column + COLUMNS - 1
+    return order, place * KINDS
 
 
 def map_tokens(pictures: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """The tokens `[N, 140]`, each below `VOCABULARY`, of pictures of the whole map, `[N, 15, 19, 3]`."""
+    """The tokens `[N, 140]` of pictures of the whole map, `[N, 15, 19, 3]`, each below `VOCABULARY`.
+
+    Cells come in the order of how many steps away they are, the nearest first, and then Pacman's cell and the power.
+    """
+    order, empty = _nearest()
     red, green, blue = pictures.reshape(len(pictures), -1, 3)[:, _CELL_PIXEL].transpose(2, 0, 1)  # each [N, CELLS]
     ghost = red == 255
     kind = np.where(ghost, np.where(green > 0, EDIBLE, GHOST), (blue == 255) * np.where(green == 255, PILL, FOOD))
     pacman = ((green == 255) & (red == 0) & (blue == 0)).argmax(1)
     power = np.rint((green * ghost).max(1) * (POWER_STEPS / 255))
     return np.concatenate(
-        [_FIRST_TOKEN[pacman] + kind, (PACMAN_AT + pacman)[:, None], (POWER + power)[:, None]],
+        [
+            empty[pacman] + np.take_along_axis(kind, order[pacman], 1),
+            (PACMAN_AT + pacman)[:, None],
+            (POWER + power)[:, None],
+        ],
         axis=1,
         dtype=np.int32,
         casting="unsafe",

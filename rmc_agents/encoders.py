@@ -15,6 +15,7 @@ from rmc_agents.types import SpaceSpec, TimeStep
 
 CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
 LOOKUP_SIZE = 128  # width of what an observation of categories becomes
+FIRST_TOKENS = 16  # how many are looked up by themselves as well
 
 
 class Encoder(nn.Module):
@@ -58,7 +59,7 @@ def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
     if config.encoder != "conv" and spec.obs_categories:
         return _Lookup.of_categories(spec.obs_categories)
     if config.encoder != "conv" and spec.obs_vocabulary:
-        return _Lookup.of_tokens(spec.obs_vocabulary, spec.obs_shape[0])
+        return _Tokens(spec.obs_vocabulary, spec.obs_shape[0])
     is_picture = len(spec.obs_shape) == 3
     fits = is_picture and min(spec.obs_shape[:2]) >= CONV_FROM
     if config.encoder == "conv" and not fits:
@@ -113,6 +114,21 @@ class _Lookup(nn.Module):
 
     def forward(self, entries: Tensor) -> Tensor:  # [N, E] -> [N, LOOKUP_SIZE]
         return rectified_lookup(entries + self.first, self.table, self.bias)
+
+
+class _Tokens(nn.Module):
+    """Tokens, the most important first: a sum over the first of them beside the sum over all.
+
+    Most of what is far away says nothing and changes all the time. The first tokens alone are learned from undisturbed.
+    """
+
+    def __init__(self, vocabulary: int, entries: int) -> None:
+        super().__init__()
+        self.first = _Lookup.of_tokens(vocabulary, min(FIRST_TOKENS, entries))
+        self.all = _Lookup.of_tokens(vocabulary, entries)
+
+    def forward(self, tokens: Tensor) -> Tensor:  # [N, E] -> [N, 2 * LOOKUP_SIZE]
+        return torch.cat([self.first(tokens[:, : len(self.first.first)]), self.all(tokens)], dim=-1)
 
 
 class _ChannelsFirst(nn.Module):

@@ -53,7 +53,7 @@ class SpaceSpec(NamedTuple):
     obs_scale: float  # observations are multiplied by this: 1/255 for pictures
     num_actions: int
     obs_categories: tuple[int, ...] = ()  # of each entry, if all are names of categories instead of amounts: how many
-    obs_vocabulary: int = 0  # if entries are tokens, whose names mean the same in every entry: how many there are
+    obs_vocabulary: int = 0  # if entries are tokens, which mean the same wherever they stand, the most important first
 
     @property
     def obs_are_names(self) -> bool:

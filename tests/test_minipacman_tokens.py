@@ -1,5 +1,7 @@
 """Mini PacMan's whole map as tokens: against a slow reading of the picture, and as an environment of this package."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,11 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 
 from rmc_agents.config import Config
-from rmc_agents.encoders import Encoder
+from rmc_agents.encoders import FIRST_TOKENS, Encoder
 from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.envs.minipacman_tokens import PLACES, TOKENS, VOCABULARY
+from rmc_agents.saved import load_agent
+from rmc_agents.train.a2c import A2C
 from rmc_agents.types import SpaceSpec
 
 WIDTH, CENTRE = 2 * 19 - 1, (14, 18)
@@ -81,6 +85,24 @@ def test_tokens_share_one_table_wherever_they_stand() -> None:
     assert spec == SpaceSpec((TOKENS,), "int32", 1.0, 5, obs_vocabulary=VOCABULARY)
     trunk = Encoder(spec, Config().agent).trunk
     tokens = torch.from_numpy(env.reset(seed=0)[0])
-    expected = torch.relu(trunk.table[tokens.long()].sum(1) + trunk.bias)
-    torch.testing.assert_close(trunk(tokens), expected, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(trunk(tokens.flip(1)), expected, rtol=1e-4, atol=1e-4)
+    parts = ((trunk.first, tokens[:, :FIRST_TOKENS]), (trunk.all, tokens))
+    expected = [torch.relu(part.table[chosen.long()].sum(1) + part.bias) for part, chosen in parts]
+    torch.testing.assert_close(trunk(tokens), torch.cat(expected, 1), rtol=1e-4, atol=1e-4)
+    other = torch.cat([tokens[:, :FIRST_TOKENS].flip(1), tokens[:, FIRST_TOKENS:].flip(1)], 1)
+    torch.testing.assert_close(trunk(other), trunk(tokens), rtol=1e-4, atol=1e-4)
+
+
+def test_an_agent_is_saved_with_its_tokens_and_muon_leaves_their_tables_to_adam(tmp_path: Path) -> None:
+    settings = {"env": "minipacman-map", "core": "gru", "hidden_size": 8, "num_envs": 2}
+    trainer = A2C(Config().updated(settings | {"optimizer": "muon"}, "test"), torch.device("cpu"))
+    muon = {id(parameter) for group in trainer.optimizer.parts[1].param_groups for parameter in group["params"]}
+    named = dict(trainer.agent.named_parameters())
+    tables = [named[f"encoder.trunk.{part}.table"] for part in ("first", "all")]
+    assert not muon & set(map(id, tables))
+    assert id(named["encoder.layers.0.weight"]) in muon
+    before = [table.detach().clone() for table in tables]
+    trainer.update()
+    assert not any(map(torch.equal, before, tables))
+    saved = load_agent(trainer.save(tmp_path, 0.0), torch.device("cpu"))
+    assert saved.spec == trainer.lanes.spec
+    assert torch.equal(saved.agent.encoder.trunk.first.table, tables[0])

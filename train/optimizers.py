@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import TrainConfig
 
-FEWEST = 16  # rows and columns of a matrix that Muon takes
+FEWEST, MOST = 16, 4096  # rows and columns of a matrix that Muon takes
 
 
 class Optimizers:
@@ -87,8 +87,11 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
 
 
 def _hidden_matrices(agent: ActorCritic) -> Iterator[nn.Parameter]:
-    """Encoder's and core's, but for those with few rows or columns, whose directions are all of use."""
+    """Encoder's and core's, but for those with few rows or columns, whose directions are all of use, and large tables.
+
+    To orthogonalise the step of a table of thousands of tokens would cost more than all the rest of an update.
+    """
     for module in (agent.encoder, agent.core):
         for parameter in module.parameters():
-            if parameter.dim() == 2 and min(parameter.shape) >= FEWEST:
+            if parameter.dim() == 2 and FEWEST <= min(parameter.shape) <= max(parameter.shape) <= MOST:
                 yield parameter
