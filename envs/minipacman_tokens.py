@@ -6,7 +6,7 @@ picture of the whole map says the same, and an encoder that does not know its ge
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import MultiDiscrete
@@ -20,54 +20,53 @@ from .minipacman_map import CELL_COLUMN, CELL_ROW, CELLS, COLUMNS, ROWS, make_ma
 KINDS = 5
 NOTHING, FOOD, PILL, GHOST, EDIBLE = range(KINDS)
 """What lies in a cell; Pacman's own counts as empty."""
-PLACES = (2 * ROWS - 1) * (2 * COLUMNS - 1)
-"""Where a cell can be, as seen from Pacman."""
-PACMAN_AT = PLACES * KINDS
-"""The first of the tokens that tell Pacman's cell."""
-POWER = PACMAN_AT + CELLS
-"""The first of those that tell for how many steps ghosts can still be eaten."""
-VOCABULARY = POWER + POWER_STEPS + 1
-TOKENS = CELLS + 2
-"""How many make an observation: one a cell, one for Pacman's, one for the power."""
 
 _CELL_PIXEL = CELL_ROW * COLUMNS + CELL_COLUMN
 
 
+class Vocabulary(NamedTuple):
+    """What tokens mean. They are numbered so that small ones name what can be near."""
+
+    order: NDArray[np.int64]  # [C, C]: for each of Pacman's cells all cells, by how many steps away they are
+    empty: NDArray[np.int64]  # [C, C]: the tokens of nothing in them; then come those of the other kinds
+    places: NDArray[np.int64]  # [P, 2]: rows down and columns right of Pacman; place p's tokens begin at p * KINDS
+    pacman: int  # the token of Pacman in cell 0
+    power: int  # the token of no power, in which ghosts could be eaten
+    sizes: NDArray[np.int64]  # [C + 2]: below which the tokens of each entry of an observation are
+
+
 @cache
-def _nearest() -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """For each of Pacman's cells `[C]` all cells, the nearest first, and their tokens when empty; both `[C, C]`."""
+def make_vocabulary() -> Vocabulary:
+    """Builds the tables (once a process; treat the arrays as read-only)."""
     neighbours = make_maze().next_cell[:, 2:]
     distance, reached = np.zeros((CELLS, CELLS), np.int64), np.eye(CELLS, dtype=np.bool_)
     while not reached.all():
         distance += ~reached
-        reached = reached[neighbours].any(1) | reached
+        reached |= reached[neighbours].any(1)
     order = distance.argsort(axis=1, kind="stable")
-    row, column = (cells[order] - cells[:, None] for cells in (CELL_ROW, CELL_COLUMN))
-    place = (row + ROWS - 1) * (2 * COLUMNS - 1) + column + COLUMNS - 1
-    return order, place * KINDS
+    seen = np.stack([cells[order] - cells[:, None] for cells in (CELL_ROW, CELL_COLUMN)], axis=-1)  # [C, C, 2]
+    by_rank = seen.swapaxes(0, 1).reshape(-1, 2)
+    _, first_at, number = np.unique(by_rank, axis=0, return_index=True, return_inverse=True)
+    place = first_at.argsort().argsort()[number].reshape(CELLS, CELLS).T
+    pacman = len(first_at) * KINDS
+    power = pacman + CELLS
+    sizes = np.append((place.max(0) + 1) * KINDS, [power, power + POWER_STEPS + 1])
+    return Vocabulary(order, place * KINDS, by_rank[np.sort(first_at)], pacman, power, sizes)
 
 
 def map_tokens(pictures: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """The tokens `[N, 140]` of pictures of the whole map, `[N, 15, 19, 3]`, each below `VOCABULARY`.
+    """The tokens `[N, 140]` of pictures of the whole map, `[N, 15, 19, 3]`.
 
     Cells come in the order of how many steps away they are, the nearest first, and then Pacman's cell and the power.
     """
-    order, empty = _nearest()
-    red, green, blue = pictures.reshape(len(pictures), -1, 3)[:, _CELL_PIXEL].transpose(2, 0, 1)  # each [N, CELLS]
+    vocabulary = make_vocabulary()
+    red, green, blue = pictures.reshape(len(pictures), -1, 3)[:, _CELL_PIXEL].transpose(2, 0, 1)  # each [N, C]
     ghost = red == 255
     kind = np.where(ghost, np.where(green > 0, EDIBLE, GHOST), (blue == 255) * np.where(green == 255, PILL, FOOD))
     pacman = ((green == 255) & (red == 0) & (blue == 0)).argmax(1)
-    power = np.rint((green * ghost).max(1) * (POWER_STEPS / 255))
-    return np.concatenate(
-        [
-            empty[pacman] + np.take_along_axis(kind, order[pacman], 1),
-            (PACMAN_AT + pacman)[:, None],
-            (POWER + power)[:, None],
-        ],
-        axis=1,
-        dtype=np.int32,
-        casting="unsafe",
-    )
+    power = np.rint((green * ghost).max(1) * (POWER_STEPS / 255)).astype(np.int64)
+    cells = vocabulary.empty[pacman] + np.take_along_axis(kind, vocabulary.order[pacman], 1)
+    return np.column_stack([cells, vocabulary.pacman + pacman, vocabulary.power + power]).astype(np.int32)
 
 
 class MapTokens(VectorObservationWrapper):
@@ -90,7 +89,7 @@ class MapTokens(VectorObservationWrapper):
                 "which shows pictures of the same"
             )
         super().__init__(env)
-        self.single_observation_space = MultiDiscrete(np.full(TOKENS, VOCABULARY), dtype=np.int32)
+        self.single_observation_space = MultiDiscrete(make_vocabulary().sizes, dtype=np.int32)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: NDArray[np.uint8]) -> NDArray[np.int32]:

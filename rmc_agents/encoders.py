@@ -34,7 +34,7 @@ class Encoder(nn.Module):
     def __init__(self, spec: SpaceSpec, config: AgentConfig) -> None:
         super().__init__()
         self.register_buffer("actions", torch.arange(spec.num_actions), persistent=False)
-        self.scale = None if spec.obs_are_names else spec.obs_scale
+        self.scale = None if spec.obs_categories else spec.obs_scale
         self.trunk = _make_trunk(spec, config)
         width = _trunk_size(self.trunk, spec) + spec.num_actions + 1
         widths = [width, *config.encoder_sizes]
@@ -56,10 +56,8 @@ class Encoder(nn.Module):
 
 
 def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
-    if config.encoder != "conv" and spec.obs_categories:
-        return _Lookup.of_categories(spec.obs_categories)
-    if config.encoder != "conv" and spec.obs_vocabulary:
-        return _Tokens(spec.obs_vocabulary, spec.obs_shape[0])
+    if spec.obs_categories and config.encoder != "conv":
+        return _Tokens(spec.obs_categories) if spec.obs_are_tokens else _Lookup.of_categories(spec.obs_categories)
     is_picture = len(spec.obs_shape) == 3
     fits = is_picture and min(spec.obs_shape[:2]) >= CONV_FROM
     if config.encoder == "conv" and not fits:
@@ -108,9 +106,10 @@ class _Lookup(nn.Module):
         return cls(counts.cumsum(0) - counts, sum(categories), math.sqrt(2))
 
     @classmethod
-    def of_tokens(cls, vocabulary: int, entries: int) -> Self:
-        """Of so many entries that share one vocabulary; sums have a variance of 2 at first."""
-        return cls(torch.zeros(entries), vocabulary, math.sqrt(2 * vocabulary / entries))
+    def of_tokens(cls, categories: tuple[int, ...]) -> Self:
+        """Of entries that share names, and have the first so many of them; sums have a variance of 2 at first."""
+        entries, rows = len(categories), max(categories)
+        return cls(torch.zeros(entries), rows, math.sqrt(2 * rows / entries))
 
     def forward(self, entries: Tensor) -> Tensor:  # [N, E] -> [N, LOOKUP_SIZE]
         return rectified_lookup(entries + self.first, self.table, self.bias)
@@ -122,13 +121,13 @@ class _Tokens(nn.Module):
     Most of what is far away says nothing and changes all the time. The first tokens alone are learned from undisturbed.
     """
 
-    def __init__(self, vocabulary: int, entries: int) -> None:
+    def __init__(self, categories: tuple[int, ...]) -> None:
         super().__init__()
-        self.first = _Lookup.of_tokens(vocabulary, min(FIRST_TOKENS, entries))
-        self.all = _Lookup.of_tokens(vocabulary, entries)
+        self.first = _Lookup.of_tokens(categories[:FIRST_TOKENS])
+        self.all = _Lookup.of_tokens(categories)
 
     def forward(self, tokens: Tensor) -> Tensor:  # [N, E] -> [N, 2 * LOOKUP_SIZE]
-        return torch.cat([self.first(tokens[:, : len(self.first.first)]), self.all(tokens)], dim=-1)
+        return torch.cat([self.first(tokens[:, :FIRST_TOKENS]), self.all(tokens)], dim=-1)
 
 
 class _ChannelsFirst(nn.Module):
@@ -138,7 +137,7 @@ class _ChannelsFirst(nn.Module):
 
 def _trunk_size(trunk: nn.Module, spec: SpaceSpec) -> int:
     with torch.no_grad():
-        return trunk(torch.zeros(1, *spec.obs_shape, dtype=torch.int32 if spec.obs_are_names else None)).shape[1]
+        return trunk(torch.zeros(1, *spec.obs_shape, dtype=torch.int32 if spec.obs_categories else None)).shape[1]
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

@@ -151,10 +151,7 @@ def check_fits(trained_on: SpaceSpec, env_name: str) -> None:
 
 
 def _described(spec: SpaceSpec) -> str:
-    if spec.obs_vocabulary:
-        numbers = f"{spec.obs_vocabulary} tokens"
-    else:
-        numbers = f"{sum(spec.obs_categories)} categories" if spec.obs_categories else f"times {spec.obs_scale:.3g}"
+    numbers = f"{sum(spec.obs_categories)} categories" if spec.obs_categories else f"times {spec.obs_scale:.3g}"
     return f"observations {spec.obs_shape} of {spec.obs_dtype} ({numbers}) and {spec.num_actions} actions"
 
 

@@ -53,12 +53,7 @@ class SpaceSpec(NamedTuple):
     obs_scale: float  # observations are multiplied by this: 1/255 for pictures
     num_actions: int
     obs_categories: tuple[int, ...] = ()  # of each entry, if all are names of categories instead of amounts: how many
-    obs_vocabulary: int = 0  # if entries are tokens, which mean the same wherever they stand, the most important first
-
-    @property
-    def obs_are_names(self) -> bool:
-        """Whether an observation's entries are names of something, from 0 on, instead of amounts."""
-        return bool(self.obs_categories or self.obs_vocabulary)
+    obs_are_tokens: bool = False  # categories mean the same in whichever entry they are; the most important come first
 
     @classmethod
     def from_spaces(cls, observation_space: Space, action_space: Space) -> Self:
@@ -71,11 +66,8 @@ class SpaceSpec(NamedTuple):
             raise ValueError(f"expected a Discrete action space that starts at 0, got {action_space}")
         actions = int(action_space.n)
         if isinstance(observation_space, MultiDiscrete) and is_vector_of_names(observation_space):
-            categories = tuple(map(int, observation_space.nvec))
-            return cls(observation_space.shape, str(observation_space.dtype), 1.0, actions, categories)
-        if isinstance(observation_space, MultiDiscrete) and is_vector_of_tokens(observation_space):
-            vocabulary = int(observation_space.nvec[0])
-            return cls(observation_space.shape, str(observation_space.dtype), 1.0, actions, obs_vocabulary=vocabulary)
+            categories, are_tokens = tuple(map(int, observation_space.nvec)), observation_space.dtype == np.int32
+            return cls(observation_space.shape, str(observation_space.dtype), 1.0, actions, categories, are_tokens)
         if not isinstance(observation_space, Box) or observation_space.dtype not in (np.uint8, np.float32):
             raise ValueError(
                 f"expected observations in a Box of uint8 or float32, got {observation_space}; "
@@ -87,11 +79,8 @@ class SpaceSpec(NamedTuple):
 
 
 def is_vector_of_names(space: MultiDiscrete) -> bool:
-    """Whether observations are vectors of uint8 in which each entry counts its categories from 0."""
-    return len(space.shape) == 1 and space.dtype == np.uint8 and not space.start.any()
+    """Whether observations are vectors in which each entry names one of its categories, counted from 0.
 
-
-def is_vector_of_tokens(space: MultiDiscrete) -> bool:
-    """Whether observations are vectors of int32, each entry a token out of the same vocabulary, counted from 0."""
-    is_vector = len(space.shape) == 1 and space.dtype == np.int32
-    return is_vector and not space.start.any() and bool((space.nvec == space.nvec[0]).all())
+    In uint8 the categories of each entry are its own, in int32 they are tokens, the same for all entries.
+    """
+    return len(space.shape) == 1 and space.dtype in (np.uint8, np.int32) and not space.start.any()

@@ -188,8 +188,8 @@ class ParcelReader:
         low, high = int(steps.prev_action.min()), int(steps.prev_action.max())
         if low < 0 or high >= self.spec.num_actions:
             raise UnfitParcel(f"prev_action: expected 0 to {self.spec.num_actions - 1}, got {low} to {high}")
-        if self.spec.obs_are_names:
-            limit = torch.tensor(self.spec.obs_categories or self.spec.obs_vocabulary)
+        if self.spec.obs_categories:
+            limit = torch.tensor(self.spec.obs_categories)
             if (steps.obs < 0).any() or (steps.obs >= limit).any():
                 raise UnfitParcel("obs: expected names of categories or tokens, got one beyond them")
         is_last = steps.terminated | steps.truncated

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import TrainConfig
 
-FEWEST, MOST = 16, 4096  # rows and columns of a matrix that Muon takes
+FEWEST, MOST = 16, 2048  # rows and columns of a matrix that Muon takes
 
 
 class Optimizers:
