@@ -158,7 +158,14 @@ def draw(
     panels[0].set_ylabel(METRICS[metric].label)
     explained = "interquartile mean over seeds, 95 % bootstrap interval"
     several = any(len(curves) > 1 for curves in groups.values())
-    panels[0].legend(frameon=False, loc="best", fontsize="small", title=explained if several else None)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize="small",
+        title=explained if several else None,
+    )
     return figure
 
 

@@ -31,7 +31,7 @@ class EnvConfig(Section):
     """The environment."""
 
     env: str = "minipacman"
-    """A short name (minipacman, minipacman-full, minipacman-hunt, memory-s13, ...) or a registered gymnasium id with a
+    """A short name (minipacman, minipacman-map, minipacman-hunt, memory-s13, ...) or a registered gymnasium id with a
     discrete action space; 'module:Id' imports the module first."""
     num_envs: PositiveInt = 256
     """Environments stepped in parallel (lanes)."""

@@ -236,12 +236,12 @@ def make_curve(frames: list[int], returns: list[float]) -> curves.Curve:
 
 def test_plot_draws_the_mean_over_seeds() -> None:
     curves = [make_curve([0, 10], [0.0, 2.0]), make_curve([5, 15], [3.0, 5.0])]
-    panels = plot.draw({"lstm": curves}, {"random": 1.0}, "title", ("frames", "minutes")).axes
-    for axes, ends in zip(panels, ([5, 10], [0.5, 1.0]), strict=True):
+    figure = plot.draw({"lstm": curves}, {"random": 1.0}, "title", ("frames", "minutes"))
+    for axes, ends in zip(figure.axes, ([5, 10], [0.5, 1.0]), strict=True):
         mean = max(axes.lines, key=lambda line: line.get_linewidth())
         np.testing.assert_allclose(mean.get_xdata()[[0, -1]], ends)
         np.testing.assert_allclose(mean.get_ydata()[[0, -1]], [2.0, 3.0])
-    assert [text.get_text() for text in panels[0].get_legend().get_texts()][1] == "random (1)"
+    assert [text.get_text() for text in figure.legends[0].get_texts()][1] == "random (1)"
 
 
 def test_interquartile_mean_leaves_out_a_quarter_at_both_ends() -> None:
