@@ -2,7 +2,6 @@
 
 import math
 from itertools import pairwise
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,8 @@ from rmc_agents.kernels.weights import affine
 from rmc_agents.types import SpaceSpec, TimeStep
 
 CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
-LOOKUP_SIZE = 128  # width of what an observation of categories becomes
-FIRST_TOKENS = 16  # how many are looked up by themselves as well
+LOOKUP_SIZE = 128  # width of what categories or tokens become
+FIRST_TOKENS = 16  # how many are added up by themselves as well
 
 
 class Encoder(nn.Module):
@@ -57,7 +56,7 @@ class Encoder(nn.Module):
 
 def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
     if spec.obs_categories and config.encoder != "conv":
-        return _Tokens(spec.obs_categories) if spec.obs_are_tokens else _Lookup.of_categories(spec.obs_categories)
+        return _Tokens(spec.obs_categories) if spec.obs_are_tokens else _Lookup(spec.obs_categories)
     is_picture = len(spec.obs_shape) == 3
     fits = is_picture and min(spec.obs_shape[:2]) >= CONV_FROM
     if config.encoder == "conv" and not fits:
@@ -80,54 +79,46 @@ def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
 
 
 class _Lookup(nn.Module):
-    """Learned vectors, one for each name that an entry of an observation can be, added up and rectified.
+    """Learned vectors, one for each category of each entry of an observation, added up and rectified.
 
-    What a linear layer would make of the names one-hot, without the products with 0.
-
-    Args:
-      first: of each entry, the row in the table of its name 0, `[E]`.
-      rows: of the table.
-      gain: of the table, which is orthogonal.
+    What a linear layer would make of the entries one-hot, without the products with 0.
     """
 
-    first: Tensor
+    first: Tensor  # [E], each entry's first row in the table
 
-    def __init__(self, first: Tensor, rows: int, gain: float) -> None:
+    def __init__(self, categories: tuple[int, ...]) -> None:
         super().__init__()
-        self.register_buffer("first", first.int(), persistent=False)
-        self.table = nn.Parameter(torch.empty(rows, LOOKUP_SIZE))
-        self.bias = nn.Parameter(torch.zeros(LOOKUP_SIZE))
-        nn.init.orthogonal_(self.table, gain=gain)
-
-    @classmethod
-    def of_categories(cls, categories: tuple[int, ...]) -> Self:
-        """Of entries that each have names of their own, so many."""
         counts = torch.tensor(categories)
-        return cls(counts.cumsum(0) - counts, sum(categories), math.sqrt(2))
-
-    @classmethod
-    def of_tokens(cls, categories: tuple[int, ...]) -> Self:
-        """Of entries that share names, and have the first so many of them; sums have a variance of 2 at first."""
-        entries, rows = len(categories), max(categories)
-        return cls(torch.zeros(entries), rows, math.sqrt(2 * rows / entries))
+        self.register_buffer("first", (counts.cumsum(0) - counts).int(), persistent=False)
+        self.table = nn.Parameter(torch.empty(sum(categories), LOOKUP_SIZE))
+        self.bias = nn.Parameter(torch.zeros(LOOKUP_SIZE))
+        nn.init.orthogonal_(self.table, gain=math.sqrt(2))
 
     def forward(self, entries: Tensor) -> Tensor:  # [N, E] -> [N, LOOKUP_SIZE]
         return rectified_lookup(entries + self.first, self.table, self.bias)
 
 
 class _Tokens(nn.Module):
-    """Tokens, the most important first: a sum over the first of them beside the sum over all.
+    """Embedded tokens, the most important first: the first of them added up and rectified, and beside it all of them.
 
-    Most of what is far away says nothing and changes all the time. The first tokens alone are learned from undisturbed.
+    Most of what is far away says nothing and changes all the time. From the first alone is learned undisturbed.
     """
 
     def __init__(self, categories: tuple[int, ...]) -> None:
         super().__init__()
-        self.first = _Lookup.of_tokens(categories[:FIRST_TOKENS])
-        self.all = _Lookup.of_tokens(categories)
+        self.first, self.all = _embedding(categories[:FIRST_TOKENS]), _embedding(categories)
+        self.first_bias, self.all_bias = (nn.Parameter(torch.zeros(LOOKUP_SIZE)) for _ in range(2))
 
     def forward(self, tokens: Tensor) -> Tensor:  # [N, E] -> [N, 2 * LOOKUP_SIZE]
-        return torch.cat([self.first(tokens[:, :FIRST_TOKENS]), self.all(tokens)], dim=-1)
+        first = rectified_lookup(tokens[:, :FIRST_TOKENS].contiguous(), self.first.weight, self.first_bias)
+        return torch.cat([first, rectified_lookup(tokens, self.all.weight, self.all_bias)], dim=-1)
+
+
+def _embedding(categories: tuple[int, ...]) -> nn.Embedding:
+    """Of entries that share their tokens and have the first so many of them; sums have a variance of 2 at first."""
+    embedding = nn.Embedding(max(categories), LOOKUP_SIZE)
+    nn.init.normal_(embedding.weight, std=math.sqrt(2 / len(categories)))
+    return embedding
 
 
 class _ChannelsFirst(nn.Module):

@@ -77,30 +77,33 @@ def test_the_environment_is_saved_and_goes_on() -> None:
         make_vector_env("minipacman-map", 2, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
-def test_tokens_share_one_table_wherever_they_stand() -> None:
+def test_tokens_mean_the_same_wherever_they_stand() -> None:
     env = make_vector_env("minipacman-map", 2)
     spec = SpaceSpec.from_spaces(env.single_observation_space, Discrete(5))
     assert spec == SpaceSpec((140,), "int32", 1.0, 5, tuple(make_vocabulary().sizes.tolist()), obs_are_tokens=True)
     assert spec.obs_categories[0] == 5
     trunk = Encoder(spec, Config().agent).trunk
     tokens = torch.from_numpy(env.reset(seed=0)[0])
-    parts = ((trunk.first, tokens[:, :FIRST_TOKENS]), (trunk.all, tokens))
-    expected = [torch.relu(part.table[chosen.long()].sum(1) + part.bias) for part, chosen in parts]
+    torch.nn.init.normal_(trunk.first_bias)
+    torch.nn.init.normal_(trunk.all_bias)
+    first = trunk.first(tokens[:, :FIRST_TOKENS]).sum(1) + trunk.first_bias
+    expected = [torch.relu(first), torch.relu(trunk.all(tokens).sum(1) + trunk.all_bias)]
     torch.testing.assert_close(trunk(tokens), torch.cat(expected, 1), rtol=1e-4, atol=1e-4)
     other = torch.cat([tokens[:, :FIRST_TOKENS].flip(1), tokens[:, FIRST_TOKENS:].flip(1)], 1)
     torch.testing.assert_close(trunk(other), trunk(tokens), rtol=1e-4, atol=1e-4)
 
 
-def test_an_agent_is_saved_with_its_tokens_and_muon_leaves_the_large_table_to_adam(tmp_path: Path) -> None:
+def test_an_agent_is_saved_with_its_tokens_and_muon_leaves_their_tables_to_adam(tmp_path: Path) -> None:
     settings = {"env": "minipacman-map", "core": "gru", "hidden_size": 8, "num_envs": 2}
     trainer = A2C(Config().updated(settings | {"optimizer": "muon"}, "test"), torch.device("cpu"))
     muon = {id(parameter) for group in trainer.optimizer.parts[1].param_groups for parameter in group["params"]}
     named = dict(trainer.agent.named_parameters())
-    tables = [named[f"encoder.trunk.{part}.table"] for part in ("first", "all")]
-    assert [id(table) in muon for table in tables] == [True, False]
+    tables = [named[f"encoder.trunk.{part}.weight"] for part in ("first", "all")]
+    assert not muon & set(map(id, tables))
+    assert id(named["encoder.layers.0.weight"]) in muon
     before = [table.detach().clone() for table in tables]
     trainer.update()
     assert not any(map(torch.equal, before, tables))
     saved = load_agent(trainer.save(tmp_path, 0.0), torch.device("cpu"))
     assert saved.spec == trainer.lanes.spec
-    assert torch.equal(saved.agent.encoder.trunk.first.table, tables[0])
+    assert torch.equal(saved.agent.encoder.trunk.first.weight, tables[0])

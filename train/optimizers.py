@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import TrainConfig
 
-FEWEST, MOST = 16, 2048  # rows and columns of a matrix that Muon takes
+FEWEST = 16  # rows and columns of a matrix that Muon takes
 
 
 class Optimizers:
@@ -87,11 +87,11 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
 
 
 def _hidden_matrices(agent: ActorCritic) -> Iterator[nn.Parameter]:
-    """Encoder's and core's, but for those with few rows or columns, whose directions are all of use, and large tables.
-
-    To orthogonalise the step of a table of thousands of tokens would cost more than all the rest of an update.
+    """Encoder's and core's, but for embeddings, whose rows are vectors of their own, and for those with few rows or
+    columns, whose directions are all of use.
     """
+    embeddings = {id(module.weight) for module in agent.encoder.modules() if isinstance(module, nn.Embedding)}
     for module in (agent.encoder, agent.core):
         for parameter in module.parameters():
-            if parameter.dim() == 2 and FEWEST <= min(parameter.shape) <= max(parameter.shape) <= MOST:
+            if parameter.dim() == 2 and min(parameter.shape) >= FEWEST and id(parameter) not in embeddings:
                 yield parameter
