@@ -3,7 +3,8 @@
     python benchmarks/policy_lag.py runs/NAME [runs/NAME ...]
 
 From TensorBoard's points, which each tell of one update: the mean and the 90th percentile of `actors/policy_lag`, and
-the means of the importance ratios, of the share of them that V-trace cuts off, and of the learner's idle share.
+the means of how far the policy has moved since it acted, of the importance ratios, of the share of them that V-trace
+cuts off, and of the learner's idle share.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from reports import scalars, table
 
-MEANS = ("losses/rho_mean", "losses/rho_clipfrac", "actors/learner_idle")
+MEANS = ("losses/approx_kl", "losses/rho_mean", "losses/rho_clipfrac", "actors/learner_idle")
 
 
 def row(run: Path) -> Iterator[str]:
@@ -29,7 +30,7 @@ def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    columns = ("run", "policy lag", "90th percentile", "importance ratio", "cut off", "learner idle")
+    columns = ("run", "policy lag", "90th percentile", "approx. KL", "importance ratio", "cut off", "learner idle")
     print(table(columns, map(tuple, map(row, parser.parse_args().runs))))
 
 

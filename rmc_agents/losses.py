@@ -127,6 +127,15 @@ def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, valid: Tensor, cli
     return masked_mean(-torch.minimum(ratio * advantage, clipped * advantage), valid)
 
 
+def approx_kl(log_ratio: Tensor, valid: Tensor) -> Tensor:
+    """How far the policy is from the one that acted, estimated from its actions: the mean over valid steps of
+    r - 1 - log r, with r = pi(a) / pi_old(a), whose expectation is KL(pi_old, pi) (Schulman, 2020).
+
+    Args: log_ratio `[T, B]`, valid `[T, B]` bool.
+    """
+    return masked_mean(log_ratio.exp() - 1.0 - log_ratio, valid)
+
+
 def value_loss(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """Mean over valid steps of (target - value)^2 / 2; the target carries no gradient. All `[T, B]`."""
     target = torch.where(valid, target.detach(), value.detach())

@@ -39,6 +39,7 @@ def test_without_lag_the_update_is_that_of_a2c(core: str) -> None:
         for name in ("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/grad_norm"):
             torch.testing.assert_close(found[name], expected[name].detach(), rtol=1e-3, atol=1e-5)
         assert found["losses/rho_mean"] == pytest.approx(1.0, abs=1e-4)
+        assert found["losses/approx_kl"] == pytest.approx(0.0, abs=1e-6)
     for one, other in zip(a2c.agent.parameters(), impala.agent.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 

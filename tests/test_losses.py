@@ -131,6 +131,16 @@ def test_one_trace_over_two_episodes_is_two_traces(truncated: bool, trace_lambda
         torch.testing.assert_close(whole.advantages[part], alone.advantages)
 
 
+def test_approx_kl_is_the_divergence_in_the_mean() -> None:
+    torch.manual_seed(0)
+    old, new = torch.randn(2, 5).log_softmax(-1)
+    action = torch.multinomial(old.exp(), 200_000, replacement=True).unsqueeze(0)
+    valid = torch.arange(200_000).unsqueeze(0) % 3 > 0
+    expected = (old.exp() * (old - new)).sum()
+    log_ratio = torch.where(valid, (new - old)[action], 9.0)
+    torch.testing.assert_close(losses.approx_kl(log_ratio, valid), expected, rtol=0.02, atol=0.0)
+
+
 def test_truncation_bootstraps_and_termination_does_not() -> None:
     for truncated, expected in ((True, 3.0 + 0.9 * 10.0), (False, 3.0)):
         weights = losses.transition_weights(**two_episodes(truncated=truncated), discount=0.9, trace_lambda=1.0)

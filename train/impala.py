@@ -219,6 +219,7 @@ def vtrace_loss(output: AgentOutput, rollout: Rollout, config: TrainConfig) -> t
     return loss, metrics | {
         "losses/rho_mean": losses.masked_mean(ratio, t.valid),
         "losses/rho_clipfrac": losses.masked_mean((ratio > config.clip_rho).float(), t.valid),
+        "losses/approx_kl": losses.approx_kl(log_ratio, t.valid),
     }
 
 

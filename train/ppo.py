@@ -54,7 +54,7 @@ def ppo_loss(output: AgentOutput, rollout: Rollout, targets: Targets, config: Tr
     is_clipped = ((log_ratio.exp() - 1.0).abs() > config.ppo_clip).float()
     return loss, metrics | {
         "losses/clipfrac": losses.masked_mean(is_clipped, targets.valid),
-        "losses/approx_kl": losses.masked_mean(log_ratio.exp() - 1.0 - log_ratio, targets.valid),  # Schulman, 2020
+        "losses/approx_kl": losses.approx_kl(log_ratio, targets.valid),
     }
 
 
