@@ -102,7 +102,8 @@ def settings_and_size(path: Path) -> tuple[Config, int]:
 
 def to_spec(fields: Sequence[Any]) -> SpaceSpec:
     """A spec that was saved as a list."""
-    return SpaceSpec(*(tuple(field) if isinstance(field, list) else field for field in fields))
+    values: list[Any] = [tuple(field) if isinstance(field, list) else field for field in fields]
+    return SpaceSpec(*values)
 
 
 def save_agent(path: Path, saved: SavedAgent[ActorCritic], provenance: Provenance) -> None:
