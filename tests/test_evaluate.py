@@ -198,21 +198,21 @@ def test_watch_records_into_the_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "update-000000003-seed4.mp4" in output
 
 
-def write_events(run_dir: Path, points: dict[int, float], purge_step: int | None = None) -> None:
+def write_events(run_dir: Path, points: dict[int, float], purge_step: int | None = None, late: float = 0.0) -> None:
     writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=purge_step)
     for frames, value in points.items():
         writer.add_scalar("charts/episodic_return", value, frames)
-        writer.add_scalar(TIME_TAG, frames / 5, frames)
+        writer.add_scalar(TIME_TAG, frames / 5 + late, frames)
     writer.close()
 
 
 def test_plot_reads_a_resumed_run(tmp_path: Path) -> None:
     write_events(tmp_path, {10: 1.0, 20: 2.0, 30: 99.0})
-    write_events(tmp_path, {30: 3.0, 40: 4.0}, purge_step=25)
+    write_events(tmp_path, {30: 3.0, 40: 4.0}, purge_step=25, late=1.5)
     curve = curves.read_curve(tmp_path)
     assert curve.frames.tolist() == [10, 20, 30, 40]
     assert curve.values.tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert curve.seconds.tolist() == [2.0, 4.0, 6.0, 8.0]
+    assert curve.seconds.tolist() == [2.0, 4.0, 7.5, 9.5]
 
 
 def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

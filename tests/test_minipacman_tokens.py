@@ -43,6 +43,28 @@ def read_tokens(tokens: np.ndarray) -> tuple[set[tuple[int, int, str]], int, int
     return things, pacman - vocabulary.pacman, power - vocabulary.power
 
 
+def steps_from(start: tuple[int, int], picture: np.ndarray) -> dict[tuple[int, int], int]:
+    """How many steps each free cell of a picture is away."""
+    distances, frontier = {start: 0}, [start]
+    for row, column in frontier:  # which grows meanwhile
+        for cell in ((row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)):
+            if cell not in distances and tuple(picture[cell]) != (255, 255, 255):
+                distances[cell] = distances[row, column] + 1
+                frontier.append(cell)
+    return distances
+
+
+def test_cells_come_nearest_first() -> None:
+    places = make_vocabulary().places
+    picture, told = (make_vector_env(f"minipacman-{whole}", 8).reset(seed=5)[0] for whole in ("full", "map"))
+    for seen, observation in zip(picture, told, strict=True):
+        row, column = read_picture(seen)[1]
+        distances = steps_from((row, column), seen)
+        cells = [(row + down, column + right) for down, right in places[observation[:-2] // 5].tolist()]
+        assert sorted(cells) == sorted(distances)
+        assert [distances[cell] for cell in cells] == sorted(distances.values())
+
+
 def test_tokens_say_what_the_picture_says() -> None:
     pictures, tokens = make_vector_env("minipacman-full", 16), make_vector_env("minipacman-map", 16)
     seen, told = pictures.reset(seed=3)[0], tokens.reset(seed=3)[0]
