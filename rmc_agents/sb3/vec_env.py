@@ -8,6 +8,7 @@ further step, whose action is ignored, brings the first of the next episode (gym
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import gymnasium as gym
@@ -142,10 +143,10 @@ class EngineVecEnv(VecEnv):
                 last_obs, last_infos = obs, infos
                 obs, infos = self.vector_env.reset(options={"reset_mask": dones.copy()})
             lanes = np.flatnonzero(dones)
-            ended = (lanes, _of_lanes(last_obs, lanes), _infos_of_lanes(last_infos, lanes))
-            for lane, last, info, reset_info in zip(*ended, _infos_of_lanes(infos, lanes), strict=True):
-                info["terminal_observation"] = last
-                info["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
+            ended = (_of_lanes(last_obs, lanes), (~terminated)[lanes].tolist(), _infos_of_lanes(last_infos, lanes))
+            reset_infos = _infos_of_lanes(infos, lanes)
+            for lane, last, cut, info, reset_info in zip(lanes.tolist(), *ended, reset_infos, strict=True):
+                info["terminal_observation"], info["TimeLimit.truncated"] = last, cut
                 lane_infos[lane], self.reset_infos[lane] = info, reset_info
         return obs, np.array(rewards, np.float32), dones, lane_infos
 
@@ -263,8 +264,8 @@ def _infos_of_lanes(infos: dict[str, Any], lanes: NDArray[np.int64]) -> list[dic
         if name.startswith("_") or name in ("final_obs", "final_info"):  # under SAME_STEP, of the episode before
             continue
         column = _infos_of_lanes(values, lanes) if isinstance(values, dict) else values[lanes]
-        has_name = infos.get(f"_{name}", np.ones(lanes.max() + 1, np.bool_))[lanes]
-        for info, value, has in zip(lane_infos, column, has_name.tolist(), strict=True):
+        has_name = infos[f"_{name}"][lanes].tolist() if f"_{name}" in infos else repeat(True)
+        for info, value, has in zip(lane_infos, column, has_name, strict=False):
             if has:
                 info[name] = value
     return lane_infos
