@@ -207,6 +207,8 @@ class _Backward:
         # One row for each step, and one for the input rows: sums of many small terms lose less so.
         shapes = [(width,)] * 3 + [(size,)] * 4 + [(layers, size), tuple(self.d_initial.shape)]
         self.vectors = Gradients(*(torch.zeros(tape.steps + 1, *shape) for shape in shapes))
+        self._vectors = [Gradients(*step) for step in zip(*(x.numpy() for x in self.vectors), strict=True)]
+        self._d_memory, self._d_initial = self.d_memory.numpy(), self.d_initial.numpy()
         self.d_qkv_weight = torch.zeros(size, width)
         self.d_gate_weight = torch.zeros(size, gates)
         self.d_mlp_weights = [torch.zeros(size, size) for _ in self.weights.mlp]
@@ -234,8 +236,8 @@ class _Backward:
     def _step(self, t: int, place: int) -> None:
         """From the gradient of the memory after step t to that of the memory before it."""
         tape, weights = self.tape, self.weights
-        a, vectors = tape._at[t], Gradients(*(x[t].numpy() for x in self.vectors))
-        d_memory, d_qkv, d_gates = self.d_memory.numpy(), self.d_qkv[place], self.d_gates[place]
+        a, vectors, d_memory = tape._at[t], self._vectors[t], self._d_memory
+        d_qkv, d_gates = self.d_qkv[place], self.d_gates[place]
         d_layers = [x[place] for x in self.d_layers]
         pointwise.write_backward(
             self.d_outputs[t],
@@ -279,7 +281,7 @@ class _Backward:
         if weights.gates is not None:
             d_tanh = product(d_gates, weights.gates[1].weight.t()).numpy()
         pointwise.leave_backward(
-            tape.should_reset[t], d_memory, d_tanh, a.tanh_memory, self.d_initial.numpy(), vectors.slot_embedding
+            tape.should_reset[t], d_memory, d_tanh, a.tanh_memory, self._d_initial, vectors.slot_embedding
         )
 
     def _weights(self, first: int, last: int) -> None:
@@ -297,8 +299,9 @@ class _Backward:
     def _inputs(self, inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Gradients of the inputs, of their linear map and of the gates' input part."""
         tape, weights = self.tape, self.weights
-        x, a, vectors = tape.input_rows, tape._input_rows, [y[-1].numpy() for y in self.vectors[:3]]
-        pointwise.input_rows_backward(a.input_attended, a.input_normal, a.input_scale, tape._qkv_norm[0], *vectors)
+        x, a = tape.input_rows, tape._input_rows
+        norms = a.input_attended, a.input_normal, a.input_scale, tape._qkv_norm[0]
+        pointwise.input_rows_backward(*norms, *self._vectors[-1][:3])
         d_qkv = x.input_attended
         d_row = product(d_qkv, weights.blocks[0].qkv.weight.t())
         self.d_qkv_weight.add_(transposed_product(x.input_row, d_qkv, tape.dtype))
