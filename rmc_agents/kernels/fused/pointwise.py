@@ -5,6 +5,9 @@
 Sums may be reassociated (else no reduction is vectorised), but NaN and infinity keep their meaning. Results are the
 same from run to run on one machine. All float32.
 
+A function that others call is `inlined`. Else a module's cached code would have one copy of it, and the process that
+compiles use another, compiled apart, whose sums may have another order: the first run would differ from later ones.
+
 Numba's cache of compiled code looks at the file of the function alone: after a change here, `make clean` or touch the
 files that use it.
 """
@@ -27,7 +30,7 @@ OPTIONS: Any = {
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
 }
 jit = numba.njit(**OPTIONS)
-inlined = numba.njit(**OPTIONS, inline="always")  # so that what is constant for the caller is so within
+inlined = numba.njit(**OPTIONS, forceinline=True)  # for what compiled functions call
 
 
 def view(x: Tensor) -> np.ndarray:
@@ -35,7 +38,7 @@ def view(x: Tensor) -> np.ndarray:
     return x.detach().contiguous().numpy()
 
 
-@jit
+@inlined
 def exp(x):
     """e^x to about 1e-7, relatively: 2^n e^r with |r| <= ln(2) / 2, and Taylor's series for e^r."""
     x = min(max(x, float32(-87.0)), float32(88.0))  # beyond, 2^n leaves the normal range
@@ -54,13 +57,13 @@ def exp(x):
     return e * int32(exponent).view(np.float32)
 
 
-@jit
+@inlined
 def sigmoid(x):
     """1 / (1 + e^-x)."""
     return float32(1.0) / (float32(1.0) + exp(-x))
 
 
-@jit
+@inlined
 def tanh(x):
     """2 σ(2x) - 1, to about 2e-7 absolutely."""
     return float32(1.0) - float32(2.0) / (float32(1.0) + exp(float32(2.0) * x))

@@ -17,7 +17,7 @@ from rmc_agents.kernels.fused.pointwise import exp, float32, inlined, jit
 from rmc_agents.kernels.fused.rmc_pointwise import ZERO, normalize, normalize_backward, qkv_backward
 
 
-@jit
+@inlined
 def softmax(scores, length, temperature):
     """Of temperature * scores, in place, over every `length` neighbours."""
     for first in range(0, len(scores), length):
@@ -36,7 +36,7 @@ def softmax(scores, length, temperature):
             scores[first + m] /= mass
 
 
-@jit
+@inlined
 def softmax_backward(weights, d_weights, temperature):
     """From the gradient of softmax(temperature * scores) to that of the scores, in place; [H, N, N+1]."""
     heads, slots, length = weights.shape

@@ -11,13 +11,13 @@ import math
 
 import numpy as np
 
-from rmc_agents.kernels.fused.pointwise import float32, jit, sigmoid, tanh
+from rmc_agents.kernels.fused.pointwise import float32, inlined, jit, sigmoid, tanh
 
 EPSILON = float32(1e-5)
 ZERO, ONE = float32(0.0), float32(1.0)
 
 
-@jit
+@inlined
 def normalize(row, normal):
     """normal = (row - mean) / σ; returns 1/σ."""
     total = ZERO
@@ -32,7 +32,7 @@ def normalize(row, normal):
     return scale
 
 
-@jit
+@inlined
 def normalize_backward(d_normal, normal, scale, out):
     """out = gradient of the row that `normalize` was given."""
     mean, projection = ZERO, ZERO
@@ -44,7 +44,7 @@ def normalize_backward(d_normal, normal, scale, out):
         out[j] = scale * (d_normal[j] - mean - projection * normal[j])
 
 
-@jit
+@inlined
 def qkv_backward(d_row, normal, scale, gain, out, d_qkv_bias, d_gain, d_bias):
     """out = gradient of the linear map's row, from that of its queries, keys and values (which is overwritten)."""
     for j in range(len(d_row)):
