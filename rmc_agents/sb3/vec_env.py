@@ -8,7 +8,6 @@ further step, whose action is ignored, brings the first of the next episode (gym
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import gymnasium as gym
@@ -264,8 +263,8 @@ def _infos_of_lanes(infos: dict[str, Any], lanes: NDArray[np.int64]) -> list[dic
         if name.startswith("_") or name in ("final_obs", "final_info"):  # under SAME_STEP, of the episode before
             continue
         column = _infos_of_lanes(values, lanes) if isinstance(values, dict) else values[lanes]
-        has_name = infos[f"_{name}"][lanes].tolist() if f"_{name}" in infos else repeat(True)
-        for info, value, has in zip(lane_infos, column, has_name, strict=False):
+        has_name = infos[f"_{name}"][lanes].tolist() if f"_{name}" in infos else [True] * len(lanes)
+        for info, value, has in zip(lane_infos, column, has_name, strict=True):
             if has:
                 info[name] = value
     return lane_infos
