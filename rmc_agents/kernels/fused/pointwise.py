@@ -30,7 +30,7 @@ OPTIONS: Any = {
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
 }
 jit = numba.njit(**OPTIONS)
-inlined = numba.njit(**OPTIONS, forceinline=True)  # for what compiled functions call
+inlined = numba.njit(**OPTIONS, inline="always")  # what is constant for the caller is so within
 
 
 def view(x: Tensor) -> np.ndarray:

@@ -191,8 +191,7 @@ class _Backward:
     """The way back over a tape.
 
     Gradients of the sums under activations are kept for a block of steps, until there are enough rows for a good matrix
-    product with what the weights were multiplied with; they are then still in the cache. A name with an underscore is an
-    array over the memory of the tensor without one.
+    product with what the weights were multiplied with; they are then still in the cache. Underscores: see `RMCTape`.
     """
 
     def __init__(self, tape: RMCTape, d_outputs: Tensor, d_final: Tensor) -> None:
