@@ -3,6 +3,7 @@
 if __name__ == "configs":
     raise ImportError("this folder is the package rmc_agents.configs: install the project and import that instead")
 
+import difflib
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -10,9 +11,18 @@ SWEEPS = "sweeps"
 
 
 def find(name: Path, folder: str = ".") -> Path:
-    """The file `name`; the preset of that name where there is no such file, or the sweep, from the folder `SWEEPS`."""
-    preset = FOLDER / folder / f"{name}.yaml"
-    return preset if str(name) in names(folder) and not name.exists() else name
+    """The file `name`; the preset of that name where there is no such file, or the sweep, from the folder `SWEEPS`.
+
+    Raises:
+      ValueError: if there is neither; the message has the nearest preset.
+    """
+    if name.exists():
+        return name
+    if str(name) not in names(folder):
+        near = difflib.get_close_matches(str(name), names(folder), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the presets are {', '.join(names(folder))}"
+        raise ValueError(f"cannot read the config {name}: there is no such file or preset; {hint}")
+    return FOLDER / folder / f"{name}.yaml"
 
 
 def names(folder: str = ".") -> list[str]:

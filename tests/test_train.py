@@ -178,6 +178,7 @@ BAD = {
     "contradictory encoder": (["--encoder", "conv"], "use encoder mlp"),
     "out of range": (["--learning-rate", "-1"], "learning_rate: input should be greater than 0"),
     "missing config": (["--config", "nowhere.yaml"], "cannot read the config nowhere.yaml"),
+    "preset misspelled": (["--config", "memory-lstn"], "there is no such file or preset; did you mean 'memory-lstm'?"),
     "backend that cannot": (
         ["--core", "rmc", "--num-blocks", "2", "--backend", "fused"],
         "an rmc with one block, got 2",
