@@ -16,7 +16,8 @@ from rmc_agents.saved import load_policy, pick_device
 
 from .cli import Pretrained, Run, Trust, check_writable
 
-DESCRIPTION = """Play episodes with a saved agent and record a video of what it sees, expects and does.
+DESCRIPTION = """Play episodes with a saved agent and record a video of what it sees, expects and does,
+and of where the memory slots of an rmc look.
 
   rmc-watch runs/lstm --episodes 3 --out lstm.gif"""
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
-from rmc_agents.cores import core_gain, make_core
+from rmc_agents.cores import RMC, core_gain, make_core
 from rmc_agents.encoders import Encoder
 from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
 
@@ -52,6 +52,13 @@ class ActorCritic(nn.Module):
         encoded = self.encoder(steps)  # [T, B, D]
         outputs, state = self.core.unroll(encoded, steps.is_first, state)
         return self._heads(outputs, encoded), state
+
+    @torch.no_grad()
+    def attention(self, steps: TimeStep, state: State) -> Tensor | None:
+        """`RMC.attention` of the same step: where its slots look; None for other cores."""
+        if not isinstance(self.core, RMC):
+            return None
+        return self.core.attention(self.encoder(steps), steps.is_first, state)
 
     def record(self, steps: int, state: State) -> "AgentRecording":
         """Begin to act for T = `steps` steps from `state`, to learn from them afterwards."""

@@ -1,8 +1,8 @@
 """One picture of an agent at work: the environment, what the agent sees of it, and what it is about to do.
 
-title                                episode
-environment's frame       what the agent sees
-                          action probabilities
+title                                                              episode
+environment's frame       what the agent sees        where each slot looks
+                          action probabilities       (of an rmc)
 score  level  power  step        value estimate
 """
 
@@ -23,7 +23,9 @@ MARGIN, GAP, TITLE, STRIP, COLUMN = 16, 20, 34, 64, 264
 HEADING, ROW, PLOT = 22, 22, 48
 LABEL, PERCENT = 84, 42  # widths beside a probability's bar
 LEAST_BODY, LARGEST_FRAME, LARGEST_VIEW = 360, (900, 640), 200
+SLOTS_COLUMN, LARGEST_CELL = 160, 26
 MOST_ACTIONS = 8
+MOST_HEADS = 4
 MOST_VALUES = 120
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
@@ -50,6 +52,8 @@ class Facts:
     """The action that is about to be taken."""
     values: Sequence[float] = ()
     """Value estimates of the episode so far, the present one last."""
+    attention: NDArray[np.floating] | None = None
+    """Of a memory of N slots, `[heads, N, N+1]`: how much each slot looks at each and, last, at the input."""
     note: str = ""
     """A line over the environment's frame."""
 
@@ -64,7 +68,8 @@ def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: Fac
     """
     shown = _fit_frame(Image.fromarray(frame))
     body = max(shown.height, LEAST_BODY)
-    size = (2 * MARGIN + shown.width + GAP + COLUMN, 2 * MARGIN + TITLE + body + STRIP)
+    width = 2 * MARGIN + shown.width + GAP + COLUMN
+    size = (width + (0 if facts.attention is None else GAP + SLOTS_COLUMN), 2 * MARGIN + TITLE + body + STRIP)
     picture = Image.new("RGB", size, BACKGROUND)
     draw = ImageDraw.Draw(picture)
     left, top, bottom = MARGIN, MARGIN + TITLE, size[1] - MARGIN
@@ -77,8 +82,9 @@ def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: Fac
         _draw_note(draw, facts.note, (place[0] + shown.width // 2, place[1] + shown.height - 36))
     _draw_counters(draw, facts, (left, top + body + 12, left + shown.width, bottom))
 
-    column = (left + shown.width + GAP, top, size[0] - MARGIN, bottom)
-    _draw_column(picture, draw, view, facts, column)
+    _draw_column(picture, draw, view, facts, (left + shown.width + GAP, top, width - MARGIN, bottom))
+    if facts.attention is not None:
+        _draw_attention(draw, facts.attention, (width - MARGIN + GAP, top, size[0] - MARGIN, bottom))
     return picture
 
 
@@ -174,6 +180,30 @@ def _draw_values(draw: ImageDraw.ImageDraw, values: Sequence[float], box: Box) -
     draw.line([(left, zero), (right, zero)], ZERO)
     points = [(float(px), float(py)) for px, py in zip(x, y, strict=True)]
     draw.line(points, VALUE, width=2, joint="curve")
+
+
+def _draw_attention(draw: ImageDraw.ImageDraw, attention: NDArray[np.floating], box: Box) -> None:
+    """A picture for each head: in the row of each slot, how much it looks at every slot and, set apart, the input."""
+    left, top, right, bottom = box
+    heads, slots = min(len(attention), MOST_HEADS), attention.shape[1]
+    _text(draw, (left, top + 6), "where each slot looks", 13, DIM, "lm")
+    top += HEADING
+    apart = GAP // 2
+    room = (bottom - top) // heads - 2 * HEADING
+    cell = max(2, min((right - left - apart) // (slots + 1), room // slots, LARGEST_CELL))
+    for head, weights in enumerate(attention[:heads]):
+        _text(draw, (left, top + HEADING // 2), f"head {head + 1}", 14, TEXT, "lm")
+        for (row, column), weight in np.ndenumerate(weights):
+            x, y = left + column * cell + (apart if column == slots else 0), top + HEADING + row * cell
+            draw.rectangle((x, y, x + cell - 2, y + cell - 2), _blended(TRACK, VALUE, float(weight)))
+        top += HEADING + slots * cell
+        _text(draw, (left, top + 8), "slots", 13, DIM, "lm")
+        _text(draw, (left + (slots + 1) * cell + apart, top + 8), "input", 13, DIM, "rm")
+        top += HEADING
+
+
+def _blended(low: tuple[int, ...], high: tuple[int, ...], share: float) -> tuple[int, ...]:
+    return tuple(round(a + share * (b - a)) for a, b in zip(low, high, strict=True))
 
 
 def _draw_counters(draw: ImageDraw.ImageDraw, facts: Facts, box: Box) -> None:

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rmc_agents.acting import Lanes
+from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.envs.stacked import StackedViews
 from rmc_agents.evaluation import Policy, choose_action
 from rmc_agents.panels import Facts, compose
-from rmc_agents.types import AgentOutput
+from rmc_agents.types import AgentOutput, State
 
 SUFFIXES = (".mp4", ".gif")
 MOST_STEPS = 1000
@@ -136,19 +137,29 @@ class _Show:
         self.lanes.reset(seed)
         generator = torch.Generator(self.lanes.device).manual_seed(seed)
         state = self.policy.initial_state(1)
-        score, step, values = 0.0, 0, []
+        score, step, values, attention = 0.0, 0, [], None
         while not (note := self._end_note(step, max_steps)):
+            attention = self._attention(state)
             with torch.no_grad():
                 output, state = self.policy.step(self.lanes.steps, state)
             action = choose_action(output.policy_logits, generator, self.deterministic)
             values.append(output.value.item() / self.reward_scale)
-            facts = self._facts(name, score, step, values)
+            facts = self._facts(name, score, step, values, attention)
             yield self._picture(_with_choice(facts, output, int(action.item())), 1)
             score += self.lanes.step(action).prev_reward.item()
             step += 1
         self.returns.append(score)
         self.cut.append(not self._is_over())
-        yield self._picture(replace(self._facts(name, score, step, values), note=note), 1 + hold)
+        yield self._picture(replace(self._facts(name, score, step, values, attention), note=note), 1 + hold)
+
+    def _attention(self, state: State) -> NDArray[np.floating] | None:
+        """Of each slot in the coming step, by head, `[heads, N, N+1]`; in the last block, where there are several."""
+        if (
+            not isinstance(self.policy, ActorCritic)
+            or (attention := self.policy.attention(self.lanes.steps, state)) is None
+        ):
+            return None
+        return attention[0, -1].cpu().numpy()
 
     def _is_over(self) -> bool:
         return bool((self.lanes.steps.terminated | self.lanes.steps.truncated).item())
@@ -158,10 +169,12 @@ class _Show:
             return "time limit reached" if self.lanes.steps.truncated.item() else "episode over"
         return f"recording ends after {max_steps} steps" if step == max_steps else ""
 
-    def _facts(self, name: str, score: float, step: int, values: list[float]) -> Facts:
+    def _facts(
+        self, name: str, score: float, step: int, values: list[float], attention: NDArray[np.floating] | None
+    ) -> Facts:
         infos = self.lanes.infos
         counters = {key: float(infos[key][0]) for key in COUNTERS if key in infos}
-        return Facts(self.title, name, score, step, self.action_names, counters, values=values)
+        return Facts(self.title, name, score, step, self.action_names, counters, values=values, attention=attention)
 
     def _picture(self, facts: Facts, repeats: int) -> _Picture:
         return _Picture(compose(_render(self.lanes.env), self._view(), facts), repeats)

@@ -12,6 +12,8 @@ from gymnasium.spaces import Box, Discrete
 from PIL import Image
 
 from rmc_agents import panels, video
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.evaluation import UniformPolicy, env_spec
 from rmc_agents.panels import BAR, CHOSEN, Facts, compose, enlarge_view, plain_number
 from rmc_agents.types import AgentOutput, TimeStep
@@ -206,6 +208,36 @@ def test_view_is_enlarged_cell_by_cell() -> None:
     enlarged = np.asarray(enlarge_view(view, height=100, width=300))
     assert enlarged.shape == (100, 140, 3)
     np.testing.assert_array_equal(enlarged[10::20, 10::20], view)
+
+
+def test_attention_is_a_bright_cell_where_a_slot_looks() -> None:
+    looks = np.zeros((2, 3, 4))  # [heads, slots, slots and the input]
+    looks[0, [0, 1, 2], [0, 1, 2]] = looks[1, :, 3] = 1
+    without, pixels = picture(0, [0.2, 0.3, 0.5]), picture(0, [0.2, 0.3, 0.5], attention=looks)
+    assert pixels.shape[0] == without.shape[0]
+    beside = pixels[:, without.shape[1] :]
+    bright, dark = (len(where(beside, colour)) for colour in (panels.VALUE, panels.TRACK))
+    assert dark / bright == pytest.approx((2 * 3 * 4 - 6) / 6, rel=0.01)
+    columns = where(beside, panels.VALUE)[:, 1]
+    assert np.median(columns) > columns.min() + 3 * (panels.LARGEST_CELL - 2)
+
+
+@pytest.mark.parametrize(("core", "shape"), [("rmc", (2, 4, 5)), ("lstm", None)])
+def test_a_video_of_an_rmc_shows_where_its_slots_look(
+    core: str, shape: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = CoreConfig(core=core, mem_slots=4, num_heads=2, head_size=8, num_blocks=2 if core == "rmc" else 1)
+    agent = ActorCritic(env_spec("minipacman"), config, AgentConfig(encoder_sizes=(16,)))
+    shown = []
+    monkeypatch.setattr(
+        video, "compose", lambda frame, view, facts: shown.append(facts.attention) or compose(frame, view, facts)
+    )
+    film(tmp_path / "agent.gif", agent, env="minipacman", max_steps=3)
+    assert len(shown) == 4
+    for attention in shown:
+        assert (None if attention is None else attention.shape) == shape
+        if attention is not None:
+            np.testing.assert_allclose(attention.sum(axis=-1), 1, rtol=1e-5)
 
 
 def test_many_actions_show_the_chosen_one() -> None:
