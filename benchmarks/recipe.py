@@ -3,8 +3,8 @@
   python benchmarks/recipe.py
 
 The file holds the runs by which the defaults for Mini PacMan were found, one seed each: leads, no results. A run's
-`settings` are flags of rmc-train, but for those of two trials that were not kept: core_detach (no gradient from the
-core into the encoder) and normalised pixels.
+`settings` are flags of rmc-train, but for those of three trials that were not kept: core_detach (no gradient from the
+core into the encoder), normalised pixels and head_layer (units of a hidden layer before the heads).
 """
 
 import json
