@@ -154,12 +154,8 @@ class _Show:
 
     def _attention(self, state: State) -> NDArray[np.floating] | None:
         """Of each slot in the coming step, by head, `[heads, N, N+1]`; in the last block, where there are several."""
-        if (
-            not isinstance(self.policy, ActorCritic)
-            or (attention := self.policy.attention(self.lanes.steps, state)) is None
-        ):
-            return None
-        return attention[0, -1].cpu().numpy()
+        attention = self.policy.attention(self.lanes.steps, state) if isinstance(self.policy, ActorCritic) else None
+        return None if attention is None else attention[0, -1].cpu().numpy()
 
     def _is_over(self) -> bool:
         return bool((self.lanes.steps.terminated | self.lanes.steps.truncated).item())
