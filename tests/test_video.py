@@ -218,8 +218,13 @@ def test_attention_is_a_bright_cell_where_a_slot_looks() -> None:
     beside = pixels[:, without.shape[1] :]
     bright, dark = (where(beside, colour) for colour in (panels.VALUE, panels.TRACK))
     assert len(dark) / len(bright) == pytest.approx((2 * 3 * 4 - 6) / 6, rel=0.01)
-    rows, columns = (len(set(bright[:, axis])) for axis in (0, 1))
-    assert len(bright) == rows * columns // 2  # heads under one another: in each, one column of three rows
+    middle = (bright[:, 0].min() + bright[:, 0].max()) / 2
+    upper, lower = bright[bright[:, 0] < middle], bright[bright[:, 0] > middle]  # heads are under one another
+    left = dark[:, 1].min()
+    for head, before in ((upper, 1), (lower, 3)):
+        width, height = np.ptp(head[:, 1]) + 1, np.ptp(head[:, 0]) + 1
+        assert height > 2.9 * width  # one column of three rows
+        assert (head[:, 1].min() - left) // width == before  # cells are left of it, and for the input a gap
 
 
 @pytest.mark.parametrize(("core", "shape"), [("rmc", (2, 4, 5)), ("lstm", None)])
