@@ -1,7 +1,8 @@
 """The Mini PacMan maze and the tables that are derived from it, in plain NumPy.
 
 A free cell is named by its index 0..137 in row-major order. Headings are coded 2..5 (right, up, left, down), the
-order in which exits are listed and ties are broken; a ghost's first heading may also be 0 or 1 (see `REVERSE`).
+order in which exits are listed and ties are broken; a ghost's first heading may also be 0 or 1 (see `FIRST_MOVES` and
+`REVERSE`).
 """
 
 from functools import cache
@@ -31,6 +32,8 @@ MOVES = ((0, 1), (-1, 0), (0, -1), (1, 0))
 """(row, column) steps of the headings 2..5 and of the actions 1..4: right, up, left, down."""
 REVERSE = (2, 3, 4, 5, 2, 3)
 """The reverse of each heading 0..5; a first heading of 0 or 1 has right or up."""
+FIRST_MOVES = ((1, 0), (0, 0))
+"""(row, column) steps of a first heading of 0 or 1: the released code counts moves from 1, so that 0 is the last."""
 SAFE_DISTANCE = 5
 
 WALL_COLOUR = (255, 255, 255)
@@ -40,7 +43,7 @@ class Maze(NamedTuple):
     """What the rules look up about the maze, with `cell` the index of a free cell.
 
     row, column     int32 [138]         place of a cell
-    next_cell       uint8 [138, 6]      the cell a heading leads to; the same cell for headings 0 and 1 or into a wall
+    next_cell       uint8 [138, 6]      the cell a heading leads to; the same cell into a wall and for heading 1
     exit_count      uint8 [138]         2, 3 or 4
     corridor        uint8 [138, 6]      the new heading of a ghost on a two-exit cell
     reverse         uint8 [6]           the reverse of a heading
@@ -83,7 +86,7 @@ def make_maze() -> Maze:
     index = np.full(WALLS.shape, -1)
     index[CELL_ROW, CELL_COLUMN] = np.arange(CELLS)
     next_cell = np.tile(np.arange(CELLS, dtype=np.uint8)[:, None], (1, 6))
-    for heading, (down, right) in enumerate(MOVES, start=2):
+    for heading, (down, right) in enumerate(FIRST_MOVES + MOVES):
         target = index[CELL_ROW + down, CELL_COLUMN + right]
         next_cell[:, heading] = np.where(target >= 0, target, next_cell[:, heading])
     exits = [[h for h in range(2, 6) if next_cell[cell, h] != cell] for cell in range(CELLS)]

@@ -181,6 +181,30 @@ def test_engine_agrees_with_the_oracle(mode: str) -> None:
     assert expected <= events, f"never happened: {expected - events}"
 
 
+@pytest.mark.parametrize("heading", [0, 1])
+def test_a_ghost_that_killed_goes_on_with_its_first_heading(heading: int) -> None:
+    """On every crossing: 0 leads down where that is free, 1 nowhere; a ghost of level 6 always moves."""
+    crossings = [cell for cell in FREE if len(exits(cell)) > 2]
+    games = []
+    for crossing in crossings:
+        game = Game("hunt", SplitMix(0))
+        game.level = 5
+        game.start_level()
+        game.pacman = crossing
+        game.ghosts = [{"cell": crossing, "heading": heading}, *({"cell": None, "heading": 2} for _ in range(2))]
+        games.append(game)
+    env = MiniPacmanVectorEnv(len(games), "hunt")
+    env.set_state(stack_games(games))
+    _, rewards, terminated, *_ = env.step(np.zeros(len(games), np.int64))
+    assert terminated.all()
+    state = env.get_state()
+    assert (state["ghost_heading"][:, 0] == heading).all()
+    for (row, column), ghost, reward in zip(crossings, state["ghost_cell"][:, 0], rewards, strict=True):
+        leaves = heading == 0 and (row + 1, column) in FREE
+        assert FREE[ghost] == ((row + 1, column) if leaves else (row, column))
+        assert reward == (-20 if leaves else -40)  # one that stays has come to Pacman once more
+
+
 def test_viewports_are_cut_from_the_same_picture() -> None:
     for viewport in (1, 3, 9, 41):
         env = MiniPacmanVectorEnv(16, viewport=viewport)

@@ -35,6 +35,7 @@ Cell = tuple[int, int]
 FREE = [(row, column) for row, line in enumerate(MAP) for column, mark in enumerate(line) if mark == "0"]
 RIGHT, UP, LEFT, DOWN = 2, 3, 4, 5
 VECTORS = {RIGHT: (0, 1), UP: (-1, 0), LEFT: (0, -1), DOWN: (1, 0)}
+VECTORS |= {0: VECTORS[DOWN], 1: (0, 0)}  # first headings: the table of moves is indexed by heading - 1
 BACK = {RIGHT: LEFT, UP: DOWN, LEFT: RIGHT, DOWN: UP}
 BACK_OF_FIRST_HEADINGS = {0: RIGHT, 1: UP}
 
@@ -209,7 +210,7 @@ class Game:
             if self.random.uniform() >= speed:
                 continue
             ghost["heading"] = self.new_heading(ghost["cell"], ghost["heading"])
-            target = neighbour(ghost["cell"], ghost["heading"]) if ghost["heading"] >= RIGHT else ghost["cell"]
+            target = neighbour(ghost["cell"], ghost["heading"])
             if is_wall(target):
                 self.events["ghost on Pacman's cell faces a wall"] += 1
             else:
