@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -10,12 +11,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
+from .guarded import GuardedEnv, blamed
 from .memory import MiniGridView
 from .memory_vector import MemoryVectorEnv
 from .minipacman_tokens import MapTokens
+from .processes import EnvError
 from .stacked import stack_views
 from .workers import WorkerVectorEnv
 
@@ -76,7 +79,8 @@ def make_vector_env(
     Raises:
       ValueError: for a name that is not known (with the nearest that is), for actions that are not discrete, for
         observations that cannot be made an array of numbers, for a backend that does not have the environment, and for
-        workers where the native engine steps it.
+        workers where the native engine steps it, or more of them than lanes.
+      EnvError: if the environment's own code fails, now or when it is reset, stepped or drawn.
     """
     if stacked := STACKED.fullmatch(name):
         base, num_views = stacked.groups()
@@ -85,7 +89,8 @@ def make_vector_env(
         views = make_vector_env(base, num_envs, render_mode, num_workers, backend, autoreset_mode)
         return stack_views(views, int(num_views))
     env_id, arguments = SHORT_NAMES.get(name, (name, {}))
-    arguments = {**arguments, "render_mode": render_mode}
+    if render_mode is not None:  # many constructors do not know it
+        arguments = {**arguments, "render_mode": render_mode}
     spec = _find_spec(env_id, name)
     view: dict[str, Any] = {"actions": "moves"} if name in MOVES_ONLY else {}
     _check_backend(backend, spec, name)
@@ -96,32 +101,25 @@ def make_vector_env(
             )
         env = _make_native(spec, num_envs, {**arguments, **view, "autoreset_mode": autoreset_mode})
         return MapTokens(env) if name in MAPS else env
-    make_lanes = partial(_make_lanes, env_id.rpartition(":")[0], spec, arguments, view, autoreset_mode)
-    try:
-        return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
-    except (gym.error.Error, ImportError, TypeError) as error:
-        raise ValueError(f"environment {name!r} cannot be made: {error}") from error
+    make_lane = partial(_make_lane, name, env_id, spec, arguments, view)
+    make_lanes = partial(_make_lanes, make_lane, spec, autoreset_mode)
+    return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
 
 
 def _make_lanes(
-    module: str,
-    spec: EnvSpec,
-    arguments: dict[str, Any],
-    view: dict[str, Any],
-    autoreset_mode: AutoresetMode,
-    num_envs: int,
+    make_lane: Callable[[], gym.Env], spec: EnvSpec, autoreset_mode: AutoresetMode, num_envs: int
 ) -> VectorEnv:
-    """Lanes stepped by the process that calls this, a worker's too: there nothing else has imported the module."""
-    if module:
-        importlib.import_module(module)
-    return gym.make_vec(
-        spec,
-        num_envs,
-        vectorization_mode="sync",
-        vector_kwargs={"autoreset_mode": autoreset_mode},
-        wrappers=[partial(as_numbers, **view)],  # type: ignore[list-item]  # any function from env to env will do
-        **arguments,
-    )
+    """Lanes stepped by the process that calls this, a worker's too."""
+    env = SyncVectorEnv([make_lane] * num_envs, autoreset_mode=autoreset_mode)
+    env.spec = spec
+    return env
+
+
+def _make_lane(name: str, env_id: str, spec: EnvSpec, arguments: dict[str, Any], view: dict[str, Any]) -> gym.Env:
+    _import_module(env_id, name)  # in a worker nothing else has
+    with blamed(name, "its constructor"):
+        env = gym.make(spec, **arguments)
+    return GuardedEnv(as_numbers(env, **view), name)
 
 
 def as_numbers(env: gym.Env, **view: Any) -> gym.Env:
@@ -138,6 +136,8 @@ def as_numbers(env: gym.Env, **view: Any) -> gym.Env:
         raise ValueError(f"expected an environment with a Discrete action space, got {env.action_space}")
     space = env.observation_space
     if isinstance(space, spaces.Box):
+        if 0 in space.shape:
+            raise ValueError(f"expected observations of at least one number, got {space}")
         return env
     if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space):
         return MiniGridView(env, **view)
@@ -179,14 +179,23 @@ def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:
 
 
 def _find_spec(env_id: str, name: str) -> EnvSpec:
-    module, _, registered = env_id.rpartition(":")
-    try:
-        importlib.import_module(module or "minigrid")  # importing registers; minigrid's ids need no module in front
-    except (ImportError, TypeError) as error:
-        raise ValueError(f"environment {name!r}: importing {module} failed: {error}") from None
+    _import_module(env_id, name)
+    registered = env_id.rpartition(":")[2]
     if registered not in gym.registry:
         raise ValueError(f"there is no environment {name!r}{_nearest(name)}")
     return gym.registry[registered]
+
+
+def _import_module(env_id: str, name: str) -> None:
+    """Import what registers the environment: the module in front of its id; minigrid's ids need none."""
+    module = env_id.rpartition(":")[0] or "minigrid"
+    try:
+        with blamed(name, f"the import of {module}"):
+            importlib.import_module(module)
+    except EnvError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            raise ValueError(f"environment {name!r}: importing {module} failed: {error.__cause__}") from None
+        raise
 
 
 def _nearest(name: str) -> str:

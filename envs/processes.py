@@ -17,15 +17,22 @@ class WorkerError(ValueError):
     """What a process was to do failed in it, or it died; the message is for the user."""
 
 
+class EnvError(WorkerError):
+    """An environment's own code failed, in a worker or in this process; a note has the traceback through it."""
+
+
 class Fault(NamedTuple):
     """The last that is heard of a process that raised something."""
 
     summary: str
     trace: str
+    is_envs: bool = False  # an `EnvError`
 
     @classmethod
     def of(cls, error: Exception) -> Self:
         """What was raised, and where: the last line of the traceback."""
+        if isinstance(error, EnvError):
+            return cls(str(error), "\n".join(getattr(error, "__notes__", ())), is_envs=True)
         place = traceback.extract_tb(error.__traceback__)[-1]
         summary = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno}, in {place.name})"
         return cls(summary, "".join(traceback.format_exception(error)))

@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from .processes import (
     SECONDS_TO_END,
+    EnvError,
     Fault,
     WorkerError,
     describe_death,
@@ -50,17 +51,18 @@ class WorkerVectorEnv(VectorEnv):
       make_lanes: from a number of lanes to a NEXT_STEP vector environment with Discrete actions, and observations in
         a Box or MultiDiscrete space.
       num_envs: lanes.
-      num_workers: processes, at least 1; never more than there are lanes.
+      num_workers: processes, from 1 to `num_envs`.
 
     Raises:
-      ValueError: for less than one worker, another autoreset mode or other spaces.
-      WorkerError: if an environment cannot be made in a worker.
+      ValueError: for another number of workers, another autoreset mode or other spaces.
+      EnvError: if an environment's constructor fails.
+      WorkerError: if a worker dies.
     """
 
     def __init__(self, make_lanes: MakeLanes, num_envs: int, num_workers: int) -> None:
         """See the class."""
-        if num_workers < 1:
-            raise ValueError(f"num_workers: expected at least 1, got {num_workers}")
+        if not 1 <= num_workers <= num_envs:
+            raise ValueError(f"env_workers: expected at most as many as lanes, {num_envs}, got {num_workers}")
         with closing(make_lanes(1)) as example:
             self._describe(example, num_envs)
         observation, action = self.single_observation_space, self.single_action_space
@@ -71,7 +73,7 @@ class WorkerVectorEnv(VectorEnv):
         self._rows = shared.rows()
         self._workers: list[_Worker] = []
         self._end_workers = Finalize(self, _end, (self._workers,), exitpriority=0)
-        bounds = np.linspace(0, num_envs, min(num_workers, num_envs) + 1).astype(int).tolist()
+        bounds = np.linspace(0, num_envs, num_workers + 1).astype(int).tolist()
         try:
             with stops_held_back():
                 for first, end in pairwise(bounds):
@@ -117,7 +119,8 @@ class WorkerVectorEnv(VectorEnv):
         """As SyncVectorEnv's, with the infos of lanes whose episode ended alone.
 
         Raises:
-          WorkerError: if an environment raises or a worker dies; the other workers have ended by then.
+          EnvError: if an environment raises; all workers have ended by then.
+          WorkerError: if a worker dies; so have the others.
         """
         self._rows.action[:] = actions
         infos = self._exchange([_STEP] * len(self._workers))
@@ -216,8 +219,9 @@ class _Worker:
             self.process.join(SECONDS_TO_END)
             raise WorkerError(f"{name} {describe_death(self.process.exitcode)}; the others were ended") from None
         if isinstance(reply, Fault):
-            error = WorkerError(f"an environment failed in {name}: {reply.summary}; the other workers were ended")
-            error.add_note(reply.trace)
+            error = (EnvError if reply.is_envs else WorkerError)(f"{reply.summary} [{name}; the others were ended]")
+            if reply.trace:
+                error.add_note(reply.trace)
             raise error
         return reply
 

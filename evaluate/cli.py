@@ -15,7 +15,16 @@ from rich.table import Table
 from rmc_agents import ablation, cli, pretrained
 from rmc_agents.agent import ActorCritic
 from rmc_agents.checkpoint import write_atomically
-from rmc_agents.evaluation import EVALUATION_SEED, Policy, Statistics, check_fits, evaluate, play
+from rmc_agents.evaluation import (
+    EVALUATION_SEED,
+    MAX_STEPS,
+    Policy,
+    Statistics,
+    check_fits,
+    cut_note,
+    evaluate,
+    play,
+)
 from rmc_agents.saved import SavedAgent, load_policy, pick_device
 
 DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did, beside uniform random play.
@@ -55,6 +64,8 @@ class Arguments:
     """Seeds environments and the draws of actions."""
     deterministic: bool = False
     """Take the likeliest action instead of drawing one."""
+    max_steps: int = MAX_STEPS
+    """An episode is cut after so many steps, and counts with the return it has reached."""
     json: Path | None = None
     """Also write the figures to this file."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -77,24 +88,25 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = cli.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
     if arguments.episodes < 1:
         raise ValueError(f"--episodes: expected at least 1, got {arguments.episodes}")
+    if arguments.max_steps < 1:
+        raise ValueError(f"--max-steps: expected at least 1, got {arguments.max_steps}")
     if arguments.seed < 0:
         raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
     if arguments.json is not None:
         check_writable(arguments.json)
+    cli.find_modules_here(arguments.env)
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
     saved = load_policy(pretrained.choose(arguments.run, arguments.pretrained), device, arguments.trust)
     env_name = arguments.env or saved.config.env.env
     check_fits(saved.spec, env_name)
 
-    console = Console()
+    console, options = Console(), (arguments.deterministic, arguments.max_steps)
     if arguments.ablate_memory:
         result = _ablate(arguments, saved, env_name, device, console)
     else:
         with console.status(f"playing {arguments.episodes} episodes of {env_name}, and as many at random"):
-            result = evaluate(
-                saved.agent, env_name, arguments.episodes, arguments.seed, device, arguments.deterministic
-            )
+            result = evaluate(saved.agent, env_name, arguments.episodes, arguments.seed, device, *options)
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     _print(result, console)
     if saved.provenance is not None:
@@ -135,12 +147,21 @@ def _ablate(
     found = {}
     for name, policy in ablation.variants(agent, arguments.windows, arguments.seed).items():
         with console.status(f"playing {arguments.episodes} episodes of {env_name}, memory: {name}"):
-            played = play(policy, env_name, arguments.episodes, arguments.seed, device, arguments.deterministic)
+            played = play(
+                policy,
+                env_name,
+                arguments.episodes,
+                arguments.seed,
+                device,
+                arguments.deterministic,
+                arguments.max_steps,
+            )
             found[name] = asdict(Statistics.of(played))
     return {
         "env": env_name,
         "seed": arguments.seed,
         "deterministic": arguments.deterministic,
+        "max_steps": arguments.max_steps,
         "episodes": arguments.episodes,
         "ablation": found,
     }
@@ -153,6 +174,9 @@ def _print(result: dict[str, Any], console: Console) -> None:
     (_fill_ablation if "ablation" in result else _fill)(table, result)
     console.print(f"checkpoint {result['checkpoint']}", highlight=False, markup=False, soft_wrap=True)
     console.print(table)
+    for name, played in result.get("ablation", {"": result}).items():
+        if note := cut_note(played | {"max_steps": result["max_steps"]}):
+            console.print(f"{name}: {note}" if name else note, highlight=False, markup=False, soft_wrap=True)
 
 
 def _fill_ablation(table: Table, result: dict[str, Any]) -> None:

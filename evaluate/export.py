@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 
 from rmc_agents import __version__, cli
-from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
+from rmc_agents.evaluation import EVALUATION_SEED, MAX_STEPS, check_fits, cut_note, evaluate
 from rmc_agents.pretrained import SUFFIX
 from rmc_agents.saved import Provenance, load_agent, pick_device, save_agent
 
@@ -35,6 +35,8 @@ class Arguments:
     """Whole episodes of the evaluation; episode i begins from seed + i."""
     seed: int = EVALUATION_SEED
     """Seeds environments and the draws of actions."""
+    max_steps: int = MAX_STEPS
+    """An episode is cut after so many steps, and counts with the return it has reached."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
 
@@ -57,7 +59,11 @@ def _main(argv: Sequence[str] | None) -> int:
 
     console = Console()
     with console.status(f"playing {arguments.episodes} episodes of {env_name}"):
-        result = evaluate(saved.agent, env_name, arguments.episodes, arguments.seed, device)
+        result = evaluate(
+            saved.agent, env_name, arguments.episodes, arguments.seed, device, max_steps=arguments.max_steps
+        )
+    if note := cut_note(result):
+        console.print(f"{note} (--max-steps)", highlight=False, markup=False, soft_wrap=True)
     provenance = Provenance(__version__, result["mean_return"], result["ci95"], arguments.episodes, arguments.seed)
     save_agent(arguments.out, saved, provenance)
     size = arguments.out.stat().st_size
@@ -71,6 +77,8 @@ def _check(arguments: Arguments) -> None:
         raise ValueError(f"--episodes: expected at least 1, got {arguments.episodes}")
     if arguments.seed < 0:
         raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
+    if arguments.max_steps < 1:
+        raise ValueError(f"--max-steps: expected at least 1, got {arguments.max_steps}")
     if arguments.out.suffix != SUFFIX:
         raise ValueError(f"{arguments.out}: expected a file name that ends in {SUFFIX}")
     check_writable(arguments.out)

@@ -30,7 +30,9 @@ from .curves import (
     smoothed,
 )
 
-BESIDE_THE_POINT = frozenset({"seed", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "video"})
+BESIDE_THE_POINT = frozenset(
+    {"seed", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "eval_max_steps", "video"}
+)
 """Settings that change neither what an agent is nor how fast it learns."""
 
 DESCRIPTION = """Draw the mean episode return of runs against frames or minutes, from their TensorBoard events.

@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
+from rmc_agents.envs.guarded import check_finite
 from rmc_agents.types import AgentOutput, Rollout, SpaceSpec, State, TimeStep
 
 
@@ -47,15 +48,21 @@ class Lanes:
         """Begin anew, lane i from seed + i."""
         obs, self.infos = self.env.reset(seed=seed)
         zeros = np.zeros(self.num_lanes)
+        check_finite(self.env, obs, zeros)
         self._returns, self._lengths = zeros.copy(), zeros.astype(np.int64)
         false = zeros.astype(bool)
         self._is_last = false
         self.steps = self._to_steps(obs, ~false, zeros.astype(np.int64), zeros, false, false)
 
     def step(self, action: Tensor) -> TimeStep:
-        """Step all lanes by `action` `[B]` int64; returns and keeps the next time step."""
+        """Step all lanes by `action` `[B]` int64; returns and keeps the next time step.
+
+        Raises:
+          EnvError: if the environment's own code fails, or gives what is no finite number.
+        """
         action_array = action.cpu().numpy()
         obs, reward, terminated, truncated, self.infos = self.env.step(action_array)
+        check_finite(self.env, obs, reward)
         is_first, self._is_last = self._is_last, terminated | truncated
         self._returns += reward
         self._lengths += ~is_first

@@ -50,7 +50,7 @@ def _without_box(text: str) -> str:
 
 def run(program: str, main: Callable[[], int]) -> int:
     """Run a command: its exit status is main's, 2 after one line on standard error for anything a user can mend, 130
-    after Ctrl-C.
+    after Ctrl-C. Before the line comes what is noted on the error: the traceback through an environment's own code.
 
     RMC_TRACEBACK=1 in the environment shows where the error came from.
     """
@@ -67,8 +67,21 @@ def run(program: str, main: Callable[[], int]) -> int:
     except (ValueError, OSError) as error:
         if os.environ.get("RMC_TRACEBACK"):
             raise
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
         print(f"{program}: {_one_line(error)}", file=sys.stderr)
         return 2
+
+
+def find_modules_here(env: str | None) -> None:
+    """Let Python find the module in 'module:Id' in the current folder too, as `python -m` does.
+
+    Args:
+      env: an environment's name from the command line; never one that a file gives, which must not choose what is run.
+    """
+    here = os.getcwd()
+    if env is not None and ":" in env and here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def _one_line(error: Exception) -> str:

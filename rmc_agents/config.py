@@ -201,6 +201,8 @@ class RunConfig(Section):
     """Also log what the learning does to each part of the agent, and what the core does inside (diagnostics/...)."""
     eval_episodes: NonNegativeInt = 100
     """Episodes of the evaluation at the end; 0: none."""
+    eval_max_steps: PositiveInt = 10_000
+    """An episode of that evaluation is cut after so many steps, and counts with the return it has reached."""
     video: bool = True
     """Record a video at the end."""
 

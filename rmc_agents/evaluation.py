@@ -11,10 +11,12 @@ from scipy.stats import bootstrap
 from torch import Tensor
 
 from rmc_agents.acting import Lanes, sample_action
+from rmc_agents.config import RunConfig
 from rmc_agents.envs.factory import make_vector_env
 from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
 
 EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
+MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may have no end of its own
 MOST_LANES = 256
 MOST_RESAMPLED = 5_000_000  # numbers that the bootstrap holds at once
 
@@ -53,6 +55,7 @@ class Episodes(NamedTuple):
     levels: np.ndarray | None  # [E]: the level reached, where the environment tells it
     successes: np.ndarray | None  # [E] bool, where the environment tells it
     corridors: np.ndarray | None  # [E]: for how many cells a cue had to be remembered, where the environment tells it
+    cut: np.ndarray  # [E] bool: the limit of steps came before the episode's end
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ class Statistics:
     episodes: int
     mean_level: float | None
     success_rate: float | None
-    success_by_corridor: dict[int, float] | None = None  # length of the corridor to the rate, where lengths vary
+    success_by_corridor: dict[int, float] | None  # length of the corridor to the rate, where lengths vary
+    episodes_cut: int  # by the limit of steps
 
     @classmethod
     def of(cls, episodes: Episodes) -> "Statistics":
@@ -85,6 +89,7 @@ class Statistics:
             mean_level=None if episodes.levels is None else float(episodes.levels.mean()),
             success_rate=None if episodes.successes is None else float(episodes.successes.mean()),
             success_by_corridor=_success_by_corridor(episodes),
+            episodes_cut=int(episodes.cut.sum()),
         )
 
 
@@ -105,7 +110,13 @@ def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float
 
 
 def evaluate(
-    policy: Policy, env_name: str, episodes: int, seed: int, device: torch.device, deterministic: bool = False
+    policy: Policy,
+    env_name: str,
+    episodes: int,
+    seed: int,
+    device: torch.device,
+    deterministic: bool = False,
+    max_steps: int = MAX_STEPS,
 ) -> dict[str, Any]:
     """Statistics of a policy, beside the uniform random policy's on the same seeds, as plain values for JSON.
 
@@ -116,18 +127,31 @@ def evaluate(
       seed: of the environments and of the draws of actions.
       device: where the policy lives.
       deterministic: take the likeliest action instead of drawing one.
+      max_steps: an episode is cut after so many steps, and counts with the return it has reached.
     """
-    statistics = Statistics.of(play(policy, env_name, episodes, seed, device, deterministic))
-    random = Statistics.of(play(UniformPolicy(env_spec(env_name)), env_name, episodes, seed, torch.device("cpu")))
+    uniform, cpu = UniformPolicy(env_spec(env_name)), torch.device("cpu")
+    statistics = Statistics.of(play(policy, env_name, episodes, seed, device, deterministic, max_steps))
+    random = Statistics.of(play(uniform, env_name, episodes, seed, cpu, max_steps=max_steps))
     return {
         "env": env_name,
         "seed": seed,
         "deterministic": deterministic,
+        "max_steps": max_steps,
         **asdict(statistics),
         "random_mean_return": random.mean_return,
         "random_ci95": random.ci95,
         "random_success_rate": random.success_rate,
+        "random_episodes_cut": random.episodes_cut,
     }
+
+
+def cut_note(result: dict[str, Any]) -> str:
+    """What is to be said of the episodes that were cut in an evaluation; nothing if none were."""
+    players = {"": result["episodes_cut"], " of random play": result.get("random_episodes_cut", 0)}
+    limit = f"were cut after {result['max_steps']:,} steps"
+    return "; ".join(
+        f"{count} of {result['episodes']} episodes{player} {limit}" for player, count in players.items() if count
+    )
 
 
 def env_spec(env_name: str) -> SpaceSpec:
@@ -157,7 +181,13 @@ def _described(spec: SpaceSpec) -> str:
 
 @torch.no_grad()
 def play(
-    policy: Policy, env_name: str, episodes: int, seed: int, device: torch.device, deterministic: bool = False
+    policy: Policy,
+    env_name: str,
+    episodes: int,
+    seed: int,
+    device: torch.device,
+    deterministic: bool = False,
+    max_steps: int = MAX_STEPS,
 ) -> Episodes:
     """Play whole episodes, each lane one, so that short episodes are not counted more often than long ones.
 
@@ -171,14 +201,15 @@ def play(
     parts = []
     for first in range(0, episodes, MOST_LANES):
         env = make_vector_env(env_name, min(MOST_LANES, episodes - first))
-        parts.append(_play_each_once(policy, env, seed + first, device, deterministic))
-        env.close()
+        with closing(env):
+            parts.append(_play_each_once(policy, env, seed + first, device, deterministic, max_steps))
     return Episodes(
         np.concatenate([part.returns for part in parts]),
         np.concatenate([part.lengths for part in parts]),
         _joined([part.levels for part in parts]),
-        _joined([part.successes for part in parts]),
+        _joined_successes(parts),
         _joined([part.corridors for part in parts]),
+        np.concatenate([part.cut for part in parts]),
     )
 
 
@@ -188,19 +219,28 @@ def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
     return np.concatenate(known) if len(known) == len(parts) else None
 
 
+def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
+    """As `_joined`, but where some are told the rest are failures: some environments tell of successes alone."""
+    if all(part.successes is None for part in parts):
+        return None
+    return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])
+
+
 def choose_action(policy_logits: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
     """Actions `[B]` from logits `[B, A]`: the likeliest, or drawn."""
     return policy_logits.argmax(dim=-1) if deterministic else sample_action(policy_logits, generator)
 
 
-def _play_each_once(policy: Policy, env: VectorEnv, seed: int, device: torch.device, deterministic: bool) -> Episodes:
+def _play_each_once(
+    policy: Policy, env: VectorEnv, seed: int, device: torch.device, deterministic: bool, max_steps: int
+) -> Episodes:
     lanes = Lanes(env, seed, device)
     generator = torch.Generator(device).manual_seed(seed)
     state = policy.initial_state(lanes.num_lanes)
     returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
     facts: dict[str, np.ndarray] = {}
     playing = np.ones(lanes.num_lanes, bool)
-    while playing.any():
+    for _ in range(max_steps):
         output, state = policy.step(lanes.steps, state)
         steps = lanes.step(choose_action(output.policy_logits, generator, deterministic))
         returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
@@ -209,4 +249,7 @@ def _play_each_once(policy: Policy, env: VectorEnv, seed: int, device: torch.dev
         for key in {"level", "is_success", "corridor_length"} & lanes.infos.keys():
             facts.setdefault(key, np.zeros(lanes.num_lanes))[ended] = lanes.infos[key][ended]
         playing &= ~ended
-    return Episodes(returns, lengths, *map(facts.get, ("level", "is_success", "corridor_length")))
+        if not playing.any():
+            break
+    told = (facts.get(key) for key in ("level", "is_success", "corridor_length"))
+    return Episodes(returns, lengths, *told, cut=playing)

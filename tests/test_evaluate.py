@@ -2,20 +2,22 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from rmc_agents import checkpoint
+from rmc_agents import checkpoint, evaluation
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli, curves, plot, watch
 from rmc_agents.evaluation import (
+    EVALUATION_SEED,
     MOST_LANES,
     Episodes,
     Statistics,
@@ -28,6 +30,7 @@ from rmc_agents.evaluation import (
     play,
 )
 from rmc_agents.run_folder import TIME_TAG
+from rmc_agents.train import cli as train_cli
 
 CPU = torch.device("cpu")
 LONG = 20
@@ -51,12 +54,39 @@ class ParityEnv(gym.Env):
         return np.zeros(1, np.float32), 1.0, False, self.left == 0, {}
 
 
-if "Parity-v0" not in gym.registry:
-    gym.register("Parity-v0", entry_point=ParityEnv)
+class SeedEnv(gym.Env):
+    """Episodes of `seed % 3 + 1` steps that return the seed; `level` is the episode's number since the last seed.
+
+    The first one is a success from seed 4 on; failures are not told.
+    """
+
+    observation_space = Box(0.0, 1.0, (1,), np.float32)
+    action_space = Discrete(2)
+    seeds: ClassVar[list[int]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        self.episode = 1 if seed is not None else self.episode + 1
+        if seed is not None:
+            self.seed = seed
+            self.seeds.append(seed)
+        self.left = self.seed % 3 + 1
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.left -= 1
+        if self.left:
+            return np.zeros(1, np.float32), 0.0, False, False, {}
+        success = {"is_success": True} if self.seed >= 4 and self.episode == 1 else {}
+        return np.zeros(1, np.float32), float(self.seed), True, False, {"level": self.episode, **success}
+
+
+for env_id, entry_point in {"Parity-v0": ParityEnv, "Seed-v0": SeedEnv}.items():
+    if env_id not in gym.registry:
+        gym.register(env_id, entry_point)
 
 
 def episodes(*returns: float) -> Episodes:
-    return Episodes(np.array(returns), np.full(len(returns), 3), None, None, None)
+    return Episodes(np.array(returns), np.full(len(returns), 3), None, None, None, np.zeros(len(returns), bool))
 
 
 def test_statistics_known_values() -> None:
@@ -100,6 +130,47 @@ def test_each_lane_plays_exactly_one_episode() -> None:
     np.testing.assert_array_equal(played.returns, expected)
     np.testing.assert_array_equal(played.lengths, expected)
     assert played.levels is None
+
+
+def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "MOST_LANES", 4)
+    played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 10, seed=0, device=CPU)
+    np.testing.assert_array_equal(played.returns, np.arange(10))
+    np.testing.assert_array_equal(played.lengths, np.arange(10) % 3 + 1)
+    np.testing.assert_array_equal(played.levels, np.ones(10))
+    assert played.successes is not None, "told by some, though by none of the first four"
+    np.testing.assert_array_equal(played.successes, np.arange(10) >= 4)
+    assert not played.cut.any()
+
+
+def test_an_episode_without_an_end_is_cut() -> None:
+    played = play(UniformPolicy(env_spec("Parity-v0")), "Parity-v0", 4, seed=0, device=CPU, max_steps=LONG - 1)
+    np.testing.assert_array_equal(played.cut, [False, True, False, True])
+    np.testing.assert_array_equal(played.returns, [1, LONG - 1, 1, LONG - 1])
+    whole = play(UniformPolicy(env_spec("Parity-v0")), "Parity-v0", 4, seed=0, device=CPU, max_steps=LONG)
+    assert not whole.cut.any()
+
+
+def train_on_seeds(run_dir: Path, *flags: str) -> None:
+    sizes = "--env Seed-v0 --core none --encoder-sizes 8 --num-envs 4 --unroll-length 5 --total-frames 40 --no-video"
+    assert train_cli.main([*sizes.split(), "--run-dir", str(run_dir), *flags]) == 0
+
+
+def test_episodes_without_a_word_of_success_are_failures_where_others_have_one(tmp_path: Path) -> None:
+    train_on_seeds(tmp_path / "run", "--eval-episodes", "0", "--seed", "4", "--log-every", "1e-9")
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    first, second = (point.value for point in events.Scalars("charts/success_rate"))
+    assert 0 < first < 1
+    assert second == 0
+
+
+def test_no_episode_of_an_evaluation_was_trained_on(tmp_path: Path) -> None:
+    SeedEnv.seeds.clear()
+    train_on_seeds(tmp_path / "run", "--eval-episodes", "3")
+    assert SeedEnv.seeds[:4] == [0, 1, 2, 3]
+    evaluated = SeedEnv.seeds[4:]
+    assert len(evaluated) == 6, "three by the agent, three at random"
+    assert min(evaluated) >= EVALUATION_SEED > 10_000, "lanes train on seeds from --seed on"
 
 
 @pytest.mark.parametrize("env", ["recall", "minipacman"])
@@ -179,6 +250,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([run, "--env", "minipacman"], "does not fit environment 'minipacman'"),
         ([run, "--env", "minipackman"], "did you mean 'minipacman'"),
         ([run, "--episodes", "0"], "--episodes: expected at least 1"),
+        ([run, "--max-steps", "0"], "--max-steps: expected at least 1"),
     ):
         line = refused(capsys, cli, *argv)
         assert message in line

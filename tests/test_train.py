@@ -190,6 +190,7 @@ BAD = {
         ["--algo", "a2c", "--optimizer", "adam", "--cuda-graphs", "--device", "cpu"],
         "cuda_graphs: expected device cuda, got cpu",
     ),
+    "run-dir without a name": (["--run-dir", ""], "--run-dir: expected a path, got an empty one"),
     "resume and run-dir": (["--resume", "a", "--run-dir", "b"], "leave out"),
 }
 

@@ -52,6 +52,7 @@ def _lead(argv: Sequence[str] | None) -> int:
     from .run import read_saved, resume, start
 
     first = _sources(argv)
+    cli.find_modules_here(first.env)
     console = Console()
     if first.resume is not None:
         if first.config is not None or first.run_dir is not None:
@@ -68,15 +69,22 @@ def _lead(argv: Sequence[str] | None) -> int:
 
 
 def _sources(argv: Sequence[str] | None) -> argparse.Namespace:
-    """--config, --run-dir, --resume and --trust alone: they decide what the other flags' defaults are."""
+    """The flags that decide what the defaults of the others are, and --env, whose module may be in this folder."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for flag in ("--config", "--run-dir", "--resume"):
-        parser.add_argument(flag, type=Path)
+        parser.add_argument(flag, type=_path)
+    parser.add_argument("--env")
     parser.add_argument("--trust", action=argparse.BooleanOptionalAction, default=False)
     try:
         return parser.parse_known_args(argv)[0]
     except argparse.ArgumentError as error:
         raise ValueError(str(error)) from None
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, got an empty one")
+    return Path(text)
 
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:

@@ -46,6 +46,7 @@ class Reporter:
         self._warnings = _ConsoleHandler(console)
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
+        self._tells_success = False
         self._earlier, self._began = seconds, time.perf_counter()
         self._point = (self._began, trainer.frames)
         self._progress = Progress(
@@ -98,8 +99,9 @@ class Reporter:
         if self._since_point:
             add("charts/episodic_return", np.mean([e.episode_return for e in self._since_point]), frames)
             add("charts/episodic_length", np.mean([e.length for e in self._since_point]), frames)
-            if successes := [e.success for e in self._since_point if e.success is not None]:
-                add("charts/success_rate", np.mean(successes), frames)
+            self._tells_success |= any(e.success is not None for e in self._since_point)
+            if self._tells_success:  # some environments tell of successes alone: the rest are failures
+                add("charts/success_rate", np.mean([bool(e.success) for e in self._since_point]), frames)
             self._since_point = []
         for name, value in metrics.items():
             add(name, value.item(), frames)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rmc_agents import archive, checkpoint, pretrained
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
-from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
+from rmc_agents.evaluation import EVALUATION_SEED, check_fits, cut_note, evaluate
 from rmc_agents.run_folder import RunFolder, default_path
 from rmc_agents.saved import load_agent, pick_device
 from rmc_agents.video import can_render, record
@@ -43,6 +43,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "log_every",
         "diagnostics",
         "eval_episodes",
+        "eval_max_steps",
         "video",
     }
 )
@@ -157,6 +158,9 @@ def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Cons
             console, f"interrupted, but the training is complete and saved; evaluate and record with: {resume_command}"
         )
         return 130
+    except WorkerError:
+        _say(console, f"the training is complete and saved; evaluate and record with: {resume_command}")
+        raise
     finally:
         signal.signal(signal.SIGTERM, previous)
     return 0
@@ -215,7 +219,14 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
     summary = _summary(trainer, seconds)
     if config.run.eval_episodes:
         with console.status(f"evaluating over {config.run.eval_episodes} episodes"):
-            result = evaluate(agent, config.env.env, config.run.eval_episodes, EVALUATION_SEED, device)
+            result = evaluate(
+                agent,
+                config.env.env,
+                config.run.eval_episodes,
+                EVALUATION_SEED,
+                device,
+                max_steps=config.run.eval_max_steps,
+            )
         summary["evaluation"] = result
         low, high = result["ci95"]
         _say(
@@ -223,6 +234,8 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
             f"mean return {result['mean_return']:.1f} (95 % interval {low:.1f} to {high:.1f}) over "
             f"{result['episodes']} episodes; uniform random play: {result['random_mean_return']:.1f}",
         )
+        if note := cut_note(result):
+            _say(console, f"{note} (--eval-max-steps)")
     folder.write_summary(summary)
     if config.run.video and can_render(config.env.env):
         with console.status("recording a video"):

@@ -18,6 +18,7 @@ from rmc_agents import archive
 from rmc_agents.acting import Episode
 from rmc_agents.config import Config
 from rmc_agents.envs.factory import make_vector_env
+from rmc_agents.envs.guarded import check_finite
 from rmc_agents.sb3 import RmcPolicy, to_sb3
 from rmc_agents.sb3.saved import Player, load_model, make_player
 from rmc_agents.sb3.vec_env import cheapest_autoreset
@@ -169,6 +170,7 @@ class Sb3Lanes(VecEnvWrapper):
     def step_wait(self) -> VecEnvStepReturn:
         """As of the environment, but for the rewards' scale."""
         obs, rewards, dones, infos = self.venv.step_wait()
+        check_finite(self.venv.vector_env, obs, rewards)
         self._returns += rewards
         self._lengths += 1
         for lane in np.flatnonzero(dones):

@@ -1,0 +1,156 @@
+"""Environments of others: what fails in their code is told as theirs, with the lines of their code alone."""
+
+import importlib
+import logging
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from .processes import EnvError
+
+NUMBERS = frozenset({"level", "power", "is_success", "corridor_length"})
+"""Infos that are averaged or shown as numbers."""
+
+NOT_THEIRS = (
+    "<frozen importlib",
+    *(f"{Path(file or '').parent}{os.sep}" for file in (__file__, gym.__file__, importlib.__file__)),
+)
+"""How the file names of frames between this file and an environment's own code begin."""
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def blamed(name: str, call: str) -> Iterator[None]:
+    """What is raised in here was raised by the code of environment `name`, which was asked for `call`.
+
+    Raises:
+      EnvError: in its place; a note has the traceback through their code, if it got as far as that.
+    """
+    try:
+        yield
+    except EnvError:
+        raise
+    except Exception as error:
+        raise _as_theirs(error, f"the environment {name!r} failed in {call}") from error
+
+
+def _as_theirs(error: BaseException, what: str) -> EnvError:
+    """The error as one line and, where a line of theirs is in it, the traceback through those."""
+    if error.__cause__ is not None and not _their_frames(error):  # gymnasium words a constructor's TypeError anew
+        error = error.__cause__
+    frames = _their_frames(error)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    told = EnvError(f"{what}: {type(error).__name__}: {error}{place}")
+    if frames or isinstance(error, SyntaxError):
+        shown = traceback.TracebackException.from_exception(error)
+        shown.stack = traceback.StackSummary.from_list(frames)
+        told.add_note("".join(shown.format()).rstrip())
+    return told
+
+
+def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
+
+
+class GuardedEnv(gym.Wrapper):
+    """An environment with observations in an array, whose faults are `EnvError`s that name it.
+
+    What it returns is checked as far as a vector environment relies on it. Infos that are to be numbers (`NUMBERS`)
+    and are none are left out, and so is None.
+
+    Args:
+      env: the environment.
+      name: what its user calls it.
+    """
+
+    def __init__(self, env: gym.Env, name: str) -> None:
+        super().__init__(env)
+        self._name = name
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """As the environment's. Raises EnvError."""
+        with blamed(self._name, "reset()"):
+            obs, info = self.env.reset(seed=seed, options=options)
+            return self._checked(obs), _usable(info)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """As the environment's. Raises EnvError."""
+        with blamed(self._name, "step()"):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            return self._checked(obs), float(reward), bool(terminated), bool(truncated), _usable(info)
+
+    def render(self) -> Any:
+        """As the environment's; with the render mode rgb_array a picture. Raises EnvError."""
+        with blamed(self._name, "render()"):
+            frame = self.env.render()
+            if self.render_mode == "rgb_array" and np.ndim(frame) != 3:  # type: ignore[arg-type]  # anything may come
+                raise ValueError(f"expected a picture [height, width, 3], got {type(frame).__name__}")
+            return frame
+
+    def close(self) -> None:
+        """Whatever goes wrong then is told and changes nothing."""
+        try:
+            with blamed(self._name, "close()"):
+                self.env.close()
+        except EnvError as error:
+            logger.warning("%s", " ".join(str(error).split()))
+
+    def _checked(self, obs: Any) -> NDArray[Any]:
+        """The observation as an array. Raises ValueError unless it is one of the space's shape and kind of numbers."""
+        array, space = np.asarray(obs), self.observation_space
+        assert space.dtype is not None
+        if array.shape != space.shape or not np.can_cast(array.dtype, space.dtype, "same_kind"):
+            raise ValueError(
+                f"expected an observation {space.shape} of {space.dtype}, got {array.shape} of {array.dtype}"
+            )
+        return array
+
+
+def _usable(info: Any) -> dict[str, Any]:
+    """The infos that can be taken for what they are called."""
+    if not isinstance(info, dict):
+        raise TypeError(f"expected the infos in a dict, got {type(info).__name__}")
+    return {
+        key: value for key, value in info.items() if value is not None and (key not in NUMBERS or _is_number(value))
+    }
+
+
+def _is_number(value: Any) -> bool:
+    array: NDArray[Any] = np.empty(0)
+    with suppress(ValueError):  # of lists of lists
+        array = np.asarray(value)
+    return array.ndim == 0 and array.dtype.kind in "biuf" and bool(np.isfinite(array))
+
+
+def check_finite(env: VectorEnv, obs: NDArray[Any], rewards: NDArray[Any]) -> None:
+    """Find out before anything is learned from it that an environment gave no numbers.
+
+    Args:
+      env: whose they are.
+      obs: observations `[N, ...]`.
+      rewards: `[N]`.
+
+    Raises:
+      EnvError: for a NaN, or what is infinite or becomes so in float32; it names environment, lane and value.
+    """
+    for kind, values in (("an observation", obs), ("a reward", rewards)):
+        if values.dtype.kind != "f":
+            continue
+        is_number = np.abs(values) <= np.finfo(np.float32).max  # False for NaN
+        if not is_number.all():
+            place = tuple(np.argwhere(~is_number)[0].tolist())
+            name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+            raise EnvError(
+                f"the environment {name!r} gave {kind} that is not finite: {values[place]} in lane {place[0]}"
+                + (f", entry {list(place[1:])} of the observation" if len(place) > 1 else "")
+            )
