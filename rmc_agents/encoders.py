@@ -1,5 +1,6 @@
 """What an observation becomes before the core: numbers in [N, ...] in, features [N, D] out."""
 
+import logging
 import math
 from itertools import pairwise
 
@@ -13,8 +14,11 @@ from rmc_agents.kernels.weights import affine
 from rmc_agents.types import SpaceSpec, TimeStep
 
 CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
+LARGE = 84 * 84  # numbers: pictures from here on are better not flattened
 LOOKUP_SIZE = 128  # width of what categories or tokens become
 FIRST_TOKENS = 16  # how many are added up by themselves as well
+
+logger = logging.getLogger(__name__)
 
 
 class Encoder(nn.Module):
@@ -57,18 +61,19 @@ class Encoder(nn.Module):
 def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
     if spec.obs_categories and config.encoder != "conv":
         return _Tokens(spec.obs_categories) if spec.obs_are_tokens else _Lookup(spec.obs_categories)
-    is_picture = len(spec.obs_shape) == 3
-    fits = is_picture and min(spec.obs_shape[:2]) >= CONV_FROM
-    if config.encoder == "conv" and not fits:
+    channels_axis = find_channels(spec.obs_shape)
+    if config.encoder == "conv" and channels_axis is None:
         raise ValueError(
-            f"encoder conv: expected pictures of at least {CONV_FROM}x{CONV_FROM} pixels, got observations of shape "
-            f"{spec.obs_shape}; use encoder mlp"
+            f"encoder conv: expected pictures [H, W], [H, W, C] or [C, H, W] of at least {CONV_FROM}x{CONV_FROM} "
+            f"pixels, got observations of shape {spec.obs_shape}; use encoder mlp"
         )
-    if config.encoder == "mlp" or not fits:
+    if config.encoder == "mlp" or channels_axis is None:
+        _warn_of_flattening(spec.obs_shape, config)
         return nn.Flatten()
+    channels = (*spec.obs_shape, 1)[channels_axis]
     return nn.Sequential(  # Mnih et al., 2015
-        _ChannelsFirst(),
-        nn.Conv2d(spec.obs_shape[2], 32, 8, stride=4),
+        _ChannelsFirst(spec.obs_shape, channels_axis),
+        nn.Conv2d(channels, 32, 8, stride=4),
         nn.ReLU(),
         nn.Conv2d(32, 64, 4, stride=2),
         nn.ReLU(),
@@ -76,6 +81,32 @@ def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
         nn.ReLU(),
         nn.Flatten(),
     )
+
+
+def find_channels(shape: tuple[int, ...]) -> int | None:
+    """Along which axis an observation is a picture's channels, if it is a picture that convolutions can take.
+
+    Returns:
+      2 for `[H, W, C]`, 0 for `[C, H, W]`, as stacks of frames are, 2 for `[H, W]`, which has one channel and no axis
+      for it, None for what is no picture or too small a one.
+    """
+    if len(shape) in (2, 3) and min(shape[:2]) >= CONV_FROM:
+        return 2
+    return 0 if len(shape) == 3 and min(shape[1:]) >= CONV_FROM else None
+
+
+def _warn_of_flattening(shape: tuple[int, ...], config: AgentConfig) -> None:
+    numbers = math.prod(shape)
+    if len(shape) > 1 and numbers >= LARGE and config.encoder_sizes:
+        logger.warning(
+            "observations of shape %s are flattened to %s numbers, for which the encoder's first layer alone has %s "
+            "parameters; --encoder conv takes pictures of at least %dx%d pixels",
+            shape,
+            f"{numbers:,}",
+            f"{numbers * config.encoder_sizes[0]:,}",
+            CONV_FROM,
+            CONV_FROM,
+        )
 
 
 class _Lookup(nn.Module):
@@ -122,8 +153,12 @@ def _embedding(categories: tuple[int, ...]) -> nn.Embedding:
 
 
 class _ChannelsFirst(nn.Module):
-    def forward(self, picture: Tensor) -> Tensor:  # [N, H, W, C] -> [N, C, H, W]
-        return picture.movedim(-1, 1)
+    def __init__(self, shape: tuple[int, ...], channels_axis: int) -> None:
+        super().__init__()
+        self.has_channels, self.axis = len(shape) == 3, 1 + channels_axis
+
+    def forward(self, picture: Tensor) -> Tensor:  # [N, H, W], [N, H, W, C] or [N, C, H, W] -> [N, C, H, W]
+        return picture.movedim(self.axis, 1) if self.has_channels else picture[:, None]
 
 
 def _trunk_size(trunk: nn.Module, spec: SpaceSpec) -> int:

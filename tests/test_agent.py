@@ -18,6 +18,9 @@ SPEC = SpaceSpec((5, 5, 3), "uint8", 1 / 255, 5)
 CPU = torch.device("cpu")
 
 
+ALL_FIRST = torch.ones(2, dtype=torch.bool)
+
+
 def make_agent(core: str = "rmc", **settings: object) -> ActorCritic:
     config = Config().updated({"core": core, "num_heads": 2, "head_size": 8, "hidden_size": 16} | settings, "test")
     return ActorCritic(SPEC, config.core, config.agent)
@@ -74,8 +77,33 @@ def test_pictures_go_through_convolutions() -> None:
     steps = random_steps(3, 2, spec=spec)
     assert encoder(steps).shape == (3, 2, 128)
     assert any(isinstance(module, torch.nn.Conv2d) for module in encoder.modules())
-    with pytest.raises(ValueError, match="use encoder mlp"):
+    with pytest.raises(
+        ValueError, match=r"expected pictures .* got observations of shape \(5, 5, 3\); use encoder mlp"
+    ):
         Encoder(SPEC, AgentConfig(encoder="conv"))
+
+
+def test_the_layouts_of_pictures_are_recognised() -> None:
+    """A picture says the same with its channels last, first or, where it has one, without an axis for it."""
+    picture = torch.randint(0, 256, (2, 40, 44, 1), dtype=torch.uint8)
+    features = []
+    for obs in (picture, picture.movedim(-1, 1), picture[..., 0]):
+        torch.manual_seed(0)
+        spec = SpaceSpec(tuple(obs.shape[1:]), "uint8", 1 / 255, 4)
+        features.append(Encoder(spec, AgentConfig())(random_steps(2, spec=spec)._replace(obs=obs, is_first=ALL_FIRST)))
+    torch.testing.assert_close(features[1], features[0])
+    torch.testing.assert_close(features[2], features[0])
+    for shape in ((4, 84, 84), (84, 84), (84, 84, 4)):
+        encoder = Encoder(SpaceSpec(shape, "uint8", 1 / 255, 4), AgentConfig())
+        assert sum(parameter.numel() for parameter in encoder.parameters()) < 1e6 * 1.0
+
+
+def test_a_large_picture_is_not_flattened_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    Encoder(SPEC, AgentConfig())
+    assert not caplog.records
+    Encoder(SpaceSpec((84, 84), "uint8", 1 / 255, 4), AgentConfig(encoder="mlp"))
+    assert "(84, 84) are flattened to 7,056 numbers" in caplog.text
+    assert "1,806,336 parameters" in caplog.text
 
 
 def test_categories_are_looked_up_and_not_taken_as_amounts() -> None:
