@@ -190,24 +190,28 @@ def test_an_extractor_that_nothing_would_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "coupled", "has_embedding"),
+    ("options", "coupled", "has_embedding", "gain"),
     [
-        ({}, True, True),
-        ({"slot_embedding": False}, True, False),
-        ({"gate_style": "unit"}, False, False),
-        ({"gate_style": "unit", "slot_embedding": True}, False, True),
+        ({}, True, True, 1.0),
+        ({"slot_embedding": False, "core_gain": 0.25}, True, False, 0.25),
+        ({"gate_style": "unit"}, False, False, 0.5),
+        ({"gate_style": "unit", "slot_embedding": True}, False, True, 0.5),
     ],
 )
 def test_an_rmcs_gates_are_coupled_unless_others_are_chosen(
-    options: dict[str, Any], coupled: bool, has_embedding: bool
+    options: dict[str, Any], coupled: bool, has_embedding: bool, gain: float
 ) -> None:
-    core = make_policy(**options).lstm_actor.core
-    assert (core.coupled, core.slot_embedding is not None) == (coupled, has_embedding)
+    policy = make_policy(**options)
+    core = policy.lstm_actor.core
+    assert (core.coupled, core.slot_embedding is not None, policy.core_gain) == (coupled, has_embedding, gain)
 
 
-def test_an_archive_of_when_the_papers_gates_were_the_default_is_what_it_was(tmp_path: Path) -> None:
-    model = make_model(gate_style="unit").learn(32)
-    model.policy_kwargs = SMALL  # which is what such an archive tells of it
+@pytest.mark.parametrize("options", [{}, {"slot_embedding": True}])
+def test_an_archive_of_when_the_papers_gates_were_the_default_is_what_it_was(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    model = make_model(gate_style="unit", **options).learn(32)
+    model.policy_kwargs = SMALL | options  # which is what such an archive tells of it
     model.save(tmp_path / "model")
     loaded = RecurrentPPO.load(tmp_path / "model", device="cpu")
     obs, starts = random_sequences(model.policy)

@@ -26,7 +26,7 @@ CORE_OPTIONS = (*(field.name for field in fields(CoreConfig)), "core_skip", "cor
 
 SB3_OPTIONS = set(inspect.signature(ActorCriticPolicy.__init__).parameters)
 SB3_OPTIONS -= {"self", "observation_space", "action_space", "lr_schedule"}
-SLOT_EMBEDDING = "lstm_actor.core.slot_embedding"  # in the state of a policy that has one
+GATES = "lstm_actor.core.memory_gates.bias"  # in the state of a policy with an rmc
 
 
 class RmcPolicy(RecurrentActorCriticPolicy):
@@ -46,10 +46,10 @@ class RmcPolicy(RecurrentActorCriticPolicy):
     Args:
       observation_space, action_space, lr_schedule: as RecurrentPPO passes them.
       options: those of `CORE_OPTIONS` (core, hidden_size, mem_slots, core_skip, ...) with the defaults of this
-        project, but for the gates of an rmc: coupled, with slot embedding, since the paper's learn little here. And
-        those of Stable-Baselines3's ActorCriticPolicy (net_arch, features_extractor_class, optimizer_class, ...). The
-        features extractor is NatureCNN for pictures from 36x36 on, DictFeatures for dictionaries, else
-        FlattenExtractor.
+        project, but for an rmc's gates: coupled, with slot embedding and core gain 1, since with the paper's it learns
+        little here. And those of Stable-Baselines3's ActorCriticPolicy (net_arch, features_extractor_class,
+        optimizer_class, ...). The features extractor is NatureCNN for pictures from 36x36 on, DictFeatures for
+        dictionaries, else FlattenExtractor.
 
     Raises:
       ValueError: for an option that does not exist (with the nearest that does), a value out of its range, or a
@@ -68,8 +68,7 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         """See the class."""
         sb3_options = {name: options.pop(name) for name in list(options) if name in SB3_OPTIONS}
         sb3_options.setdefault("features_extractor_class", _extractor_for(observation_space))
-        self._config = _checked(_with_gates(options))
-        self._chose_gates = "gate_style" in options or "slot_embedding" in options
+        self._config, self._core_options = _checked(_with_gates(options)), options
         if not (sb3_options.get("share_features_extractor", True) or self._config.agent.core_skip):
             raise ValueError(
                 "share_features_extractor=False: expected core_skip=True, without which none is the critic's"
@@ -158,10 +157,12 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         return parameters | {"share_features_extractor": self.share_features_extractor}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As torch's. An archive tells the options that were asked for alone: where these leave the gates open, a state
+        """As torch's. An archive tells only the options that were asked for: where these leave the gates open, a state
         of when the paper's were the default makes the policy one with those."""
-        if not self._chose_gates and SLOT_EMBEDDING in self.state_dict() and SLOT_EMBEDDING not in state_dict:
-            self._config = self._config.updated({"gate_style": "unit", "slot_embedding": False}, "policy_kwargs")
+        mine, given = self.state_dict().get(GATES), state_dict.get(GATES)
+        is_paired = mine is not None and given is not None and len(given) == 2 * len(mine)  # input and forget gate
+        if is_paired and "gate_style" not in self._core_options:
+            self._config = _checked(self._core_options | {"gate_style": "unit"})
             device, rate = self.device, self.optimizer.param_groups[0]["lr"]
             self._build(lambda _: rate)
             self.to(device)
@@ -192,9 +193,10 @@ def copy_lstm_policy(source: RecurrentActorCriticPolicy, target: RmcPolicy) -> N
 
 
 def _with_gates(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with the gates that an rmc has by default: coupled, and with these alone the slot embedding."""
-    gate_style = options.get("gate_style", "coupled")
-    return {"gate_style": gate_style, "slot_embedding": gate_style == "coupled"} | options
+    """The options with an rmc's defaults: coupled gates, and with these, which bound it, slot embedding and gain 1."""
+    if options.get("gate_style", "coupled") != "coupled":
+        return options
+    return {"gate_style": "coupled", "slot_embedding": True, "core_gain": 1.0} | options
 
 
 def _checked(options: dict[str, Any]) -> Config:
