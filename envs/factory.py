@@ -3,7 +3,7 @@
 import difflib
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -61,6 +61,8 @@ def make_vector_env(
     num_workers: int = 0,
     backend: Backend = "auto",
     autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrapper: Callable[[gym.Env], gym.Env] | None = None,
 ) -> VectorEnv:
     """A vector environment whose observations are arrays of numbers.
 
@@ -75,6 +77,8 @@ def make_vector_env(
       backend: native: an engine of this package that steps all lanes at once; minigrid: minigrid's own environments,
         one after the other, with the same results as the native engine's; auto: native where there is one.
       autoreset_mode: NEXT_STEP is what this package's agents take, and all that workers and stacked views know.
+      env_kwargs: arguments of the environment.
+      wrapper: what every lane's environment is wrapped in, which is then stepped by itself, whatever `backend` says.
 
     Raises:
       ValueError: for a name that is not known (with the nearest that is), for actions that are not discrete, for
@@ -86,15 +90,19 @@ def make_vector_env(
         base, num_views = stacked.groups()
         if not num_views.isdecimal() or int(num_views) < 2:
             raise ValueError(f"environment {name!r}: expected a number of at least 2 behind -stack, got {num_views!r}")
-        views = make_vector_env(base, num_envs, render_mode, num_workers, backend, autoreset_mode)
+        views = make_vector_env(base, num_envs, render_mode, num_workers, backend, autoreset_mode, env_kwargs, wrapper)
         return stack_views(views, int(num_views))
     env_id, arguments = SHORT_NAMES.get(name, (name, {}))
-    if render_mode is not None:  # many constructors do not know it
-        arguments = {**arguments, "render_mode": render_mode}
+    rendered = {} if render_mode is None else {"render_mode": render_mode}  # many constructors do not know it
+    arguments = {**arguments, **rendered, **(env_kwargs or {})}
     spec = _find_spec(env_id, name)
     view: dict[str, Any] = {"actions": "moves"} if name in MOVES_ONLY else {}
+    if wrapper is not None:
+        view["wrapper"] = wrapper
+        if name in MAPS:
+            raise ValueError(f"wrapper: expected none for {name!r}, whose lanes are no environments of their own")
     _check_backend(backend, spec, name)
-    if _has_native_engine(spec) and backend != "minigrid":
+    if _has_native_engine(spec) and backend != "minigrid" and wrapper is None:
         if num_workers:
             raise ValueError(
                 f"env_workers: expected 0 for {name!r}, whose native engine steps all lanes at once, got {num_workers}"
@@ -122,16 +130,19 @@ def _make_lane(name: str, env_id: str, spec: EnvSpec, arguments: dict[str, Any],
     return GuardedEnv(as_numbers(env, **view), name)
 
 
-def as_numbers(env: gym.Env, **view: Any) -> gym.Env:
+def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None, **view: Any) -> gym.Env:
     """The environment with observations in a Box or MultiDiscrete, wrapped only where need be.
 
     Args:
       env: any.
+      wrapper: what it is wrapped in first.
       view: options of `MiniGridView`, for MiniGrid's environments.
 
     Raises:
       ValueError: naming the space that cannot be encoded.
     """
+    if wrapper is not None:
+        env = wrapper(env)
     if not isinstance(env.action_space, spaces.Discrete):
         raise ValueError(f"expected an environment with a Discrete action space, got {env.action_space}")
     space = env.observation_space
@@ -162,9 +173,12 @@ def _has_native_engine(spec: EnvSpec) -> bool:
 
 
 def _make_native(spec: EnvSpec, num_envs: int, arguments: dict[str, Any]) -> VectorEnv:
-    if not _is_memory(spec):
-        return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **arguments)
-    env = MemoryVectorEnv(num_envs, **spec.kwargs, **arguments)
+    try:
+        if not _is_memory(spec):
+            return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **arguments)
+        env = MemoryVectorEnv(num_envs, **(spec.kwargs | arguments))
+    except TypeError as error:
+        raise ValueError(f"environment {spec.id} cannot be made: {error}") from error
     env.spec = spec
     return env
 

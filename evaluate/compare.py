@@ -50,6 +50,8 @@ class Arguments:
     """Of each training; None: as its settings say."""
     episodes: int = 200
     """Of each training's evaluation."""
+    trust: bool = False
+    """Resume unfinished runs of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them."""
     folder: Path = Path("runs/compare")
     """Where the runs that are trained go."""
     out: Path = Path("comparison")
@@ -82,7 +84,7 @@ def _main(argv: Sequence[str]) -> int:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     taken = {(run.agent, run.seed) for run in runs}
     missing = [job for job in jobs if (job.agent, job.config.run.seed) not in taken]
-    for job in train_all(missing, arguments.jobs):
+    for job in train_all(missing, arguments.jobs, arguments.trust):
         runs.append(comparison.collect(job.agent, job.folder))
         print(f"{job.folder.name}: {runs[-1].score(comparison.metric_of(runs[-1:])):.4g}", flush=True)
         report(in_order(runs, jobs), arguments, marks)

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from rmc_agents.archive import resume_flags
 from rmc_agents.checkpoint import FOLDER, write_atomically
 from rmc_agents.config import Config
 from rmc_agents.run_folder import CONFIG, SUMMARY, TENSORBOARD, RunFolder
@@ -36,14 +37,20 @@ def differing(one: Config, other: Config) -> list[str]:
     return [name for name in before if before[name] != after[name]]
 
 
-def train_all(jobs: Sequence[Job], at_once: int) -> Iterator[Job]:
+def train_all(jobs: Sequence[Job], at_once: int, trust: bool = False) -> Iterator[Job]:
     """Trains what is not finished, and hands out every job once it is; stopped, it stops and saves what is under way.
 
+    Args:
+      jobs: all that are wanted.
+      at_once: trainings side by side.
+      trust: whether unfinished runs of Stable-Baselines3's algorithms may be resumed.
+
     Raises:
-      ValueError: if a folder holds a run with other settings, or a training fails, with its last line.
+      ValueError: if a folder holds a run with other settings or one that is not trusted, or a training fails, with its
+        last line.
     """
     for job in jobs:
-        check_folder(job)
+        check_folder(job, trust)
     yield from (job for job in jobs if is_finished(job.folder))
     waiting = [job for job in jobs if not is_finished(job.folder)]
     running: dict[Job, subprocess.Popen] = {}
@@ -51,7 +58,7 @@ def train_all(jobs: Sequence[Job], at_once: int) -> Iterator[Job]:
         while waiting or running:
             while waiting and len(running) < at_once:
                 job = waiting.pop(0)
-                running[job] = start(job)
+                running[job] = start(job, trust)
             time.sleep(POLL)
             for job in [job for job, process in running.items() if process.poll() is not None]:
                 check_success(job, running.pop(job).returncode)
@@ -63,12 +70,11 @@ def train_all(jobs: Sequence[Job], at_once: int) -> Iterator[Job]:
             process.wait()
 
 
-def start(job: Job) -> subprocess.Popen:
+def start(job: Job, trust: bool = False) -> subprocess.Popen:
     """The training as a process, new or resumed, in a session of its own: Ctrl-C is for this script to handle."""
     folder = job.folder
-    if any((folder / FOLDER).glob("update-*.safetensors")):
-        flags = ["--resume", str(folder)]
-    else:
+    flags = resume_flags(folder, trust)
+    if flags is None:
         with RunFolder(folder, resuming=(folder / FOLDER).is_dir()):  # no other process trains there
             for leftover in (TENSORBOARD, FOLDER):  # of one that was killed before its first checkpoint
                 shutil.rmtree(folder / leftover, ignore_errors=True)
@@ -97,8 +103,8 @@ def is_finished(folder: Path) -> bool:
     return path.exists() and json.loads(path.read_text())["evaluation"] is not None
 
 
-def check_folder(job: Job) -> None:
-    """Raises ValueError if a run with other settings is there."""
+def check_folder(job: Job, trust: bool) -> None:
+    """Raises ValueError if a run with other settings is there, or an unfinished one that is not trusted."""
     if (job.folder / CONFIG).exists():
         found = Config().updated_from_yaml(job.folder / CONFIG)
         names = differing(found, job.config)
@@ -108,6 +114,8 @@ def check_folder(job: Job) -> None:
             raise ValueError(
                 f"{job.folder} holds a run that differs in {', '.join(names)}: choose another --folder, or remove it"
             )
+    if not is_finished(job.folder):
+        resume_flags(job.folder, trust)
 
 
 def check_success(job: Job, status: int) -> None:

@@ -85,6 +85,21 @@ def find(path: Path) -> tuple[Path, Facts]:
     raise CheckpointError(problem)
 
 
+def resume_flags(run_dir: Path, trust: bool) -> list[str] | None:
+    """The flags with which rmc-train goes on with a run; None if its folder holds no checkpoint of any kind.
+
+    Raises:
+      ValueError: if the checkpoints are archives and not trusted.
+    """
+    newest = next(numbered(run_dir, suffix=""), None)
+    if newest is None:
+        return None
+    if not is_archive(run_dir):
+        return ["--resume", str(run_dir)]
+    check_trust(newest, trust)
+    return ["--resume", str(run_dir), "--trust"]
+
+
 def check_trust(path: Path, trust: bool) -> None:
     """Raises ValueError, with the reason and the remedy, unless the user trusts the archive."""
     if not trust:

@@ -3,17 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
+from gymnasium.spaces import Box, Dict, Discrete
 from sb3_contrib import RecurrentPPO
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rmc_agents.sb3 import RmcPolicy, copy_lstm_policy, make_sb3_env
+from rmc_agents.sb3.extractors import DictFeatures, MlpFeatures
 
 SMALL = {"mem_slots": 3, "num_heads": 2, "head_size": 4, "hidden_size": 7, "net_arch": [8]}
 LANES, STEPS = 4, 6
@@ -164,8 +168,95 @@ def test_copying_a_policy_of_another_size_is_refused() -> None:
         copy_lstm_policy(theirs, make_policy(core="lstm", core_skip=False))
 
 
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("core", ["rmc", "none"])
+def test_the_heads_read_the_core_times_its_gain_and_past_it_their_own_features(core: str, shared: bool) -> None:
+    options = {"features_extractor_class": MlpFeatures, "features_extractor_kwargs": {"sizes": [6]}, "net_arch": []}
+    policy = make_policy(core=core, core_gain=0.25, share_features_extractor=shared, **options)
+    obs, starts = random_sequences(policy)
+    state = random_state(policy)
+    values = policy.predict_values(by_lane(obs), state, by_lane(starts).float())
+    scaled = by_lane(obs).float() / 255
+    actors, critics = policy.pi_features_extractor(scaled), policy.vf_features_extractor(scaled)
+    assert torch.equal(actors, critics) == shared
+    latent, _ = policy.lstm_actor(actors, state, by_lane(starts).float())
+    read = [0.25 * latent, critics] if core == "rmc" or not shared else [0.25 * latent]
+    torch.testing.assert_close(values, policy.value_net(torch.cat(read, dim=-1)), rtol=0, atol=1e-6)
+
+
+def test_an_extractor_that_nothing_would_read_is_refused() -> None:
+    with pytest.raises(ValueError, match="share_features_extractor=False: expected core_skip=True"):
+        make_policy(core="lstm", core_skip=False, share_features_extractor=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "coupled", "has_embedding", "gain"),
+    [
+        ({}, True, True, 1.0),
+        ({"slot_embedding": False, "core_gain": 0.25}, True, False, 0.25),
+        ({"gate_style": "unit"}, False, False, 0.5),
+        ({"gate_style": "unit", "slot_embedding": True}, False, True, 0.5),
+    ],
+)
+def test_an_rmcs_gates_are_coupled_unless_others_are_chosen(
+    options: dict[str, Any], coupled: bool, has_embedding: bool, gain: float
+) -> None:
+    policy = make_policy(**options)
+    core = policy.lstm_actor.core
+    assert (core.coupled, core.slot_embedding is not None, policy.core_gain) == (coupled, has_embedding, gain)
+
+
+@pytest.mark.parametrize("options", [{}, {"slot_embedding": True}])
+def test_an_archive_of_when_the_papers_gates_were_the_default_is_what_it_was(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    model = make_model(gate_style="unit", **options).learn(32)
+    model.policy_kwargs = SMALL | options  # which is what such an archive tells of it
+    model.save(tmp_path / "model")
+    loaded = RecurrentPPO.load(tmp_path / "model", device="cpu")
+    obs, starts = random_sequences(model.policy)
+    for mine, other in zip(play(model.policy, obs, starts), play(loaded.policy, obs, starts), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    trained = loaded.policy.optimizer.param_groups[0]["params"]
+    assert {id(parameter) for parameter in trained} == {id(parameter) for parameter in loaded.policy.parameters()}
+
+
+class DictEnv(gym.Env):
+    """Pictures too small to be convolved, and pictures that are not, in a dictionary; an episode lasts 3 steps."""
+
+    observation_space = Dict(
+        {
+            "small": Box(0, 255, (7, 7, 3), np.uint8),
+            "large": Box(0, 255, (36, 40, 3), np.uint8),
+            "vector": Box(-1, 1, (2,), np.float32),
+            "name": Discrete(4),
+        }
+    )
+    action_space = Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
+        super().reset(seed=seed)
+        self.left = 3
+        return self.observation_space.sample(), {}
+
+    def step(self, action: int) -> tuple[dict, float, bool, bool, dict]:
+        self.left -= 1
+        return self.observation_space.sample(), 1.0, self.left == 0, False, {}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_dictionarys_pictures_may_be_small(shared: bool) -> None:
+    model = RecurrentPPO(
+        "RmcPolicy", DummyVecEnv([DictEnv]), n_steps=8, n_epochs=1, device="cpu",
+        policy_kwargs=SMALL | {"share_features_extractor": shared},
+    )  # fmt: skip
+    assert isinstance(model.policy.features_extractor, DictFeatures)
+    assert model.policy.features_dim == 7 * 7 * 3 + 256 + 2 + 4
+    model.learn(16)
+
+
 def test_saved_and_loaded_plays_the_same(tmp_path: Path) -> None:
-    model = make_model(core="rmc", core_gain=0.25, gate_style="coupled").learn(64)
+    model = make_model(core="rmc", core_gain=0.25, gate_style="memory", share_features_extractor=False).learn(64)
     model.save(tmp_path / "model")
     model.policy.save(str(tmp_path / "policy"))
     obs, starts = random_sequences(model.policy)

@@ -1,17 +1,22 @@
 """Vector environments as those of Stable-Baselines3, and the other way round."""
 
+import csv
+import json
 import sys
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
-from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TimeLimit, TransformReward
+from stable_baselines3.common.monitor import Monitor, get_monitor_files
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     SubprocVecEnv,
@@ -154,6 +159,10 @@ def test_attributes_and_methods_of_an_engine() -> None:
     assert env.get_attr("viewport") == [5, 5, 5]
     assert env.get_attr("observation_space", 1) == [env.observation_space]
     assert not env.has_attr("no_such_thing")
+    assert env.env_method("get_wrapper_attr", "viewport", indices=[1]) == [5]
+    assert env.env_method("has_wrapper_attr", "no_such_thing") == [False] * 3
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        env.env_method("get_wrapper_attr", "no_such_thing")
     assert [frame.shape for frame in env.env_method("render", indices=[0, 2])] == [(360, 456, 3)] * 2
     assert len(env.env_method("get_state")) == 3
     assert env.env_is_wrapped(VecMonitor) == [False] * 3
@@ -161,6 +170,73 @@ def test_attributes_and_methods_of_an_engine() -> None:
         env.set_attr("mode", "hunt")
     with pytest.raises(ValueError, match="'set_state' can only be called for all lanes"):
         env.env_method("set_state", {}, indices=[0])
+
+
+@pytest.mark.parametrize("name", ["minipacman", "memory-s7", "recall-stack2", "recall"])
+def test_an_environment_by_name_is_made_anew_for_gymnasium(name: str) -> None:
+    env_kwargs = {"delay": 2} if name.startswith("recall") else {}
+    env = from_sb3(make_sb3_env(name, 3, env_kwargs=env_kwargs))
+    expected = make_vector_env(name, 3, env_kwargs=env_kwargs)
+    assert env.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+    generator = np.random.default_rng(0)
+    assert np.array_equal(env.reset(seed=7)[0], expected.reset(seed=7)[0])
+    for _ in range(20):
+        actions = generator.integers(3, size=3)
+        for one, other in zip(env.step(actions)[:4], expected.step(actions)[:4], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_arguments_wrappers_and_monitors_of_an_environment(tmp_path: Path) -> None:
+    options = {"seed": 0, "env_kwargs": {"frame_cap": CAP}}
+    native = make_sb3_env("minipacman", 2, monitor_dir=tmp_path / "logs", **options)
+    twice = {"wrapper_class": TransformReward, "wrapper_kwargs": {"func": lambda reward: 2 * reward}}
+    wrapped = make_sb3_env("minipacman", 2, **twice, **options)
+    assert native.get_attr("frame_cap") == wrapped.get_attr("frame_cap") == [CAP, CAP]
+    assert wrapped.env_is_wrapped(TransformReward) == [True, True]
+    assert np.array_equal(native.reset(), wrapped.reset())
+    for _ in range(CAP):
+        obs, rewards, dones, infos = native.step(np.ones(2, np.int64))
+        other_obs, other_rewards, _, _ = wrapped.step(np.ones(2, np.int64))
+        assert np.array_equal(obs, other_obs)
+        np.testing.assert_allclose(2 * rewards, other_rewards, rtol=0, atol=1e-6)
+    assert dones.all()
+    with Path(get_monitor_files(str(tmp_path / "logs"))[0]).open() as file:
+        assert json.loads(file.readline().removeprefix("#"))["env_id"] == "MiniPacman-v0"
+        told = [float(line["r"]) for line in csv.DictReader(file)]
+    assert told == pytest.approx([info["episode"]["r"] for info in infos])
+
+
+@pytest.mark.parametrize("name", ["minipacman", "memory-s7", "recall"])
+def test_wrong_arguments_of_an_environment_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot be made: .*unexpected keyword argument 'no_such'"):
+        make_sb3_env(name, env_kwargs={"no_such": 1})
+
+
+def test_asynchronous_lanes_are_asked_without_harm() -> None:
+    lanes = AsyncVectorEnv([partial(wrapped_recall, delay) for delay in (1, 2)])
+    env = to_sb3(lanes)
+    env.reset()
+    assert not env.has_attr("no_such")
+    assert env.has_attr("get_state") == hasattr(RecallEnv, "get_state")
+    for ask in (partial(env.get_attr, "no_such"), partial(env.env_method, "no_such")):
+        with pytest.raises(AttributeError, match="'no_such'"):
+            ask()
+    with pytest.raises(AttributeError, match="'no_such'"):
+        env.env_method("get_wrapper_attr", "no_such")
+    assert env.get_attr("delay") == env.env_method("get_wrapper_attr", "delay") == [1, 2]
+    assert env.env_method("get_wrapper_attr", "delay", indices=[1]) == [2]
+    env.set_attr("delay", 7, indices=[1])
+    assert env.get_attr("delay") == [1, 7]
+    assert env.env_is_wrapped(Monitor) == [True, False]
+    assert env.env_is_wrapped(TransformReward, indices=[0]) == [False]
+    assert env.step(np.zeros(2, np.int64))[0].shape == (2, 4)
+    env.close()
+
+
+def wrapped_recall(delay: int) -> gym.Env:
+    """In a Monitor where the delay is 1."""
+    env = RecallEnv(delay=delay)
+    return TimeLimit(Monitor(env), 9) if delay == 1 else env
 
 
 def test_attributes_and_methods_of_single_environments() -> None:

@@ -17,9 +17,18 @@ from rich.console import Console
 
 from rmc_agents import configs
 from rmc_agents.config import Config
+from rmc_agents.evaluate import grid
 from rmc_agents.train import sweep, sweep_trial
 from rmc_agents.train.sweep_plan import Plan
-from rmc_agents.train.sweep_results import LOG, importances, make_cells, make_rows, read_summary, trial_folder
+from rmc_agents.train.sweep_results import (
+    LOG,
+    importances,
+    last_line,
+    make_cells,
+    make_rows,
+    read_summary,
+    trial_folder,
+)
 from rmc_agents.train.sweep_trial import TrialProcess
 
 SETTINGS = {"env": "recall", "core": "none", "num_envs": 4, "unroll_length": 5, "total_frames": 100}
@@ -118,6 +127,42 @@ def test_the_training_of_a_killed_sweep_is_waited_for(tmp_path: Path) -> None:
         assert not trial.has_ended(), "not before the other process has ended"
     assert trial.has_ended()
     assert trial.close() == 7.5
+
+
+TELL_FLAGS = "import sys; print(*sys.argv[1:])"
+
+
+@pytest.mark.parametrize("command", ["sweep", "compare"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".zip"])
+def test_an_unfinished_run_of_any_kind_is_resumed(
+    suffix: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = trial_folder(tmp_path, 0)
+    saved = folder / "checkpoints" / f"update-000000007{suffix}"
+    saved.parent.mkdir(parents=True)
+    saved.touch()
+    module = sweep_trial if command == "sweep" else grid
+    monkeypatch.setattr(module, "TRAIN", [sys.executable, "-c", TELL_FLAGS])
+
+    def start(trust: bool) -> str:
+        """What rmc-train is told."""
+        if command == "compare":
+            job = grid.Job("agent", folder, Config())
+            grid.check_folder(job, trust)
+            grid.start(job, trust).wait()
+            return grid.log_of(job).read_text()
+        trial = TrialProcess(tmp_path, 0, Config(), trust)
+        while not trial.has_ended():
+            pass
+        return last_line(folder)
+
+    if suffix == ".zip":
+        with pytest.raises(ValueError, match=r"update-000000007\.zip is an archive .* add --trust"):
+            start(trust=False)
+        assert saved.exists()
+    assert f"--resume {folder}" in (told := start(trust=True))
+    assert ("--trust" in told) == (suffix == ".zip")
+    assert saved.exists()
 
 
 def test_what_a_search_draws_does_not_depend_on_interruptions(tmp_path: Path) -> None:

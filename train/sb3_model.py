@@ -9,8 +9,8 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecEnv
 
 from rmc_agents.config import Config, TrainConfig
-from rmc_agents.sb3.extractors import MlpFeatures
-from rmc_agents.sb3.policy import CONVOLUTIONS_FROM, CORE_OPTIONS
+from rmc_agents.sb3.extractors import CONVOLUTIONS_FROM, MlpFeatures
+from rmc_agents.sb3.policy import CORE_OPTIONS
 from rmc_agents.sb3.saved import ALGORITHMS
 from rmc_agents.types import SpaceSpec
 

@@ -67,6 +67,8 @@ class Arguments:
     """Seeds the search's draws; the runs' own seed is a setting (--set seed=1)."""
     eval_episodes: int = 100
     """Episodes of every trial's evaluation."""
+    trust: bool = False
+    """Go on with trials of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them."""
     show: Path | None = None
     """Only show the table of the sweep in this folder."""
 
@@ -93,7 +95,8 @@ def _main(argv: Sequence[str] | None) -> int:
     )
     out = arguments.out or Path("runs/sweeps") / arguments.study.stem
     with _own(out, plan):
-        return Sweep(plan, out, arguments.trials or DEFAULT_TRIALS, console).run(arguments.jobs)
+        sweep = Sweep(plan, out, arguments.trials or DEFAULT_TRIALS, console, arguments.trust)
+        return sweep.run(arguments.jobs)
 
 
 def _check(arguments: Arguments) -> None:
@@ -191,10 +194,11 @@ class Sweep:
       out: the sweep's folder, owned by this process.
       budget: trials of a search.
       console: where to print.
+      trust: whether trials of Stable-Baselines3's algorithms may be gone on with.
     """
 
-    def __init__(self, plan: Plan, out: Path, budget: int, console: Console) -> None:
-        self.plan, self.out, self.console = plan, out, console
+    def __init__(self, plan: Plan, out: Path, budget: int, console: Console, trust: bool = False) -> None:
+        self.plan, self.out, self.console, self.trust = plan, out, console, trust
         self.study = _open_study(out, create=True)
         self.distributions = plan.distributions()
         self.budget = len(plan.one_by_one()) if plan.one_at_a_time else budget
@@ -253,7 +257,7 @@ class Sweep:
             (number, params), verb = self.ask(), "begins"
         changed = describe(self.plan.changed(params) | {k: v for k, v in params.items() if k == "seed"})
         self._say(f"trial {number} {verb}: {changed if self.plan.one_at_a_time else describe(params)}")
-        return TrialProcess(self.out, number, self.plan.config(params, f"trial {number}"))
+        return TrialProcess(self.out, number, self.plan.config(params, f"trial {number}"), self.trust)
 
     def ask(self) -> tuple[int, Params]:
         """A new trial's number and values, in the study before anything is run."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rmc_agents.archive import resume_flags
 from rmc_agents.checkpoint import FOLDER, write_atomically
 from rmc_agents.config import Config
 from rmc_agents.run_folder import CONFIG, TENSORBOARD
@@ -27,13 +28,14 @@ class TrialProcess:
       out: the sweep's folder.
       number: of the trial.
       config: all its settings.
+      trust: whether a run of Stable-Baselines3's algorithms may be gone on with.
 
     Raises:
       OSError: if its folder cannot be written to.
     """
 
-    def __init__(self, out: Path, number: int, config: Config) -> None:
-        self.number, self.folder = number, trial_folder(out, number)
+    def __init__(self, out: Path, number: int, config: Config, trust: bool = False) -> None:
+        self.number, self.folder, self.trust = number, trial_folder(out, number), trust
         self.folder.mkdir(exist_ok=True)
         write_atomically(self.folder / CONFIG, config.to_yaml().encode())
         self._log = (self.folder / LOG).open("ab")
@@ -41,7 +43,11 @@ class TrialProcess:
         self.stopped = False
 
     def has_ended(self) -> bool:
-        """Whether nothing trains any more; starts the process when nobody else trains in the folder."""
+        """Whether nothing trains any more; starts the process when nobody else trains in the folder.
+
+        Raises:
+          ValueError: if the folder holds a run of Stable-Baselines3's algorithms that is not trusted.
+        """
         if self._process is None:
             if self.stopped:
                 return True
@@ -55,9 +61,8 @@ class TrialProcess:
         return self._process.poll() is not None
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        if any((self.folder / FOLDER).glob("update-*.safetensors")):
-            flags = ["--resume", str(self.folder)]
-        else:
+        flags = resume_flags(self.folder, self.trust)
+        if flags is None:
             for part in (FOLDER, TENSORBOARD):  # of a process that ended before its first checkpoint
                 shutil.rmtree(self.folder / part, ignore_errors=True)
             flags = ["--config", str(self.folder / CONFIG), "--run-dir", str(self.folder)]

@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -11,21 +12,21 @@ from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.torch_layers import CombinedExtractor, FlattenExtractor, MlpExtractor, NatureCNN
+from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor, NatureCNN
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor
 
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import core_gain, make_core
+from rmc_agents.sb3.extractors import DictFeatures, is_large_picture
 from rmc_agents.sb3.packed_core import PackedCore, PackedState
 
-CONVOLUTIONS_FROM = 36  # pixels: the smallest picture that NatureCNN leaves something of
 CORE_OPTIONS = (*(field.name for field in fields(CoreConfig)), "core_skip", "core_gain", "backend", "precision")
 """What `RmcPolicy` takes beside the options of Stable-Baselines3's own policies; as `rmc-train --help` tells them."""
 
 SB3_OPTIONS = set(inspect.signature(ActorCriticPolicy.__init__).parameters)
-SB3_OPTIONS -= {"self", "observation_space", "action_space", "lr_schedule", "share_features_extractor"}
+SB3_OPTIONS -= {"self", "observation_space", "action_space", "lr_schedule"}
+GATES = "lstm_actor.core.memory_gates.bias"  # in the state of a policy with an rmc
 
 
 class RmcPolicy(RecurrentActorCriticPolicy):
@@ -36,18 +37,23 @@ class RmcPolicy(RecurrentActorCriticPolicy):
     Actor and critic share the core, and both train it (sb3-contrib keeps two LSTMs, or cuts off the critic's gradient).
     With `core="lstm", core_skip=False` this computes what its LSTM policy does (see `copy_lstm_policy`).
 
+    With `share_features_extractor=False` the critic has an extractor of its own, which its networks read past the core;
+    the core reads the actor's.
+
     Where an episode starts, the core begins at its own initial state, which need not be zero. A minibatch is one scan,
     with the resets inside it. The state that `predict` takes and gives is that of `PackedCore`.
 
     Args:
       observation_space, action_space, lr_schedule: as RecurrentPPO passes them.
       options: those of `CORE_OPTIONS` (core, hidden_size, mem_slots, core_skip, ...) with the defaults of this
-        project, and those of Stable-Baselines3's ActorCriticPolicy (net_arch, features_extractor_class,
-        optimizer_class, ...). The features extractor is NatureCNN for pictures from 36x36 on, CombinedExtractor for
+        project, but for an rmc's gates: coupled, with slot embedding and core gain 1, since with the paper's it learns
+        little here. And those of Stable-Baselines3's ActorCriticPolicy (net_arch, features_extractor_class,
+        optimizer_class, ...). The features extractor is NatureCNN for pictures from 36x36 on, DictFeatures for
         dictionaries, else FlattenExtractor.
 
     Raises:
-      ValueError: for an option that does not exist (with the nearest that does) or a value out of its range.
+      ValueError: for an option that does not exist (with the nearest that does), a value out of its range, or a
+        critic's extractor that nothing would read.
     """
 
     core_gain: Tensor
@@ -62,7 +68,11 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         """See the class."""
         sb3_options = {name: options.pop(name) for name in list(options) if name in SB3_OPTIONS}
         sb3_options.setdefault("features_extractor_class", _extractor_for(observation_space))
-        self._config = _checked(options)
+        self._config, self._core_options = _checked(_with_gates(options)), options
+        if not (sb3_options.get("share_features_extractor", True) or self._config.agent.core_skip):
+            raise ValueError(
+                "share_features_extractor=False: expected core_skip=True, without which none is the critic's"
+            )
         # Past the parent, which would build its LSTMs.
         super(RecurrentActorCriticPolicy, self).__init__(observation_space, action_space, lr_schedule, **sb3_options)
 
@@ -74,7 +84,7 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         core.backend, core.precision = self._config.run.backend, self._config.run.precision
         self.lstm_actor = PackedCore(core)  # the name that RecurrentPPO looks for
         self.lstm_hidden_state_shape = (PackedCore.num_layers, 1, self.lstm_actor.hidden_size)
-        self.skip = agent.core_skip and config.core != "none"
+        self.skip = agent.core_skip and (config.core != "none" or not self.share_features_extractor)
         gain = core_gain(config.core, agent.core_gain)
         self.register_buffer("core_gain", torch.tensor(gain))  # saved: a policy outlives a change of the default
         width = core.output_size + (features_size if self.skip else 0)
@@ -91,12 +101,13 @@ class RmcPolicy(RecurrentActorCriticPolicy):
           episode_starts: `[B * T]`: 1 where an observation is an episode's first.
         """
         features = self.extract_features(obs)
-        outputs, state = self.lstm_actor(features, state, episode_starts)
-        latent = outputs * self.core_gain
+        actors, critics = (features, features) if isinstance(features, Tensor) else features
+        outputs, state = self.lstm_actor(actors, state, episode_starts)
+        latent_pi = latent_vf = outputs * self.core_gain
         if self.skip:
-            latent = torch.cat([latent, features], dim=-1)
-        latent_pi, latent_vf = self.mlp_extractor(latent)
-        return latent_pi, latent_vf, state
+            latent_pi = torch.cat([latent_pi, actors], dim=-1)
+            latent_vf = latent_pi if critics is actors else torch.cat([latent_vf, critics], dim=-1)
+        return self.mlp_extractor.forward_actor(latent_pi), self.mlp_extractor.forward_critic(latent_vf), state
 
     def forward(
         self, obs: PyTorchObs, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
@@ -142,7 +153,20 @@ class RmcPolicy(RecurrentActorCriticPolicy):
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         config = self._config.to_mapping()
-        return super()._get_constructor_parameters() | {name: config[name] for name in CORE_OPTIONS}
+        parameters = super()._get_constructor_parameters() | {name: config[name] for name in CORE_OPTIONS}
+        return parameters | {"share_features_extractor": self.share_features_extractor}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As torch's. An archive tells only the options that were asked for: where these leave the gates open, a state
+        of when the paper's were the default makes the policy one with those."""
+        mine, given = self.state_dict().get(GATES), state_dict.get(GATES)
+        is_paired = mine is not None and given is not None and len(given) == 2 * len(mine)  # input and forget gate
+        if is_paired and "gate_style" not in self._core_options:
+            self._config = _checked(self._core_options | {"gate_style": "unit"})
+            device, rate = self.device, self.optimizer.param_groups[0]["lr"]
+            self._build(lambda _: rate)
+            self.to(device)
+        return super().load_state_dict(state_dict, strict, assign)
 
 
 def copy_lstm_policy(source: RecurrentActorCriticPolicy, target: RmcPolicy) -> None:
@@ -168,6 +192,13 @@ def copy_lstm_policy(source: RecurrentActorCriticPolicy, target: RmcPolicy) -> N
         raise ValueError(f"the policies do not fit: {' '.join(str(error).split())}") from None
 
 
+def _with_gates(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with an rmc's defaults: coupled gates, and with these, which bound it, slot embedding and gain 1."""
+    if options.get("gate_style", "coupled") != "coupled":
+        return options
+    return {"gate_style": "coupled", "slot_embedding": True, "core_gain": 1.0} | options
+
+
 def _checked(options: dict[str, Any]) -> Config:
     """A configuration with the options of `CORE_OPTIONS`; raises ValueError for others, and for wrong values."""
     for name in options:
@@ -180,6 +211,5 @@ def _checked(options: dict[str, Any]) -> Config:
 
 def _extractor_for(space: spaces.Space) -> type[Any]:
     if isinstance(space, spaces.Dict):
-        return CombinedExtractor
-    is_large = is_image_space(space, check_channels=False) and sorted(space.shape or ())[1] >= CONVOLUTIONS_FROM
-    return NatureCNN if is_large else FlattenExtractor
+        return DictFeatures
+    return NatureCNN if is_large_picture(space) else FlattenExtractor

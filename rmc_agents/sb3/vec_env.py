@@ -5,9 +5,11 @@ first, and the info has the last one (`terminal_observation`). Here, the last ob
 further step, whose action is ignored, brings the first of the next episode (gymnasium's `AutoresetMode.NEXT_STEP`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,16 +17,27 @@ import numpy as np
 from gymnasium.spaces import MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
-from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from rmc_agents.envs.factory import STACKED, as_numbers, make_vector_env
 
+from .lane_access import access_to
+
 PROCESS_ENDED = (EOFError, ConnectionError)
 
 
-def make_sb3_env(name: str, num_envs: int = 1, seed: int | None = None, render_mode: str | None = None) -> VecEnv:
+def make_sb3_env(
+    name: str,
+    num_envs: int = 1,
+    seed: int | None = None,
+    render_mode: str | None = None,
+    *,
+    env_kwargs: dict[str, Any] | None = None,
+    wrapper_class: Callable[..., gym.Env] | None = None,
+    wrapper_kwargs: dict[str, Any] | None = None,
+    monitor_dir: str | PathLike[str] | None = None,
+) -> VecEnv:
     """An environment of `rmc-train --env` for Stable-Baselines3, with its episodes counted.
 
     Args:
@@ -32,11 +45,23 @@ def make_sb3_env(name: str, num_envs: int = 1, seed: int | None = None, render_m
       num_envs: lanes.
       seed: lane i starts from seed + i; None: from anywhere.
       render_mode: "rgb_array" for videos.
+      env_kwargs: arguments of the environment.
+      wrapper_class: a wrapper for each lane's environment, or a function that wraps it. The lanes are then environments
+        of their own, stepped one by one, where else a native engine steps them all at once.
+      wrapper_kwargs: arguments of the wrapper, behind the environment.
+      monitor_dir: a folder, made if there is none, for `monitor.csv`: a line for each episode of all lanes, as
+        Stable-Baselines3's `load_results` reads it.
 
     Raises:
       ValueError: as `make_vector_env` does.
     """
-    env = VecMonitor(to_sb3(make_vector_env(name, num_envs, render_mode, autoreset_mode=cheapest_autoreset(name))))
+    wrapper = partial(wrapper_class, **wrapper_kwargs or {}) if wrapper_class is not None else None
+    make = partial(make_vector_env, name, num_envs, render_mode, env_kwargs=env_kwargs, wrapper=wrapper)
+    lanes = to_sb3(make(autoreset_mode=cheapest_autoreset(name)))
+    lanes.make_next_step = make
+    if monitor_dir is not None:
+        Path(monitor_dir).mkdir(parents=True, exist_ok=True)
+    env = VecMonitor(lanes, None if monitor_dir is None else fspath(monitor_dir))
     if seed is not None:
         env.seed(seed)
     return env
@@ -60,10 +85,10 @@ def from_sb3(vec_env: VecEnv) -> VectorEnv:
     A lane that waits for its next episode's first observation must stand still while the others step, and a VecEnv
     steps all lanes or none. So its environments are stepped one by one, by `env_method`: their own terminated and
     truncated come through as they are, but the processes of a SubprocVecEnv take turns. What `to_sb3` made is given
-    back, at full speed.
+    back, at full speed, and what `make_sb3_env` made is made anew.
 
     Args:
-      vec_env: a DummyVecEnv, a SubprocVecEnv, or what `to_sb3` or `make_sb3_env` made of a NEXT_STEP environment.
+      vec_env: a DummyVecEnv, a SubprocVecEnv, or what `make_sb3_env`, or `to_sb3` of a NEXT_STEP environment, made.
         A VecMonitor around it is left out.
 
     Raises:
@@ -72,6 +97,8 @@ def from_sb3(vec_env: VecEnv) -> VectorEnv:
     base = vec_env
     while isinstance(base, VecMonitor):
         base = base.venv
+    if isinstance(base, EngineVecEnv) and base.make_next_step is not None:
+        return base.make_next_step()
     if isinstance(base, EngineVecEnv) and base.autoreset_mode == AutoresetMode.NEXT_STEP:
         return base.vector_env
     if not isinstance(base, DummyVecEnv | SubprocVecEnv):
@@ -101,10 +128,12 @@ class EngineVecEnv(VecEnv):
     """
 
     metadata: dict[str, Any]
+    make_next_step: Callable[[], VectorEnv] | None = None
+    """Makes the same vector environment anew, with NEXT_STEP autoreset; None where nobody knows how."""
 
     def __init__(self, vector_env: VectorEnv) -> None:
         """See the class."""
-        self.vector_env = vector_env
+        self.vector_env, self._access = vector_env, access_to(vector_env)
         self.autoreset_mode = vector_env.metadata.get("autoreset_mode")
         if not isinstance(self.autoreset_mode, AutoresetMode):
             raise ValueError(f"expected a vector environment that tells its autoreset mode, got {vector_env.metadata}")
@@ -158,49 +187,33 @@ class EngineVecEnv(VecEnv):
         frames: Any = self.vector_env.render() if self.render_mode == "rgb_array" else None
         return [None] * self.num_envs if frames is None else list(frames)
 
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether all lanes have an attribute."""
+        return self._access.has(attr_name)
+
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """An attribute of the lanes; raises AttributeError if there is none."""
-        base = self.vector_env.unwrapped
+        lanes = list(self._get_indices(indices))
         if attr_name in ("observation_space", "action_space"):  # the engine's own are those of all lanes
-            values = [getattr(self, attr_name)] * self.num_envs
-        elif hasattr(base, "get_attr"):
-            values = base.get_attr(attr_name)
-        else:
-            values = [getattr(base, attr_name)] * self.num_envs
-        return [values[lane] for lane in self._get_indices(indices)]
+            return [getattr(self, attr_name)] * len(lanes)
+        return self._access.get(attr_name, lanes)
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Set an attribute of the lanes. Raises ValueError where one engine plays all: it takes settings when made."""
-        base = self.vector_env.unwrapped
-        if not hasattr(base, "set_attr"):
-            raise ValueError(f"{attr_name}: expected to be set when {type(base).__name__} is made, it cannot be later")
-        lanes = set(self._get_indices(indices))
-        if len(lanes) == self.num_envs:
-            values = [value] * self.num_envs
-        else:
-            values = [value if lane in lanes else old for lane, old in enumerate(self.get_attr(attr_name))]
-        base.set_attr(attr_name, values)
+        self._access.set(attr_name, value, list(self._get_indices(indices)))
 
     def env_method(self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any) -> list[Any]:
         """What a method of the lanes returns; a tuple that the engine of all lanes returns is taken for one each.
 
         Raises:
-          ValueError: for some of the lanes, or `step` and `reset`, where one engine plays all.
+          AttributeError: if there is none.
+          ValueError: for some of the lanes, or `step` and `reset`, where the lanes cannot be reached one by one.
         """
-        base, lanes = self.vector_env.unwrapped, list(self._get_indices(indices))
-        if hasattr(base, "envs"):
-            return [base.envs[lane].get_wrapper_attr(method_name)(*args, **kwargs) for lane in lanes]
-        if method_name in ("step", "reset") or (len(lanes) < self.num_envs and method_name != "render"):
-            raise ValueError(f"env_method: {method_name!r} can only be called for all lanes of {type(base).__name__}")
-        call = partial(base.call, method_name) if hasattr(base, "call") else getattr(base, method_name)
-        result = call(*args, **kwargs)
-        is_each = isinstance(result, tuple) and len(result) == self.num_envs
-        return [result[lane] if is_each else result for lane in lanes]
+        return self._access.call(method_name, list(self._get_indices(indices)), *args, **kwargs)
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
-        """Whether the lanes have a wrapper; an engine of all lanes has none."""
-        envs = getattr(self.vector_env.unwrapped, "envs", None)
-        return [envs is not None and is_wrapped(envs[lane], wrapper_class) for lane in self._get_indices(indices)]
+        """Whether the lanes have a wrapper: those of other processes by its name; an engine of all lanes has none."""
+        return self._access.is_wrapped(wrapper_class, list(self._get_indices(indices)))
 
 
 class _LanesOfVecEnv(SyncVectorEnv):

@@ -1,0 +1,137 @@
+"""Attributes and methods of single lanes, as far as a vector environment lets anybody reach them."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+from stable_baselines3.common.env_util import is_wrapped
+
+STEPS_ALL = ("step", "reset")  # what a vector environment does itself, for all lanes
+
+
+class LaneAccess(Protocol):
+    """What a `VecEnv` is asked of its lanes; names that do not exist raise AttributeError and leave all as it was."""
+
+    def has(self, name: str) -> bool:
+        """Whether the lanes have an attribute."""
+
+    def get(self, name: str, lanes: Sequence[int]) -> list[Any]:
+        """An attribute of each."""
+
+    def set(self, name: str, value: Any, lanes: Sequence[int]) -> None:
+        """Set an attribute. Raises ValueError where it cannot be."""
+
+    def call(self, name: str, lanes: Sequence[int], *args: Any, **kwargs: Any) -> list[Any]:
+        """What a method of each returns. Raises ValueError where it cannot be called for these lanes."""
+
+    def is_wrapped(self, wrapper_class: type[gym.Wrapper], lanes: Sequence[int]) -> list[bool]:
+        """Whether each has a wrapper of that class."""
+
+
+def access_to(vector_env: VectorEnv) -> LaneAccess:
+    """The access that a vector environment allows."""
+    base: Any = vector_env.unwrapped
+    if hasattr(base, "envs"):
+        return SeparateLanes(base.envs)
+    return RemoteLanes(base) if hasattr(base, "call") else EngineLanes(base)
+
+
+class SeparateLanes:
+    """Of gymnasium's SyncVectorEnv: every lane is an environment of this process."""
+
+    def __init__(self, envs: Sequence[gym.Env]) -> None:
+        self._envs = envs
+
+    def has(self, name: str) -> bool:
+        return all(env.has_wrapper_attr(name) for env in self._envs)
+
+    def get(self, name: str, lanes: Sequence[int]) -> list[Any]:
+        return [self._envs[lane].get_wrapper_attr(name) for lane in lanes]
+
+    def set(self, name: str, value: Any, lanes: Sequence[int]) -> None:
+        for lane in lanes:
+            self._envs[lane].set_wrapper_attr(name, value)
+
+    def call(self, name: str, lanes: Sequence[int], *args: Any, **kwargs: Any) -> list[Any]:
+        return [method(*args, **kwargs) for method in self.get(name, lanes)]
+
+    def is_wrapped(self, wrapper_class: type[gym.Wrapper], lanes: Sequence[int]) -> list[bool]:
+        return [is_wrapped(self._envs[lane], wrapper_class) for lane in lanes]
+
+
+class RemoteLanes:
+    """Of gymnasium's AsyncVectorEnv: every lane is an environment of another process, and all are called at once.
+
+    A process ends at the first exception. So what may not exist is asked for before it is used.
+    """
+
+    def __init__(self, base: Any) -> None:
+        self._base = base
+
+    def has(self, name: str) -> bool:
+        return all(self._base.call("has_wrapper_attr", name))
+
+    def get(self, name: str, lanes: Sequence[int]) -> list[Any]:
+        self._check(name)
+        values = self._base.call("get_wrapper_attr", name)
+        return [values[lane] for lane in lanes]
+
+    def set(self, name: str, value: Any, lanes: Sequence[int]) -> None:
+        everyone = range(self._base.num_envs)
+        old = self.get(name, everyone) if len(set(lanes)) < len(everyone) else [None] * len(everyone)
+        self._base.set_attr(name, [value if lane in lanes else old[lane] for lane in everyone])
+
+    def call(self, name: str, lanes: Sequence[int], *args: Any, **kwargs: Any) -> list[Any]:
+        if name == "get_wrapper_attr":
+            return self.get(*args, lanes, **kwargs)
+        _check_callable(self._base, name, lanes, reads=("render", "has_wrapper_attr"))
+        self._check(name)
+        results = self._base.call(name, *args, **kwargs)
+        return [results[lane] for lane in lanes]
+
+    def is_wrapped(self, wrapper_class: type[gym.Wrapper], lanes: Sequence[int]) -> list[bool]:
+        """By the names of the classes, which are all that a lane tells: `<Outer<Inner<Env<id>>>>`."""
+        told = self._base.call("__str__")
+        return [wrapper_class.__name__ in re.findall(r"<(\w+)(?=<)", told[lane]) for lane in lanes]
+
+    def _check(self, name: str) -> None:
+        if not self.has(name):
+            raise AttributeError(f"the environments of {type(self._base).__name__} have no attribute {name!r}")
+
+
+class EngineLanes:
+    """Of an engine that plays all lanes: its attributes are every lane's, and its methods are called once for all."""
+
+    def __init__(self, base: Any) -> None:
+        self._base = base
+
+    def has(self, name: str) -> bool:
+        return hasattr(self._base, name)
+
+    def get(self, name: str, lanes: Sequence[int]) -> list[Any]:
+        return [getattr(self._base, name)] * len(lanes)
+
+    def set(self, name: str, value: Any, lanes: Sequence[int]) -> None:
+        kind = type(self._base).__name__
+        raise ValueError(f"{name}: expected to be set when {kind} is made, it cannot be later")
+
+    def call(self, name: str, lanes: Sequence[int], *args: Any, **kwargs: Any) -> list[Any]:
+        if name == "get_wrapper_attr":
+            return self.get(*args, lanes, **kwargs)
+        if name == "has_wrapper_attr":
+            return [self.has(*args, **kwargs)] * len(lanes)
+        _check_callable(self._base, name, lanes, reads=("render",))
+        result = getattr(self._base, name)(*args, **kwargs)
+        is_each = isinstance(result, tuple) and len(result) == self._base.num_envs
+        return [result[lane] if is_each else result for lane in lanes]
+
+    def is_wrapped(self, wrapper_class: type[gym.Wrapper], lanes: Sequence[int]) -> list[bool]:
+        return [False] * len(lanes)
+
+
+def _check_callable(base: Any, name: str, lanes: Sequence[int], reads: Sequence[str]) -> None:
+    """Raises ValueError for a method that is the engine's own, or that would change other lanes too."""
+    if name in STEPS_ALL or (len(lanes) < base.num_envs and name not in reads):
+        raise ValueError(f"env_method: {name!r} can only be called for all lanes of {type(base).__name__}")
