@@ -87,18 +87,14 @@ def _observe(state: State, rules: Rules, lane: int, pixels: NDArray[np.uint8]) -
     top, left = 0, 0
     if rules.viewport > 0:
         top, left = agent_row - side // 2, agent_column - side // 2
-    key = np.int64(state.held[lane])
-    if key == FLOOR:
-        key = WALL
+    held = np.int64(state.held[lane])
     for column in range(side):
-        _paint(pixels, lane, 0, column, key)
+        _paint(pixels, lane, 0, column, WALL if held == FLOOR else held)
     for row in range(side):
         for column in range(side):
             r, c = top + row, left + column
-            cell = WALL
-            if 0 <= r < size and 0 <= c < size:
-                cell = np.int64(state.board[lane, r, c])
-            _paint(pixels, lane, row + 1, column, cell)
+            is_inside = 0 <= r < size and 0 <= c < size
+            _paint(pixels, lane, row + 1, column, np.int64(state.board[lane, r, c]) if is_inside else WALL)
     _paint(pixels, lane, agent_row - top + 1, agent_column - left, AGENT)
 
 

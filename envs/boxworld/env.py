@@ -12,11 +12,16 @@ from numpy.typing import NDArray
 from ..minipacman_drawing import Window
 from ..vector_checks import checked_render_mode
 from .rooms import Rooms
-from .state import checked_rules, state_from_dict, state_to_dict
+from .state import Rules, checked_rules, state_from_dict, state_to_dict
 
 ACTIONS = 4
 METADATA: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 10}
 INFOS = ("is_success", "solution_length", "num_distractors", "boxes_opened")
+
+
+def spaces_of(rules: Rules) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """Observation and action space of one room."""
+    return spaces.Box(0, 255, rules.observation_shape, np.uint8), spaces.Discrete(ACTIONS)
 
 
 class BoxWorldEnv(gym.Env[NDArray[np.uint8], int]):
@@ -100,8 +105,7 @@ class BoxWorldEnv(gym.Env[NDArray[np.uint8], int]):
         self.rules = checked_rules(room_size, viewport, max_solution_length, max_distractors, max_steps)
         self._rooms = Rooms(1, self.rules)
         self._window: Window | None = None
-        self.observation_space = spaces.Box(0, 255, self.rules.observation_shape, np.uint8)
-        self.action_space = spaces.Discrete(ACTIONS)
+        self.observation_space, self.action_space = spaces_of(self.rules)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

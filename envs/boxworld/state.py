@@ -106,17 +106,24 @@ def _checked_int(name: str, value: Any, low: int, high: int) -> int:
 
 def make_state(lanes: int, rules: Rules) -> State:
     """A state whose lanes have not been started: give each a `key`, then call `start_lanes`."""
-    bytes_ = {name: np.zeros(lanes, np.uint8) for name in ("row", "column", "held")}
-    counts = ("solution_length", "num_distractors", "boxes_opened", "step_count")
+
+    def zeros(kind: Any, *shape: int) -> NDArray[Any]:
+        return np.zeros((lanes, *shape), kind)
+
     return State(
-        **bytes_,
-        **{name: np.zeros(lanes, np.int32) for name in counts},
-        key=np.zeros(lanes, np.uint64),
-        counter=np.zeros(lanes, np.uint64),
-        board=np.zeros((lanes, rules.room_size, rules.room_size), np.uint8),
-        path=np.zeros((lanes, rules.max_solution_length + 2), np.uint8),
-        is_success=np.zeros(lanes, np.bool_),
-        needs_reset=np.zeros(lanes, np.bool_),
+        key=zeros(np.uint64),
+        counter=zeros(np.uint64),
+        board=zeros(np.uint8, rules.room_size, rules.room_size),
+        row=zeros(np.uint8),
+        column=zeros(np.uint8),
+        held=zeros(np.uint8),
+        path=zeros(np.uint8, rules.max_solution_length + 2),
+        solution_length=zeros(np.int32),
+        num_distractors=zeros(np.int32),
+        boxes_opened=zeros(np.int32),
+        step_count=zeros(np.int32),
+        is_success=zeros(np.bool_),
+        needs_reset=zeros(np.bool_),
     )
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +19,7 @@ from ..vector_checks import (
     lane_seeds,
     refuse_ended,
 )
-from .env import ACTIONS, INFOS, METADATA
+from .env import ACTIONS, INFOS, METADATA, spaces_of
 from .rooms import Rooms
 from .state import checked_rules, state_from_dict, state_to_dict
 
@@ -61,8 +60,7 @@ class BoxWorldVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]]):
         self.metadata = {**METADATA, "render_modes": ["rgb_array", "ansi"], "autoreset_mode": self.autoreset_mode}
         self.rules = checked_rules(room_size, viewport, max_solution_length, max_distractors, max_steps)
         self._rooms = Rooms(self.num_envs, self.rules)
-        self.single_observation_space = spaces.Box(0, 255, self.rules.observation_shape, np.uint8)
-        self.single_action_space = spaces.Discrete(ACTIONS)
+        self.single_observation_space, self.single_action_space = spaces_of(self.rules)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
