@@ -19,7 +19,9 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")  # before the imports: read when numpy loads its linear algebra
 
 import numpy as np  # noqa: E402
+from gymnasium.vector import VectorEnv  # noqa: E402
 
+from rmc_agents.envs.boxworld import BoxWorldVectorEnv  # noqa: E402
 from rmc_agents.envs.minipacman import MiniPacmanVectorEnv  # noqa: E402
 
 LANES, STEPS, REPEATS = 4096, 300, 9
@@ -32,9 +34,10 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def environment_rate(env: MiniPacmanVectorEnv) -> Callable[[], float]:
+def environment_rate(env: VectorEnv) -> Callable[[], float]:
     """A measurement, in steps of one lane per second, of a warmed-up environment."""
-    actions = np.random.default_rng(0).integers(0, 5, (STEPS, env.num_envs))
+    num_actions = env.single_action_space.n  # type: ignore[attr-defined]
+    actions = np.random.default_rng(0).integers(0, num_actions, (STEPS, env.num_envs))
     env.reset(seed=0)
 
     def play() -> None:
@@ -70,6 +73,9 @@ def main() -> None:
         seen = "full map" if viewport is None else f"{viewport}x{viewport} viewport"
         env = MiniPacmanVectorEnv(LANES, mode, viewport)
         measurements[f"MiniPacman {mode}, {seen} (steps/s)"] = environment_rate(env)
+    for viewport in (5, None):
+        seen = "whole room" if viewport is None else f"{viewport}x{viewport} viewport"
+        measurements[f"BoxWorld, {seen} (steps/s)"] = environment_rate(BoxWorldVectorEnv(LANES, viewport=viewport))
     measurements["memory copy (bytes/s)"] = copy_rate
     measurements["float32 matrix product (operations/s)"] = product_rate
     rates: dict[str, list[float]] = {name: [] for name in measurements}

@@ -13,3 +13,9 @@ if "MiniPacman-v0" not in registry:
     )
 if "Recall-v0" not in registry:
     register(id="Recall-v0", entry_point="rmc_agents.envs.recall:RecallEnv")
+if "BoxWorld-v0" not in registry:
+    register(
+        id="BoxWorld-v0",
+        entry_point="rmc_agents.envs.boxworld:BoxWorldEnv",
+        vector_entry_point="rmc_agents.envs.boxworld:BoxWorldVectorEnv",
+    )

@@ -25,6 +25,13 @@ from .workers import WorkerVectorEnv
 MINIPACMAN = "rmc_agents.envs:MiniPacman-v0"
 MINIPACMAN_MODES = ("avoid", "hunt", "ambush", "rush")
 WINDOWS = (3, 7, 9, 11, 15)  # sides of others than the 5x5 one, to measure what that costs
+BOXWORLD = "rmc_agents.envs:BoxWorld-v0"
+BOXWORLD_SIZES: dict[str, dict[str, Any]] = {  # a curriculum
+    "boxworld": {},
+    "boxworld-medium": {"room_size": 10, "max_solution_length": 3, "max_distractors": 3},
+    "boxworld-small": {"room_size": 8, "max_solution_length": 2, "max_distractors": 2},
+    "boxworld-tiny": {"room_size": 5, "max_solution_length": 1, "max_distractors": 1},
+}
 
 SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "minipacman": (MINIPACMAN, {}),
@@ -36,6 +43,8 @@ SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
         for whole in ("full", "map")
     },
     **{f"minipacman-window{side}": (MINIPACMAN, {"viewport": side}) for side in WINDOWS},
+    **{name: (BOXWORLD, options) for name, options in BOXWORLD_SIZES.items()},
+    **{f"{name}-full": (BOXWORLD, {**options, "viewport": None}) for name, options in BOXWORLD_SIZES.items()},
     "recall": ("rmc_agents.envs:Recall-v0", {}),
     **{f"memory-{size}": (f"MiniGrid-Memory{size.upper()}-v0", {}) for size in ("s7", "s9", "s11", "s13")},
     **{f"memory-{size}-random": (f"MiniGrid-Memory{size.upper()}Random-v0", {}) for size in ("s13", "s17")},

@@ -3,14 +3,7 @@
 The rules are those of the environment released with "Imagination-Augmented Agents" (Weber et al., 2017,
 arXiv 1707.06203). The state of all lanes is one `State` of arrays; compiled functions advance it lane by lane.
 
-Random numbers. Draw number n = 1, 2, ... of a lane is SplitMix64 of (key, n), so that a lane's games depend on its
-seed alone, whatever the other lanes do:
-
-    z = key + n * 0x9E3779B97F4A7C15;  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9  (all modulo 2**64)
-    z = (z ^ z >> 27) * 0x94D049BB133111EB;  z = z ^ z >> 31
-    uniform() = (z >> 11) * 2**-53 in [0, 1);  integer(n) = ((z >> 32) * n) >> 32 in 0..n-1
-
-The order of the draws:
+Random numbers are those of `random_stream`. The order of the draws:
 
 - a level's start: integer(138) for each pill and for Pacman; then for each ghost integer(number of cells it may start
   on), these in row-major order, and integer(4) for its heading;
@@ -19,14 +12,12 @@ The order of the draws:
   exits other than its reverse, in the order right, up, left, down.
 """
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from .minipacman_map import CELLS, Maze, View
 from .minipacman_state import GONE, PILLS, POWER_STEPS, Rules, State
+from .random_stream import compiled, inlined, integer, uniform
 
 GHOST_RANDOMNESS = 0.05
 FIRST_SPEED, SPEED_PER_LEVEL = 0.5, 0.1
@@ -34,33 +25,7 @@ GHOST_GREEN = np.rint(np.arange(POWER_STEPS + 1) * 255 / POWER_STEPS).astype(np.
 """A ghost's green for each value of power: 255 * power / 20, halves to the even number."""
 
 
-# Without numba's runtime (nothing here allocates) the state's arrays are not counted at every use, and inlined helpers
-# do not copy the state's hundred fields at every call: together five times faster.
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
-_compiled = njit(**_OPTIONS)
-_inlined = njit(**_OPTIONS, forceinline=True)
-
-
-@_inlined
-def _draw(state: State, lane: int) -> np.uint64:
-    state.counter[lane] += np.uint64(1)
-    z = state.key[lane] + state.counter[lane] * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@_inlined
-def _uniform(state: State, lane: int) -> float:
-    return float(np.int64(_draw(state, lane) >> np.uint64(11))) * 2.0**-53
-
-
-@_inlined
-def _integer(state: State, lane: int, limit: int) -> int:
-    return int(np.int64(((_draw(state, lane) >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32)))
-
-
-@_compiled
+@compiled
 def _start_level(state: State, maze: Maze, lane: int) -> None:
     state.level[lane] += 1
     state.timer[lane] = 0
@@ -69,20 +34,20 @@ def _start_level(state: State, maze: Maze, lane: int) -> None:
         state.food[lane, cell] = True
     state.food_left[lane] = CELLS
     for pill in range(PILLS):
-        state.pill_cell[lane, pill] = _integer(state, lane, CELLS)
-    pacman = _integer(state, lane, CELLS)
+        state.pill_cell[lane, pill] = integer(state, lane, CELLS)
+    pacman = integer(state, lane, CELLS)
     state.pacman_cell[lane] = pacman
     ghosts = 1 + (state.level[lane] - 1) // 2
     state.ghosts_left[lane] = ghosts
     for ghost in range(ghosts):
-        state.ghost_cell[lane, ghost] = maze.far_cells[pacman, _integer(state, lane, maze.far_count[pacman])]
-        state.ghost_heading[lane, ghost] = _integer(state, lane, 4)
+        state.ghost_cell[lane, ghost] = maze.far_cells[pacman, integer(state, lane, maze.far_count[pacman])]
+        state.ghost_heading[lane, ghost] = integer(state, lane, 4)
     for ghost in range(ghosts, state.ghost_cell.shape[1]):
         state.ghost_cell[lane, ghost] = GONE
         state.ghost_heading[lane, ghost] = 0
 
 
-@_inlined
+@inlined
 def _start_episode(state: State, maze: Maze, lane: int) -> None:
     state.level[lane] = 0
     state.frame[lane] = 0
@@ -91,11 +56,11 @@ def _start_episode(state: State, maze: Maze, lane: int) -> None:
     _start_level(state, maze, lane)
 
 
-@_inlined
+@inlined
 def _random_exit(state: State, maze: Maze, lane: int, cell: int, reverse: int) -> int:
     """A uniform choice among the exits of `cell` other than `reverse`."""
     ways_back = 1 if maze.next_cell[cell, reverse] != cell else 0
-    skip = _integer(state, lane, np.int64(maze.exit_count[cell]) - ways_back)
+    skip = integer(state, lane, np.int64(maze.exit_count[cell]) - ways_back)
     heading = 2
     while heading == reverse or maze.next_cell[cell, heading] == cell or skip > 0:
         if heading != reverse and maze.next_cell[cell, heading] != cell:
@@ -104,7 +69,7 @@ def _random_exit(state: State, maze: Maze, lane: int, cell: int, reverse: int) -
     return heading
 
 
-@_inlined
+@inlined
 def _best_exit(maze: Maze, cell: int, reverse: int, right: int, down: int) -> int:
     """The exit of `cell` other than `reverse` that leads furthest along (right, down); the first of equals.
 
@@ -120,7 +85,7 @@ def _best_exit(maze: Maze, cell: int, reverse: int, right: int, down: int) -> in
     return best
 
 
-@_inlined
+@inlined
 def _ghost_heading(state: State, maze: Maze, lane: int, cell: int, heading: int) -> int:
     """The heading with which a ghost on `cell` moves."""
     if maze.exit_count[cell] == 2:
@@ -133,12 +98,12 @@ def _ghost_heading(state: State, maze: Maze, lane: int, cell: int, heading: int)
     down = maze.row[pacman] - maze.row[cell]
     if state.power[lane] > 0:
         return _best_exit(maze, cell, reverse, -right, -down)
-    if _uniform(state, lane) < GHOST_RANDOMNESS:
+    if uniform(state, lane) < GHOST_RANDOMNESS:
         return _random_exit(state, maze, lane, cell, reverse)
     return _best_exit(maze, cell, reverse, right, down)
 
 
-@_inlined
+@inlined
 def _move_ghosts(state: State, maze: Maze, lane: int) -> tuple[int, bool]:
     """Step 4 of the rules: the number of deaths, and whether a ghost was eaten (which ends the loop)."""
     deaths = 0
@@ -157,7 +122,7 @@ def _move_ghosts(state: State, maze: Maze, lane: int) -> tuple[int, bool]:
                 state.ghost_cell[lane, ghost] = GONE
                 return deaths, True
             deaths += 1
-        if _uniform(state, lane) < speed:
+        if uniform(state, lane) < speed:
             heading = _ghost_heading(state, maze, lane, np.int64(cell), np.int64(state.ghost_heading[lane, ghost]))
             cell = maze.next_cell[cell, heading]
             state.ghost_heading[lane, ghost] = heading
@@ -170,7 +135,7 @@ def _move_ghosts(state: State, maze: Maze, lane: int) -> tuple[int, bool]:
     return deaths, False
 
 
-@_inlined
+@inlined
 def _move_pacman(state: State, maze: Maze, rules: Rules, lane: int, action: int) -> int:
     """Steps 2 and 3 of the rules: the reward in tenths."""
     reward = 0
@@ -195,7 +160,7 @@ def _move_pacman(state: State, maze: Maze, rules: Rules, lane: int, action: int)
     return reward
 
 
-@_inlined
+@inlined
 def _advance(state: State, maze: Maze, rules: Rules, lane: int, action: int) -> tuple[int, bool]:
     """One step of one game: the reward in tenths and whether Pacman died."""
     state.frame[lane] += 1
@@ -214,7 +179,7 @@ def _advance(state: State, maze: Maze, rules: Rules, lane: int, action: int) -> 
     return reward, deaths > 0
 
 
-@_inlined
+@inlined
 def _observe(state: State, view: View, lane: int, pixels: NDArray[np.uint8]) -> None:
     """Writes one lane's observation into `pixels` [N, P]."""
     pacman = state.pacman_cell[lane]
@@ -236,14 +201,14 @@ def _observe(state: State, view: View, lane: int, pixels: NDArray[np.uint8]) -> 
     _paint(pixels, lane, view.offset[row, pacman], (0, 255, 0))
 
 
-@_inlined
+@inlined
 def _paint(pixels: NDArray[np.uint8], lane: int, offset: int, colour: tuple[int, int, int]) -> None:
     pixels[lane, offset] = colour[0]
     pixels[lane, offset + 1] = colour[1]
     pixels[lane, offset + 2] = colour[2]
 
 
-@_compiled
+@compiled
 def start_lanes(state: State, maze: Maze, mask: NDArray[np.bool_]) -> None:
     """Starts a new episode in every lane with mask [N] True, from where its random stream stands."""
     for lane in range(len(mask)):
@@ -251,14 +216,14 @@ def start_lanes(state: State, maze: Maze, mask: NDArray[np.bool_]) -> None:
             _start_episode(state, maze, lane)
 
 
-@_compiled
+@compiled
 def observe_lanes(state: State, view: View, pixels: NDArray[np.uint8]) -> None:
     """Writes all observations into `pixels`, uint8 [N, height * width * 3]."""
     for lane in range(len(pixels)):
         _observe(state, view, lane, pixels)
 
 
-@_compiled
+@compiled
 def step_lanes(
     state: State,
     maze: Maze,

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from .minipacman_drawing import draw_frame, draw_text
 from .minipacman_engine import observe_lanes, start_lanes, step_lanes
 from .minipacman_map import make_maze, make_view, view_shape
-from .minipacman_state import MODES, key_of_seed, make_state, with_room_for_ghosts
+from .minipacman_state import MODES, make_state, with_room_for_ghosts
+from .random_stream import key_of_seed
 
 StepArrays = tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]
 

@@ -94,11 +94,6 @@ def make_state(lanes: int, ghost_capacity: int = 4) -> State:
     )
 
 
-def key_of_seed(seed: int) -> np.uint64:
-    """The key of a lane's random stream."""
-    return np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
-
-
 def with_room_for_ghosts(state: State) -> State:
     """The same state with at least the ghost capacity that the next step may need: it starts one level at most."""
     lanes, capacity = state.ghost_cell.shape

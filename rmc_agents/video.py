@@ -31,7 +31,10 @@ MOST_STEPS = 1000
 FRAMES_PER_SECOND, HIGHEST_FPS = 10, 50
 HOLD_SECONDS = 1.0
 COUNTERS = ("level", "power")
-ACTION_NAMES = {"MiniPacman-v0": ["stay", "right", "up", "left", "down"]}
+ACTION_NAMES = {
+    "MiniPacman-v0": ["stay", "right", "up", "left", "down"],
+    "BoxWorld-v0": ["up", "down", "left", "right"],
+}
 
 
 class RecordedVideo(NamedTuple):

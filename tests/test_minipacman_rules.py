@@ -9,7 +9,8 @@ from oracles.minipacman import FREE, REWARDS, Game, SplitMix, exits
 
 from rmc_agents.envs.minipacman import MiniPacmanVectorEnv
 from rmc_agents.envs.minipacman_map import make_maze
-from rmc_agents.envs.minipacman_state import MODES, key_of_seed
+from rmc_agents.envs.minipacman_state import MODES
+from rmc_agents.envs.random_stream import key_of_seed
 
 GONE = 255
 

@@ -1,0 +1,6 @@
+"""BoxWorld: keys, boxes and one gem, in a room seen through a window."""
+
+from .env import BoxWorldEnv
+from .vector_env import BoxWorldVectorEnv
+
+__all__ = ["BoxWorldEnv", "BoxWorldVectorEnv"]

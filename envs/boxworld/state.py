@@ -1,0 +1,171 @@
+"""BoxWorld's settings, what a cell may hold, and the state of many rooms, in plain NumPy."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..vector_checks import check_field_names, check_range, copied_like
+
+FLOOR, GEM, WALL, AGENT = 0, 21, 22, 23
+COLOURS = 20
+"""Cells 1..20 hold a key or a lock of that colour. Walls and the agent are not on the board, only in observations."""
+
+SMALLEST_ROOM, LARGEST_ROOM = 4, 64
+
+
+class Rules(NamedTuple):
+    """The settings of all lanes, as documented at `BoxWorldEnv`; of `checked_rules`."""
+
+    room_size: int
+    viewport: int  # 0: the whole room
+    max_solution_length: int
+    max_distractors: int
+    max_steps: int
+
+    @property
+    def observation_shape(self) -> tuple[int, int, int]:
+        """Height, width, 3: a row for the key, then the window."""
+        side = self.viewport or self.room_size
+        return side + 1, side, 3
+
+
+class State(NamedTuple):
+    """Everything about N lanes in rooms of S x S cells; M is the largest solution length.
+
+    key              uint64 [N]       the lane's random stream, made from its seed
+    counter          uint64 [N]       random numbers drawn so far
+    board            uint8 [N, S, S]  0 floor, 1..20 a colour, 21 the gem
+    row, column      uint8 [N]        where the agent is
+    held             uint8 [N]        the colour of the key it holds, 0: none
+    path             uint8 [N, M+2]   the loose key, then what the boxes of the solution hold; behind the gem 0
+    solution_length  int32 [N]        boxes on the way to the gem; 0 before the first reset
+    num_distractors  int32 [N]        boxes that lead nowhere
+    boxes_opened     int32 [N]        boxes of the solution opened so far
+    step_count       int32 [N]        steps since the episode's start
+    is_success       bool [N]         the gem has been collected
+    needs_reset      bool [N]         the episode has ended
+
+    Things never touch, not even at corners, except the two cells of a box. So the board alone tells what is what: a
+    thing with another one to its right is a box's content, with another one to its left its lock, alone it is loose.
+    """
+
+    key: NDArray[np.uint64]
+    counter: NDArray[np.uint64]
+    board: NDArray[np.uint8]
+    row: NDArray[np.uint8]
+    column: NDArray[np.uint8]
+    held: NDArray[np.uint8]
+    path: NDArray[np.uint8]
+    solution_length: NDArray[np.int32]
+    num_distractors: NDArray[np.int32]
+    boxes_opened: NDArray[np.int32]
+    step_count: NDArray[np.int32]
+    is_success: NDArray[np.bool_]
+    needs_reset: NDArray[np.bool_]
+
+
+def checked_rules(
+    room_size: int, viewport: int | None, max_solution_length: int, max_distractors: int, max_steps: int | None
+) -> Rules:
+    """The settings; `max_steps` None is two steps for each cell of the room.
+
+    Raises:
+        ValueError: for a value that is not allowed, more boxes than colours, or a room in which boxes may not fit.
+    """
+    size = _checked_int("room_size", room_size, SMALLEST_ROOM, LARGEST_ROOM)
+    length = _checked_int("max_solution_length", max_solution_length, 1, COLOURS)
+    distractors = _checked_int("max_distractors", max_distractors, 0, COLOURS - length)
+    needed = smallest_room(length + distractors)
+    if size < needed:
+        raise ValueError(f"room_size: expected at least {needed} for {length} + {distractors} boxes, received {size}")
+    if viewport is not None and _checked_int("viewport", viewport, 1, 2 * LARGEST_ROOM) % 2 == 0:
+        raise ValueError(f"viewport: expected an odd int, or None for the whole room; received {viewport}")
+    steps = 2 * size**2 if max_steps is None else _checked_int("max_steps", max_steps, 1, 2**31 - 1)
+    return Rules(size, int(viewport or 0), length, distractors, steps)
+
+
+def smallest_room(boxes: int) -> int:
+    """The side of a room in which so many boxes and a key always fit, wherever the earlier ones lie.
+
+    There are S * (S - 1) places for a box, and one that lies already takes at most 3 * 5 of them, so that nothing
+    touches. Of the S * S places for the key a box takes at most 3 * 4.
+    """
+    size = SMALLEST_ROOM
+    while size * (size - 1) <= 15 * (boxes - 1) or size**2 <= 12 * boxes:
+        size += 1
+    return size
+
+
+def _checked_int(name: str, value: Any, low: int, high: int) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{name}: expected an int in {low}..{high}, received {value!r}")
+    return int(value)
+
+
+def make_state(lanes: int, rules: Rules) -> State:
+    """A state whose lanes have not been started: give each a `key`, then call `start_lanes`."""
+
+    def zeros(kind: Any, *shape: int) -> NDArray[Any]:
+        return np.zeros((lanes, *shape), kind)
+
+    return State(
+        key=zeros(np.uint64),
+        counter=zeros(np.uint64),
+        board=zeros(np.uint8, rules.room_size, rules.room_size),
+        row=zeros(np.uint8),
+        column=zeros(np.uint8),
+        held=zeros(np.uint8),
+        path=zeros(np.uint8, rules.max_solution_length + 2),
+        solution_length=zeros(np.int32),
+        num_distractors=zeros(np.int32),
+        boxes_opened=zeros(np.int32),
+        step_count=zeros(np.int32),
+        is_success=zeros(np.bool_),
+        needs_reset=zeros(np.bool_),
+    )
+
+
+def state_to_dict(state: State) -> dict[str, NDArray[Any]]:
+    """Copies of all fields by name."""
+    return {name: array.copy() for name, array in state._asdict().items()}
+
+
+def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, rules: Rules) -> State:
+    """A state of `lanes` lanes with copies of the given arrays.
+
+    Raises:
+        ValueError: if a field is missing, unknown, of another shape or dtype, or holds what no room can have.
+    """
+    check_field_names(fields, State._fields)
+    state = State(**copied_like(fields, make_state(lanes, rules)._asdict()))
+    # The compiled rules index arrays with these values without looking at bounds.
+    for name, high in (
+        ("board", GEM),
+        ("row", rules.room_size - 1),
+        ("column", rules.room_size - 1),
+        ("held", COLOURS),
+        ("solution_length", rules.max_solution_length),
+        ("num_distractors", rules.max_distractors),
+        ("boxes_opened", rules.max_solution_length),
+        ("step_count", None),
+    ):
+        check_range(name, getattr(state, name), 0, high)
+    _check_paths(state)
+    return state
+
+
+def _check_paths(state: State) -> None:
+    """A path is `solution_length` colours, the gem and zeros, or only zeros before the first reset."""
+    place, length = np.arange(state.path.shape[1]), state.solution_length[:, None]
+    is_colour = (state.path >= 1) & (state.path <= COLOURS)
+    is_gem = (state.path == GEM) & (length > 0)
+    fits = np.where(place < length, is_colour, np.where((place == length) & (length > 0), is_gem, state.path == FLOOR))
+    wrong = np.flatnonzero(~fits.all(axis=1) | (state.boxes_opened > state.solution_length))
+    if wrong.size:
+        lane = wrong[0]
+        raise ValueError(
+            f"state field 'path': expected {state.solution_length[lane]} colours, {GEM} and zeros in lane {lane}, and "
+            f"no more boxes opened; received {state.path[lane].tolist()} and {state.boxes_opened[lane]} opened"
+        )
