@@ -33,9 +33,9 @@ from rich.progress import track  # noqa: E402
 
 from rmc_agents import configs  # noqa: E402
 from rmc_agents.config import Config  # noqa: E402
-from rmc_agents.train.actors import Actor, ParcelReader, pack_weights  # noqa: E402
-from rmc_agents.train.impala import Impala, joined  # noqa: E402
-from rmc_agents.train.timing import rounds  # noqa: E402
+from rmc_agents.train.bench.timing import rounds  # noqa: E402
+from rmc_agents.train.impala.actors import Actor, ParcelReader, pack_weights  # noqa: E402
+from rmc_agents.train.impala.learner import Impala, joined  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 ENVS = ("minipacman", "slow_env:SlowMiniPacman-v0")

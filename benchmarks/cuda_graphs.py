@@ -18,9 +18,10 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from rmc_agents import checkpoint, cli
+from rmc_agents import command_line
 from rmc_agents.config import Config
-from rmc_agents.saved import pick_device
+from rmc_agents.runs import checkpoint
+from rmc_agents.runs.saved import pick_device
 from rmc_agents.train.a2c import A2C
 
 WARM_UP = 6  # updates: graphs are captured at the fourth
@@ -102,7 +103,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: without graphs alone")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    return cli.run("cuda_graphs", lambda: compare(arguments))
+    return command_line.run("cuda_graphs", lambda: compare(arguments))
 
 
 def compare(arguments: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ import numpy as np  # noqa: E402
 from gymnasium.vector import VectorEnv  # noqa: E402
 
 from rmc_agents.envs.boxworld import BoxWorldVectorEnv  # noqa: E402
-from rmc_agents.envs.minipacman import MiniPacmanVectorEnv  # noqa: E402
+from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv  # noqa: E402
 
 LANES, STEPS, REPEATS = 4096, 300, 9
 

@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 import torch
 from gpu_report import report, speed_row, training_row
 
-from rmc_agents import checkpoint, cli
+from rmc_agents import command_line
 from rmc_agents.config import Config
-from rmc_agents.saved import pick_device
+from rmc_agents.runs import checkpoint
+from rmc_agents.runs.saved import pick_device
 from rmc_agents.train.a2c import A2C
 
 ROOT = Path(__file__).parent.parent
@@ -279,7 +280,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=6.0, help="begin nothing after so many")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     arguments = parser.parse_args()
-    return cli.run("gpu-check", lambda: check_and_write(arguments))
+    return command_line.run("gpu-check", lambda: check_and_write(arguments))
 
 
 def check_and_write(arguments: argparse.Namespace) -> int:

@@ -35,7 +35,7 @@ from rmc_agents import configs  # noqa: E402
 from rmc_agents.config import Config  # noqa: E402
 from rmc_agents.train.a2c import A2C  # noqa: E402
 from rmc_agents.train.algorithms import make_trainer  # noqa: E402
-from rmc_agents.train.impala import Impala  # noqa: E402
+from rmc_agents.train.impala.learner import Impala  # noqa: E402
 
 HERE = Path(__file__).resolve()
 SLOW = {"env": "slow_env:SlowMiniPacman-v0"}

@@ -23,7 +23,7 @@ import minigrid  # noqa: E402
 import numpy as np  # noqa: E402
 from gymnasium.vector import VectorEnv  # noqa: E402
 
-from rmc_agents.envs.factory import make_vector_env  # noqa: E402
+from rmc_agents.envs.registry import make_vector_env  # noqa: E402
 
 VARIANTS = ("memory-s7", "memory-s9", "memory-s11", "memory-s13", "memory-s13-random", "memory-s17-random")
 CHECKED_LANES = 16

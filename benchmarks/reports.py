@@ -12,8 +12,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from envs import product_rate  # the benchmark beside this file
-from rmc_agents.checkpoint import write_atomically
-from rmc_agents.run_folder import TENSORBOARD
+from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.runs.folder import TENSORBOARD
 
 
 def machine(rounds: int = 9) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from reports import describe, machine, table, write
 
 from rmc_agents import pretrained
-from rmc_agents.acting import sample_action
-from rmc_agents.envs.factory import make_vector_env
-from rmc_agents.saved import load_agent
+from rmc_agents.collect import sample_action
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.runs.saved import load_agent
 from rmc_agents.sb3 import to_sb3
 from rmc_agents.sb3.vec_env import cheapest_autoreset
 from rmc_agents.types import TimeStep

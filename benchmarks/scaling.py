@@ -24,9 +24,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from rmc_agents.checkpoint import write_atomically
+from rmc_agents.runs.checkpoint import write_atomically
 
-BENCH = "import sys; from rmc_agents.train.bench import main; sys.exit(main())"
+BENCH = "import sys; from rmc_agents.train.bench.command import main; sys.exit(main())"
 HEADS = 4
 Y_AXES = {"frames_per_second": "training, frames/s", "peak_memory_mib": "peak memory, MiB"}
 COLOURS = {"rmc": "C0", "lstm": "C1"}

@@ -20,7 +20,7 @@ from torch import nn
 from rmc_agents.config import Config
 from rmc_agents.cores import LSTM, RMC, Core
 from rmc_agents.train.a2c import A2C
-from rmc_agents.train.timing import Figure, rounds
+from rmc_agents.train.bench.timing import Figure, rounds
 
 INPUT, RESETS, ACTING_LANES, ACTING_STEPS = 128, 0.03, 32, 100
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rmc_agents.envs.minipacman import MiniPacmanEnv
+from rmc_agents.envs.minipacman.env import MiniPacmanEnv
 
 SECONDS = 100e-6
 

@@ -26,7 +26,7 @@ from typing import Any
 from reports import describe, machine, scalars, table, write
 from watched_run import WatchedRun
 
-from rmc_agents import checkpoint
+from rmc_agents.runs import checkpoint
 
 FLAGS = [
     *("--config", "minipacman-lstm", "--algo", "impala", "--learning-rate", "1e-3"),

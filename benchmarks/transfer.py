@@ -12,8 +12,8 @@ import torch
 from reports import table, write
 
 from rmc_agents.evaluate.comparison import mean_with_interval
-from rmc_agents.evaluation import EVALUATION_SEED, check_fits, evaluate
-from rmc_agents.saved import load_agent
+from rmc_agents.evaluate.episodes import EVALUATION_SEED, check_fits, evaluate
+from rmc_agents.runs.saved import load_agent
 
 CPU = torch.device("cpu")
 RESULTS = Path(__file__).parent / "results"

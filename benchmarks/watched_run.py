@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import psutil
 
-from rmc_agents import checkpoint
+from rmc_agents.runs import checkpoint
 
 TRAIN = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
 SECONDS_TO_GO = 10.0  # that processes may take to end after the learner has

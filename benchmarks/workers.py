@@ -20,7 +20,7 @@ from gymnasium.vector import VectorEnv
 from rich.console import Console
 from rich.table import Table
 
-from rmc_agents.envs.factory import make_vector_env
+from rmc_agents.envs.registry import make_vector_env
 
 
 def measure(env: VectorEnv, actions: np.ndarray) -> float:

@@ -8,8 +8,8 @@ from gymnasium.envs.registration import register, registry
 if "MiniPacman-v0" not in registry:
     register(
         id="MiniPacman-v0",
-        entry_point="rmc_agents.envs.minipacman:MiniPacmanEnv",
-        vector_entry_point="rmc_agents.envs.minipacman:MiniPacmanVectorEnv",
+        entry_point="rmc_agents.envs.minipacman.env:MiniPacmanEnv",
+        vector_entry_point="rmc_agents.envs.minipacman.env:MiniPacmanVectorEnv",
     )
 if "Recall-v0" not in registry:
     register(id="Recall-v0", entry_point="rmc_agents.envs.recall:RecallEnv")

@@ -12,20 +12,14 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from rmc_agents import ablation, cli, pretrained
+from rmc_agents import command_line, pretrained
 from rmc_agents.agent import ActorCritic
-from rmc_agents.checkpoint import write_atomically
-from rmc_agents.evaluation import (
-    EVALUATION_SEED,
-    MAX_STEPS,
-    Policy,
-    Statistics,
-    check_fits,
-    cut_note,
-    evaluate,
-    play,
-)
-from rmc_agents.saved import SavedAgent, load_policy, pick_device
+from rmc_agents.evaluate.episodes import EVALUATION_SEED, MAX_STEPS, Statistics, check_fits, cut_note, evaluate, play
+from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.runs.saved import SavedAgent, load_policy, pick_device
+from rmc_agents.types import Policy
+
+from . import ablation
 
 DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did, beside uniform random play.
 
@@ -81,11 +75,11 @@ class Arguments:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    return cli.run("rmc-evaluate", lambda: _main(argv))
+    return command_line.run("rmc-evaluate", lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = cli.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
+    arguments = command_line.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
     if arguments.episodes < 1:
         raise ValueError(f"--episodes: expected at least 1, got {arguments.episodes}")
     if arguments.max_steps < 1:
@@ -94,7 +88,7 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
     if arguments.json is not None:
         check_writable(arguments.json)
-    cli.find_modules_here(arguments.env)
+    command_line.find_modules_here(arguments.env)
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
     saved = load_policy(pretrained.choose(arguments.run, arguments.pretrained), device, arguments.trust)

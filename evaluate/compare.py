@@ -9,10 +9,10 @@ from typing import Annotated
 
 import tyro
 
-from rmc_agents import cli, configs
-from rmc_agents.checkpoint import write_atomically
+from rmc_agents import command_line, configs
 from rmc_agents.config import Config
-from rmc_agents.run_folder import CONFIG
+from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.runs.folder import CONFIG
 
 from . import comparison
 from .grid import Job, beside, differing, train_all
@@ -68,12 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     if argv is None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # trainings under way are saved
-    return cli.run("rmc-compare", lambda: _main(sys.argv[1:] if argv is None else argv))
+    return command_line.run("rmc-compare", lambda: _main(sys.argv[1:] if argv is None else argv))
 
 
 def _main(argv: Sequence[str]) -> int:
     split = argv.index("--") if "--" in argv else len(argv)
-    arguments = cli.parse(Arguments, argv[:split], "rmc-compare", DESCRIPTION)
+    arguments = command_line.parse(Arguments, argv[:split], "rmc-compare", DESCRIPTION)
     marks = dict(parse_mark(mark) for mark in arguments.mark)
     if arguments.jobs < 1 or arguments.episodes < 1:
         raise ValueError(f"expected --jobs and --episodes of at least 1, got {arguments.jobs} and {arguments.episodes}")
@@ -118,7 +118,7 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
             if label in agents or len(set(arguments.seeds)) < len(arguments.seeds):
                 raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
             settings = preset if core is None else preset.updated({"core": core}, "--cores")
-            config = cli.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
+            config = command_line.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
             agents[label] = config.updated(own, "command line").settled()
             if (used := agents[label].core.core) != config.core.core:
                 raise ValueError(

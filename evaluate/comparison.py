@@ -11,11 +11,11 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import TypeAdapter, ValidationError
 from scipy.stats import t as student
 
-from rmc_agents.checkpoint import write_atomically
 from rmc_agents.config import Config
-from rmc_agents.evaluation import Statistics
-from rmc_agents.run_folder import PACKAGES, SUMMARY, VERSIONS
-from rmc_agents.saved import settings_and_size
+from rmc_agents.evaluate.episodes import Statistics
+from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS
+from rmc_agents.runs.saved import settings_and_size
 
 from .curves import METRICS, QUANTITIES, Curve, bootstrap_band, interquartile_mean, read_curve, smoothed
 from .plot import draw, labels, write_png

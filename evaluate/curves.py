@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import bootstrap, trim_mean
 
-from rmc_agents.run_folder import TENSORBOARD, TIME_TAG
+from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
 GRID_POINTS = 400
 RESAMPLES = 2_000

@@ -9,10 +9,10 @@ import torch
 import tyro
 from rich.console import Console
 
-from rmc_agents import __version__, cli
-from rmc_agents.evaluation import EVALUATION_SEED, MAX_STEPS, check_fits, cut_note, evaluate
+from rmc_agents import __version__, command_line
+from rmc_agents.evaluate.episodes import EVALUATION_SEED, MAX_STEPS, check_fits, cut_note, evaluate
 from rmc_agents.pretrained import SUFFIX
-from rmc_agents.saved import Provenance, load_agent, pick_device, save_agent
+from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent
 
 from .cli import check_writable
 
@@ -43,11 +43,11 @@ class Arguments:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    return cli.run("rmc-export", lambda: _main(argv))
+    return command_line.run("rmc-export", lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = cli.parse(Arguments, argv, "rmc-export", DESCRIPTION)
+    arguments = command_line.parse(Arguments, argv, "rmc-export", DESCRIPTION)
     _check(arguments)
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)

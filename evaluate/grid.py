@@ -10,10 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from rmc_agents.archive import resume_flags
-from rmc_agents.checkpoint import FOLDER, write_atomically
 from rmc_agents.config import Config
-from rmc_agents.run_folder import CONFIG, SUMMARY, TENSORBOARD, RunFolder
+from rmc_agents.runs.archive import resume_flags
+from rmc_agents.runs.checkpoint import FOLDER, write_atomically
+from rmc_agents.runs.folder import CONFIG, SUMMARY, TENSORBOARD, RunFolder
 
 from .comparison import COMMITS, read_commits
 from .plot import essence

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from rich.console import Console
 
-from rmc_agents import cli
-from rmc_agents.checkpoint import write_atomically
+from rmc_agents import command_line
 from rmc_agents.config import Config
-from rmc_agents.run_folder import CONFIG
+from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.runs.folder import CONFIG
 
 from .curves import (
     METRICS,
@@ -63,11 +63,11 @@ class Arguments:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    return cli.run("rmc-plot", lambda: _main(argv))
+    return command_line.run("rmc-plot", lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = cli.parse(Arguments, argv, "rmc-plot", DESCRIPTION)
+    arguments = command_line.parse(Arguments, argv, "rmc-plot", DESCRIPTION)
     if not arguments.runs:
         raise ValueError("expected at least one run's folder")
     if arguments.smooth < 1:

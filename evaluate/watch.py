@@ -8,12 +8,13 @@ from typing import Literal
 import torch
 from rich.console import Console
 
-from rmc_agents import cli, pretrained, video
-from rmc_agents.checkpoint import FOLDER
-from rmc_agents.evaluation import EVALUATION_SEED, check_fits
-from rmc_agents.panels import plain_number
-from rmc_agents.saved import load_policy, pick_device
+from rmc_agents import command_line, pretrained
+from rmc_agents.evaluate.episodes import EVALUATION_SEED, check_fits
+from rmc_agents.evaluate.panels import plain_number
+from rmc_agents.runs.checkpoint import FOLDER
+from rmc_agents.runs.saved import load_policy, pick_device
 
+from . import video
 from .cli import Pretrained, Run, Trust, check_writable
 
 DESCRIPTION = """Play episodes with a saved agent and record a video of what it sees, expects and does,
@@ -49,11 +50,11 @@ class Arguments:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    return cli.run("rmc-watch", lambda: _main(argv))
+    return command_line.run("rmc-watch", lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = cli.parse(Arguments, argv, "rmc-watch", DESCRIPTION)
+    arguments = command_line.parse(Arguments, argv, "rmc-watch", DESCRIPTION)
     if arguments.seed < 0:
         raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
     if arguments.out is not None:

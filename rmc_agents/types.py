@@ -4,7 +4,7 @@ T is the number of steps of a rollout, B the number of lanes (environments), A t
 A rollout holds T + 1 observations: the last one is there to be bootstrapped from, and is the first of the next rollout.
 """
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
@@ -43,6 +43,16 @@ class AgentOutput(NamedTuple):
 
     policy_logits: Tensor  # [..., A]
     value: Tensor  # [...]
+
+
+class Policy(Protocol):
+    """Whatever plays: an `ActorCritic`, or uniform random play."""
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state before an episode."""
+
+    def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+        """One step of all lanes."""
 
 
 class SpaceSpec(NamedTuple):

@@ -6,11 +6,11 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
-from rmc_agents.acting import Collector, Lanes, sample_action
 from rmc_agents.agent import ActorCritic
+from rmc_agents.collect import Collector, Lanes, sample_action
 from rmc_agents.config import AgentConfig, Config, CoreConfig
 from rmc_agents.encoders import Encoder
-from rmc_agents.envs.factory import make_vector_env
+from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.train.a2c import a2c_loss
 from rmc_agents.types import AgentOutput, SpaceSpec, TimeStep
 

@@ -9,21 +9,35 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PLACES = {name: ROOT / name for name in ("envs", "train", "evaluate", "configs")}
-FORBIDDEN = {
+LAYERS = (
+    ("types", "config", "configs", "command_line", "envs", "pretrained"),
+    ("kernels",),
+    ("cores",),
+    ("losses",),
+    ("encoders",),
+    ("agent",),
+    ("collect",),
+    ("runs",),
+    ("sb3",),
+    ("evaluate",),
+    ("train",),
+)
+"""A module imports from its own layer and from those above it in this list."""
+LATE = {("rmc_agents.runs.saved", "rmc_agents.sb3.saved")}
+"""Inside a function: archives of Stable-Baselines3 are opened by what is installed for it."""
+ALONE = {
     "rmc_agents.envs": {"torch", "rmc_agents"},
     "rmc_agents.types": {"rmc_agents"},
     "rmc_agents.config": {"rmc_agents"},
-    "rmc_agents.losses": {"rmc_agents"},
-    "rmc_agents.checkpoint": {"rmc_agents"},
-    "rmc_agents.kernels": {"rmc_agents.cores", "rmc_agents.agent", "rmc_agents.envs", "rmc_agents.config"},
-    "rmc_agents.cores": {"rmc_agents.agent", "rmc_agents.encoders", "rmc_agents.envs", "rmc_agents.losses"},
-    "rmc_agents.encoders": {"rmc_agents.agent", "rmc_agents.cores", "rmc_agents.envs"},
-    "rmc_agents.agent": {"rmc_agents.train", "rmc_agents.evaluate", "rmc_agents.envs", "rmc_agents.sb3"},
-    "rmc_agents.sb3": {"rmc_agents.agent", "rmc_agents.encoders", "rmc_agents.losses", "rmc_agents.checkpoint"},
-    "rmc_agents": {"rmc_agents.train", "rmc_agents.evaluate"},
-    "rmc_agents.train": {"rmc_agents.evaluate", "rmc_agents.encoders"},
-    "rmc_agents.evaluate": {"rmc_agents.train", "rmc_agents.encoders"},
+    "rmc_agents.losses": {"rmc_agents.cores", "rmc_agents.kernels", "rmc_agents.config"},
+    "rmc_agents.runs.checkpoint": {"rmc_agents.agent", "rmc_agents.config"},
+    "rmc_agents.kernels": {"rmc_agents.config", "rmc_agents.envs"},
+    "rmc_agents.cores": {"rmc_agents.envs"},
+    "rmc_agents.encoders": {"rmc_agents.cores", "rmc_agents.envs"},
+    "rmc_agents.agent": {"rmc_agents.envs"},
+    "rmc_agents.sb3": {"rmc_agents.agent", "rmc_agents.encoders", "rmc_agents.losses", "rmc_agents.runs.checkpoint"},
 }
+"""What else a package does not import, itself excepted."""
 
 
 def modules() -> dict[str, Path]:
@@ -36,13 +50,16 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(path: Path) -> set[str]:
+def imports(name: str, path: Path) -> set[str]:
     names = set()
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            source = ".".join(filter(None, [above, node.module]))
+            names |= {f"{source}.{alias.name}" for alias in node.names}
     return names
 
 
@@ -50,21 +67,46 @@ def inside(name: str, package: str) -> bool:
     return f"{name}.".startswith(f"{package}.")
 
 
-@pytest.mark.parametrize("package", FORBIDDEN)
-def test_imports_go_one_way(package: str) -> None:
+def layer(name: str) -> int | None:
+    """None: the top of the package, whose names are imported when they are first asked for."""
+    for number, members in enumerate(LAYERS):
+        if any(inside(name, f"rmc_agents.{member}") for member in members):
+            return number
+    return None
+
+
+def test_every_module_has_a_layer() -> None:
+    without = {name for name in modules() if layer(name) is None}
+    assert without <= {"rmc_agents", "rmc_agents.__main__"}
+
+
+@pytest.mark.parametrize("members", LAYERS, ids=lambda members: members[0])
+def test_imports_go_up_the_list(members: tuple[str, ...]) -> None:
+    for name, path in modules().items():
+        own = layer(name)
+        if own is None or LAYERS[own] != members:
+            continue
+        for imported in imports(name, path):
+            used = layer(imported)
+            late = any(name == one and inside(imported, other) for one, other in LATE)
+            assert used is None or used <= own or late, f"{name} imports {imported}"
+
+
+@pytest.mark.parametrize("package", ALONE)
+def test_packages_know_no_more_than_they_need(package: str) -> None:
     members = {name: path for name, path in modules().items() if inside(name, package)}
     assert members
     for name, path in members.items():
-        if package == "rmc_agents" and any(inside(name, f"rmc_agents.{place}") for place in PLACES):
-            continue
-        for imported in imports(path):
-            wrong = [f for f in FORBIDDEN[package] if inside(imported, f) and not inside(imported, package)]
+        for imported in imports(name, path):
+            wrong = [f for f in ALONE[package] if inside(imported, f) and not inside(imported, package)]
             assert not wrong, f"{name} imports {imported}"
 
 
-def test_only_the_agent_knows_encoders() -> None:
-    knowing = {name for name, path in modules().items() if any(inside(i, "rmc_agents.encoders") for i in imports(path))}
-    assert knowing == {"rmc_agents.agent"}
+def test_every_package_is_installed() -> None:
+    """The folders have other names than their packages, so setuptools cannot find them by itself."""
+    packages = {name for name, path in modules().items() if path.name == "__init__.py"}
+    listed = (ROOT / "pyproject.toml").read_text()
+    assert not [name for name in packages if f'"{name}",' not in listed]
 
 
 @pytest.mark.parametrize("folder", PLACES)

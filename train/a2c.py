@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from rmc_agents import losses
-from rmc_agents.acting import Collector, Lanes
+from rmc_agents.collect import Collector, Lanes
 from rmc_agents.config import Config, TrainConfig
-from rmc_agents.envs.factory import make_vector_env
+from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
 
 from . import cuda_graphs

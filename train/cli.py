@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rmc_agents import cli, configs
+from rmc_agents import command_line, configs
 from rmc_agents.config import Config
 
 DESCRIPTION = """Train a recurrent actor-critic agent, then evaluate it and record a video of it playing.
@@ -34,25 +34,26 @@ class Arguments(Config):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    return cli.run("rmc-train", lambda: _main(argv))
+    return command_line.run("rmc-train", lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    from . import data_parallel
-    from .follower import follow
+    from rmc_agents.train.impala.follower import follow
 
-    with data_parallel.joined():
-        return _lead(argv) if data_parallel.rank() == data_parallel.FIRST else follow()
+    from . import distributed
+
+    with distributed.joined():
+        return _lead(argv) if distributed.rank() == distributed.FIRST else follow()
 
 
 def _lead(argv: Sequence[str] | None) -> int:
     """All but the learners that torchrun may have started beside the first."""
-    from rmc_agents.run_folder import RunFolder
+    from rmc_agents.runs.folder import RunFolder
 
     from .run import read_saved, resume, start
 
     first = _sources(argv)
-    cli.find_modules_here(first.env)
+    command_line.find_modules_here(first.env)
     console = Console()
     if first.resume is not None:
         if first.config is not None or first.run_dir is not None:
@@ -89,6 +90,6 @@ def _path(text: str) -> Path:
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:
     default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})
-    arguments = cli.parse(Arguments, argv, "rmc-train", DESCRIPTION, default)
+    arguments = command_line.parse(Arguments, argv, "rmc-train", DESCRIPTION, default)
     config = Config(**{section.name: getattr(arguments, section.name) for section in fields(Config)})
     return config.updated({}, "command line")  # checks ranges

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rmc_agents.acting import Collector, Lanes, draw
 from rmc_agents.agent import ActorCritic
+from rmc_agents.collect import Collector, Lanes, draw
 from rmc_agents.config import TrainConfig
 from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
 

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rmc_agents import checkpoint
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.runs import checkpoint
 from rmc_agents.types import SpaceSpec
 
-from . import data_parallel
+from . import distributed
 from .optimizers import make_optimizer
 from .trainer import Metrics, TrainingLanes, describe
 
@@ -67,7 +67,7 @@ class Learner(ABC):
         """
         self.optimizer.zero_grad()
         loss.backward()
-        data_parallel.average_gradients(self.agent.parameters())
+        distributed.average_gradients(self.agent.parameters())
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
         return metrics | {"losses/grad_norm": grad_norm}
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
-from rmc_agents.acting import Episode
-from rmc_agents.run_folder import TENSORBOARD, TIME_TAG
+from rmc_agents.collect import Episode
+from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
 from .a2c import A2C
 from .trainer import Metrics, Trainer

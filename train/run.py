@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 
-from rmc_agents import archive, checkpoint, pretrained
+from rmc_agents import pretrained
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
-from rmc_agents.evaluation import EVALUATION_SEED, check_fits, cut_note, evaluate
-from rmc_agents.run_folder import RunFolder, default_path
-from rmc_agents.saved import load_agent, pick_device
-from rmc_agents.video import can_render, record
+from rmc_agents.evaluate.episodes import EVALUATION_SEED, check_fits, cut_note, evaluate
+from rmc_agents.evaluate.video import can_render, record
+from rmc_agents.runs import archive, checkpoint
+from rmc_agents.runs.folder import RunFolder, default_path
+from rmc_agents.runs.saved import load_agent, pick_device
 
-from . import data_parallel
+from . import distributed
 from .algorithms import make_trainer
 from .learner import Learner
 from .reporting import Reporter
@@ -132,9 +133,9 @@ def _one_error(path: Path) -> Iterator[None]:
 def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> int:
     """Train until total_frames or a signal, save, evaluate, record."""
     folder.write_config(trainer.config)
-    if data_parallel.size() > 1:
+    if distributed.size() > 1:
         assert isinstance(trainer, Learner)
-        data_parallel.share(trainer.get_state())
+        distributed.share(trainer.get_state())
     _print_header(trainer, folder, saved, console)
     resume_command = _resume_command(trainer, folder)
     with StopSignals() as stop, closing(trainer):
@@ -178,7 +179,7 @@ def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignal
                 trainer.save(folder.path, reporter.seconds)
                 raise
             reporter.update(metrics)
-            if data_parallel.highest(reporter.seconds - saved_at >= settings.save_every):
+            if distributed.highest(reporter.seconds - saved_at >= settings.save_every):
                 trainer.save(folder.path, reporter.seconds)
                 saved_at = reporter.seconds
         trainer.save(folder.path, reporter.seconds)
@@ -196,7 +197,7 @@ def _check_unchanged(old: Config, new: Config) -> None:
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
-    return f"{data_parallel.command(data_parallel.size())} --resume {shlex.quote(str(folder.path))}{trainer.trust_flag}"
+    return f"{distributed.command(distributed.size())} --resume {shlex.quote(str(folder.path))}{trainer.trust_flag}"
 
 
 def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> None:
@@ -280,7 +281,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
 
 
 def _print_next(run_dir: Path, trust_flag: str, summary: dict[str, Any], console: Console) -> None:
-    program = data_parallel.command(data_parallel.size())
+    program = distributed.command(distributed.size())
     lines = [
         f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
         f"  checkpoints     {run_dir / checkpoint.FOLDER}",

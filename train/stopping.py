@@ -5,7 +5,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-from . import data_parallel
+from . import distributed
 
 
 class StopSignals:
@@ -34,14 +34,14 @@ class StopSignals:
 
         That torchrun itself was killed counts as SIGTERM.
         """
-        if data_parallel.size() > 1 and os.getppid() != self._parent:
+        if distributed.size() > 1 and os.getppid() != self._parent:
             self.received = signal.SIGTERM
-        number = data_parallel.highest(self.received or 0)
+        number = distributed.highest(self.received or 0)
         if number:
             self.received = signal.Signals(number)
         return number != 0
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
-        if data_parallel.size() == 1:
+        if distributed.size() == 1:
             signal.signal(number, signal.SIG_DFL)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.acting import Episode
+from rmc_agents.collect import Episode
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.types import AgentOutput, State, TimeStep
 
@@ -15,7 +15,7 @@ Metrics = dict[str, Tensor]
 
 
 class TrainedAgent(Protocol):
-    """An agent that plays (an `evaluation.Policy`) and is a module of torch."""
+    """An agent that plays (an `types.Policy`) and is a module of torch."""
 
     def initial_state(self, batch_size: int) -> State:
         """The state before an episode."""

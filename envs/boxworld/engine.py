@@ -8,7 +8,8 @@ is one `State` of arrays; compiled functions advance it lane by lane.
 import numpy as np
 from numpy.typing import NDArray
 
-from ..random_stream import compiled, inlined
+from rmc_agents.envs.random_stream import compiled, inlined
+
 from .levels import start_level
 from .palette import PALETTE
 from .state import AGENT, FLOOR, GEM, WALL, Rules, State

@@ -9,8 +9,9 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from ..minipacman_drawing import Window
-from ..vector_checks import checked_render_mode
+from rmc_agents.envs.minipacman.drawing import Window
+from rmc_agents.envs.vector_checks import checked_render_mode
+
 from .rooms import Rooms
 from .state import Rules, checked_rules, state_from_dict, state_to_dict
 

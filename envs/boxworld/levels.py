@@ -18,7 +18,8 @@ taken:
 - the loose key's place, integer(S) twice, and the agent's likewise: any floor.
 """
 
-from ..random_stream import compiled, inlined, integer
+from rmc_agents.envs.random_stream import compiled, inlined, integer
+
 from .state import COLOURS, FLOOR, GEM, Rules, State
 
 

@@ -6,7 +6,8 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from ..random_stream import key_of_seed
+from rmc_agents.envs.random_stream import key_of_seed
+
 from .drawing import draw_frame, draw_text
 from .engine import observe_lanes, start_lanes, step_lanes
 from .state import Rules, make_state

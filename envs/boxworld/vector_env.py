@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from ..vector_checks import (
+from rmc_agents.envs.vector_checks import (
     as_autoreset_mode,
     checked_actions,
     checked_num_envs,
@@ -19,6 +19,7 @@ from ..vector_checks import (
     lane_seeds,
     refuse_ended,
 )
+
 from .env import ACTIONS, INFOS, METADATA, spaces_of
 from .rooms import Rooms
 from .state import checked_rules, state_from_dict, state_to_dict

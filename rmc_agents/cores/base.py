@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.kernels.backends import Scan, choose
+from rmc_agents.kernels.dispatch import Scan, choose
 from rmc_agents.types import State
 
 
@@ -19,8 +19,8 @@ class Core(nn.Module, ABC):
     A subclass gives `initial_leaves`, the name of its scan in `rmc_agents.kernels`, and its `weights`.
 
     Attributes:
-      backend: which code runs the scan, one of `kernels.backends.Backend`; may be set at any time.
-      precision: of the operands of the scan's matrix products, one of `kernels.backends.Precision`; likewise.
+      backend: which code runs the scan, one of `kernels.dispatch.Backend`; may be set at any time.
+      precision: of the operands of the scan's matrix products, one of `kernels.dispatch.Precision`; likewise.
     """
 
     kernel: ClassVar[str]

@@ -1,7 +1,7 @@
 """No memory at all."""
 
 from rmc_agents.cores.base import Core
-from rmc_agents.kernels.backends import Scan
+from rmc_agents.kernels.dispatch import Scan
 from rmc_agents.types import State
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rmc_agents.kernels.fused.pointwise import float32, jit, view
+from rmc_agents.kernels.pointwise import float32, jit, view
 
 ZERO = float32(0.0)
 

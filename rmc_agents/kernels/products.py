@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rmc_agents.kernels.fused.pointwise import rectify_backward, view
+from rmc_agents.kernels.pointwise import rectify_backward, view
 
 Precision = Literal["float32", "bf16"]
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}

@@ -37,7 +37,7 @@ def load_model(algo: str, path: Path, device: torch.device, env: VecEnv | None =
 
 
 class Player(nn.Module):
-    """A policy without memory, as `evaluation.Policy` wants it.
+    """A policy without memory, as `types.Policy` wants it.
 
     Args:
       policy: with discrete actions.

@@ -1,7 +1,7 @@
 """Mini PacMan once more, slowly, in plain Python: written from the rules alone, to hold the engine against.
 
 Cells are (row, column), everything is a dict, a list or an int. A game draws from an object with `uniform()` and
-`integer(n)`, in the order that `rmc_agents.envs.minipacman_engine` documents. `Game.events` counts what happened.
+`integer(n)`, in the order that `rmc_agents.envs.minipacman.engine` documents. `Game.events` counts what happened.
 """
 
 import math

@@ -1,0 +1,1 @@
+"""MiniGrid's memory tasks on a compiled engine."""

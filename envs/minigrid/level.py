@@ -1,0 +1,153 @@
+"""The levels of MiniGrid's MemoryEnv and the state of many lanes of it, in plain NumPy."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
+from numpy.typing import NDArray
+
+from rmc_agents.envs.vector_checks import check_field_names, check_range, copied_like
+
+EMPTY, WALL, KEY, BALL = (OBJECT_TO_IDX[name] for name in ("empty", "wall", "key", "ball"))
+COLORS = np.zeros(len(OBJECT_TO_IDX), np.uint8)
+COLORS[WALL] = COLOR_TO_IDX["grey"]
+COLORS[[KEY, BALL]] = COLOR_TO_IDX["green"]
+"""MiniGrid's number of each object's colour."""
+
+SHORTEST_END = 4
+"""The leftmost column in which a hallway may end: the room takes the columns before it."""
+
+
+class Level(NamedTuple):
+    """What all lanes share.
+
+    cells           uint8 [size, size + 2 * border, size + 2 * border]: for each hallway_end the objects, by row and
+                    column, walls all around; without the cue and the two objects to choose from, which vary
+    """
+
+    cells: NDArray[np.uint8]
+    border: int  # walls around the grid, as far as one can look
+    size: int
+    view_size: int
+    random_length: bool
+    max_steps: int
+
+
+class State(NamedTuple):
+    """Everything about N lanes.
+
+    random_state     uint64 [N, 2]    PCG64's state, its upper and lower half
+    random_increment uint64 [N, 2]    PCG64's increment, likewise: which of its streams it is
+    spare            uint64 [N]       the half of a 64-bit draw that the next 32-bit draw takes
+    has_spare        bool [N]         whether there is such a half
+    hallway_end      uint8 [N]        the hallway's last column; 0 before the first reset
+    cue              uint8 [N]        the object in the room: 5 key, 6 ball
+    upper            uint8 [N]        the object at the upper end, likewise; the other is at the lower end
+    column           uint8 [N]        where the agent is
+    row              uint8 [N]
+    direction        uint8 [N]        0 right, 1 down, 2 left, 3 up
+    step_count       int32 [N]        steps since the episode's start
+    needs_reset      bool [N]         the episode has ended
+    """
+
+    random_state: NDArray[np.uint64]
+    random_increment: NDArray[np.uint64]
+    spare: NDArray[np.uint64]
+    has_spare: NDArray[np.bool_]
+    hallway_end: NDArray[np.uint8]
+    cue: NDArray[np.uint8]
+    upper: NDArray[np.uint8]
+    column: NDArray[np.uint8]
+    row: NDArray[np.uint8]
+    direction: NDArray[np.uint8]
+    step_count: NDArray[np.int32]
+    needs_reset: NDArray[np.bool_]
+
+
+def make_level(size: int, random_length: bool, max_steps: int | None, view_size: int) -> Level:
+    """The level of the given settings, which are MemoryEnv's.
+
+    Raises:
+        ValueError: for a size that is even, below 7 or above 255, or for less than one step.
+    """
+    if not isinstance(size, int | np.integer) or size % 2 == 0 or not 7 <= size <= 255:
+        raise ValueError(f"size: expected an odd int from 7 to 255, received {size!r}")
+    max_steps = 5 * size**2 if max_steps is None else max_steps
+    if not isinstance(max_steps, int | np.integer) or max_steps < 1:
+        raise ValueError(f"max_steps: expected an int of at least 1, or None for 5 * size**2; received {max_steps!r}")
+    border = view_size - 1
+    cells = np.full((size, size + 2 * border, size + 2 * border), WALL, np.uint8)
+    inside = slice(border, border + size)
+    for hallway_end in range(SHORTEST_END, size - 2):
+        cells[hallway_end, inside, inside] = np.where(_walls(size, hallway_end), WALL, EMPTY)
+    return Level(cells, border, int(size), view_size, bool(random_length), int(max_steps))
+
+
+def _walls(size: int, hallway_end: int) -> NDArray[np.bool_]:
+    """Where walls are, by row and column: those of `MemoryEnv._gen_grid`."""
+    walls = np.zeros((size, size), np.bool_)
+    walls[[0, -1]] = walls[:, [0, -1]] = True
+    middle = size // 2
+    walls[[middle - 2, middle + 2], 1:5] = True  # the room's
+    walls[[middle - 1, middle + 1], 4 : max(5, hallway_end)] = True  # its door, the hallway
+    walls[:, hallway_end + 2] = True
+    walls[np.arange(size) != middle, hallway_end] = True
+    return walls
+
+
+def make_state(lanes: int) -> State:
+    """A state whose lanes have not been reset: give each its random numbers with `seed_lane`."""
+    uint8 = {name: np.zeros(lanes, np.uint8) for name in ("hallway_end", "cue", "upper", "column", "row", "direction")}
+    return State(
+        **uint8,
+        random_state=np.zeros((lanes, 2), np.uint64),
+        random_increment=np.zeros((lanes, 2), np.uint64),
+        spare=np.zeros(lanes, np.uint64),
+        has_spare=np.zeros(lanes, np.bool_),
+        step_count=np.zeros(lanes, np.int32),
+        needs_reset=np.zeros(lanes, np.bool_),
+    )
+
+
+def seed_lane(state: State, lane: int, seed: int) -> None:
+    """Begins a lane's random numbers where gymnasium's generator of that seed begins. Raises ValueError below 0."""
+    start = np.random.PCG64(seed).state["state"]
+    state.random_state[lane] = divmod(start["state"], 2**64)
+    state.random_increment[lane] = divmod(start["inc"], 2**64)
+    state.has_spare[lane] = False
+
+
+def grid_of(state: State, level: Level, lane: int) -> NDArray[np.uint8]:
+    """A lane's grid as MiniGrid encodes one: object, colour and state by column and row, uint8 [size, size, 3]."""
+    inside = slice(level.border, level.border + level.size)
+    objects = level.cells[state.hallway_end[lane], inside, inside].T.copy()
+    crossing, middle = int(state.hallway_end[lane]) + 1, level.size // 2
+    objects[1, middle - 1] = state.cue[lane]
+    objects[crossing, middle - 2] = state.upper[lane]
+    objects[crossing, middle + 2] = KEY + BALL - state.upper[lane]
+    return np.stack([objects, COLORS[objects], np.zeros_like(objects)], axis=-1)
+
+
+def state_from_dict(fields: Mapping[str, NDArray[Any]], level: Level, lanes: int) -> State:
+    """A state of `lanes` lanes with copies of the given arrays.
+
+    Raises:
+        ValueError: if a field is missing, unknown, of another shape or dtype, or holds what no lane can reach.
+    """
+    check_field_names(fields, State._fields)
+    state = State(**copied_like(fields, make_state(lanes)._asdict()))
+    # The compiled rules index arrays with these values without looking at bounds.
+    was_reset = state.hallway_end > 0
+    first, last = (SHORTEST_END if level.random_length else level.size - 3), level.size - 3
+    check_range("hallway_end", state.hallway_end[was_reset], first, last)
+    for name, low, high in (
+        ("cue", KEY, BALL),
+        ("upper", KEY, BALL),
+        ("column", 1, level.size - 2),
+        ("row", 1, level.size - 2),
+        ("direction", 0, 3),
+        ("step_count", 0, level.max_steps),
+    ):
+        check_range(name, getattr(state, name)[was_reset], low, high)
+    return state

@@ -1,0 +1,1 @@
+"""Mini PacMan: rules, compiled engine, environments, drawings."""

@@ -1,0 +1,161 @@
+"""The modes of Mini PacMan and the state of its games, in plain NumPy."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmc_agents.envs.vector_checks import check_field_names, check_range, copied_like
+
+from .map import CELLS
+
+PILLS = 2
+POWER_STEPS = 20
+GONE = 255
+"""In place of a cell: an eaten pill, an eaten or unused ghost."""
+
+
+class Rules(NamedTuple):
+    """A mode. Rewards are in tenths, so that sums are exact and only the last division rounds."""
+
+    step: int = 0
+    food: int = 0
+    pill: int = 0
+    ghost: int = 0
+    death: int = 0
+    ends_on_food: bool = False
+    ends_on_pills: bool = False
+    ends_on_ghosts: bool = False
+    level_steps: int = 0  # 0: no timer
+    frame_cap: int = 3000
+
+
+MODES = {
+    "regular": Rules(food=10, pill=20, ghost=50, ends_on_food=True),
+    "avoid": Rules(step=1, food=-1, pill=-50, ghost=-100, death=-200, ends_on_food=True, level_steps=128),
+    "hunt": Rules(pill=10, ghost=100, death=-200, ends_on_ghosts=True),
+    "ambush": Rules(food=-1, ghost=100, death=-200, ends_on_ghosts=True),
+    "rush": Rules(food=-1, pill=100, ends_on_pills=True),
+}
+
+
+class State(NamedTuple):
+    """Everything about N lanes with room for G ghosts each. Cells are indices of free cells, 0..137 in row-major order.
+
+    key             uint64 [N]       the lane's random stream, made from its seed
+    counter         uint64 [N]       random numbers drawn so far
+    level           int32 [N]        1, 2, ...; 0 before the first reset
+    frame           int32 [N]        steps since the episode's start
+    timer           int32 [N]        steps since the level's start
+    power           int32 [N]        steps for which ghosts can still be eaten, 0..20
+    needs_reset     bool [N]         the episode has ended
+    food            bool [N, 138]    food left on each cell
+    food_left       int32 [N]        the sum of `food`
+    pill_cell       uint8 [N, 2]     255: eaten
+    pacman_cell     uint8 [N]
+    pacman_facing   uint8 [N]        the last action other than 0 in this episode, else 0; only pictures use it
+    ghosts_left     int32 [N]        ghosts of this level that have not been eaten
+    ghost_cell      uint8 [N, G]     255: eaten, or no such ghost in this level
+    ghost_heading   uint8 [N, G]     2 right, 3 up, 4 left, 5 down; 0 or 1 only before a ghost's first move
+    """
+
+    key: NDArray[np.uint64]
+    counter: NDArray[np.uint64]
+    level: NDArray[np.int32]
+    frame: NDArray[np.int32]
+    timer: NDArray[np.int32]
+    power: NDArray[np.int32]
+    needs_reset: NDArray[np.bool_]
+    food: NDArray[np.bool_]
+    food_left: NDArray[np.int32]
+    pill_cell: NDArray[np.uint8]
+    pacman_cell: NDArray[np.uint8]
+    pacman_facing: NDArray[np.uint8]
+    ghosts_left: NDArray[np.int32]
+    ghost_cell: NDArray[np.uint8]
+    ghost_heading: NDArray[np.uint8]
+
+
+def make_state(lanes: int, ghost_capacity: int = 4) -> State:
+    """A state whose lanes have not been started: give each a `key`, then call `start_lanes`."""
+    int32 = {name: np.zeros(lanes, np.int32) for name in ("level", "frame", "timer", "power", "food_left")}
+    return State(
+        **int32,
+        key=np.zeros(lanes, np.uint64),
+        counter=np.zeros(lanes, np.uint64),
+        needs_reset=np.zeros(lanes, np.bool_),
+        food=np.zeros((lanes, CELLS), np.bool_),
+        pill_cell=np.full((lanes, PILLS), GONE, np.uint8),
+        pacman_cell=np.zeros(lanes, np.uint8),
+        pacman_facing=np.zeros(lanes, np.uint8),
+        ghosts_left=np.zeros(lanes, np.int32),
+        ghost_cell=np.full((lanes, ghost_capacity), GONE, np.uint8),
+        ghost_heading=np.zeros((lanes, ghost_capacity), np.uint8),
+    )
+
+
+def with_room_for_ghosts(state: State) -> State:
+    """The same state with at least the ghost capacity that the next step may need: it starts one level at most."""
+    lanes, capacity = state.ghost_cell.shape
+    needed = int(state.level.max(initial=0)) // 2 + 1
+    if needed <= capacity:
+        return state
+    while capacity < needed:
+        capacity *= 2
+    larger = make_state(lanes, capacity)
+    used = state.ghost_cell.shape[1]
+    larger.ghost_cell[:, :used] = state.ghost_cell
+    larger.ghost_heading[:, :used] = state.ghost_heading
+    return state._replace(ghost_cell=larger.ghost_cell, ghost_heading=larger.ghost_heading)
+
+
+def state_to_dict(state: State) -> dict[str, NDArray[Any]]:
+    """Copies of all fields by name."""
+    return {name: array.copy() for name, array in state._asdict().items()}
+
+
+def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int) -> State:
+    """A state of `lanes` lanes with copies of the given arrays; the ghost capacity is theirs.
+
+    Raises:
+        ValueError: if a field is missing, unknown, of another shape or dtype, or holds what no game can reach.
+    """
+    check_field_names(fields, State._fields)
+    ghost_shape = np.shape(fields["ghost_cell"])
+    if len(ghost_shape) != 2 or ghost_shape[1] < 1:
+        raise ValueError(f"state field 'ghost_cell': expected shape ({lanes}, G) with G >= 1, received {ghost_shape}")
+    state = State(**copied_like(fields, make_state(lanes, ghost_shape[1])._asdict()))
+    _check_ranges(state)
+    return state
+
+
+def _check_ranges(state: State) -> None:
+    """The compiled rules index tables with these values without looking at bounds."""
+    ghosts = (state.level.astype(np.int64) + 1) // 2
+    highest_level = 2 * state.ghost_cell.shape[1]
+    for name, low, high in (
+        ("level", 0, highest_level),
+        ("frame", 0, None),
+        ("timer", 0, None),
+        ("power", 0, POWER_STEPS),
+        ("pacman_cell", 0, CELLS - 1),
+        ("pacman_facing", 0, 4),
+        ("ghost_heading", 0, 5),
+    ):
+        check_range(name, getattr(state, name), low, high)
+    for name in ("pill_cell", "ghost_cell"):
+        values = getattr(state, name)
+        wrong = values[(values >= CELLS) & (values != GONE)]
+        if wrong.size:
+            raise ValueError(f"state field {name!r}: expected 0..{CELLS - 1} or {GONE}, received {wrong[0]}")
+    used = np.arange(state.ghost_cell.shape[1]) < ghosts[:, None]
+    counts = {
+        "food_left": state.food.sum(axis=1),
+        "ghosts_left": ((state.ghost_cell != GONE) & used).sum(axis=1),
+    }
+    for name, count in counts.items():
+        wrong = np.flatnonzero(getattr(state, name) != count)
+        if wrong.size:
+            received, lane = getattr(state, name)[wrong[0]], wrong[0]
+            raise ValueError(f"state field {name!r}: expected {count[lane]} in lane {lane}, received {received}")

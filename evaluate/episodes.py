@@ -1,0 +1,245 @@
+"""How well a policy plays: whole episodes, and statistics with an interval."""
+
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from scipy.stats import bootstrap
+from torch import Tensor
+
+from rmc_agents.collect import Lanes, sample_action
+from rmc_agents.config import RunConfig
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.types import AgentOutput, Policy, SpaceSpec, State, TimeStep
+
+EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
+MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may have no end of its own
+MOST_LANES = 256
+MOST_RESAMPLED = 5_000_000  # numbers that the bootstrap holds at once
+
+
+class UniformPolicy:
+    """Every action equally likely: the score that needs no agent."""
+
+    def __init__(self, spec: SpaceSpec) -> None:
+        self.num_actions = spec.num_actions
+
+    def initial_state(self, batch_size: int) -> State:
+        """None is needed."""
+        return ()
+
+    def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+        """Equal logits."""
+        lanes = len(steps.is_first)
+        return AgentOutput(torch.zeros(lanes, self.num_actions), torch.zeros(lanes)), state
+
+
+class Episodes(NamedTuple):
+    """What is known of each of E finished episodes."""
+
+    returns: np.ndarray  # [E]
+    lengths: np.ndarray  # [E]
+    levels: np.ndarray | None  # [E]: the level reached, where the environment tells it
+    successes: np.ndarray | None  # [E] bool, where the environment tells it
+    corridors: np.ndarray | None  # [E]: for how many cells a cue had to be remembered, where the environment tells it
+    cut: np.ndarray  # [E] bool: the limit of steps came before the episode's end
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Figures over episodes; `ci95` is the 95 % bootstrap interval (BCa) of the mean return."""
+
+    mean_return: float
+    ci95: tuple[float, float]
+    median: float
+    min: float
+    max: float
+    mean_length: float
+    episodes: int
+    mean_level: float | None
+    success_rate: float | None
+    success_by_corridor: dict[int, float] | None  # length of the corridor to the rate, where lengths vary
+    episodes_cut: int  # by the limit of steps
+
+    @classmethod
+    def of(cls, episodes: Episodes) -> "Statistics":
+        """The statistics of the given episodes."""
+        returns = episodes.returns
+        return cls(
+            mean_return=float(returns.mean()),
+            ci95=bootstrap_interval(returns),
+            median=float(np.median(returns)),
+            min=float(returns.min()),
+            max=float(returns.max()),
+            mean_length=float(episodes.lengths.mean()),
+            episodes=len(returns),
+            mean_level=None if episodes.levels is None else float(episodes.levels.mean()),
+            success_rate=None if episodes.successes is None else float(episodes.successes.mean()),
+            success_by_corridor=_success_by_corridor(episodes),
+            episodes_cut=int(episodes.cut.sum()),
+        )
+
+
+def _success_by_corridor(episodes: Episodes) -> dict[int, float] | None:
+    if episodes.successes is None or episodes.corridors is None or len(lengths := np.unique(episodes.corridors)) < 2:
+        return None
+    return {int(length): float(episodes.successes[episodes.corridors == length].mean()) for length in lengths}
+
+
+def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float]:
+    """The 95 % bias-corrected bootstrap interval of the mean (Efron, 1987); a point where nothing varies."""
+    mean = float(samples.mean())
+    if len(samples) < 2 or np.allclose(samples, mean, rtol=1e-12, atol=0):
+        return mean, mean
+    batch = max(1, MOST_RESAMPLED // len(samples))
+    interval = bootstrap((samples,), np.mean, batch=batch, rng=np.random.default_rng(seed)).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def evaluate(
+    policy: Policy,
+    env_name: str,
+    episodes: int,
+    seed: int,
+    device: torch.device,
+    deterministic: bool = False,
+    max_steps: int = MAX_STEPS,
+) -> dict[str, Any]:
+    """Statistics of a policy, beside the uniform random policy's on the same seeds, as plain values for JSON.
+
+    Args:
+      policy: who plays.
+      env_name: as `make_vector_env` takes it.
+      episodes: how many whole episodes; episode i begins from seed + i.
+      seed: of the environments and of the draws of actions.
+      device: where the policy lives.
+      deterministic: take the likeliest action instead of drawing one.
+      max_steps: an episode is cut after so many steps, and counts with the return it has reached.
+    """
+    uniform, cpu = UniformPolicy(env_spec(env_name)), torch.device("cpu")
+    statistics = Statistics.of(play(policy, env_name, episodes, seed, device, deterministic, max_steps))
+    random = Statistics.of(play(uniform, env_name, episodes, seed, cpu, max_steps=max_steps))
+    return {
+        "env": env_name,
+        "seed": seed,
+        "deterministic": deterministic,
+        "max_steps": max_steps,
+        **asdict(statistics),
+        "random_mean_return": random.mean_return,
+        "random_ci95": random.ci95,
+        "random_success_rate": random.success_rate,
+        "random_episodes_cut": random.episodes_cut,
+    }
+
+
+def cut_note(result: dict[str, Any]) -> str:
+    """What is to be said of the episodes that were cut in an evaluation; nothing if none were."""
+    players = {"": result["episodes_cut"], " of random play": result.get("random_episodes_cut", 0)}
+    limit = f"were cut after {result['max_steps']:,} steps"
+    return "; ".join(
+        f"{count} of {result['episodes']} episodes{player} {limit}" for player, count in players.items() if count
+    )
+
+
+def env_spec(env_name: str) -> SpaceSpec:
+    """What an agent for the environment has to fit."""
+    with closing(make_vector_env(env_name, 1)) as env:
+        return SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space)
+
+
+def check_fits(trained_on: SpaceSpec, env_name: str) -> None:
+    """Find out whether an agent can play an environment.
+
+    Raises:
+      ValueError: naming what the agent expects and what the environment has.
+    """
+    found = env_spec(env_name)
+    if found != trained_on:
+        raise ValueError(
+            f"the agent does not fit environment {env_name!r}: expected {_described(trained_on)}, "
+            f"got {_described(found)}"
+        )
+
+
+def _described(spec: SpaceSpec) -> str:
+    numbers = f"{sum(spec.obs_categories)} categories" if spec.obs_categories else f"times {spec.obs_scale:.3g}"
+    return f"observations {spec.obs_shape} of {spec.obs_dtype} ({numbers}) and {spec.num_actions} actions"
+
+
+@torch.no_grad()
+def play(
+    policy: Policy,
+    env_name: str,
+    episodes: int,
+    seed: int,
+    device: torch.device,
+    deterministic: bool = False,
+    max_steps: int = MAX_STEPS,
+) -> Episodes:
+    """Play whole episodes, each lane one, so that short episodes are not counted more often than long ones.
+
+    Args: as `evaluate`.
+
+    Raises:
+      ValueError: for less than one episode.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes: expected at least 1, got {episodes}")
+    parts = []
+    for first in range(0, episodes, MOST_LANES):
+        env = make_vector_env(env_name, min(MOST_LANES, episodes - first))
+        with closing(env):
+            parts.append(_play_each_once(policy, env, seed + first, device, deterministic, max_steps))
+    return Episodes(
+        np.concatenate([part.returns for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
+        _joined([part.levels for part in parts]),
+        _joined_successes(parts),
+        _joined([part.corridors for part in parts]),
+        np.concatenate([part.cut for part in parts]),
+    )
+
+
+def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
+    """One array, unless some part is not known."""
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
+
+
+def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
+    """As `_joined`, but where some are told the rest are failures: some environments tell of successes alone."""
+    if all(part.successes is None for part in parts):
+        return None
+    return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])
+
+
+def choose_action(policy_logits: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
+    """Actions `[B]` from logits `[B, A]`: the likeliest, or drawn."""
+    return policy_logits.argmax(dim=-1) if deterministic else sample_action(policy_logits, generator)
+
+
+def _play_each_once(
+    policy: Policy, env: VectorEnv, seed: int, device: torch.device, deterministic: bool, max_steps: int
+) -> Episodes:
+    lanes = Lanes(env, seed, device)
+    generator = torch.Generator(device).manual_seed(seed)
+    state = policy.initial_state(lanes.num_lanes)
+    returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
+    facts: dict[str, np.ndarray] = {}
+    playing = np.ones(lanes.num_lanes, bool)
+    for _ in range(max_steps):
+        output, state = policy.step(lanes.steps, state)
+        steps = lanes.step(choose_action(output.policy_logits, generator, deterministic))
+        returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
+        lengths += playing
+        ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
+        for key in {"level", "is_success", "corridor_length"} & lanes.infos.keys():
+            facts.setdefault(key, np.zeros(lanes.num_lanes))[ended] = lanes.infos[key][ended]
+        playing &= ~ended
+        if not playing.any():
+            break
+    told = (facts.get(key) for key in ("level", "is_success", "corridor_length"))
+    return Episodes(returns, lengths, *told, cut=playing)

@@ -1,0 +1,302 @@
+"""Videos of an agent at work, as mp4 or GIF."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from minigrid.core.actions import Actions
+from numpy.typing import NDArray
+from PIL import Image
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.collect import Lanes
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.envs.stacking import StackedViews
+from rmc_agents.evaluate.episodes import choose_action
+from rmc_agents.evaluate.panels import Facts, compose
+from rmc_agents.types import AgentOutput, Policy, State
+
+SUFFIXES = (".mp4", ".gif")
+MOST_STEPS = 1000
+FRAMES_PER_SECOND, HIGHEST_FPS = 10, 50
+HOLD_SECONDS = 1.0
+COUNTERS = ("level", "power")
+ACTION_NAMES = {
+    "MiniPacman-v0": ["stay", "right", "up", "left", "down"],
+    "BoxWorld-v0": ["up", "down", "left", "right"],
+}
+
+
+class RecordedVideo(NamedTuple):
+    """What was recorded."""
+
+    path: Path
+    frames: int  # the repeated last ones of each episode included
+    returns: list[float]  # one per episode; of a cut episode what was reached until then
+    cut: list[bool]  # whether the limit of steps came before the episode's end
+
+
+class _Picture(NamedTuple):
+    image: Image.Image
+    repeats: int  # frames it stands for
+
+
+def can_render(env_name: str) -> bool:
+    """Whether videos of the environment can be made."""
+    with closing(make_vector_env(env_name, 1)) as env:
+        return "rgb_array" in env.metadata.get("render_modes", [])
+
+
+def check_target(path: Path) -> None:
+    """Find out before anything is played that no video could be written there.
+
+    Raises:
+      ValueError: for another suffix than .mp4 and .gif, or a folder that does not exist.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"{path}: expected a file name that ends in {' or '.join(SUFFIXES)}")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: expected a file name")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}")
+
+
+def record(
+    policy: Policy,
+    env_name: str,
+    path: Path,
+    *,
+    episodes: int = 1,
+    seed: int = 0,
+    device: torch.device,
+    deterministic: bool = False,
+    title: str = "",
+    max_steps: int = MOST_STEPS,
+    fps: int = FRAMES_PER_SECOND,
+    reward_scale: float = 1.0,
+) -> RecordedVideo:
+    """Play whole episodes, one after the other, and write a video of them; the file appears when it is finished.
+
+    Args:
+      policy: who plays.
+      env_name: as `make_vector_env` takes it.
+      path: a name that ends in .mp4 or .gif, in a folder that exists. A GIF is held in memory until it is finished,
+        about 0.4 MB a frame; an mp4 is not.
+      episodes: how many; episode i begins from seed + i.
+      seed: of the environment and of the draws of actions.
+      device: where the policy lives.
+      deterministic: take the likeliest action instead of drawing one.
+      title: the first line of every picture; the environment's name if empty.
+      max_steps: an episode is cut after so many steps.
+      fps: steps shown per second.
+      reward_scale: that the policy learned with; values are shown without it, as discounted sums of true rewards.
+
+    Raises:
+      ValueError: for a path, number or environment that allows no video.
+      OSError: if the file cannot be written; nothing is left behind.
+    """
+    check_target(path)
+    for name, number in {"episodes": episodes, "max_steps": max_steps, "fps": fps}.items():
+        if number < 1:
+            raise ValueError(f"{name}: expected at least 1, got {number}")
+    if fps > HIGHEST_FPS:
+        raise ValueError(f"fps: expected at most {HIGHEST_FPS}, got {fps}")
+    if not can_render(env_name):
+        raise ValueError(f"environment {env_name!r} draws no pictures (no render mode rgb_array): no video can be made")
+    write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
+    with _replacing(path) as temporary, closing(make_vector_env(env_name, 1, render_mode="rgb_array")) as env:
+        show = _Show(policy, Lanes(env, seed, device), title or env_name, deterministic, reward_scale)
+        frames = write(temporary, show.play(episodes, seed, max_steps, round(HOLD_SECONDS * fps)), fps)
+    return RecordedVideo(path, frames, show.returns, show.cut)
+
+
+class _Show:
+    """Plays episodes in one lane and draws them; `returns` and `cut` are of the episodes played so far."""
+
+    def __init__(self, policy: Policy, lanes: Lanes, title: str, deterministic: bool, reward_scale: float) -> None:
+        self.policy, self.lanes, self.title, self.deterministic = policy, lanes, title, deterministic
+        self.reward_scale = reward_scale
+        self.action_names = _action_names(lanes.env, lanes.spec.num_actions)
+        self.returns: list[float] = []
+        self.cut: list[bool] = []
+
+    def play(self, episodes: int, seed: int, max_steps: int, hold: int) -> Iterator[_Picture]:
+        """The pictures of all episodes; the last one of each is shown for `hold` frames more."""
+        for i in range(episodes):
+            name = f"episode {i + 1} of {episodes}" if episodes > 1 else ""
+            yield from self._play_one(name, seed + i, max_steps, hold)
+
+    def _play_one(self, name: str, seed: int, max_steps: int, hold: int) -> Iterator[_Picture]:
+        self.lanes.reset(seed)
+        generator = torch.Generator(self.lanes.device).manual_seed(seed)
+        state = self.policy.initial_state(1)
+        score, step, values, attention = 0.0, 0, [], None
+        while not (note := self._end_note(step, max_steps)):
+            attention = self._attention(state)
+            with torch.no_grad():
+                output, state = self.policy.step(self.lanes.steps, state)
+            action = choose_action(output.policy_logits, generator, self.deterministic)
+            values.append(output.value.item() / self.reward_scale)
+            facts = self._facts(name, score, step, values, attention)
+            yield self._picture(_with_choice(facts, output, int(action.item())), 1)
+            score += self.lanes.step(action).prev_reward.item()
+            step += 1
+        self.returns.append(score)
+        self.cut.append(not self._is_over())
+        yield self._picture(replace(self._facts(name, score, step, values, attention), note=note), 1 + hold)
+
+    def _attention(self, state: State) -> NDArray[np.floating] | None:
+        """Of each slot in the coming step, by head, `[heads, N, N+1]`; in the last block, where there are several."""
+        attention = self.policy.attention(self.lanes.steps, state) if isinstance(self.policy, ActorCritic) else None
+        return None if attention is None else attention[0, -1].cpu().numpy()
+
+    def _is_over(self) -> bool:
+        return bool((self.lanes.steps.terminated | self.lanes.steps.truncated).item())
+
+    def _end_note(self, step: int, max_steps: int) -> str:
+        if self._is_over():
+            return "time limit reached" if self.lanes.steps.truncated.item() else "episode over"
+        return f"recording ends after {max_steps} steps" if step == max_steps else ""
+
+    def _facts(
+        self, name: str, score: float, step: int, values: list[float], attention: NDArray[np.floating] | None
+    ) -> Facts:
+        infos = self.lanes.infos
+        counters = {key: float(infos[key][0]) for key in COUNTERS if key in infos}
+        return Facts(self.title, name, score, step, self.action_names, counters, values=values, attention=attention)
+
+    def _picture(self, facts: Facts, repeats: int) -> _Picture:
+        return _Picture(compose(_render(self.lanes.env), self._view(), facts), repeats)
+
+    def _view(self) -> NDArray[np.uint8] | None:
+        """The observation, the newest of stacked ones, if it is a picture `[h, w, 3]`."""
+        env, spec, obs = self.lanes.env, self.lanes.spec, self.lanes.steps.obs[0]
+        views = env.num_views if isinstance(env, StackedViews) else 1
+        if spec.obs_dtype != "uint8" or len(spec.obs_shape) != 3 or spec.obs_shape[2] != 3 * views:
+            return None
+        return (obs[..., -3:].cpu().numpy() * (spec.obs_scale * 255)).round().astype(np.uint8)
+
+
+def _with_choice(facts: Facts, output: AgentOutput, action: int) -> Facts:
+    return replace(facts, probabilities=output.policy_logits[0].softmax(dim=-1).cpu().numpy(), action=action)
+
+
+def _render(env: VectorEnv) -> NDArray[np.uint8]:
+    """The picture `[height, width, 3]` of an environment with one lane."""
+    try:
+        frames = env.render()
+    except gym.error.Error as error:
+        raise ValueError(f"the environment cannot draw itself: {error}") from error
+    assert frames is not None
+    return np.asarray(frames[0], np.uint8)
+
+
+def _action_names(env: VectorEnv, num_actions: int) -> list[str]:
+    env_id = env.spec.id if env.spec is not None else ""
+    if env_id in ACTION_NAMES:
+        return ACTION_NAMES[env_id]
+    if env_id.startswith("MiniGrid-"):
+        return [Actions(i).name for i in range(num_actions)]
+    return [str(i) for i in range(num_actions)]
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its name when all went well, and else is deleted."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(descriptor)
+    try:
+        yield Path(name)
+        with open(name, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            os.unlink(name)
+
+
+def _write_mp4(path: Path, pictures: Iterator[_Picture], fps: int) -> int:
+    """Encode as the pictures come, with the ffmpeg that imageio-ffmpeg brings; returns the number of frames."""
+    first = next(pictures)
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            _ffmpeg_command(path, first.image.size, fps),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for this process to handle
+        )
+        try:
+            assert process.stdin is not None
+            frames = _feed(process.stdin, chain([first], pictures))
+            status = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+        log.seek(0)
+        problem = log.read().decode(errors="replace").strip() or f"exit status {status}"
+    if status != 0 or frames is None:
+        raise OSError(f"ffmpeg: {problem.splitlines()[0].split('] ')[-1]}")
+    return frames
+
+
+def _feed(stdin: IO[bytes], pictures: Iterator[_Picture]) -> int | None:
+    """Write all frames and close; returns their number, or None if the reader has gone."""
+    frames = 0
+    for picture in pictures:
+        raw = picture.image.tobytes()
+        for _ in range(picture.repeats):
+            try:
+                stdin.write(raw)
+            except BrokenPipeError:
+                return None
+        frames += picture.repeats
+    try:
+        stdin.close()
+    except BrokenPipeError:
+        return None
+    return frames
+
+
+def _ffmpeg_command(path: Path, size: tuple[int, int], fps: int) -> list[str]:
+    """H.264 as browsers play it: even sizes, yuv420p, the index in front of the data."""
+    from imageio_ffmpeg import get_ffmpeg_exe
+
+    try:
+        program = get_ffmpeg_exe()
+    except RuntimeError as error:
+        raise OSError(f"no ffmpeg: {error}; reinstall imageio-ffmpeg, or record a .gif") from None
+    source = f"-f rawvideo -pix_fmt rgb24 -s {size[0]}x{size[1]} -r {fps} -i pipe:0"
+    output = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -crf 20 -pix_fmt yuv420p -movflags +faststart -f mp4"
+    return [program, "-loglevel", "error", "-y", *source.split(), *output.split(), str(path)]
+
+
+def _write_gif(path: Path, pictures: Iterator[_Picture], fps: int) -> int:
+    """Encode with Pillow, which adds up the durations of equal frames; returns the number of frames."""
+    shown = 0
+
+    def paletted() -> Iterator[Image.Image]:
+        nonlocal shown
+        for picture in pictures:
+            image = picture.image.quantize(256, dither=Image.Dither.NONE)
+            begins = round(100 * shown / fps)  # hundredths of a second, the unit of a GIF
+            shown += picture.repeats
+            image.info["duration"] = 10 * (round(100 * shown / fps) - begins)
+            yield image
+
+    images = paletted()
+    next(images).save(path, format="GIF", save_all=True, append_images=images, loop=0)
+    return shown

@@ -1,0 +1,101 @@
+"""Which code runs a core's scan: one contract (see `reference`), several backends.
+
+| backend   | cores               | where                                                       |
+|-----------|---------------------|-------------------------------------------------------------|
+| reference | all                 | anywhere, any dtype; plain torch, the specification         |
+| fused     | lstm, gru, rnn, rmc | CPU, float32; rmc with one block                            |
+| triton    | lstm, rmc           | CUDA, float32, with the extra `triton`; rmc with one block  |
+
+`auto` takes fused where it can do it, else reference; triton has to be asked for.
+
+With precision bf16 the operands of the scan's matrix products are rounded to bfloat16 (fused, where the processor can
+multiply it, and triton's rmc); weights, sums, and all that is no product stay float32.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from rmc_agents.kernels.products import Precision, bf16_supported
+
+Backend = Literal["auto", "reference", "fused", "triton"]
+
+
+class Scan(NamedTuple):
+    """A core's scan on one backend."""
+
+    backend: str
+    unroll: Callable[..., tuple[Tensor, Any]]  # (inputs, should_reset, state, initial_state, weights)
+    take_tape: Callable[..., Any] | None  # (steps, state, initial_state, weights), see `tape`; None: has none
+
+
+def choose(core: str, backend: str, precision: str, weights: Any, initial_state: Any) -> Scan:
+    """The scan of a core.
+
+    Args:
+      core: 'rmc', 'lstm', 'gru', 'rnn' or 'relational_rnn'.
+      backend: one of `Backend`.
+      precision: one of `Precision`.
+      weights: the core's.
+      initial_state: the core's; its device and dtype are those that the scan is to run with.
+
+    Raises:
+      ValueError: for a backend that does not exist or cannot do it, with the reason.
+    """
+    for name, value, known in (("backend", backend, Backend), ("precision", precision, Precision)):
+        if value not in get_args(known):
+            raise ValueError(f"{name}: expected one of {', '.join(get_args(known))}, got {value!r}")
+    for name in [backend] if backend != "auto" else ["fused", "reference"]:
+        obstacle = _obstacle(core, name, precision, weights, initial_state)
+        if obstacle is None:
+            return _load(core, name, precision)
+    raise ValueError(f"backend {backend}: {obstacle}")
+
+
+def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_state: Any) -> str | None:
+    """Why a backend cannot run a core, in words; None if it can."""
+    if backend == "reference":
+        return None if precision == "float32" else f"precision {precision}: nothing has it for this core here"
+    cores, device = {"fused": (("lstm", "gru", "rnn", "rmc"), "cpu"), "triton": (("lstm", "rmc"), "cuda")}[backend]
+    if core not in cores:
+        return f"there is none for core {core.replace('_', '-')}, only for {', '.join(cores)}"
+    like = initial_state[0]
+    if like.device.type != device or like.dtype != torch.float32:
+        dtype = str(like.dtype).removeprefix("torch.")
+        return f"expected float32 on {device}, got {dtype} on {like.device.type}"
+    if core == "rmc" and len(weights.blocks) != 1:
+        return f"expected an rmc with one block, got {len(weights.blocks)}"
+    if backend == "triton":
+        return _triton_obstacle(core, precision, weights, initial_state)
+    can = precision == "float32" or bf16_supported()
+    return None if can else f"this processor has no instructions for precision {precision}"
+
+
+def _triton_obstacle(core: str, precision: str, weights: Any, initial_state: Any) -> str | None:
+    if core == "lstm" and precision != "float32":
+        return f"its lstm has no precision {precision}"
+    if find_spec("triton") is None:
+        return "it needs Triton: pip install 'rmc-agents[triton]'"
+    reason: str | None = import_module(f"rmc_agents.kernels.{core}.triton").supports(weights, initial_state)
+    return reason
+
+
+def _load(core: str, backend: str, precision: str) -> Scan:
+    """Imports what is wanted, and no more: compiling libraries are slow to load."""
+    module = import_module(
+        {
+            "reference": "rmc_agents.kernels.reference",
+            "fused": f"rmc_agents.kernels.{core}.fused",
+            "triton": f"rmc_agents.kernels.{core}.triton",
+        }[backend]
+    )
+    unroll, tape = getattr(module, f"{core}_unroll"), getattr(module, f"{core.upper()}Tape", None)
+    take_tape = None if tape is None else tape.take
+    if precision != "float32":
+        unroll, take_tape = partial(unroll, precision=precision), take_tape and partial(take_tape, precision=precision)
+    return Scan(backend, unroll, take_tape)

@@ -1,0 +1,109 @@
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
+# (what a compiled pass takes are arrays, whose types its compiler finds out)
+"""The GRU's scan."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rmc_agents.kernels.pointwise import float32, jit, select_state, sigmoid, stop_gradient, tanh, view
+from rmc_agents.kernels.products import product, transposed_product
+from rmc_agents.kernels.tape import Tape, unroll
+from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
+
+
+class GRUTape(Tape):
+    """Buffers: h before each step; r, z and n `[T, B, 3H]` (first what the inputs add to them, in the end the gradients
+    before activation); what h gave to them (only n's part is kept; in the end the gradient of all three)."""
+
+    def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
+        super().__init__(steps, lanes, sizes)
+        (size,) = sizes
+        self.hidden = torch.empty(steps, lanes, size)
+        self.gates, self.from_hidden = torch.empty(2, steps, lanes, 3 * size)
+        self._hidden, self._gates, self._from_hidden = map(view, (self.hidden, self.gates, self.from_hidden))
+
+    @staticmethod
+    def sizes_of(initial_state: HiddenState, weights: RecurrentWeights) -> tuple[int, ...]:
+        """See `Tape.sizes_of`."""
+        return (weights.hidden.shape[1],)
+
+    def start(self, state: HiddenState, initial_state: HiddenState, weights: RecurrentWeights) -> None:
+        """See `Tape.start`."""
+        super().start(state, initial_state, weights)
+        self.outputs = torch.empty(self.steps, self.lanes, *self.sizes)
+        self._outputs = view(self.outputs)
+        assert weights.hidden_bias is not None
+        self._state, self._initial = view(state.hidden), view(initial_state.hidden)
+        self._hidden_bias = view(weights.hidden_bias)
+
+    def write_inputs(self, first: int, inputs: Tensor) -> None:
+        """The input's part of the gates."""
+        gates = self.gates[first : first + len(inputs)].flatten(0, 1)
+        torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
+
+    def forward(self, t: int) -> None:
+        """See `Tape.forward`."""
+        before = self._outputs[t - 1] if t else self._state
+        select_state(self.should_reset[t], self._initial, before, self._hidden[t])
+        sums = view(product(self.hidden[t], self.factors.hidden))
+        _forward(sums, self._hidden_bias, self._hidden[t], self._gates[t], self._from_hidden[t], self._outputs[t])
+
+    def final_state(self) -> HiddenState:
+        """See `Tape.final_state`."""
+        return HiddenState(self.outputs[self.length - 1].clone())
+
+    def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
+        """See `Tape.backward`."""
+        d_hidden = d_final[0].clone()
+        d_initial = torch.zeros(1, d_hidden.shape[1])
+        _d_outputs, _d_hidden, weight = view(d_outputs), view(d_hidden), self.factors.hidden.t()
+        for t in reversed(range(self.steps)):
+            _backward(_d_outputs[t], _d_hidden, self._hidden[t], self._gates[t], self._from_hidden[t])
+            d_hidden += product(self.from_hidden[t], weight)
+            stop_gradient(self.should_reset[t], _d_hidden, view(d_initial))
+        d_gates, d_from_hidden = self.gates.flatten(0, 1), self.from_hidden.flatten(0, 1)
+        d_inputs = product(d_gates, self.factors.input.weight.t()).view_as(inputs)
+        d_weights = (
+            transposed_product(inputs.flatten(0, 1), d_gates, self.dtype).t(),
+            d_gates.sum(0),
+            transposed_product(self.hidden.flatten(0, 1), d_from_hidden, self.dtype).t(),
+            d_from_hidden.sum(0),
+        )
+        return d_inputs, (d_hidden,), (d_initial,), d_weights
+
+
+gru_unroll = partial(unroll, GRUTape)  # see `reference.gru_unroll`
+
+
+@jit
+def _forward(sums, bias, hidden, gates, from_hidden, hidden_after):
+    size, one = hidden.shape[1], float32(1.0)
+    for b in range(len(hidden)):  # several short loops: each is simple enough to be vectorised
+        for j in range(2 * size):
+            gates[b, j] = sigmoid(gates[b, j] + sums[b, j] + bias[j])
+        r, z, n = gates[b, :size], gates[b, size : 2 * size], gates[b, 2 * size :]
+        new_h = from_hidden[b, 2 * size :]
+        for j in range(size):
+            new_h[j] = sums[b, 2 * size + j] + bias[2 * size + j]
+        for j in range(size):
+            n[j] = tanh(n[j] + r[j] * new_h[j])
+        for j in range(size):
+            hidden_after[b, j] = (one - z[j]) * n[j] + z[j] * hidden[b, j]
+
+
+@jit
+def _backward(d_output, d_hidden, hidden, gates, from_hidden):
+    """d_hidden is left as what of it passes by the gates."""
+    size, one = hidden.shape[1], float32(1.0)
+    for b in range(len(hidden)):
+        for j in range(size):
+            r, z, n = gates[b, j], gates[b, size + j], gates[b, 2 * size + j]
+            d_h, new_h = d_output[b, j] + d_hidden[b, j], from_hidden[b, 2 * size + j]
+            d_n = d_h * (one - z) * (one - n * n)
+            d_r, d_z = d_n * new_h * r * (one - r), d_h * (hidden[b, j] - n) * z * (one - z)
+            gates[b, j], gates[b, size + j], gates[b, 2 * size + j] = d_r, d_z, d_n
+            from_hidden[b, j], from_hidden[b, size + j], from_hidden[b, 2 * size + j] = d_r, d_z, d_n * r
+            d_hidden[b, j] = d_h * z

@@ -1,0 +1,122 @@
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
+# (what a compiled pass takes are arrays, whose types its compiler finds out)
+"""The LSTM's scan."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rmc_agents.kernels.pointwise import float32, jit, select_state, sigmoid, stop_gradient, tanh, view
+from rmc_agents.kernels.products import product, transposed_product
+from rmc_agents.kernels.tape import Tape, unroll
+from rmc_agents.kernels.weights import LSTMState, RecurrentWeights
+
+
+class LSTMTape(Tape):
+    """Buffers: h and c before each step; gates, first what the inputs add to them, in the end their gradients."""
+
+    def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
+        super().__init__(steps, lanes, sizes)
+        (size,) = sizes
+        self.gates = torch.empty(steps, lanes, 4 * size)
+        self.hidden = torch.empty(steps, lanes, size)
+        self.cell = torch.empty(steps + 1, lanes, size)  # before each step, and after the last
+        self._gates, self._hidden, self._cell = map(view, (self.gates, self.hidden, self.cell))
+
+    @staticmethod
+    def sizes_of(initial_state: LSTMState, weights: RecurrentWeights) -> tuple[int, ...]:
+        """See `Tape.sizes_of`."""
+        return (weights.hidden.shape[1],)
+
+    def start(self, state: LSTMState, initial_state: LSTMState, weights: RecurrentWeights) -> None:
+        """See `Tape.start`."""
+        super().start(state, initial_state, weights)
+        self.outputs = torch.empty(self.steps, self.lanes, *self.sizes)
+        self._outputs = view(self.outputs)
+        self.cell[0] = state.cell
+        self._state_hidden = view(state.hidden)
+        self._initial_hidden, self._initial_cell = map(view, initial_state)
+
+    def write_inputs(self, first: int, inputs: Tensor) -> None:
+        """The input's part of the gates."""
+        gates = self.gates[first : first + len(inputs)].flatten(0, 1)
+        torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
+
+    def forward(self, t: int) -> None:
+        """One step; the cell's state after it stands in its place before the next until that step's reset."""
+        should_reset, before = self.should_reset[t], self._outputs[t - 1] if t else self._state_hidden
+        select_state(should_reset, self._initial_hidden, before, self._hidden[t])
+        select_state(should_reset, self._initial_cell, self._cell[t], self._cell[t])
+        from_hidden = product(self.hidden[t], self.factors.hidden)
+        _forward(view(from_hidden), self._gates[t], self._cell[t], self._cell[t + 1], self._outputs[t])
+
+    def final_state(self) -> LSTMState:
+        """See `Tape.final_state`."""
+        return LSTMState(self.outputs[self.length - 1].clone(), self.cell[self.length].clone())
+
+    def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: LSTMState) -> tuple[Tensor, Any, Any, Any]:
+        """See `Tape.backward`."""
+        d_hidden, d_cell = (x.clone() for x in d_final)
+        d_initial = tuple(torch.zeros(1, x.shape[1]) for x in d_final)
+        _d_outputs, _d_cell, weight = view(d_outputs), view(d_cell), self.factors.hidden.t()
+        for t in reversed(range(self.steps)):
+            _backward(_d_outputs[t], view(d_hidden), _d_cell, self._gates[t], self._cell[t])
+            d_hidden = product(self.gates[t], weight)
+            stop_gradient(self.should_reset[t], view(d_hidden), view(d_initial[0]))
+            stop_gradient(self.should_reset[t], _d_cell, view(d_initial[1]))
+        d_gates = self.gates.flatten(0, 1)
+        d_inputs = product(d_gates, self.factors.input.weight.t()).view_as(inputs)
+        d_weight = transposed_product(inputs.flatten(0, 1), d_gates, self.dtype).t()
+        d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_gates, self.dtype).t()
+        return d_inputs, (d_hidden, d_cell), d_initial, (d_weight, d_gates.sum(0), d_hidden_weight)
+
+
+lstm_unroll = partial(unroll, LSTMTape)  # see `reference.lstm_unroll`
+
+
+@jit
+def _forward(from_hidden, gates, cell, cell_after, hidden_after):
+    size = cell.shape[1]
+    for b in range(len(cell)):  # several short loops: each is simple enough to be vectorised
+        i, f, g, o = gates[b, :size], gates[b, size : 2 * size], gates[b, 2 * size : 3 * size], gates[b, 3 * size :]
+        sum_g, sum_o = from_hidden[b, 2 * size : 3 * size], from_hidden[b, 3 * size :]
+        for j in range(2 * size):
+            gates[b, j] = sigmoid(gates[b, j] + from_hidden[b, j])
+        for j in range(size):
+            g[j] = tanh(g[j] + sum_g[j])
+        for j in range(size):
+            o[j] = sigmoid(o[j] + sum_o[j])
+        for j in range(size):
+            cell_after[b, j] = f[j] * cell[b, j] + i[j] * g[j]
+        for j in range(size):
+            hidden_after[b, j] = o[j] * tanh(cell_after[b, j])
+
+
+@jit
+def _backward(d_output, d_hidden, d_cell, gates, cell):
+    """Gates to their gradients before activation, d_cell to that before the step."""
+    size, one = cell.shape[1], float32(1.0)
+    d_h, tanh_c = np.empty(size, np.float32), np.empty(size, np.float32)
+    for b in range(len(cell)):
+        i, f, g, o = gates[b, :size], gates[b, size : 2 * size], gates[b, 2 * size : 3 * size], gates[b, 3 * size :]
+        for j in range(size):
+            d_h[j] = d_output[b, j] + d_hidden[b, j]
+        for j in range(size):
+            tanh_c[j] = tanh(f[j] * cell[b, j] + i[j] * g[j])
+        for j in range(size):
+            d_cell[b, j] += d_h[j] * o[j] * (one - tanh_c[j] * tanh_c[j])
+        for j in range(size):
+            o[j] = d_h[j] * tanh_c[j] * o[j] * (one - o[j])
+        for j in range(size):
+            before = d_cell[b, j] * f[j]
+            f[j] = d_cell[b, j] * cell[b, j] * f[j] * (one - f[j])
+            d_h[j] = before
+        for j in range(size):
+            d_i = d_cell[b, j] * g[j] * i[j] * (one - i[j])
+            g[j] = d_cell[b, j] * i[j] * (one - g[j] * g[j])
+            i[j] = d_i
+        for j in range(size):
+            d_cell[b, j] = d_h[j]

@@ -1,0 +1,313 @@
+"""The Relational Memory Core's scan."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rmc_agents.kernels.pointwise import rectify, rectify_backward, view
+from rmc_agents.kernels.products import BLOCK, product, transposed_product
+from rmc_agents.kernels.reference import rmc_gate_bias
+from rmc_agents.kernels.rmc import fused_pointwise as pointwise
+from rmc_agents.kernels.rmc.fused_attention import attention_kernels
+from rmc_agents.kernels.tape import Tape, unroll
+from rmc_agents.kernels.weights import RMCState, RMCWeights
+
+
+class Buffers(NamedTuple):
+    """What the backward pass needs of every step; 10 D a slot with 'unit' gates and one hidden layer.
+
+    R = B N rows, slot by slot of each lane. `normal` is what a LayerNorm has before its gain and bias, `scale` its 1/σ.
+    """
+
+    memory: Any  # [R, D], before the step
+    tanh_memory: Any  # [R, D]; no rows without gates
+    qkv_normal: Any  # [R, Q]
+    qkv_scale: Any  # [R]
+    attention: Any  # [B, H, N, N+1]
+    attended_normal: Any  # [R, D]
+    attended_scale: Any  # [R]
+    mlp_normal: Any  # [R, D]
+    mlp_scale: Any  # [R]
+    gates: Any  # [R, G]
+    input_row: Any  # [B, D]
+    input_normal: Any  # [B, Q]
+    input_scale: Any  # [B]
+    input_attended: Any  # [B, Q], the input row's queries, keys and values; on the way back, their gradient
+    input_gates: Any  # [B, G]; on the way back, their gradient
+
+    @classmethod
+    def empty(cls, steps: int, lanes: int, slots: int, size: int, heads: int, width: int, gates: int) -> "Buffers":
+        """New ones, `[T, ...]`."""
+        rows = lanes * slots
+        shapes = cls(
+            memory=(rows, size),
+            tanh_memory=(rows if gates else 0, size),
+            qkv_normal=(rows, width),
+            qkv_scale=(rows,),
+            attention=(lanes, heads, slots, slots + 1),
+            attended_normal=(rows, size),
+            attended_scale=(rows,),
+            mlp_normal=(rows, size),
+            mlp_scale=(rows,),
+            gates=(rows, gates),
+            input_row=(lanes, size),
+            input_normal=(lanes, width),
+            input_scale=(lanes,),
+            input_attended=(lanes, width),
+            input_gates=(lanes, gates),
+        )
+        return cls(*(torch.empty(steps, *shape) for shape in shapes))
+
+
+class Gradients(NamedTuple):
+    """Gradients of vectors; for the arrays that the passes add to, and in the end for the sums over them."""
+
+    qkv_bias: Any  # [Q]
+    qkv_gain: Any
+    qkv_norm_bias: Any
+    attended_gain: Any  # [D]
+    attended_bias: Any
+    mlp_gain: Any
+    mlp_norm_bias: Any
+    mlp_biases: Any  # [L, D]
+    slot_embedding: Any  # [N, D]
+
+
+class RMCTape(Tape):
+    """See `Tape`. Names with an underscore in front are arrays of the same memory as their tensors."""
+
+    def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
+        super().__init__(steps, lanes, sizes)
+        slots, heads, key_size, head_size, gates, layers = sizes
+        rows, size, width = lanes * slots, heads * head_size, heads * (2 * key_size + head_size)
+        self.buffers = Buffers.empty(steps, lanes, slots, size, heads, width, gates)
+        self.hidden = [torch.empty(steps, rows, size) for _ in range(layers - 1)]
+        self.attended = torch.empty(rows, size)  # of one step
+        self._attended, self._no_gates = view(self.attended), np.empty((rows, 0), np.float32)
+        self.attention = attention_kernels(slots, heads, key_size, head_size)
+        # Step by step, once for all: making views is slow beside what a step does with them.
+        self.memory, self.tanh_memory = self.buffers.memory.unbind(), self.buffers.tanh_memory.unbind()
+        self.hidden_at = [x.unbind() for x in self.hidden]
+        self._hidden_at = [[view(x) for x in layer] for layer in self.hidden_at]
+        self._at = [Buffers(*step) for step in zip(*map(view, self.buffers), strict=True)]
+        self.input_rows = Buffers(*(x.flatten(0, 1) for x in self.buffers))  # of all steps
+        self._input_rows = Buffers(*map(view, self.input_rows))
+
+    @staticmethod
+    def sizes_of(initial_state: RMCState, weights: RMCWeights) -> tuple[int, ...]:
+        """See `Tape.sizes_of`."""
+        _, slots, size = initial_state.memory.shape
+        gates = 0 if weights.gates is None else len(weights.gates[0].bias)
+        return slots, weights.num_heads, weights.key_size, size // weights.num_heads, gates, len(weights.mlp)
+
+    def start(self, state: RMCState, initial_state: RMCState, weights: RMCWeights) -> None:
+        """See `Tape.start`."""
+        super().start(state, initial_state, weights)
+        rows, size = self.attended.shape
+        self.outputs = torch.empty(self.steps, self.lanes, rows // self.lanes * size)
+        self._outputs = view(self.outputs.view(self.steps, rows, size))
+        block = weights.blocks[0]
+        self._state, self._initial = view(state.memory.flatten(0, 1)), view(initial_state.memory[0])
+        embedding = weights.slot_embedding
+        self._embedding = view(torch.zeros_like(initial_state.memory[0]) if embedding is None else embedding)
+        self._qkv_bias, self._mlp_biases = view(block.qkv.bias), [view(layer.bias) for layer in weights.mlp]
+        self._qkv_norm, self._attended_norm, self._mlp_norm = (
+            tuple(map(view, norm)) for norm in (block.qkv_norm, block.attention_norm, block.mlp_norm)
+        )
+        if weights.gates is not None:
+            self._gate_bias = rmc_gate_bias(*weights.gates, weights).detach()
+
+    def write_inputs(self, first: int, inputs: Tensor) -> None:
+        """The input row, what the slots see of it, and its part of the gates with all biases."""
+        weights, qkv_weight = self.factors, self.factors.blocks[0].qkv.weight
+        rows = slice(first * self.lanes, (first + inputs.shape[0]) * self.lanes)
+        x, a = self.input_rows, self._input_rows
+        row = x.input_row[rows]
+        torch.add(product(inputs.flatten(0, 1), weights.input.weight), weights.input.bias, out=row)
+        qkv, normal = product(row, qkv_weight).numpy(), a.input_normal[rows]
+        pointwise.input_rows(qkv, self._qkv_bias, *self._qkv_norm, normal, a.input_scale[rows], a.input_attended[rows])
+        if weights.gates is not None:
+            torch.add(product(row, weights.gates[0].weight), self._gate_bias, out=x.input_gates[rows])
+
+    def forward(self, t: int) -> None:
+        """See `Tape.forward`."""
+        a, weights = self._at[t], self.factors
+        before = self._outputs[t - 1] if t else self._state
+        pointwise.enter(self.should_reset[t], self._initial, before, self._embedding, a.memory, a.tanh_memory)
+        self.attention.forward(
+            a.memory,
+            product(self.memory[t], weights.blocks[0].qkv.weight).numpy(),
+            self._qkv_bias,
+            *self._qkv_norm,
+            a.input_attended,
+            *self._attended_norm,
+            a.qkv_normal,
+            a.qkv_scale,
+            a.attention,
+            a.attended_normal,
+            a.attended_scale,
+            self._attended,
+        )
+        layer = self.attended
+        for number, hidden in enumerate(self.hidden_at):
+            sums = product(layer, weights.mlp[number].weight).numpy()
+            rectify(sums, self._mlp_biases[number], self._hidden_at[number][t])
+            layer = hidden[t]
+        from_memory = self._no_gates
+        if weights.gates is not None:
+            from_memory = product(self.tanh_memory[t], weights.gates[1].weight).numpy()
+        pointwise.write(
+            a.memory,
+            self._embedding,
+            self._attended,
+            product(layer, weights.mlp[-1].weight).numpy(),
+            self._mlp_biases[-1],
+            from_memory,
+            a.input_gates,
+            weights.coupled,
+            *self._mlp_norm,
+            a.mlp_normal,
+            a.mlp_scale,
+            a.gates,
+            self._outputs[t],
+        )
+
+    def final_state(self) -> RMCState:
+        """See `Tape.final_state`."""
+        return RMCState(self.outputs[self.length - 1].view(self.lanes, -1, self.attended.shape[1]).clone())
+
+    def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: RMCState) -> tuple[Tensor, Any, Any, Any]:
+        """See `Tape.backward`."""
+        return _Backward(self, d_outputs, d_final[0]).run(inputs)
+
+
+rmc_unroll = partial(unroll, RMCTape)  # see `reference.rmc_unroll`
+
+
+class _Backward:
+    """The way back over a tape.
+
+    Gradients of the sums under activations are kept for a block of steps, until there are enough rows for a good matrix
+    product with what the weights were multiplied with; they are then still in the cache. Underscores: see `RMCTape`.
+    """
+
+    def __init__(self, tape: RMCTape, d_outputs: Tensor, d_final: Tensor) -> None:
+        self.tape, self.weights = tape, tape.factors
+        (rows, size), layers = tape.attended.shape, len(self.weights.mlp)
+        width, gates = tape.buffers.qkv_normal.shape[-1], tape.buffers.gates.shape[-1]
+        self.block = min(max(1, BLOCK // rows), tape.steps)  # steps
+        self.d_outputs = view(d_outputs.view(tape.steps, rows, size))
+        self.d_memory = d_final.flatten(0, 1).clone()
+        self.d_initial = torch.zeros(rows // tape.lanes, size)
+        self.d_qkv, self.d_gates = (torch.empty(self.block, rows, n) for n in (width, gates))
+        self.d_layers = [torch.empty(self.block, rows, size) for _ in self.weights.mlp]
+        # One row for each step, and one for the input rows: sums of many small terms lose less so.
+        shapes = [(width,)] * 3 + [(size,)] * 4 + [(layers, size), tuple(self.d_initial.shape)]
+        self.vectors = Gradients(*(torch.zeros(tape.steps + 1, *shape) for shape in shapes))
+        self._vectors = [Gradients(*step) for step in zip(*(x.numpy() for x in self.vectors), strict=True)]
+        self._d_memory, self._d_initial = self.d_memory.numpy(), self.d_initial.numpy()
+        self.d_qkv_weight = torch.zeros(size, width)
+        self.d_gate_weight = torch.zeros(size, gates)
+        self.d_mlp_weights = [torch.zeros(size, size) for _ in self.weights.mlp]
+
+    def run(self, inputs: Tensor) -> tuple[Tensor, Any, Any, Any]:
+        """All gradients, as `Tape.backward` returns them."""
+        for first in reversed(range(0, self.tape.steps, self.block)):
+            last = min(first + self.block, self.tape.steps)
+            for t in reversed(range(first, last)):
+                self._step(t, t - first)
+            self._weights(first, last)
+        d_inputs, d_input, d_input_gates = self._inputs(inputs)
+        vectors = Gradients(*(x.sum(0) for x in self.vectors))
+        norm = self.weights.blocks[0].attention_norm  # the MLP's first layer took gain * normal + bias
+        self.d_mlp_weights[0].mul_(norm.weight[:, None]).addr_(norm.bias, vectors.mlp_biases[0])
+        d_mlp = [x for w, b in zip(self.d_mlp_weights, vectors.mlp_biases, strict=True) for x in (w.t(), b)]
+        d_gates: list[Tensor] = []
+        if self.weights.gates is not None:
+            d_gates = [*d_input_gates, self.d_gate_weight.t(), d_input_gates[1]]
+        d_embedding = [] if self.weights.slot_embedding is None else [vectors.slot_embedding]
+        d_weights = *d_input, self.d_qkv_weight.t(), *vectors[:-2], *d_mlp, *d_gates, *d_embedding
+        d_state = self.d_memory.view(self.tape.lanes, *self.d_initial.shape)
+        return d_inputs, (d_state,), (self.d_initial.unsqueeze(0),), d_weights
+
+    def _step(self, t: int, place: int) -> None:
+        """From the gradient of the memory after step t to that of the memory before it."""
+        tape, weights = self.tape, self.weights
+        a, vectors, d_memory = tape._at[t], self._vectors[t], self._d_memory
+        d_qkv, d_gates = self.d_qkv[place], self.d_gates[place]
+        d_layers = [x[place] for x in self.d_layers]
+        pointwise.write_backward(
+            self.d_outputs[t],
+            d_memory,
+            a.memory,
+            tape._embedding,
+            a.mlp_normal,
+            a.mlp_scale,
+            a.gates,
+            weights.coupled,
+            *tape._mlp_norm,
+            d_layers[-1].numpy(),
+            d_gates.numpy(),
+            a.input_gates,
+            vectors.mlp_gain,
+            vectors.mlp_norm_bias,
+            vectors.mlp_biases[-1],
+            vectors.slot_embedding,
+        )
+        for number in reversed(range(len(tape.hidden))):
+            d_hidden = product(d_layers[number + 1], weights.mlp[number + 1].weight.t()).numpy()
+            hidden, d_layer = tape._hidden_at[number][t], d_layers[number].numpy()
+            rectify_backward(d_hidden, hidden, d_layer, vectors.mlp_biases[number])
+        tape.attention.backward(
+            product(d_layers[0], weights.mlp[0].weight.t()).numpy(),
+            d_layers[-1].numpy(),
+            a.qkv_normal,
+            a.qkv_scale,
+            a.attention,
+            a.attended_normal,
+            a.attended_scale,
+            *tape._qkv_norm,
+            tape._attended_norm[0],
+            a.input_attended,
+            d_memory,
+            d_qkv.numpy(),
+            *vectors[:5],
+        )
+        self.d_memory.add_(product(d_qkv, weights.blocks[0].qkv.weight.t()))
+        d_tanh = d_memory
+        if weights.gates is not None:
+            d_tanh = product(d_gates, weights.gates[1].weight.t()).numpy()
+        pointwise.leave_backward(
+            tape.should_reset[t], d_memory, d_tanh, a.tanh_memory, self._d_initial, vectors.slot_embedding
+        )
+
+    def _weights(self, first: int, last: int) -> None:
+        """Adds the gradients of the weights from steps first to last - 1."""
+        x = Buffers(*(y[first:last] for y in self.tape.buffers))
+        layers = [x.attended_normal, *(y[first:last] for y in self.tape.hidden)]
+        pairs = [(x.memory, self.d_qkv), *zip(layers, self.d_layers, strict=True)]
+        weights = [self.d_qkv_weight, *self.d_mlp_weights]
+        if self.weights.gates is not None:
+            pairs.append((x.tanh_memory, self.d_gates))
+            weights.append(self.d_gate_weight)
+        for (y, d_sums), d_weight in zip(pairs, weights, strict=True):
+            d_weight.add_(transposed_product(y.flatten(0, 1), d_sums[: last - first].flatten(0, 1), self.tape.dtype))
+
+    def _inputs(self, inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Gradients of the inputs, of their linear map and of the gates' input part."""
+        tape, weights = self.tape, self.weights
+        x, a = tape.input_rows, tape._input_rows
+        norms = a.input_attended, a.input_normal, a.input_scale, tape._qkv_norm[0]
+        pointwise.input_rows_backward(*norms, *self._vectors[-1][:3])
+        d_qkv = x.input_attended
+        d_row = product(d_qkv, weights.blocks[0].qkv.weight.t())
+        self.d_qkv_weight.add_(transposed_product(x.input_row, d_qkv, tape.dtype))
+        d_gates = []
+        if weights.gates is not None:
+            d_row.add_(product(x.input_gates, weights.gates[0].weight.t()))
+            d_gates = [transposed_product(x.input_row, x.input_gates, tape.dtype).t(), x.input_gates.sum(0)]
+        d_inputs = product(d_row, weights.input.weight.t()).view_as(inputs)
+        return d_inputs, [transposed_product(d_row, inputs.flatten(0, 1), tape.dtype), d_row.sum(0)], d_gates

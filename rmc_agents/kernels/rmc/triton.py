@@ -1,0 +1,321 @@
+"""The Relational Memory Core's scan over time as one Triton kernel forward and one backward, for CUDA GPUs.
+
+The contract is `reference.rmc_unroll`'s. Importing this module needs Triton (`pip install rmc-agents[triton]`).
+
+How the work is divided. A program owns a few lanes, that is ROWS rows = lanes x N slots, for all T steps: their
+memory (backward: its gradient) never leaves the registers, and no program waits for another. The matrix products
+of a step read the weights, and the rows that the program itself wrote a moment before, block by block of the inner
+axis; a barrier stands between writing and reading. Attention is among the few rows of one lane, so it is
+elementwise: each row fetches its lane's keys and values, one slot after another.
+
+Ordinary autograd outside computes what does not depend on the memory: the input row's key and value and its part
+of the gates. The weights' gradients are one product each over all T * B * N rows, after the backward kernel. There
+are no atomics: the same arguments give the same bits.
+
+What forward keeps for backward is in `_Kept`, of every step; without a gradient to compute, one step's worth of it
+is scratch for all steps. What backward writes is in `_Gradients`.
+
+Heads whose number or size is no power of two are padded with zero columns outside the kernels, again by autograd.
+"""
+
+import functools
+from itertools import islice
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from rmc_agents.kernels import reference
+from rmc_agents.kernels.rmc.triton_kernels import (
+    DOT_PRECISION,
+    INNER_BLOCK,
+    INTERPRETED,
+    Precision,
+    _backward,
+    _forward,
+    _Gradients,
+    _Inputs,
+    _Kept,
+    _Sizes,
+    _Weights,
+)
+from rmc_agents.kernels.weights import RMCState, RMCWeights
+
+MAX_SLOTS, MAX_WIDTH = 16, 512
+MAX_TILE = 4096  # numbers in a [ROWS, D] tile: with twice as many, the dozen tiles of a step overflow the registers
+
+
+class _Scan(torch.autograd.Function):
+    """The part that depends on the memory; see `rmc_unroll`."""
+
+    @staticmethod
+    def forward(ctx: Any, sizes: _Sizes, saved: bool, should_reset: Tensor, *tensors: Any) -> Tensor:
+        """tensors: those of `_Inputs` but for should_reset, then those of `_Weights`. Returns `[T, B, N, D]`."""
+        contiguous: list[Any] = [x if x is None else x.contiguous() for x in tensors]
+        key, value, gates, state, initial, embedding, *rest = contiguous
+        inputs = _Inputs(key, value, gates, should_reset.contiguous().view(torch.uint8), state, initial, embedding)
+        weights = _rounded(_Weights(*rest), sizes)
+        steps, lanes, width = value.shape
+        new, rows = value.new_empty, (steps if saved else 1, lanes, sizes.slots)
+        kept = _Kept(
+            memories=new(*rows, width),
+            qkv=new(*rows, sizes.qkv),
+            scores=new(*rows, sizes.slots + 1, sizes.heads),
+            peaks=new(*rows, sizes.heads),
+            attended=new(*rows, width),
+            attention_normal=new(*rows, width),
+            mlp_inputs=new(sizes.layers, *rows, width),
+            mlp_normal=new(*rows, width),
+            gates=None if gates is None else new(*rows, gates.shape[-1]),
+            rstds=new(3, *rows),
+        )
+        outputs = new(steps, lanes, sizes.slots, width)
+        with torch.cuda.device_of(outputs):
+            _forward[_grid(lanes, sizes)](
+                inputs, weights, kept, outputs, steps, lanes, int(saved), sizes, **_warps(sizes)
+            )
+        if saved:
+            ctx.sizes = sizes
+            ctx.save_for_backward(*inputs, *weights, *kept)
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        """One kernel for what runs back through the memory, then a product or a sum for every gradient."""
+        sizes, saved = ctx.sizes, iter(ctx.saved_tensors)
+        inputs = _Inputs(*islice(saved, len(_Inputs._fields)))
+        weights = _Weights(*islice(saved, len(_Weights._fields)))
+        kept = _Kept(*saved)
+        steps, lanes, _ = inputs.value.shape
+        gradients = _Gradients(
+            memories=torch.empty_like(kept.memories),
+            qkv=torch.empty_like(kept.qkv),
+            projected=torch.empty_like(kept.qkv),
+            scores=torch.empty_like(kept.scores),
+            attended=torch.empty_like(kept.memories),
+            attention_norm=torch.empty_like(kept.memories),
+            mlp=torch.empty_like(kept.mlp_inputs),
+            mlp_norm=torch.empty_like(kept.memories),
+            gates=None if kept.gates is None else torch.empty_like(kept.gates),
+        )
+        with torch.cuda.device_of(d_outputs):
+            _backward[_grid(lanes, sizes)](
+                inputs, weights, kept, gradients, d_outputs.contiguous(), steps, lanes, sizes, **_warps(sizes)
+            )
+        initial, embedding = ctx.needs_input_grad[7:9]  # usually constants
+        of_inputs = _input_gradients(inputs, weights, kept, gradients, initial)
+        d_embedding = _embedding_gradient(inputs, kept, gradients, d_outputs, sizes) if embedding else None
+        return None, None, None, *of_inputs, d_embedding, *_weight_gradients(kept, gradients)
+
+
+def _input_gradients(
+    inputs: _Inputs, weights: _Weights, kept: _Kept, gradients: _Gradients, initial: bool
+) -> tuple[Tensor | None, ...]:
+    """Of `_Inputs` without should_reset and embedding; of the initial state only if asked for."""
+    heads = (kept.scores.shape[-1], -1)
+    keys = inputs.key.shape[-1]
+    query = kept.qkv[..., :keys] * weights.qkv_gain[:keys] + weights.qkv_shift[:keys]
+    weight = torch.exp(kept.scores[..., -1, :] - kept.peaks)  # on the input's row
+    resets = inputs.should_reset.bool()[..., None, None]  # [T, B, 1, 1]
+    return (
+        (gradients.scores[..., -1, :, None] * query.unflatten(-1, heads)).sum(2).flatten(2),
+        (weight[..., None] * gradients.attended.unflatten(-1, heads)).sum(2).flatten(2),
+        None if gradients.gates is None else gradients.gates.sum(2),
+        torch.where(resets[0], 0.0, gradients.memories[0]),
+        torch.where(resets, gradients.memories, 0.0).sum((0, 1)).unsqueeze(0) if initial else None,
+    )
+
+
+def _embedding_gradient(
+    inputs: _Inputs, kept: _Kept, gradients: _Gradients, d_outputs: Tensor, sizes: _Sizes
+) -> Tensor:
+    """Of all that goes into a step but for what the forget gate carries on: `[1, N, D]`."""
+    d_seen = gradients.memories
+    if kept.gates is not None:
+        goes_on = ~inputs.should_reset[1:].bool()[..., None, None]
+        d_new = d_outputs.clone()  # [T, B, N, D], of the memory after each step
+        d_new[:-1] += goes_on * gradients.memories[1:]
+        d_seen = d_seen - d_new * kept.gates[..., -sizes.gate :]
+    return d_seen.sum((0, 1)).unsqueeze(0)
+
+
+def _weight_gradients(kept: _Kept, gradients: _Gradients) -> tuple[Tensor | None, ...]:
+    """Of `_Weights`: sums over all steps, lanes and slots."""
+
+    def norm(gradient: Tensor, normal: Tensor) -> tuple[Tensor, Tensor]:
+        return (gradient * normal).sum((0, 1, 2)), gradient.sum((0, 1, 2))
+
+    gates = None
+    if gradients.gates is not None:
+        gates = gradients.gates.flatten(0, 2).T @ torch.tanh(kept.memories).flatten(0, 2)
+    return (
+        gradients.projected.flatten(0, 2).T @ kept.memories.flatten(0, 2),
+        gradients.projected.sum((0, 1, 2)),
+        *norm(gradients.qkv, kept.qkv),
+        *norm(gradients.attention_norm, kept.attention_normal),
+        gradients.mlp.flatten(1, 3).mT @ kept.mlp_inputs.flatten(1, 3),
+        gradients.mlp.sum((1, 2, 3)),
+        *norm(gradients.mlp_norm, kept.mlp_normal),
+        gates,
+    )
+
+
+def _rounded(weights: _Weights, sizes: _Sizes) -> _Weights:
+    """The weights, with the products' factors in the precision of the products."""
+    if sizes.precision != "bf16":
+        return weights
+    gates = weights.gates.bfloat16() if sizes.gates in ("unit", "coupled") else weights.gates
+    return weights._replace(qkv=weights.qkv.bfloat16(), mlp=weights.mlp.bfloat16(), gates=gates)
+
+
+def _grid(lanes: int, sizes: _Sizes) -> tuple[int]:
+    return (triton.cdiv(lanes, sizes.lanes),)
+
+
+def _warps(sizes: _Sizes) -> dict[str, int]:
+    """Options of a launch: none of the sizes up to MAX_WIDTH runs out of shared memory with them."""
+    widest = max(sizes.keys, sizes.width)
+    return {"num_warps": 4 if sizes.rows * widest <= 1024 else 8, "num_stages": 3 if widest <= 256 else 2}
+
+
+@functools.cache
+def _processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 128  # interpreted
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _sizes(weights: RMCWeights, slots: int, lanes: int, precision: Precision) -> _Sizes:
+    """Programs are small until there are more of them than the GPU has processors."""
+    width = len(weights.input.bias)
+    heads = triton.next_power_of_2(weights.num_heads)
+    real_key, real_head = weights.key_size, width // weights.num_heads
+    key, head = (max(16 // heads, triton.next_power_of_2(size)) for size in (real_key, real_head))  # 16: tl.dot's least
+    gates = "none"
+    if weights.gates is not None:
+        uncoupled = "unit" if len(weights.gates[1].bias) == 2 * width else "memory"
+        gates = "coupled" if weights.coupled else uncoupled
+    rows, processors = 16, _processors(weights.input.bias.device)
+    while triton.cdiv(lanes, rows // slots) > processors and 2 * rows * heads * max(key, head) <= MAX_TILE:
+        rows *= 2
+    return _Sizes(
+        real_heads=weights.num_heads,
+        real_key=real_key,
+        real_head=real_head,
+        slots=slots,
+        heads=heads,
+        key=key,
+        head=head,
+        layers=len(weights.mlp),
+        gates=gates,
+        precision=precision,
+        lanes=rows // slots,
+        rows=rows,
+        block=min(INNER_BLOCK[precision], heads * min(key, head)),
+    )
+
+
+def _padded(x: Tensor, sizes: _Sizes, *sections: tuple[int, int]) -> Tensor:
+    """Pads the heads in each section of the last axis; a section is a head's size and its padded size."""
+    if sizes.heads == sizes.real_heads and all(size == wider for size, wider in sections):
+        return x
+    parts = []
+    for part, (size, wider) in zip(
+        x.split([sizes.real_heads * size for size, _ in sections], -1), sections, strict=True
+    ):
+        heads = part.unflatten(-1, (sizes.real_heads, size))
+        parts.append(F.pad(heads, (0, wider - size, 0, sizes.heads - sizes.real_heads)).flatten(-2))
+    return torch.cat(parts, -1)
+
+
+def _padded_gates(x: Tensor, sizes: _Sizes) -> Tensor:
+    """Pads each gate of the last axis that is as wide as the memory."""
+    if sizes.gates == "memory":
+        return x
+    return _padded(x, sizes, *[(sizes.real_head, sizes.head)] * (x.shape[-1] // sizes.real_width))
+
+
+def _padded_weights(weights: RMCWeights, sizes: _Sizes) -> _Weights:
+    block = weights.blocks[0]
+    key, head = (sizes.real_key, sizes.key), (sizes.real_head, sizes.head)
+    mlp, mlp_bias = (torch.stack(layers) for layers in zip(*weights.mlp, strict=True))
+    gates = None
+    if weights.gates is not None:
+        gates = _padded_gates(_padded(weights.gates[1].weight, sizes, head).T, sizes).T
+    tensors = (
+        _padded(_padded(block.qkv.weight, sizes, head).T, sizes, key, key, head).T,
+        *(_padded(x, sizes, key, key, head) for x in (block.qkv.bias, *block.qkv_norm)),
+        *(_padded(x, sizes, head) for x in block.attention_norm),
+        _padded(_padded(mlp, sizes, head).mT, sizes, head).mT,
+        *(_padded(x, sizes, head) for x in (mlp_bias, *block.mlp_norm)),
+        gates,
+    )
+    return _Weights(*tensors)
+
+
+def supports(weights: RMCWeights, initial_state: RMCState) -> str | None:
+    """None if the kernels can run this core, else why not, in words."""
+    slots = initial_state.memory.shape[1]
+    if len(weights.blocks) != 1:
+        return f"num_blocks {len(weights.blocks)}: the kernel has one block"
+    if slots > MAX_SLOTS:
+        return f"mem_slots {slots}: the kernel has at most {MAX_SLOTS}"
+    if weights.input.weight.dtype != torch.float32:
+        return f"dtype {weights.input.weight.dtype}: the kernel has float32 weights"
+    if weights.input.weight.device.type != "cuda" and not INTERPRETED:
+        return f"device {weights.input.weight.device}: the kernel runs on CUDA GPUs"
+    sizes = _sizes(weights, slots, 1, "float32")
+    for name, size in (("key_size", sizes.key), ("head_size", sizes.head)):
+        if sizes.heads * size > MAX_WIDTH:
+            return f"num_heads x {name}, each up to a power of two, {sizes.heads * size}: at most {MAX_WIDTH}"
+    return None
+
+
+def rmc_unroll(
+    inputs: Tensor,
+    should_reset: Tensor,
+    state: RMCState,
+    initial_state: RMCState,
+    weights: RMCWeights,
+    precision: Precision = "float32",
+) -> tuple[Tensor, RMCState]:
+    """`reference.rmc_unroll`, whose arguments it takes; all tensors float32.
+
+    precision is that of the matrix products within the scan: 'float32'; 'tf32x3', nearly so, on tensor cores;
+    'tf32'; 'bf16', operands rounded to bfloat16, sums in float32. All else is float32.
+
+    Raises:
+      ValueError: for a core that the kernels cannot run (see `supports`), or an unknown precision.
+    """
+    if precision not in DOT_PRECISION:
+        raise ValueError(f"precision: expected one of {', '.join(DOT_PRECISION)}, got {precision!r}")
+    if precision == "bf16" and INTERPRETED:  # Triton 3.9 multiplies the bits as integers
+        raise ValueError("precision 'bf16' needs a GPU: Triton's interpreter cannot multiply bfloat16")
+    lanes, slots, width = state.memory.shape
+    if reason := supports(weights, initial_state):
+        raise ValueError(f"the Triton kernel cannot run this core: {reason}")
+    sizes = _sizes(weights, slots, lanes, precision)
+    key, head = (sizes.real_key, sizes.key), (sizes.real_head, sizes.head)
+    _, _, input_key, input_value, *gates = (x.squeeze(1) for x in reference.rmc_inputs(inputs, weights))
+    embedding = torch.zeros_like(initial_state.memory)
+    if weights.slot_embedding is not None:
+        embedding = weights.slot_embedding.unsqueeze(0)
+    tensors: tuple[Tensor | None, ...] = (
+        _padded(input_key, sizes, key),
+        _padded(input_value, sizes, head),
+        _padded_gates(gates[0], sizes) if gates else None,
+        _padded(state.memory, sizes, head),
+        _padded(initial_state.memory, sizes, head),
+        _padded(embedding, sizes, head),
+        *_padded_weights(weights, sizes),
+    )
+    saved = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    outputs = _Scan.apply(sizes, saved, should_reset, *tensors)  # [T, B, N, D]
+    if sizes.width != width:
+        heads = outputs.unflatten(-1, (sizes.heads, sizes.head))
+        outputs = heads[..., : sizes.real_heads, : sizes.real_head].flatten(-2)
+    return outputs.flatten(2), RMCState(outputs[-1].clone())

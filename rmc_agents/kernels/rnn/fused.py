@@ -1,0 +1,84 @@
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
+# (what a compiled pass takes are arrays, whose types its compiler finds out)
+"""Elman's scan."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rmc_agents.kernels.pointwise import float32, jit, select_state, stop_gradient, tanh, view
+from rmc_agents.kernels.products import product, transposed_product
+from rmc_agents.kernels.tape import Tape, unroll
+from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
+
+
+class RNNTape(Tape):
+    """Buffers: h before each step, outputs, and the gradients of the sums under tanh."""
+
+    def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
+        super().__init__(steps, lanes, sizes)
+        (size,) = sizes
+        self.hidden, self.d_sums = torch.empty(2, steps, lanes, size)
+        self._hidden, self._d_sums = map(view, (self.hidden, self.d_sums))
+
+    @staticmethod
+    def sizes_of(initial_state: HiddenState, weights: RecurrentWeights) -> tuple[int, ...]:
+        """See `Tape.sizes_of`."""
+        return (weights.hidden.shape[1],)
+
+    def start(self, state: HiddenState, initial_state: HiddenState, weights: RecurrentWeights) -> None:
+        """See `Tape.start`."""
+        super().start(state, initial_state, weights)
+        self.outputs = torch.empty(self.steps, self.lanes, *self.sizes)
+        self._outputs = view(self.outputs)
+        self._state, self._initial = view(state.hidden), view(initial_state.hidden)
+
+    def write_inputs(self, first: int, inputs: Tensor) -> None:
+        """The input's part of the sum, where the output will stand."""
+        sums = self.outputs[first : first + len(inputs)].flatten(0, 1)
+        torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=sums)
+
+    def forward(self, t: int) -> None:
+        """See `Tape.forward`."""
+        before = self._outputs[t - 1] if t else self._state
+        select_state(self.should_reset[t], self._initial, before, self._hidden[t])
+        _forward(view(product(self.hidden[t], self.factors.hidden)), self._outputs[t])
+
+    def final_state(self) -> HiddenState:
+        """See `Tape.final_state`."""
+        return HiddenState(self.outputs[self.length - 1].clone())
+
+    def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
+        """See `Tape.backward`."""
+        d_hidden = d_final[0].clone()
+        d_initial = torch.zeros(1, d_hidden.shape[1])
+        _d_outputs = view(d_outputs)
+        for t in reversed(range(self.steps)):
+            _backward(_d_outputs[t], view(d_hidden), self._outputs[t], self._d_sums[t])
+            d_hidden = product(self.d_sums[t], self.factors.hidden.t())
+            stop_gradient(self.should_reset[t], view(d_hidden), view(d_initial))
+        d_sums = self.d_sums.flatten(0, 1)
+        d_inputs = product(d_sums, self.factors.input.weight.t()).view_as(inputs)
+        d_weight = transposed_product(inputs.flatten(0, 1), d_sums, self.dtype).t()
+        d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_sums, self.dtype).t()
+        return d_inputs, (d_hidden,), (d_initial,), (d_weight, d_sums.sum(0), d_hidden_weight)
+
+
+rnn_unroll = partial(unroll, RNNTape)  # see `reference.rnn_unroll`
+
+
+@jit
+def _forward(from_hidden, hidden):
+    for b in range(len(hidden)):
+        for j in range(hidden.shape[1]):
+            hidden[b, j] = tanh(hidden[b, j] + from_hidden[b, j])
+
+
+@jit
+def _backward(d_output, d_hidden, hidden, d_sum):
+    for b in range(len(hidden)):
+        for j in range(hidden.shape[1]):
+            h = hidden[b, j]
+            d_sum[b, j] = (d_output[b, j] + d_hidden[b, j]) * (float32(1.0) - h * h)

@@ -1,0 +1,79 @@
+"""A run's folder: who may write to it, and what it says of how the run was made."""
+
+import json
+import platform
+import sys
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from filelock import FileLock, Timeout
+
+from rmc_agents.config import SB3_ALGORITHMS, Config
+from rmc_agents.runs.checkpoint import FOLDER, write_atomically
+
+CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
+TIME_TAG = "time/time_elapsed"
+"""In TensorBoard: seconds of training, earlier parts of the run included."""
+PACKAGES = ("rmc-agents", "torch", "numpy", "numba", "gymnasium", "minigrid", "safetensors")
+SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
+
+
+class RunFolder:
+    """A folder that one process at a time may train in.
+
+    Args:
+      path: the folder; made if it does not exist.
+      resuming: whether the run in it goes on; a new run wants a folder that holds none.
+
+    Raises:
+      ValueError: if another process trains in it, or a new run would overwrite an old one.
+      OSError: if it cannot be made or written to.
+    """
+
+    def __init__(self, path: Path, resuming: bool) -> None:
+        self.path = path
+        if resuming and not (path / FOLDER).is_dir():
+            raise ValueError(f"cannot resume {path}: expected a run's folder, with its checkpoints in {path / FOLDER}")
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(path / ".lock")
+        try:
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            raise ValueError(
+                f"{path} is in use by another rmc-train; wait for it, or choose another --run-dir"
+            ) from None
+        if not resuming and (path / FOLDER).exists():
+            self._lock.release()
+            raise ValueError(f"{path} already holds a run; go on with --resume {path}, or choose another --run-dir")
+
+    def write_config(self, config: Config) -> None:
+        """`config.yaml`, which `--config` takes, and `versions.json`."""
+        write_atomically(self.path / CONFIG, config.to_yaml().encode())
+        packages = PACKAGES + (SB3_PACKAGES if config.train.algo in SB3_ALGORITHMS else ())
+        versions = {name: version(name) for name in packages}
+        versions |= {"python": sys.version.split()[0], "platform": platform.platform()}
+        versions |= {"torch_threads": str(torch.get_num_threads()), "seed": str(config.run.seed)}
+        self._write_json(VERSIONS, versions)
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """`summary.json`."""
+        self._write_json(SUMMARY, summary)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let others have the folder."""
+        self._lock.release()
+
+    def _write_json(self, name: str, content: dict[str, Any]) -> None:
+        write_atomically(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def default_path(config: Config) -> Path:
+    """`runs/ENV-CORE-seedN-TIME`, with what a file name cannot hold replaced."""
+    env = config.env.env.replace(":", "-").replace("/", "-")
+    return Path("runs") / f"{env}-{config.core.core}-seed{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"

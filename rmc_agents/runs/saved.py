@@ -1,0 +1,134 @@
+"""An agent as it was saved: what evaluation and video need of a run or a checkpoint."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import Config
+from rmc_agents.runs import archive, checkpoint
+from rmc_agents.types import Policy, SpaceSpec
+
+Agent_co = TypeVar("Agent_co", bound=Policy, covariant=True)
+
+
+class Provenance(NamedTuple):
+    """What an exported agent says of itself: how well it did when it was exported."""
+
+    version: str  # of this project
+    mean_return: float  # on the environment of its settings, by drawn actions
+    ci95: tuple[float, float]  # of the mean return
+    episodes: int
+    seed: int  # episode i began from seed + i
+
+    def __str__(self) -> str:
+        low, high = self.ci95
+        return (
+            f"mean return {self.mean_return:.2f} (95 % interval {low:.2f} to {high:.2f}) over {self.episodes} episodes "
+            f"from seed {self.seed} when exported, by version {self.version}"
+        )
+
+
+class SavedAgent(NamedTuple, Generic[Agent_co]):
+    """An agent and where it comes from."""
+
+    agent: Agent_co
+    config: Config
+    spec: SpaceSpec
+    path: Path  # the checkpoint
+    frames: int  # it was trained for
+    provenance: Provenance | None = None  # None: a run's checkpoint, which was not exported
+
+
+def load_policy(path: Path, device: torch.device, trust: bool) -> SavedAgent[Policy]:
+    """As `load_agent`, for all that only plays: archives of Stable-Baselines3 are opened too, if they are trusted.
+
+    Raises:
+      ValueError: if they are not, or Stable-Baselines3 is not installed.
+      CheckpointError: as `load_agent` does.
+    """
+    if not archive.is_archive(path):
+        return load_agent(path, device)
+    path, facts = archive.find(path)
+    archive.check_trust(path, trust)
+    try:
+        from rmc_agents.sb3.saved import load_model, make_player
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    config, spec = Config().updated(facts.config, str(path)), to_spec(facts.spec)
+    agent = make_player(load_model(config.train.algo, path, device))
+    return SavedAgent(agent, config, spec, path, facts.frames)
+
+
+def load_agent(path: Path, device: torch.device) -> SavedAgent[ActorCritic]:
+    """The agent of a checkpoint, or of the newest valid checkpoint of a run's folder.
+
+    Raises:
+      CheckpointError: if there is none, or it is damaged or foreign.
+      ValueError: for an archive of Stable-Baselines3, which holds no agent of this project.
+    """
+    if archive.is_archive(path):
+        raise ValueError(
+            f"{path} was trained by Stable-Baselines3: expected an agent of --algo a2c or ppo; rmc-evaluate and "
+            "rmc-watch open it with --trust"
+        )
+    path, tree = checkpoint.find_and_load(path)
+    try:
+        config = Config().updated(tree["config"], str(path))
+        spec = to_spec(tree["spec"])
+        agent = ActorCritic(spec, config.core, config.agent)
+        agent.load_state_dict(tree["agent"])
+        provenance = Provenance(**tree["provenance"]) if "provenance" in tree else None
+        return SavedAgent(agent.to(device).eval(), config, spec, path, int(tree["frames"]), provenance)
+    except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
+        raise checkpoint.CheckpointError(f"{path} does not hold an agent of this version: {error!r}") from error
+
+
+def settings_and_size(path: Path) -> tuple[Config, int]:
+    """A saved agent's settings and its number of parameters, for which archives need not be opened.
+
+    Raises:
+      CheckpointError: as `load_agent` does.
+    """
+    if archive.is_archive(path):
+        path, facts = archive.find(path)
+        return Config().updated(facts.config, str(path)), facts.parameters
+    saved = load_agent(path, torch.device("cpu"))
+    return saved.config, sum(parameter.numel() for parameter in saved.agent.parameters())
+
+
+def to_spec(fields: Sequence[Any]) -> SpaceSpec:
+    """A spec that was saved as a list."""
+    values: list[Any] = [tuple(field) if isinstance(field, list) else field for field in fields]
+    return SpaceSpec(*values)
+
+
+def save_agent(path: Path, saved: SavedAgent[ActorCritic], provenance: Provenance) -> None:
+    """Write an agent alone, atomically: a checkpoint that plays, but with nothing of what a resumed run needs.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    tree = {
+        "config": saved.config.to_mapping(),
+        "spec": saved.spec,
+        "frames": saved.frames,
+        "agent": saved.agent.state_dict(),
+        "provenance": provenance._asdict(),
+    }
+    checkpoint.save(path, tree)
+
+
+def pick_device(name: str) -> torch.device:
+    """'auto', 'cpu' or 'cuda' to a device that works.
+
+    Raises:
+      ValueError: if CUDA is asked for and there is none.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device cuda: this torch sees no CUDA GPU; use --device cpu, or a CUDA build of torch")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)

@@ -1,0 +1,145 @@
+"""Environments with faults of their own: told as theirs, with their lines, and nothing is lost."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import VectorEnv
+from homemade import FAILS_AT, name_of
+
+from rmc_agents.collect import Lanes
+from rmc_agents.envs.processes import EnvError
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.evaluate import cli as evaluate_cli
+from rmc_agents.runs import checkpoint
+from rmc_agents.train import cli
+
+CPU = torch.device("cpu")
+UNROLL, LANES = 5, 2
+SMALL = f"--core none --encoder-sizes 8 --num-envs {LANES} --unroll-length {UNROLL} --threads 1 --device cpu".split()
+QUIET = ["--no-video", "--eval-episodes", "0"]
+
+
+def play(name: str) -> VectorEnv:
+    lanes = Lanes(make_vector_env(name, LANES), 0, CPU)
+    for _ in range(2 * FAILS_AT):
+        lanes.step(torch.zeros(LANES, dtype=torch.int64))
+    return lanes.env
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected", "shows_lines"),
+    [
+        ("constructor", r"failed in its constructor: OSError: no room for another \(.*homemade.py, line", True),
+        ("reset", r"failed in reset\(\): RuntimeError: lost\nin reset \(.*homemade.py, line \d+, in _fail\)", True),
+        ("step", r"failed in step\(\): RuntimeError: lost\nin step \(.*homemade.py, line \d+, in _fail\)", True),
+        ("no seed", r"failed in reset\(\): TypeError: .*unexpected keyword argument 'seed'", False),
+        ("shape", r"failed in step\(\): ValueError: expected an observation \(2,\) of float32, got \(3,\)", False),
+        ("reward", r"failed in step\(\): TypeError: ", False),
+        ("infos", r"failed in step\(\): (TypeError|AssertionError): ", False),
+        ("nan reward", r"'Homemade-NanReward-v0' gave a reward that is not finite: nan in lane 1$", False),
+        ("infinite observation", r"not finite: -inf in lane 1, entry \[1\] of the observation", False),
+    ],
+)
+def test_a_fault_is_told_as_the_environments(fault: str, expected: str, shows_lines: bool) -> None:
+    with pytest.raises(EnvError, match=expected) as raised:
+        play(name_of(fault))
+    assert "the environment 'homemade:" in str(raised.value) or "gave a" in str(raised.value)
+    notes = getattr(raised.value, "__notes__", [])
+    assert len(notes) == shows_lines
+    for note in notes:
+        files = [line for line in note.splitlines() if line.startswith("  File ")]
+        assert files
+        assert all("homemade.py" in line for line in files), note
+
+
+def test_a_module_that_cannot_be_imported_is_told_as_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "unready.py").write_text("import numpy\nnumpy.zeros(wide)\n")
+    with pytest.raises(EnvError, match=r"in the import of unready: NameError: .*unready.py, line 2") as raised:
+        make_vector_env("unready:X-v0", 1)
+    assert "numpy.zeros(wide)" in raised.value.__notes__[0]
+    assert "importlib" not in raised.value.__notes__[0]
+
+
+def test_observations_without_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected observations of at least one number"):
+        make_vector_env(name_of("empty"), 1)
+
+
+def test_infos_that_are_no_numbers_are_ignored() -> None:
+    env = make_vector_env(name_of("junk in infos"), LANES)
+    env.reset(seed=0)
+    infos = env.step(np.zeros(LANES, np.int64))[4]
+    assert infos["note"].tolist() == ["kept"] * LANES
+    assert infos.keys() == {"note", "_note"}
+
+
+def test_a_fault_while_closing_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    play(name_of("close")).close()
+    assert "failed in close(): RuntimeError: lost in close" in caplog.text
+
+
+def test_a_fault_in_this_process_is_shown_once_and_the_training_is_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    flags = ["--env", name_of("step"), "--run-dir", str(run), "--learning-rate-schedule", "constant"]
+    assert cli.main([*SMALL, *QUIET, *flags]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("Traceback") == 1
+    assert "homemade.py" in said.err
+    assert "rmc_agents" not in said.err
+    assert said.err.splitlines()[-1].startswith("rmc-train: the environment 'homemade:Homemade-Step-v0' failed in step")
+    frames = (FAILS_AT // UNROLL) * UNROLL * LANES
+    assert f"failed at {frames} frames; saved; go on with: rmc-train --resume {run}" in said.out
+    assert checkpoint.find_and_load(run)[1]["frames"] == frames
+
+
+def test_an_environment_that_cannot_draw_ends_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--env", name_of("render"), "--run-dir", str(tmp_path / "run"), "--total-frames", "20"]
+    assert cli.main([*SMALL, *flags, "--eval-episodes", "0"]) == 0
+    said = capsys.readouterr()
+    assert "no video: the environment 'homemade:Homemade-Render-v0' failed in render(): RuntimeError: lost" in said.out
+    assert said.err == ""
+
+
+def test_a_fault_in_the_evaluation_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    flags = ["--env", name_of("evaluation"), "--run-dir", str(run), "--total-frames", "20", "--no-video"]
+    assert cli.main([*SMALL, *flags]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("Traceback") == 1
+    assert f"the training is complete and saved; evaluate and record with: rmc-train --resume {run}" in said.out
+    assert json.loads((run / "summary.json").read_text())["frames"] == 20
+
+
+MODULE = """
+import gymnasium as gym
+from homemade import Homemade
+gym.register("Mine-v0", Homemade, kwargs={"fault": "endless"})
+"""
+
+
+def test_a_module_in_the_current_folder_is_found_for_names_of_the_command_line_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", str(tmp_path))])
+    path = sys.path.copy()
+    flags = ["--run-dir", "run", "--total-frames", "20", "--no-video", "--eval-episodes", "3", "--eval-max-steps", "9"]
+    assert cli.main([*SMALL, *flags, "--env", "mine:Mine-v0"]) == 0
+    assert "3 of 3 episodes were cut after 9 steps" in capsys.readouterr().out
+
+    sys.path[:] = path
+    del sys.modules["mine"]
+    assert evaluate_cli.main(["run", "--episodes", "2"]) == 2
+    assert "mine" not in sys.modules
+    assert capsys.readouterr().err.startswith("rmc-evaluate: ")
+    assert evaluate_cli.main(["run", "--episodes", "2", "--max-steps", "4", "--env", "mine:Mine-v0"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2 of 2 episodes were cut after 4 steps; 2 of 2 episodes of random play were cut after 4 steps" in said

@@ -1,0 +1,362 @@
+"""MiniGrid's tasks: the view as categories, and the native engine of MemoryEnv, to the bit minigrid's own."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from minigrid.core.mission import MissionSpace
+from minigrid.envs import MemoryEnv
+from minigrid.wrappers import FullyObsWrapper
+from test_checkpoint import assert_same
+from vector_env_checker import check_vector_env
+
+from rmc_agents.collect import Lanes
+from rmc_agents.envs.minigrid.engine import draw_integer
+from rmc_agents.envs.minigrid.level import make_state, seed_lane
+from rmc_agents.envs.minigrid.memory import MiniGridView, MissionWords
+from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.evaluate import video
+from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
+from rmc_agents.runs import checkpoint
+from rmc_agents.train import cli
+
+NAMES = ("memory-s7", "memory-s9", "memory-s11", "memory-s13", "memory-s13-random", "memory-s17-random")
+FORWARD = 2
+LANES, STEPS, MAX_STEPS = 4, 220, 70  # 4 lanes * (220 + 60) steps * 3 modes * 6 variants: about 20,000 steps
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    size, *rest = name.removeprefix("memory-s").split("-")
+    return {"size": int(size), "random_length": rest == ["random"]}
+
+
+def both(**settings: Any) -> tuple[Callable[[AutoresetMode], VectorEnv], Callable[[], gym.Env]]:
+    """Makers of the native vector environment and of minigrid's single one."""
+    view = {name: settings.pop(name) for name in ("view_size", "actions") if name in settings}
+    return (
+        lambda mode: MemoryVectorEnv(LANES, **settings, **view, autoreset_mode=mode),
+        lambda: MiniGridView(MemoryEnv(**settings), **view),
+    )
+
+
+def walk(env: VectorEnv, steps: int, seed: int = 0) -> np.ndarray:
+    """Actions [steps, N] that get somewhere: mostly forward."""
+    return np.random.default_rng(seed).choice(3, (steps, env.num_envs), p=[0.2, 0.2, 0.6])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_native_lanes_are_minigrids_to_the_bit(name: str) -> None:
+    check_vector_env(*both(**settings_of(name), max_steps=MAX_STEPS, actions="moves"), steps=STEPS)
+
+
+@pytest.mark.parametrize("view_size", [3, 9])
+def test_all_actions_and_other_views_are_minigrids_too(view_size: int) -> None:
+    check_vector_env(*both(size=9, max_steps=40, view_size=view_size), steps=100)
+
+
+@pytest.mark.parametrize("name", ["memory-s7", "memory-s17-random"])
+def test_backends_play_the_same_episodes(name: str) -> None:
+    native, minigrid = (make_vector_env(name, 4, backend=backend) for backend in ("auto", "minigrid"))
+    assert isinstance(native, MemoryVectorEnv)
+    assert isinstance(minigrid, SyncVectorEnv)
+    np.testing.assert_array_equal(native.reset(seed=3)[0], minigrid.reset(seed=3)[0])
+    told = set()
+    for actions in walk(native, 300):
+        received, expected = native.step(actions), minigrid.step(actions)
+        for one, other in zip(received[:4], expected[:4], strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_equal(received[4], expected[4])
+        told |= set(received[4]["is_success"][received[4]["_is_success"]].tolist() if received[4] else ())
+    assert told == {True, False}
+
+
+def test_minigrids_own_lanes_may_be_in_workers() -> None:
+    native = make_vector_env("memory-s7", 2)
+    with closing(make_vector_env("memory-s7", 2, num_workers=2, backend="minigrid")) as env:
+        assert env.single_action_space == native.single_action_space
+        np.testing.assert_array_equal(env.reset(seed=1)[0], native.reset(seed=1)[0])
+        for actions in walk(native, 20):
+            np.testing.assert_array_equal(env.step(actions)[0], native.step(actions)[0])
+
+
+def test_a_match_at_the_last_step_sets_both_flags() -> None:
+    env = MemoryVectorEnv(64, 7, actions="moves")
+    env.reset(seed=0)
+    actions = walk(env, 40)
+    step, terminated = 0, np.zeros(64, bool)
+    while not terminated.any():
+        rewards, terminated = env.step(actions[step])[1:3]
+        step += 1
+    lane = int(np.flatnonzero(terminated)[0])
+    native, single = MemoryVectorEnv(1, 7, max_steps=step), MiniGridView(MemoryEnv(7, max_steps=step))
+    native.reset(seed=lane)
+    single.reset(seed=lane)
+    for row in actions[: step - 1]:
+        native.step(row[lane : lane + 1])
+        single.step(row[lane])
+    _, reward, *flags, infos = native.step(actions[step - 1, lane : lane + 1])
+    _, *expected, info = single.step(actions[step - 1, lane])
+    assert [reward[0], *(flag[0] for flag in flags)] == expected
+    assert expected[1:] == [True, True]
+    assert expected[0] == (1 - 0.9 if rewards[lane] > 0 else 0)
+    assert infos["is_success"][0] == info["is_success"] == (rewards[lane] > 0)
+    assert infos["corridor_length"][0] == info["corridor_length"] == 0
+
+
+def test_success_is_told_by_the_length_of_the_corridor() -> None:
+    spec = env_spec("memory-s13-random")
+    played = {}
+    for backend in ("native", "minigrid"):
+        lanes = Lanes(make_vector_env("memory-s13-random", 4, backend=backend), 0, torch.device("cpu"))
+        generator, seen = np.random.default_rng(0), []
+        for _ in range(1000):
+            lanes.step(torch.from_numpy(generator.integers(0, spec.num_actions, 4)))
+            if "corridor_length" in lanes.infos:
+                mask = lanes.infos["_corridor_length"]
+                seen += zip(np.flatnonzero(mask).tolist(), lanes.infos["corridor_length"][mask].tolist(), strict=True)
+        played[backend] = seen
+    assert played["native"] == played["minigrid"]
+    assert {length for _, length in played["native"]} <= set(range(7))
+    assert len({length for _, length in played["native"]}) > 1
+
+
+def test_random_numbers_are_numpys() -> None:
+    seeds = [0, 7, 2**32 + 5, 2**63]
+    state, generators = make_state(len(seeds)), [np.random.default_rng(seed) for seed in seeds]
+    for lane, seed in enumerate(seeds):
+        seed_lane(state, lane, seed)
+    # Of ranges just above 2**31 Lemire's method rejects nearly every second draw.
+    highs = [2, 3, 1, 2**31 + 1, 7, 2**32 - 1, 2**31 + 12345, 5] * 100
+    for lane, generator in enumerate(generators):
+        assert [draw_integer(state, lane, 0, high) for high in highs] == [generator.integers(high) for high in highs]
+        assert draw_integer(state, lane, -4, 9) == generator.integers(-4, 9)
+
+
+def test_a_new_environment_goes_on_from_a_state() -> None:
+    first, second = (MemoryVectorEnv(32, 13, max_steps=50, actions="moves") for _ in range(2))
+    first.reset(seed=2)
+    actions = walk(first, 300)
+    for before in actions[:150]:
+        first.step(before)
+    while not first.get_state()["needs_reset"].any():
+        first.step(np.full(32, FORWARD))
+    state = first.get_state()
+    assert state["has_spare"].any()
+    second.set_state(state)
+    for array in state.values():
+        array[...] = 1
+    for after in actions[150:]:
+        for one, other in zip(first.step(after)[:4], second.step(after)[:4], strict=True):
+            np.testing.assert_array_equal(one, other)
+    for name, value in first.get_state().items():
+        np.testing.assert_array_equal(second.get_state()[name], value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("row", np.array([0, 3], np.uint8)),
+        ("column", np.array([1, 6], np.uint8)),
+        ("direction", np.array([4, 0], np.uint8)),
+        ("cue", np.array([5, 7], np.uint8)),
+        ("upper", np.array([5, 4], np.uint8)),
+        ("hallway_end", np.array([4, 5], np.uint8)),
+        ("step_count", np.array([-1, 0], np.int32)),
+        ("step_count", np.array([0, 0], np.int64)),
+        ("random_state", np.zeros(2, np.uint64)),
+    ],
+)
+def test_a_wrong_state_is_refused(name: str, value: np.ndarray) -> None:
+    env = MemoryVectorEnv(2, 7)
+    env.reset(seed=1)
+    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* received"):
+        env.set_state({**env.get_state(), name: value})
+    with pytest.raises(ValueError, match=r"missing \['cue'\], unknown \['clue'\]"):
+        env.set_state({"clue" if field == "cue" else field: array for field, array in env.get_state().items()})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": 8}, "size: expected an odd int from 7 to 255, received 8"),
+        ({"max_steps": 0}, "max_steps: expected an int of at least 1, .* received 0"),
+        ({"view_size": 6}, "view_size: expected an odd int from 3 to 63, received 6"),
+        ({"view_size": 1}, "view_size: .* received 1"),
+        ({"actions": "few"}, "actions: expected one of all, moves; received 'few'"),
+        ({"num_envs": 0}, "num_envs: expected an int of at least 1, received 0"),
+        ({"render_mode": "human"}, "render_mode: expected None or one of rgb_array; received 'human'"),
+        ({"autoreset_mode": "later"}, "autoreset_mode: expected one of NEXT_STEP, .*; received 'later'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MemoryVectorEnv(**{"num_envs": 2, **arguments})
+    if {"view_size", "actions"} & set(arguments):
+        with pytest.raises(ValueError, match=message):
+            MiniGridView(gym.make("MiniGrid-MemoryS7-v0"), **arguments)
+
+
+def test_calls_out_of_place_are_refused() -> None:
+    env = MemoryVectorEnv(2, 7, actions="moves", render_mode="rgb_array", autoreset_mode="disabled", max_steps=1)
+    for call in (lambda: env.step([0, 0]), env.render):
+        with pytest.raises(ResetNeeded):
+            call()
+    with pytest.raises(ValueError, match="expected an int or a sequence of 2, received 3 seeds"):
+        env.reset(seed=[1, 2, 3])
+    with pytest.raises(ValueError, match="non-negative"):
+        env.reset(seed=[0, -1])
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"actions: expected 0..2, received 0..3"):
+        env.step([0, 3])
+    env.step([0, 0])
+    with pytest.raises(ResetNeeded, match=r"lanes \[0, 1\]"):
+        env.step([0, 0])
+
+
+def test_unseeded_lanes_differ() -> None:
+    starts = [MemoryVectorEnv(3, 7) for _ in range(2)]
+    for env in starts:
+        env.reset()
+    assert len(np.unique(np.concatenate([env.get_state()["random_state"][:, 1] for env in starts]))) == 6
+
+
+@pytest.mark.parametrize("name", ["memory-s7", "memory-s13-random"])
+def test_pictures_are_minigrids(name: str) -> None:
+    envs = [make_vector_env(name, 2, "rgb_array", backend=backend) for backend in ("native", "minigrid")]
+    for env in envs:
+        env.reset(seed=4)
+    for actions in walk(envs[0], 8):
+        frames = []
+        for env in envs:
+            env.step(actions)
+            frames.append(env.render())
+        np.testing.assert_array_equal(frames[0], frames[1])
+
+
+@pytest.mark.parametrize("name", ["memory-s7", "MiniGrid-DoorKey-5x5-v0"])
+def test_videos_are_made_and_name_the_actions(name: str, tmp_path: Path) -> None:
+    policy = UniformPolicy(env_spec(name))
+    recorded = video.record(policy, name, tmp_path / "a.gif", device=torch.device("cpu"), max_steps=3)
+    assert recorded.cut == [True]
+    env = make_vector_env(name, 1)
+    names = video._action_names(env, int(env.single_action_space.n))  # type: ignore[attr-defined]
+    assert names[:3] == ["left", "right", "forward"]
+    assert len(names) == env.single_action_space.n  # type: ignore[attr-defined]
+
+
+def test_backends_that_do_not_have_the_environment_are_refused() -> None:
+    for name, backend, message in (
+        ("recall", "native", "env_backend: expected auto for 'recall', which has no native engine, got native"),
+        ("MiniGrid-DoorKey-5x5-v0", "native", "which has no native engine"),
+        ("minipacman", "minigrid", "'minipacman', which is none of minigrid's environments"),
+        ("recall-stack2", "native", "which has no native engine"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_vector_env(name, 1, backend=backend)  # type: ignore[arg-type]
+    assert make_vector_env("minipacman", 1, backend="native").num_envs == 1
+
+
+def test_names() -> None:
+    for name in NAMES:
+        env = make_vector_env(name, 2)
+        assert isinstance(env, MemoryVectorEnv)
+        assert env.single_action_space == Discrete(3)
+        assert env.single_observation_space == MultiDiscrete([11, 6, 3] * 49 + [4], dtype=np.uint8)
+    full = make_vector_env("MiniGrid-MemoryS13-v0", 2)
+    assert isinstance(full, MemoryVectorEnv)
+    assert full.single_action_space == Discrete(7)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("MiniGrid-RedBlueDoors-6x6-v0", []),
+        ("MiniGrid-KeyCorridorS3R1-v0", [6]),
+        ("MiniGrid-ObstructedMaze-1Dl-v0", []),
+        ("MiniGrid-DoorKey-5x5-v0", []),
+        ("MiniGrid-PutNear-6x6-N2-v0", [6, 3, 6, 3]),
+        ("MiniGrid-Fetch-5x5-N2-v0", [5, 6, 2]),
+    ],
+)
+def test_other_tasks_have_all_their_actions_and_their_words(name: str, words: list[int]) -> None:
+    env, plain = make_vector_env(name, 2), [gym.make(name) for _ in range(2)]
+    assert env.single_action_space == Discrete(7)
+    assert env.single_observation_space == MultiDiscrete([11, 6, 3] * 49 + [4, *words], dtype=np.uint8)
+    seen = []
+    for seed in range(4):
+        obs, _ = env.reset(seed=seed)
+        assert env.observation_space.contains(obs)
+        for lane, single in enumerate(plain):
+            expected, _ = single.reset(seed=seed + lane)
+            np.testing.assert_array_equal(obs[lane, :147], expected["image"].ravel())
+            assert obs[lane, 147] == expected["direction"]
+            seen.append((expected["mission"], tuple(obs[lane, 148:].tolist())))
+        env.step(np.array([1, 2]))
+    assert len(set(seen)) == len({mission for mission, _ in seen}) == len({numbers for _, numbers in seen})
+    assert len(set(seen)) > 1 or not words
+
+
+def test_missions_are_their_words_places_in_sorted_vocabularies() -> None:
+    space = MissionSpace(
+        lambda color, kind, size: f"put the {size} {kind} on {color}", [["red", "blue"], ["key"], ["big", "tiny"]]
+    )
+    words = MissionWords(space)
+    assert words.categories == (2, 2)
+    assert words.numbers("put the tiny key on blue") == (0, 1)
+    assert words.numbers("put the big key on red") == (1, 0)
+    for mission in ("put the big key on green", "put the big ball on red", "take the big key"):
+        with pytest.raises(
+            ValueError, match=r"is not of its MissionSpace, whose varying words are blue, red; big, tiny$"
+        ):
+            words.numbers(mission)
+
+
+def test_what_cannot_be_told_is_refused() -> None:
+    free_text = MiniGridView(gym.make("BabyAI-GoToObj-v0"))
+    with pytest.raises(ValueError, match=r"the mission 'go to .*' is not of its MissionSpace, .* none: it is fixed"):
+        free_text.reset(seed=0)
+    directed_agent = MiniGridView(FullyObsWrapper(MemoryEnv(7)))
+    directed_agent.reset(seed=0)
+    for _ in range(2):
+        directed_agent.step(1)
+    with pytest.raises(ValueError, match=r"at most \(11, 6, 3\) objects, colours and states, got .* \(11, 6, 4\)"):
+        directed_agent.step(1)
+
+
+FLAGS = "--env memory-s7 --core lstm --hidden-size 16 --encoder-sizes 16 --num-envs 8 --unroll-length 5 --no-video"
+
+
+def train(run_dir: Path, frames: int, *flags: str) -> dict[str, Any]:
+    """The last checkpoint of a small run, without what differs from run to run."""
+    ending = ["--eval-episodes", "0", "--total-frames", str(frames), "--run-dir", str(run_dir)]
+    assert cli.main([*FLAGS.split(), "--learning-rate-schedule", "constant", *ending, *flags]) == 0
+    return newest(run_dir)
+
+
+def newest(run_dir: Path) -> dict[str, Any]:
+    tree = checkpoint.find_and_load(run_dir)[1]
+    return {name: part for name, part in tree.items() if name not in ("seconds", "config")}
+
+
+def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", 800)
+    train(tmp_path / "parts", 400)
+    assert cli.main(["--resume", str(tmp_path / "parts"), "--total-frames", "800"]) == 0
+    assert whole["collector"]["lanes"] is not None
+    assert_same(whole, newest(tmp_path / "parts"))
+
+
+def test_runs_of_both_backends_learn_the_same(tmp_path: Path) -> None:
+    native, minigrid = (train(tmp_path / name, 400, "--env-backend", name) for name in ("native", "minigrid"))
+    assert native["collector"]["lanes"] is not None
+    assert minigrid["collector"]["lanes"] is None
+    assert_same(native["agent"], minigrid["agent"])

@@ -1,0 +1,184 @@
+"""Stacked views against a queue per lane over the environment itself, filled by hand."""
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from test_checkpoint import assert_same
+
+from rmc_agents.collect import Lanes
+from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.envs.stacking import StackedViews, stack_views
+from rmc_agents.evaluate import video
+from rmc_agents.runs import checkpoint
+from rmc_agents.train import cli
+from rmc_agents.types import AgentOutput
+
+SCRIBBLE = 113
+CPU = torch.device("cpu")
+
+
+class Queues:
+    """The oracle: one queue of the last K observations per lane, emptied where an episode begins."""
+
+    def __init__(self, env: VectorEnv, num_views: int) -> None:
+        self.env, self.num_views = env, num_views
+
+    def reset(self, seed: int) -> np.ndarray:
+        obs, _ = self.env.reset(seed=seed)
+        self.queues: list[deque[np.ndarray]] = [deque(maxlen=self.num_views) for _ in obs]
+        self.ended = [False] * len(obs)
+        return self.add(obs)
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        obs, *rest, _ = self.env.step(actions)
+        for lane, ended in enumerate(self.ended):
+            if ended:
+                self.queues[lane].clear()
+        self.ended = list(rest[1] | rest[2])
+        return self.add(obs), *rest
+
+    def add(self, obs: np.ndarray) -> np.ndarray:
+        stacked = []
+        for queue, view in zip(self.queues, obs, strict=True):
+            queue.append(view)
+            blanks = [np.zeros_like(view)] * (self.num_views - len(queue))
+            stacked.append(np.concatenate([*blanks, *queue], axis=-1))
+        return np.stack(stacked)
+
+
+def random_actions(env: VectorEnv, steps: int) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(3)
+    for _ in range(steps):
+        yield rng.integers(0, env.single_action_space.n, env.num_envs)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("num_views", [2, 3, 16])
+@pytest.mark.parametrize(
+    "name", ["minipacman", "minipacman-hunt-full", "recall", "CartPole-v1", "MiniGrid-MemoryS7-v0"]
+)
+def test_stacks_are_the_queues(name: str, num_views: int) -> None:
+    env, oracle = make_vector_env(f"{name}-stack{num_views}", 6), Queues(make_vector_env(name, 6), num_views)
+    for seed in (5, 6):
+        obs, _ = env.reset(seed=seed)
+        np.testing.assert_array_equal(obs, oracle.reset(seed))
+        episodes = 0
+        for actions in random_actions(env, 300):
+            assert env.observation_space.contains(obs)
+            obs[:] = SCRIBBLE
+            obs, *received, _ = env.step(actions)
+            expected_obs, *expected = oracle.step(actions)
+            np.testing.assert_array_equal(obs, expected_obs)
+            for one, other in zip(received, expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+            episodes += int((received[1] | received[2]).sum())
+        assert episodes > 0 or name.startswith("MiniGrid")
+
+
+def test_lanes_reset_by_mask_start_anew_and_the_others_go_on() -> None:
+    env = stack_views(MiniPacmanVectorEnv(4), 3)
+    env.reset(seed=1)
+    for actions in random_actions(env, 4):
+        before = env.step(actions)[0]
+    mask = np.array([True, False, False, True])
+    obs, _ = env.reset(options={"reset_mask": mask})
+    np.testing.assert_array_equal(obs[~mask], before[~mask])
+    assert (obs[mask][..., :6] == 0).all()
+    assert (obs[mask][..., 6:] > 0).any()
+
+
+def test_reset_mask_of_an_environment_that_takes_it_out_of_the_options() -> None:
+    env = make_vector_env("CartPole-v1-stack2", 3)
+    env.reset(seed=0)
+    before = env.step(np.zeros(3, np.int64))[0]
+    mask = np.array([False, True, False])
+    obs, _ = env.reset(options={"reset_mask": mask.copy()})
+    np.testing.assert_array_equal(obs[~mask], before[~mask])
+    assert (obs[1, :4] == 0).all()
+
+
+def test_state_round_trip_in_the_middle_of_episodes() -> None:
+    first, second = (stack_views(MiniPacmanVectorEnv(32, "hunt", frame_cap=40), 4) for _ in range(2))
+    first.reset(seed=2)
+    actions = list(random_actions(first, 200))
+    for before in actions[:100]:
+        first.step(before)
+    state = first.get_state()  # type: ignore[attr-defined]
+    assert state["is_last"].any()
+    second.set_state(state)  # type: ignore[attr-defined]
+    for array in (state["stack"], state["is_last"]):
+        array[...] = 1
+    for after in actions[100:]:
+        for one, other in zip(first.step(after)[:4], second.step(after)[:4], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_state_that_does_not_fit_is_refused() -> None:
+    env, deeper = stack_views(MiniPacmanVectorEnv(2), 2), stack_views(MiniPacmanVectorEnv(2), 3)
+    with pytest.raises(ValueError, match=r"state field 'stack': expected uint8 \(2, 5, 5, 6\), received .*9\)"):
+        env.set_state(deeper.get_state())  # type: ignore[attr-defined]
+
+
+def test_only_what_can_be_saved_says_so() -> None:
+    for name, savable in (("minipacman-stack2", True), ("recall-stack2", False)):
+        state = Lanes(make_vector_env(name, 2), seed=0, device=CPU).get_state()
+        assert (state is not None) == savable
+
+
+def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
+    flags = ["--env", "minipacman-stack4", "--core", "lstm", "--hidden-size", "16", "--num-envs", "8"]
+    flags += ["--unroll-length", "5", "--learning-rate-schedule", "constant", "--no-video", "--eval-episodes", "2"]
+    assert cli.main([*flags, "--run-dir", str(tmp_path / "whole"), "--total-frames", "4000"]) == 0
+    assert cli.main([*flags, "--run-dir", str(tmp_path / "parts"), "--total-frames", "2000"]) == 0
+    assert cli.main(["--resume", str(tmp_path / "parts"), "--total-frames", "4000"]) == 0
+    whole, parts = (checkpoint.find_and_load(tmp_path / name)[1] for name in ("whole", "parts"))
+    for tree in (whole, parts):
+        del tree["seconds"], tree["config"]
+    assert_same(whole, parts)
+
+
+@pytest.mark.parametrize("suffix", ["-stack1", "-stack0", "-stackx", "-stack", "-stack4x"])
+def test_bad_names_are_one_line(suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--env", f"minipacman{suffix}"]) == 2
+    said = capsys.readouterr().err
+    assert "expected a number of at least 2 behind -stack" in said
+    assert said.count("\n") == 1
+    assert cli.main(["--env", "minipackman-stack4"]) == 2
+    assert "did you mean 'minipacman'" in capsys.readouterr().err
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected at least 2, got 1"):
+        stack_views(MiniPacmanVectorEnv(2), 1)
+    with pytest.raises(ValueError, match="NEXT_STEP"):
+        StackedViews(MiniPacmanVectorEnv(2, autoreset_mode=AutoresetMode.SAME_STEP), 2)
+
+
+class Uniform:
+    """Plays uniformly, and keeps the observations that it is shown."""
+
+    def __init__(self) -> None:
+        self.seen: list[np.ndarray] = []
+
+    def initial_state(self, batch_size: int) -> tuple[()]:
+        return ()
+
+    def step(self, steps: Any, state: tuple[()]) -> Any:
+        self.seen.append(steps.obs[0].numpy())
+        return AgentOutput(torch.zeros(1, 5), torch.zeros(1)), state
+
+
+def test_videos_show_the_newest_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[np.ndarray] = []
+    compose = video.compose
+    monkeypatch.setattr(video, "compose", lambda frame, view, facts: shown.append(view) or compose(frame, view, facts))
+    policy = Uniform()
+    video.record(policy, "minipacman-stack4", tmp_path / "a.gif", device=CPU, max_steps=6)
+    np.testing.assert_array_equal(shown[:-1], [obs[..., -3:] for obs in policy.seen])
+    assert len(policy.seen) == 6

@@ -1,0 +1,194 @@
+"""Lanes in worker processes: the numbers of one process, faults of one line, and no process that stays behind."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.vector import VectorEnv
+from test_checkpoint import assert_same
+from wandering import FAILS_AT, FAULT
+
+from rmc_agents.envs.processes import WorkerError
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.runs import checkpoint
+from rmc_agents.train import cli
+
+WANDERER = "wandering:Wanderer-v0"
+LANES, UNROLL = 4, 5
+SMALL = (
+    f"--env {WANDERER} --core none --encoder-sizes 8 --num-envs {LANES} --unroll-length {UNROLL} --threads 1".split()
+)
+QUIET = ["--no-video", "--eval-episodes", "0", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def no_process_stays_behind() -> Iterator[None]:
+    yield
+    assert multiprocessing.active_children() == []
+
+
+def step_often(env: VectorEnv) -> None:
+    for _ in range(2 * FAILS_AT):
+        env.step(np.zeros(env.num_envs, np.int64))
+
+
+def assert_equal_arrays(received: tuple, expected: tuple) -> None:
+    for one, other in zip(received, expected, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+def assert_equal_steps(one: VectorEnv, other: VectorEnv, steps: int) -> int:
+    """Plays both with the same actions, overwriting what the first returned; the number of episodes that ended."""
+    random, count = np.random.default_rng(0), 0
+    for _ in range(steps):
+        actions = random.integers(0, one.single_action_space.n, one.num_envs)  # type: ignore[attr-defined]
+        *received, infos = one.step(actions)
+        *expected, all_infos = other.step(actions)
+        assert_equal_arrays(tuple(received), tuple(expected))
+        ended = expected[2] | expected[3]
+        assert_equal_infos(infos, all_infos, ended)
+        for array in received:
+            array[...] = 1
+        count += int(ended.sum())
+    return count
+
+
+def assert_equal_infos(received: dict, expected: dict, ended: np.ndarray) -> None:
+    if not ended.any():
+        assert received == {}
+        return
+    assert received.keys() == {key for key in expected if key not in ("no", "_no")}
+    for key, values in received.items():
+        if isinstance(values, dict):
+            assert_equal_infos(values, expected[key], ended)
+            continue
+        assert values.dtype == expected[key].dtype
+        np.testing.assert_array_equal(values[ended], expected[key][ended])
+        if key.startswith("_"):
+            assert not values[~ended].any()
+
+
+@pytest.mark.parametrize(("name", "lanes", "workers"), [(WANDERER, 5, 2), ("MiniGrid-DoorKey-5x5-v0-stack2", 2, 2)])
+def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers: int) -> None:
+    reference = make_vector_env(name, lanes)
+    with closing(make_vector_env(name, lanes, num_workers=workers)) as env:
+        assert len(multiprocessing.active_children()) == workers
+        for attribute in ("num_envs", "single_observation_space", "observation_space", "action_space", "metadata"):
+            assert getattr(env, attribute) == getattr(reference, attribute)
+        resets: list[tuple[Any, dict | None]] = [(3, None), (None, None), ([7] * lanes, {"shift": 1})]
+        if name == WANDERER:
+            resets.append((4, {"reset_mask": np.arange(lanes) == 1}))  # of lanes of the first worker alone
+        for seed, options in resets:
+            # SyncVectorEnv takes reset_mask out of the dict it is given: each gets its own.
+            received, expected = (e.reset(seed=seed, options=options and dict(options))[0] for e in (env, reference))
+            assert_equal_arrays((received,), (expected,))
+            ended = assert_equal_steps(env, reference, 40)
+            assert name != WANDERER or ended > 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (
+            "make",
+            r"Wanderer-v0' failed in its constructor: OSError: no room for another \(.*wandering.py.* 0 to 1;",
+        ),
+        (
+            "raise",
+            r"failed in step\(\): RuntimeError: it fell off\nthe edge \(.*line \d+, in step\) \[the worker of lanes",
+        ),
+        ("exit", r"the worker of lanes \d to \d ended with exit status 7"),
+        ("kill", r"the worker of lanes \d to \d was killed by SIGKILL"),
+    ],
+)
+def test_a_fault_of_one_worker_ends_all(fault: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FAULT, fault)
+    if fault == "make":
+        with pytest.raises(WorkerError, match=expected):
+            make_vector_env(WANDERER, LANES, num_workers=2)
+        return
+    env = make_vector_env(WANDERER, LANES, num_workers=2)
+    env.reset(seed=0)
+    if fault == "kill":
+        multiprocessing.active_children()[0].kill()
+    with pytest.raises(WorkerError, match=expected):
+        step_often(env)
+    assert multiprocessing.active_children() == []
+    with pytest.raises(ClosedEnvironmentError):
+        env.step(np.zeros(LANES, np.int64))
+
+
+def test_a_run_is_the_same_with_workers_and_goes_on_after_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, failed = tmp_path / "whole", tmp_path / "failed"
+    flags = [*SMALL, *QUIET, "--learning-rate-schedule", "constant"]
+    monkeypatch.setenv(FAULT, "raise")
+    assert cli.main([*flags, "--env-workers", "2", "--run-dir", str(failed), "--total-frames", "100000"]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("Traceback") == 1
+    assert said.err.splitlines()[-1].startswith(f"rmc-train: the environment '{WANDERER}' failed in step(): RuntimeErr")
+    tree = checkpoint.find_and_load(failed)[1]
+    assert tree["frames"] >= (FAILS_AT - UNROLL) * LANES
+    assert f"failed at {tree['frames']:,} frames" in said.out
+    assert f"rmc-train --resume {failed}" in said.out
+    assert cli.main([*flags, "--run-dir", str(whole), "--total-frames", str(tree["frames"])]) == 0
+    assert_same(tree["agent"], checkpoint.find_and_load(whole)[1]["agent"])
+    monkeypatch.delenv(FAULT)
+    frames = str(tree["frames"] + LANES * UNROLL)
+    assert cli.main(["--resume", str(failed), "--env-workers", "0", "--total-frames", frames]) == 0
+    assert "its episodes start anew" in capsys.readouterr().out
+    assert checkpoint.find_and_load(failed)[1]["frames"] == int(frames)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
+    flags = ["--env-workers", "2", "--run-dir", str(tmp_path / "run"), "--save-every", "1e-9"]
+    process = subprocess.Popen(
+        [*command, *SMALL, *QUIET, *flags],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent / "helpers")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list((tmp_path / "run" / "checkpoints").glob("update-*")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    _, err = process.communicate(timeout=120)  # returns once every process that holds the pipes has ended
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--env", "minipacman", "--env-workers", "2"], "env_workers: expected 0 for 'minipacman'"),
+        (["--env-workers", "9"], "env_workers: expected at most as many as lanes, 4, got 9"),
+        (["--env-workers", "-1"], "env_workers: input should be greater than or equal to 0"),
+        (["--env", "Pendulum-v1", "--env-workers", "2"], "Discrete action space"),
+    ],
+)
+def test_bad_input_is_one_line(
+    flags: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*SMALL, "--run-dir", str(tmp_path / "run"), *flags]) == 2
+    said = capsys.readouterr().err
+    assert expected in said
+    assert said.count("\n") == 1

@@ -1,0 +1,175 @@
+"""The comparison of agents: what it keeps of runs, how it goes on after a kill, and what its table says."""
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rmc_agents.config import Config
+from rmc_agents.evaluate import compare, comparison
+from rmc_agents.evaluate.curves import Curve
+from rmc_agents.evaluate.episodes import Episodes, Statistics
+from rmc_agents.evaluate.grid import Job
+
+COMMAND = "import sys; from rmc_agents.evaluate.compare import main; sys.exit(main())"
+SMALL = ["--episodes", "3", "--jobs", "2", "--seeds", "0", "1"]
+FLAGS = ["--", "--num-envs", "8", "--unroll-length", "5", "--hidden-size", "16"]
+
+
+def make_run(agent: str = "a", seed: int = 0, score: float = 10.0, speed: float = 50.0, **settings: Any) -> Any:
+    """A run over 6,000 frames whose return is frames / 1000."""
+    frames = list(range(60, 6001, 60))
+    points = comparison.Points(frames, [f / speed for f in frames], [f / 1000 for f in frames])
+    statistics = Statistics.of(Episodes(np.full(5, score), np.full(5, 3), None, None, None, np.zeros(5, bool)))
+    config = Config().updated(settings | {"seed": seed}, "test").to_mapping()
+    return comparison.Run(agent, seed, ["abc"], {}, 1234, 6000, 6000 / speed, statistics, 2.5, config, points)
+
+
+def rows_of(table: str) -> dict[str, dict[str, str]]:
+    """A Markdown table by its first column and its head."""
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    assert len({len(row) for row in cells}) == 1
+    return {row[0]: dict(zip(cells[0], row, strict=True)) for row in cells[2:]}
+
+
+def test_table_known_values() -> None:
+    runs = [make_run("fast", seed, score, 100.0) for seed, score in enumerate((10.0, 12.0, 14.0))]
+    groups = comparison.grouped([*runs, make_run("slow", 4, 9.0)])
+    rows = rows_of(comparison.table(groups, frame_marks=[3000, 7000], minute_marks=[0.5, 1.5]))
+    fast, slow, random = rows["fast"], rows["slow"], rows["uniform random play"]
+    assert (fast["3000 frames"], fast["7000 frames"], fast["0.5 min"], fast["1.5 min"]) == ("3.0", "", "3.0", "")
+    assert (slow["0.5 min"], slow["1.5 min"]) == ("1.5", "4.5")
+    # Student's 0.975 quantile at 2 degrees of freedom is 4.3027; the standard error is 2 / sqrt(3).
+    assert fast["mean (95 % interval)"] == "12.0 (7.0 to 17.0)"
+    assert (fast["evaluation, by seed"], fast["frames/s"], fast["seconds"]) == ("10.0, 12.0, 14.0", "100", "60")
+    assert (slow["mean (95 % interval)"], slow["parameters"]) == ("9.0", "1,234")
+    assert random["mean (95 % interval)"] == "2.5"
+
+
+def test_agents_that_differ_in_more_than_the_seed_are_told_apart_and_no_seed_counts_twice() -> None:
+    runs = [make_run(seed=1), make_run(seed=0), make_run(seed=1, score=99.0), make_run(seed=0, core="lstm")]
+    groups = comparison.grouped(runs)
+    assert list(groups) == ["a, core=rmc", "a, core=lstm"]
+    assert [(run.seed, run.evaluation.mean_return) for run in groups["a, core=rmc"]] == [(0, 10.0), (1, 10.0)]
+
+
+def test_rows_survive_the_file(tmp_path: Path) -> None:
+    runs = [make_run(seed=seed) for seed in (0, 1)]
+    comparison.write(runs, tmp_path / "a.json")
+    again = comparison.read(tmp_path / "a.json")
+    assert [run.config for run in again] == [run.config for run in runs]
+    assert [replace(run, settings={}) for run in again] == [replace(run, settings={}) for run in runs]
+
+
+def test_thinned_keeps_the_ends_and_the_mean() -> None:
+    frames = np.arange(1, 1001) * 10
+    points = comparison.thinned(Curve(frames, np.sin(frames), frames / 7.0))
+    assert len(points.frames) == comparison.MOST_POINTS
+    assert points.frames[-1] == 10_000
+    assert points.seconds[-1] == round(10_000 / 7, 1)
+    assert np.mean(points.returns) == pytest.approx(np.sin(frames).mean(), abs=0.01)
+    few = comparison.thinned(Curve(frames[:3], np.array([1.0, 2.0, 3.0]), frames[:3] / 10.0))
+    assert few == comparison.Points([10, 20, 30], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+
+
+def arguments(place: Path, *flags: str, frames: int = 800) -> list[str]:
+    own = ["--folder", str(place / "runs"), "--out", str(place / "out"), "--total-frames", str(frames), *SMALL]
+    return [*own, *flags, *FLAGS]
+
+
+def test_a_killed_comparison_goes_on_and_then_changes_nothing(tmp_path: Path) -> None:
+    agents = ["--agents", "minipacman-none", "--seeds", "0"]
+    run, frames = tmp_path / "runs" / "minipacman-none-seed0", 20_000
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *arguments(tmp_path, *agents, frames=frames), "--save-every", "0.2"]
+    )
+    while not list((run / "checkpoints").glob("update-*")):
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 130
+    assert not (run / "summary.json").exists()
+    assert compare.main(again := arguments(tmp_path, *agents, frames=frames)) == 0
+    assert "resumed from" in (tmp_path / "runs" / "minipacman-none-seed0.log").read_text()
+    result = (tmp_path / "out.json").read_text()
+    rows = json.loads(result)
+    assert [(row["agent"], row["seed"]) for row in rows] == [("minipacman-none", 0)]
+    row = rows[0]
+    assert row["settings"]["total_frames"] == row["frames"] == frames
+    assert row["evaluation"]["episodes"] == 3
+    assert row["commits"]
+    assert 0 < row["curve"]["seconds"][-1] <= row["seconds"] + 0.1
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert compare.main(again) == 0
+    assert (tmp_path / "out.json").read_text() == result
+
+
+def test_results_are_merged_and_redrawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "seen.yaml").write_text("env: minipacman-stack2\ncore: none\n")
+    agent = ["--agents", str(tmp_path / "seen.yaml")]
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert compare.main(arguments(first, *agent, "--seeds", "0")) == 0
+    assert compare.main([str(first / "out.json"), *arguments(second, *agent)]) == 0
+    assert sorted(path.name for path in (second / "runs").iterdir() if path.is_dir()) == ["seen-seed1"]
+    assert [run.seed for run in comparison.read(second / "out.json")] == [0, 1]
+    result, table = (second / "out.json").read_text(), (second / "out.md").read_text()
+    (second / "out.md").unlink()
+    assert compare.main([str(second / "out.json"), "--out", str(second / "out"), "--mark", "RMC (paper)=677"]) == 0
+    assert ((second / "out.json").read_text(), (second / "out.md").read_text()) == (result, table)
+    capsys.readouterr()
+    assert compare.main(arguments(first, *agent, frames=840)) == 2
+    assert "holds a run that differs in total_frames" in capsys.readouterr().err
+
+
+def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [Job("a", Path("a-seed0"), Config().updated({"mem_slots": 8}, "test"))]
+    runs = [make_run(seed=1), make_run(seed=2, mem_slots=8), make_run("b")]
+    assert compare.fitting(runs, jobs) == runs[1:]
+    assert capsys.readouterr().out == "left out: a, seed 1, which differs in mem_slots\n"
+
+
+def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "old.json").write_text('[{"core": "rmc"}]')
+    (tmp_path / "half.json").write_text('[{"agent')
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "config.yaml").write_text("seed: 1\n")
+    train = ["--cores", "none"]
+    for flags, expected in (
+        ([str(tmp_path / "none.json"), *train], "No such file"),
+        ([str(tmp_path / "old.json"), *train], "is no result of rmc-compare: 0.agent"),
+        ([str(tmp_path / "half.json"), *train], "is no result"),
+        ([str(tmp_path), *train], "cannot read the config"),
+        ([str(tmp_path / "half"), *train], "is not trained to its end: go on with rmc-train --resume"),
+        (["--agents", "minipacman-none", "minipacman-none"], "expected agents and seeds that differ"),
+        (["--agents", "nobody"], "cannot read the config nobody"),
+        ([*train, "--mark", "paper"], "expected NAME=VALUE"),
+        ([], "flags of rmc-train need --agents or --cores"),
+    ):
+        assert compare.main([*flags, *arguments(tmp_path)]) == 2
+        said = capsys.readouterr().err
+        assert expected in said
+        assert said.count("\n") == 1
+    assert compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--env", "x"]) == 2
+    assert "training of minipacman-none-seed0 failed: rmc-train: there is no environment 'x'" in capsys.readouterr().err
+
+
+def test_finished_runs_are_compared_by_success_where_it_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = ["--cores", "rnn", "none", "--seeds", "0", "--folder", str(tmp_path), "--out", str(tmp_path / "a")]
+    flags = ["--env", "recall", "--num-envs", "8", "--hidden-size", "8"]
+    assert compare.main([*grid, "--total-frames", "2000", "--episodes", "10", "--", *flags]) == 0
+    rows = rows_of(capsys.readouterr().out.partition("\n|")[2].join(["|", ""]))
+    assert list(rows) == ["rnn", "none", "uniform random play"]
+    runs = [str(tmp_path / f"{core}-seed0") for core in ("rnn", "none")]
+    assert compare.main([*runs, "--out", str(tmp_path / "b")]) == 0
+    assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text()
+    for run in comparison.read(tmp_path / "a.json"):
+        assert 0 <= run.evaluation.success_rate <= 1
+        assert len(run.curve.successes) == len(run.curve.frames)
+        assert f"{run.evaluation.success_rate:.3f}" == rows[run.agent]["mean (95 % interval)"]

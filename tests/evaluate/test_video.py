@@ -1,0 +1,256 @@
+"""Videos: what is on the picture, what is in the file, and that no half of one is ever left behind."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import imageio_ffmpeg
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from PIL import Image
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import AgentConfig, CoreConfig
+from rmc_agents.evaluate import panels, video
+from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
+from rmc_agents.evaluate.panels import BAR, CHOSEN, Facts, compose, enlarge_view, plain_number
+from rmc_agents.evaluate.video import RecordedVideo, record
+from rmc_agents.types import AgentOutput, TimeStep
+
+LENGTH = 5
+CPU = torch.device("cpu")
+
+
+class PaintedEnv(gym.Env):
+    """Episodes of LENGTH steps with reward 1 each; frames of an odd size, in one colour."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+    observation_space = Box(0, 255, (3, 3, 3), np.uint8)
+    action_space = Discrete(3)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros((3, 3, 3), np.uint8), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.time += 1
+        return np.zeros((3, 3, 3), np.uint8), 1.0, self.time == LENGTH, False, {}
+
+    def render(self) -> np.ndarray:
+        return np.full((21, 31, 3), (200, 40, 40), np.uint8)
+
+
+if "Painted-v0" not in gym.registry:
+    gym.register("Painted-v0", entry_point=PaintedEnv)
+
+
+class Counter:
+    """A policy whose state counts steps, and which notes every state and flag it is given."""
+
+    def __init__(self, interrupt_at: int | None = None) -> None:
+        self.calls: list[tuple[int, bool]] = []
+        self.interrupt_at = interrupt_at
+
+    def initial_state(self, batch_size: int) -> torch.Tensor:
+        return torch.zeros(batch_size)
+
+    def step(self, steps: TimeStep, state: torch.Tensor) -> tuple[AgentOutput, torch.Tensor]:
+        if len(self.calls) == self.interrupt_at:
+            raise KeyboardInterrupt
+        self.calls.append((int(state.item()), bool(steps.is_first.item())))
+        return AgentOutput(torch.tensor([[0.0, 9.0, 0.0]]), torch.ones(1)), state + 1
+
+
+def film(path: Path, policy: Any = None, env: str = "Painted-v0", **options: Any) -> RecordedVideo:
+    return record(policy or Counter(), env, path, device=CPU, **options)
+
+
+def test_mp4_plays_in_browsers(tmp_path: Path) -> None:
+    recorded = film(tmp_path / "a.mp4", episodes=2, fps=8)
+    assert recorded == (tmp_path / "a.mp4", 2 * (LENGTH + 1 + 8), [5.0, 5.0], [False, False])
+    frames = imageio_ffmpeg.read_frames(str(recorded.path))
+    meta = next(frames)
+    assert meta["codec"] == "h264"
+    assert meta["pix_fmt"].startswith("yuv420p")
+    assert meta["fps"] == 8
+    width, height = meta["size"]
+    assert (width % 2, height % 2) == (0, 0)
+    pictures = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames]
+    assert len(pictures) == recorded.frames
+    np.testing.assert_allclose(pictures[0][200, 200], (200, 40, 40), atol=8)
+    content = recorded.path.read_bytes()
+    assert 0 < content.index(b"moov") < content.index(b"mdat")
+
+
+@pytest.mark.parametrize("fps", [3, 8, 12])
+def test_gif_lasts_as_long_as_its_frames(fps: int, tmp_path: Path) -> None:
+    recorded = film(tmp_path / "a.gif", episodes=2, fps=fps)
+    with Image.open(recorded.path) as gif:
+        durations = []
+        for i in range(gif.n_frames):
+            gif.seek(i)
+            durations.append(gif.info["duration"])
+    assert recorded.frames == 2 * (LENGTH + 1 + fps)
+    assert len(durations) == 2 * (LENGTH + 1)  # the held frames are one
+    assert sum(durations) == pytest.approx(1000 * recorded.frames / fps, abs=10)
+
+
+def test_every_episode_starts_afresh(tmp_path: Path) -> None:
+    policy = Counter()
+    film(tmp_path / "a.gif", policy, episodes=2)
+    assert policy.calls == 2 * [(i, i == 0) for i in range(LENGTH)]
+
+
+def test_long_episodes_are_cut(tmp_path: Path) -> None:
+    recorded = film(tmp_path / "a.gif", episodes=2, max_steps=3, fps=4)
+    assert recorded[1:] == (2 * (3 + 1 + 4), [3.0, 3.0], [True, True])
+
+
+def test_episode_depends_on_its_own_seed(tmp_path: Path) -> None:
+    policy = UniformPolicy(env_spec("minipacman"))
+    both = film(tmp_path / "a.mp4", policy, "minipacman", episodes=2, seed=3, max_steps=25)
+    second = film(tmp_path / "b.mp4", policy, "minipacman", seed=4, max_steps=25)
+    assert both.returns[1:] == second.returns
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.gif"])
+def test_interrupted_recording_leaves_the_old_file(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        film(path, Counter(interrupt_at=7), episodes=2)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("script", ["cat > /dev/null; echo 'No space left on device' >&2; exit 1", "exec 0<&-; exit 1"])
+def test_failing_ffmpeg_is_one_clear_error(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ffmpeg"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", lambda: str(program))
+    with pytest.raises(OSError, match=r"a\.mp4 cannot be written: ffmpeg: (No space left|exit status 1)"):
+        film(tmp_path / "a.mp4")
+    assert [file.name for file in tmp_path.iterdir()] == ["ffmpeg"]
+
+
+def test_refuses_before_playing(tmp_path: Path) -> None:
+    policy = Counter()
+    for path, options, message in (
+        (tmp_path / "a.avi", {}, r"\.mp4 or \.gif"),
+        (tmp_path / "none" / "a.mp4", {}, "no folder"),
+        (tmp_path / "a.mp4", {"fps": 0}, "fps: expected at least 1, got 0"),
+        (tmp_path / "a.mp4", {"episodes": 0}, "episodes"),
+        (tmp_path / "a.mp4", {"env": "recall"}, "draws no pictures"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            film(path, policy, **options)
+    assert policy.calls == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_can_render() -> None:
+    assert video.can_render("minipacman")
+    assert not video.can_render("recall")
+
+
+def picture(action: int | None, probabilities: list[float] | None, **options: Any) -> np.ndarray:
+    facts = Facts(
+        title="title",
+        episode="",
+        score=3,
+        step=4,
+        action_names=["stay", "right", "up"],
+        probabilities=None if probabilities is None else np.array(probabilities),
+        action=action,
+        values=[0.5, 1.0],
+        **options,
+    )
+    frame = np.full((360, 400, 3), (200, 40, 40), np.uint8)
+    return np.asarray(compose(frame, np.zeros((5, 5, 3), np.uint8), facts))
+
+
+def where(pixels: np.ndarray, colour: tuple[int, ...]) -> np.ndarray:
+    return np.argwhere((pixels == colour).all(axis=-1))
+
+
+def test_chosen_action_is_marked_in_its_row() -> None:
+    rows = [where(picture(action, [0.2, 0.3, 0.5]), CHOSEN)[:, 0].mean() for action in range(3)]
+    np.testing.assert_allclose(np.diff(rows), panels.ROW, atol=2)
+    at_end = picture(None, None)
+    assert len(where(at_end, CHOSEN)) == len(where(at_end, BAR)) == 0
+
+
+def test_bars_are_as_long_as_probabilities() -> None:
+    pixels = picture(2, [0.2, 0.6, 0.2])
+    rows, widths = np.unique(where(pixels, BAR)[:, 0], return_counts=True)
+    first, second = widths[rows < rows.mean()], widths[rows > rows.mean()]
+    assert len(set(first)) == len(set(second)) == 1
+    assert second[0] / first[0] == pytest.approx(3, abs=0.15)
+
+
+def test_pictures_keep_one_size_and_show_the_frame() -> None:
+    playing, ended = picture(0, [0.2, 0.3, 0.5], counters={"level": 1}), picture(None, None, note="episode over")
+    assert playing.shape == ended.shape
+    corner = playing[panels.MARGIN + panels.TITLE :, panels.MARGIN :]
+    assert (corner[:360, :400] == (200, 40, 40)).all()
+    assert len(where(ended, CHOSEN)) > 0
+
+
+def test_view_is_enlarged_cell_by_cell() -> None:
+    view = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    enlarged = np.asarray(enlarge_view(view, height=100, width=300))
+    assert enlarged.shape == (100, 140, 3)
+    np.testing.assert_array_equal(enlarged[10::20, 10::20], view)
+
+
+def test_attention_is_a_bright_cell_where_a_slot_looks() -> None:
+    looks = np.zeros((2, 3, 4))  # [heads, slots, slots and the input]
+    looks[0, :, 1] = looks[1, :, 3] = 1  # all look at the second slot, and at the input
+    without, pixels = picture(0, [0.2, 0.3, 0.5]), picture(0, [0.2, 0.3, 0.5], attention=looks)
+    assert pixels.shape[0] == without.shape[0]
+    beside = pixels[:, without.shape[1] :]
+    bright, dark = (where(beside, colour) for colour in (panels.VALUE, panels.TRACK))
+    assert len(dark) / len(bright) == pytest.approx((2 * 3 * 4 - 6) / 6, rel=0.01)
+    middle = (bright[:, 0].min() + bright[:, 0].max()) / 2
+    upper, lower = bright[bright[:, 0] < middle], bright[bright[:, 0] > middle]  # heads are under one another
+    left = dark[:, 1].min()
+    for head, before in ((upper, 1), (lower, 3)):
+        width, height = np.ptp(head[:, 1]) + 1, np.ptp(head[:, 0]) + 1
+        assert height > 2.9 * width  # one column of three rows
+        assert (head[:, 1].min() - left) // width == before  # cells are left of it, and for the input a gap
+
+
+@pytest.mark.parametrize(("core", "shape"), [("rmc", (2, 4, 5)), ("lstm", None)])
+def test_a_video_of_an_rmc_shows_where_its_slots_look(
+    core: str, shape: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = CoreConfig(core=core, mem_slots=4, num_heads=2, head_size=8, num_blocks=2 if core == "rmc" else 1)
+    agent = ActorCritic(env_spec("minipacman"), config, AgentConfig(encoder_sizes=(16,)))
+    shown = []
+    monkeypatch.setattr(
+        video, "compose", lambda frame, view, facts: shown.append(facts.attention) or compose(frame, view, facts)
+    )
+    film(tmp_path / "agent.gif", agent, env="minipacman", max_steps=3)
+    assert len(shown) == 4
+    for attention in shown:
+        assert (None if attention is None else attention.shape) == shape
+        if attention is not None:
+            np.testing.assert_allclose(attention.sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_many_actions_show_the_chosen_one() -> None:
+    facts = Facts("", "", 0, 0, [str(i) for i in range(18)], probabilities=np.arange(18) / 153, action=2)
+    frame = np.zeros((210, 160, 3), np.uint8)
+    assert len(where(np.asarray(compose(frame, frame, facts)), CHOSEN)) > 20
+
+
+@pytest.mark.parametrize(("number", "text"), [(3.0, "3"), (-0.001, "0"), (1234.5, "1,234.5"), (-0.25, "-0.25")])
+def test_plain_number(number: float, text: str) -> None:
+    assert plain_number(number) == text

@@ -1,0 +1,350 @@
+"""The Triton kernels against the reference: on a GPU, or interpreted on the CPU where there is none."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install rmc-agents[triton]")
+
+from rmc_agents.cores import LSTM, RMC
+from rmc_agents.kernels import reference
+from rmc_agents.kernels.lstm import triton as triton_lstm
+from rmc_agents.kernels.rmc import triton as triton_rmc
+from rmc_agents.kernels.weights import RMCState
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+INPUT = 5
+RMC_CASES = {  # steps, lanes, where it resets, the core's options
+    "one-step": (1, 1, [], {"mem_slots": 1, "head_size": 16, "num_heads": 1}),
+    "reset-at-once": (1, 2, [(0, 1)], {"mem_slots": 2, "head_size": 8, "num_heads": 2}),
+    "many-lanes": (3, 9, [(1, 0), (2, 8)], {"mem_slots": 4, "head_size": 8, "num_heads": 2}),
+    "one-lane": (5, 1, [(3, 0)], {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
+    "memory-gates": (4, 3, [(0, 0), (2, 2)], {"mem_slots": 3, "head_size": 8, "num_heads": 2, "gate_style": "memory"}),
+    "coupled-gates": (
+        4,
+        3,
+        [(0, 0), (2, 2)],
+        {"mem_slots": 3, "head_size": 5, "num_heads": 3, "gate_style": "coupled", "slot_embedding": True},
+    ),
+    "no-gates": (4, 3, [(1, 1)], {"mem_slots": 4, "head_size": 4, "num_heads": 4, "gate_style": "none"}),
+    "mlp-1": (3, 2, [(1, 0)], {"mem_slots": 2, "head_size": 16, "num_heads": 1, "attention_mlp_layers": 1}),
+    "mlp-3": (3, 2, [(2, 1)], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "attention_mlp_layers": 3}),
+    "wide-keys": (3, 7, [(1, 4)], {"mem_slots": 3, "head_size": 4, "num_heads": 4, "key_size": 16}),
+    "padded-heads": (3, 3, [(1, 2)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 7}),
+    "one-unit-heads": (3, 2, [(0, 1)], {"mem_slots": 5, "head_size": 1, "num_heads": 3, "key_size": 1}),
+    "many-slots": (2, 2, [(1, 1)], {"mem_slots": 16, "head_size": 16, "num_heads": 1}),
+    "embedding": (4, 3, [(0, 1), (2, 0)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "slot_embedding": True}),
+    "embedding-memory-gates": (
+        3,
+        2,
+        [(1, 0)],
+        {"mem_slots": 2, "head_size": 8, "num_heads": 2, "slot_embedding": True, "gate_style": "memory"},
+    ),
+    "biases": (3, 2, [], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7}),
+}
+
+
+def build(kind, options, dtype=torch.float32):
+    """A core whose weights are drawn anew, so that no bias is 0 and no gain 1 by accident."""
+    torch.manual_seed(0)
+    core = kind(INPUT, **options)
+    with torch.no_grad():
+        for parameter in core.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return core.to(DEVICE, dtype)
+
+
+def data(core, steps, lanes, resets=()):
+    """Inputs, should_reset, state and initial state, each state a tuple of leaves; float32 on the CPU."""
+    torch.manual_seed(1)
+    initial = [leaf.cpu().float() + 0.1 * torch.randn(leaf.shape) for leaf in core.initial_leaves()]
+    state = [leaf + 0.5 * torch.randn(lanes, *leaf.shape[1:]) for leaf in initial]
+    should_reset = torch.zeros(steps, lanes, dtype=torch.bool)
+    for step, lane in resets:
+        should_reset[step, lane] = True
+    return torch.randn(steps, lanes, INPUT), should_reset, state, initial
+
+
+def run(unroll, core, inputs, should_reset, state, initial, *, outputs=..., **options):
+    """Outputs, final state and the gradients of everything, from a loss on outputs[`outputs`] and the final state."""
+    dtype = next(core.parameters()).dtype
+    inputs, *leaves = (x.detach().to(DEVICE, dtype).clone().requires_grad_() for x in (inputs, *state, *initial))
+    kind, half = type(core.initial_leaves()), len(state)
+    core.zero_grad()
+    result, final = unroll(
+        inputs, should_reset.to(DEVICE), kind(*leaves[:half]), kind(*leaves[half:]), core.weights(), **options
+    )
+    torch.manual_seed(2)
+    loss = sum((x * torch.randn(x.shape, dtype=torch.float64).to(x)).sum() for x in (result[outputs], *final))
+    loss.backward()
+    named = {"outputs": result, **{f"final {i}": leaf for i, leaf in enumerate(final)}, "inputs": inputs.grad}
+    named |= {f"state {i}": leaf.grad for i, leaf in enumerate(leaves[:half])}
+    named |= {f"initial {i}": leaf.grad for i, leaf in enumerate(leaves[half:])}
+    return {name: x.detach().cpu() for name, x in named.items()} | {n: p.grad.cpu() for n, p in core.named_parameters()}
+
+
+def assert_agrees(got, wanted, tolerance=1e-5):
+    """Every tensor, to within `tolerance` of the wanted one's largest number."""
+    assert got.keys() == wanted.keys()
+    for name, want in wanted.items():
+        assert got[name].dtype == torch.float32
+        assert got[name].shape == want.shape, name
+        error, size = (got[name].double() - want).abs().max(), want.abs().max()
+        assert error <= tolerance * size, f"{name}: off by {error:.3g}, largest {size:.3g}"
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def rmc_case(name):
+    steps, lanes, resets, options = RMC_CASES[name]
+    core = build(RMC, options)
+    return core, data(core, steps, lanes, resets)
+
+
+def wanted_rmc(name, arguments):
+    return run(reference.rmc_unroll, build(RMC, RMC_CASES[name][3], torch.float64), *arguments)
+
+
+@pytest.mark.parametrize("name", RMC_CASES)
+def test_rmc_agrees_with_the_reference(name):
+    core, arguments = rmc_case(name)
+    assert triton_rmc.supports(core.weights(), core.initial_leaves()) is None
+    assert_agrees(run(triton_rmc.rmc_unroll, core, *arguments), wanted_rmc(name, arguments))
+
+
+PRECISIONS = {"tf32x3": 1e-4, "tf32": 0.01, "bf16": 0.1}  # how far off; interpreted, the first two are float32
+
+
+@pytest.mark.parametrize("precision", PRECISIONS if DEVICE == "cuda" else ["tf32x3", "tf32"])
+@pytest.mark.parametrize("name", ["memory-gates", "wide-keys"])
+def test_rmc_in_other_precisions(name, precision):
+    core, arguments = rmc_case(name)
+    got = run(triton_rmc.rmc_unroll, core, *arguments, precision=precision)
+    assert_agrees(got, wanted_rmc(name, arguments), PRECISIONS[precision])
+
+
+@pytest.mark.parametrize("name", ["many-lanes", "many-slots"])
+def test_rmc_with_large_programs(name, monkeypatch):
+    """As on a GPU that has more lanes to do than processors."""
+    monkeypatch.setattr(triton_rmc, "_processors", lambda device: 1)
+    core, arguments = rmc_case(name)
+    assert triton_rmc._sizes(core.weights(), core.initial_memory.shape[1], 9, "float32").rows > 16
+    assert_agrees(run(triton_rmc.rmc_unroll, core, *arguments), wanted_rmc(name, arguments))
+
+
+def test_rmc_is_deterministic():
+    core, arguments = rmc_case("many-lanes")
+    assert_same(run(triton_rmc.rmc_unroll, core, *arguments), run(triton_rmc.rmc_unroll, core, *arguments))
+
+
+@pytest.mark.parametrize("name", ["many-lanes", "padded-heads", "memory-gates"])
+def test_rmc_reads_no_uninitialised_memory(name, monkeypatch):
+    core, arguments = rmc_case(name)
+    clean = run(triton_rmc.rmc_unroll, core, *arguments)
+    poison_new_tensors(monkeypatch)
+    assert_same(run(triton_rmc.rmc_unroll, core, *arguments), clean)
+
+
+def poison_new_tensors(monkeypatch):
+    for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
+        monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
+
+
+def poisoned(new):
+    def empty(*arguments, **options):
+        tensor = new(*arguments, **options)
+        return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
+
+    return empty
+
+
+def test_rmc_without_gradients_gives_the_same_bits():
+    core, arguments = rmc_case("many-lanes")
+    inputs, should_reset, (state,), (initial,) = (
+        [leaf.to(DEVICE) for leaf in x] if isinstance(x, list) else x.to(DEVICE) for x in arguments
+    )
+    with torch.no_grad():
+        scratch = triton_rmc.rmc_unroll(inputs, should_reset, RMCState(state), RMCState(initial), core.weights())
+    kept = triton_rmc.rmc_unroll(inputs, should_reset, RMCState(state), RMCState(initial), core.weights())
+    assert not scratch[0].requires_grad
+    assert torch.equal(scratch[0], kept[0])
+    assert torch.equal(scratch[1].memory, kept[1].memory)
+
+
+def test_rmc_after_a_reset_is_as_if_nothing_had_been_before():
+    core = build(RMC, RMC_CASES["many-lanes"][3])
+    inputs, should_reset, (state,), initial = data(core, 5, 3, [(2, 1)])
+    before = run(triton_rmc.rmc_unroll, core, inputs, should_reset, [state], initial)["outputs"]
+    inputs, state = inputs.clone(), state.clone()
+    inputs[:2, 1] += 1
+    state[1] = torch.nan
+    after = run(triton_rmc.rmc_unroll, core, inputs, should_reset, [state], initial)["outputs"]
+    assert after[:2, 1].isnan().all()
+    assert torch.equal(after[2:], before[2:])
+    assert torch.equal(after[:2, [0, 2]], before[:2, [0, 2]])
+    fresh = run(
+        triton_rmc.rmc_unroll,
+        core,
+        inputs[2:],
+        torch.zeros_like(should_reset[2:]),
+        [initial[0].expand(3, -1, -1)],
+        initial,
+    )
+    assert (fresh["outputs"][:, 1] - after[2:, 1]).abs().max() <= 1e-5  # x is projected in a product of another size
+
+
+def test_rmc_lets_no_gradient_through_a_reset():
+    core = build(RMC, RMC_CASES["many-lanes"][3])
+    arguments = data(core, 5, 3, [(2, 0), (2, 1), (2, 2)])
+    got = run(triton_rmc.rmc_unroll, core, *arguments, outputs=slice(2, None))
+    assert not got["inputs"][:2].any()
+    assert not got["state 0"].any()
+    assert got["inputs"][2:].all()
+    assert got["initial 0"].all()
+
+
+def test_rmc_forgets_a_nan():
+    core = build(RMC, RMC_CASES["many-lanes"][3])
+    inputs, should_reset, (state,), initial = data(core, 3, 3, [(0, 1)])
+    state[1] = torch.nan
+    got = run(triton_rmc.rmc_unroll, core, inputs, should_reset, [state], initial)
+    for name, tensor in got.items():
+        assert tensor.isfinite().all(), name
+    assert not got["state 0"][1].any()
+
+
+def test_rmc_names_what_it_cannot_do():
+    def reason(dtype=torch.float32, **options):
+        core = RMC(INPUT, **{"mem_slots": 2, "head_size": 8, "num_heads": 2} | options).to(DEVICE, dtype)
+        return triton_rmc.supports(core.weights(), core.initial_leaves())
+
+    assert reason(num_blocks=2) == "num_blocks 2: the kernel has one block"
+    assert reason(mem_slots=17) == "mem_slots 17: the kernel has at most 16"
+    assert "float64" in reason(torch.float64)
+    assert reason(num_heads=4, key_size=129) == "num_heads x key_size, each up to a power of two, 1024: at most 512"
+    two_blocks = RMC(INPUT, mem_slots=2, head_size=8, num_heads=2, num_blocks=2).to(DEVICE).weights()
+    state, flags = RMCState(torch.zeros(1, 2, 16, device=DEVICE)), torch.zeros(1, 1, dtype=torch.bool, device=DEVICE)
+    with pytest.raises(ValueError, match="num_blocks 2"):
+        triton_rmc.rmc_unroll(torch.zeros(1, 1, INPUT, device=DEVICE), flags, state, state, two_blocks)
+    with pytest.raises(ValueError, match="expected one of float32, tf32x3, tf32, bf16, got 'half'"):
+        triton_rmc.rmc_unroll(torch.zeros(1, 1, INPUT, device=DEVICE), flags, state, state, two_blocks, "half")
+
+
+LSTM_CASES = {  # steps, lanes, where it resets, hidden_size
+    "one-step": (1, 1, [], 16),
+    "reset-at-once": (1, 3, [(0, 2)], 8),
+    "odd": (5, 3, [(0, 1), (3, 0), (3, 2), (4, 2)], 7),
+    "two-programs": (4, 9, [(2, 8)], 64),
+}
+
+
+def lstm_case(name):
+    steps, lanes, resets, size = LSTM_CASES[name]
+    core = build(LSTM, {"hidden_size": size})
+    return core, data(core, steps, lanes, resets)
+
+
+@pytest.mark.parametrize("name", LSTM_CASES)
+def test_lstm_agrees_with_the_reference(name):
+    core, arguments = lstm_case(name)
+    assert triton_lstm.supports(core.weights(), core.initial_leaves()) is None
+    wanted = run(reference.lstm_unroll, build(LSTM, {"hidden_size": LSTM_CASES[name][3]}, torch.float64), *arguments)
+    assert_agrees(run(triton_lstm.lstm_unroll, core, *arguments), wanted)
+
+
+def test_lstm_is_deterministic_and_reads_no_uninitialised_memory(monkeypatch):
+    core, arguments = lstm_case("odd")
+    clean = run(triton_lstm.lstm_unroll, core, *arguments)
+    assert_same(run(triton_lstm.lstm_unroll, core, *arguments), clean)
+    poison_new_tensors(monkeypatch)
+    assert_same(run(triton_lstm.lstm_unroll, core, *arguments), clean)
+
+
+def test_lstm_after_a_reset_is_as_if_nothing_had_been_before():
+    core, _ = lstm_case("odd")
+    inputs, should_reset, state, initial = data(core, 5, 3, [(2, 1)])
+    before = run(triton_lstm.lstm_unroll, core, inputs, should_reset, state, initial)["outputs"]
+    inputs[:2, 1] += 1
+    for leaf in state:
+        leaf[1] = torch.nan
+    after = run(triton_lstm.lstm_unroll, core, inputs, should_reset, state, initial)["outputs"]
+    assert after[:2, 1].isnan().all()
+    assert torch.equal(after[2:], before[2:])
+
+
+def test_lstm_lets_no_gradient_through_a_reset():
+    core, _ = lstm_case("odd")
+    arguments = data(core, 5, 3, [(2, 0), (2, 1), (2, 2)])
+    got = run(triton_lstm.lstm_unroll, core, *arguments, outputs=slice(2, None))
+    for name in ("inputs", "initial 0", "initial 1"):
+        assert got[name][2:].all() if name == "inputs" else got[name].all()
+    assert not got["inputs"][:2].any()
+    assert not got["state 0"].any()
+    assert not got["state 1"].any()
+
+
+def test_lstm_forgets_a_nan():
+    core, _ = lstm_case("odd")
+    inputs, should_reset, state, initial = data(core, 3, 3, [(0, 1)])
+    for leaf in state:
+        leaf[1] = torch.nan
+    got = run(triton_lstm.lstm_unroll, core, inputs, should_reset, state, initial)
+    for name, tensor in got.items():
+        assert tensor.isfinite().all(), name
+
+
+def test_lstm_names_what_it_cannot_do():
+    core, arguments = lstm_case("odd")
+    assert "float64" in triton_lstm.supports(core.double().weights(), core.initial_leaves())
+    with pytest.raises(ValueError, match="float64"):
+        run(triton_lstm.lstm_unroll, core, *arguments)
+
+
+COMPILE = """
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from rmc_agents.cores import LSTM, RMC
+from rmc_agents.kernels.lstm import triton as triton_lstm
+from rmc_agents.kernels.rmc import triton as triton_rmc
+
+class Hopper:
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+    get_current_device = get_current_stream = staticmethod(lambda *device: 0)
+    get_active_torch_device = staticmethod(lambda: torch.device("cuda"))
+
+class Compiled:
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def __getitem__(self, grid):
+        return lambda *a, **options: print("mma" in self.kernel.warmup(*a, grid=grid, **options).asm["ptx"])
+
+def unroll(unroll, core, *options):
+    inputs, should_reset = torch.zeros(1, 2, 5), torch.zeros(1, 2, dtype=torch.bool)
+    state = core.initial_state(2)
+    outputs, _ = unroll(inputs, should_reset, state, core.initial_leaves(), core.weights(), *options)
+    outputs.sum().backward()
+
+triton.runtime.driver.set_active(Hopper())
+for module in (triton_rmc, triton_lstm):
+    module.supports = lambda *arguments: None  # the tensors here are on the CPU
+    module._forward, module._backward = Compiled(module._forward), Compiled(module._backward)
+unroll(triton_rmc.rmc_unroll, RMC(5, mem_slots=3, head_size=5, num_heads=3, key_size=7), "bf16")
+unroll(triton_lstm.lstm_unroll, LSTM(5, hidden_size=8))
+"""
+
+
+def test_kernels_compile_for_a_gpu_that_is_not_there(tmp_path):
+    """The interpreter takes more than the compiler does."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", COMPILE]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["True", "True", "False", "False"]

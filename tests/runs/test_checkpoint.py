@@ -1,0 +1,166 @@
+"""Checkpoints: exact round trips, damage noticed, nothing half-written, the newest valid one found."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rmc_agents.runs import checkpoint
+from rmc_agents.runs.checkpoint import CheckpointError
+
+TREE = {
+    "weights": {"a": torch.randn(3, 4), "scalar": torch.tensor(2.5), "empty": torch.empty(0, 3)},
+    "arrays": [np.arange(3, dtype=np.uint64) + 2**63, np.array([True, False]), np.zeros((2, 0), np.int16), np.zeros(0)],
+    "bytes": torch.randint(0, 255, (7,), dtype=torch.uint8),
+    "plain": {"name": "x", "none": None, "pi": 3.141592653589793, "big": 2**80, "list": [1, [True]]},
+}
+
+
+def assert_same(left: object, right: object) -> None:
+    if isinstance(left, dict):
+        assert isinstance(right, dict)
+        assert left.keys() == right.keys()
+        for key in left:
+            assert_same(left[key], right[key])
+    elif isinstance(left, list):
+        assert isinstance(right, list)
+        for a, b in zip(left, right, strict=True):
+            assert_same(a, b)
+    elif isinstance(left, torch.Tensor):
+        assert isinstance(right, torch.Tensor)
+        assert left.dtype == right.dtype
+        assert torch.equal(left, right)
+    elif isinstance(left, np.ndarray):
+        assert isinstance(right, np.ndarray)
+        assert left.dtype == right.dtype
+        np.testing.assert_array_equal(left, right)
+    else:
+        assert left == right
+        assert type(left) is type(right)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "x", TREE)
+    assert_same(TREE, checkpoint.load(tmp_path / "x"))
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    checkpoint.save(path, {"a": torch.arange(5.0), "b": 1})
+    good = path.read_bytes()
+    for place in range(len(good)):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+        try:
+            tree = checkpoint.load(path)
+        except CheckpointError:
+            continue
+        # what cannot matter, such as white space that pads the header, may differ, the contents may not
+        assert_same(tree, {"a": torch.arange(5.0), "b": 1})
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, -1])
+def test_cut_off_files_are_refused(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "x"
+    checkpoint.save(path, TREE)
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoint.load(path)
+
+
+def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        checkpoint.load(tmp_path / "missing")
+    save_file({"a": torch.zeros(2)}, tmp_path / "foreign")
+    with pytest.raises(CheckpointError, match="no checkpoint of rmc-agents"):
+        checkpoint.load(tmp_path / "foreign")
+    torch.save({"a": torch.zeros(2)}, tmp_path / "pickle")
+    with pytest.raises(CheckpointError, match="damaged or no checkpoint"):
+        checkpoint.load(tmp_path / "pickle")
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        checkpoint.find_and_load(tmp_path)
+
+
+def test_code_and_unknown_leaves_are_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="/a/b is a object"):
+        checkpoint.save(tmp_path / "x", {"a": {"b": object()}})
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_newest_valid_one_is_found_and_old_ones_go(tmp_path: Path) -> None:
+    for update in (1, 2, 9, 10):
+        checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=3)
+    names = sorted(os.listdir(tmp_path / "checkpoints"))
+    assert [int(name[7:16]) for name in names] == [2, 9, 10]
+    path, tree = checkpoint.find_and_load(tmp_path)
+    assert tree["update"] == 10
+    path.write_bytes(path.read_bytes()[:-1] + b"\0\0")
+    assert checkpoint.find_and_load(tmp_path)[1]["update"] == 9
+    assert checkpoint.find_and_load(tmp_path / "checkpoints" / names[0])[1]["update"] == 2
+    for name in names:
+        (tmp_path / "checkpoints" / name).write_bytes(b"")
+    with pytest.raises(CheckpointError, match="no valid checkpoint"):
+        checkpoint.find_and_load(tmp_path)
+
+
+def test_damaged_newer_ones_do_not_crowd_out_what_is_saved(tmp_path: Path) -> None:
+    for update in (100, 200, 300):
+        checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=3)
+    for update in (200, 300):
+        (tmp_path / "checkpoints" / f"update-{update:09d}.safetensors").write_bytes(b"damaged")
+    assert checkpoint.find_and_load(tmp_path)[1]["update"] == 100
+    checkpoint.save_numbered(tmp_path, 150, {"update": 150}, keep=2)
+    assert [path.name[7:16] for path in sorted((tmp_path / "checkpoints").iterdir())] == ["000000100", "000000150"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x"
+    checkpoint.save(path, {"update": 1})
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.save(path, {"update": 2})
+    assert checkpoint.load(path) == {"update": 1}
+    assert os.listdir(tmp_path) == ["x"]
+
+
+SAVE_FOR_EVER = """
+import sys, torch
+from pathlib import Path
+from rmc_agents import checkpoint
+for update in range(1, 10**6):
+    tree = {"update": update, "tensor": torch.full((200_000,), float(update))}
+    checkpoint.save_numbered(Path(sys.argv[1]), update, tree, keep=2)
+    print(update, flush=True)
+"""
+
+
+def test_killing_while_saving_loses_only_what_was_not_saved(tmp_path: Path) -> None:
+    for attempt in range(4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(3)]
+        time.sleep(0.007 * attempt)  # somewhere inside a save
+        process.send_signal(signal.SIGKILL)
+        said += process.stdout.readlines()
+        process.wait()
+        _, tree = checkpoint.find_and_load(tmp_path)
+        assert tree["update"] >= int(said[-1])
+        assert tree["tensor"].eq(tree["update"]).all()
+        for path in (tmp_path / "checkpoints").glob("update-*"):
+            checkpoint.load(path)
+            path.unlink()
+    checkpoint.save_numbered(tmp_path, 1, {}, keep=2)
+    assert len(os.listdir(tmp_path / "checkpoints")) == 1, "temporary files of killed processes are cleared away"

@@ -1,0 +1,410 @@
+"""Stable-Baselines3's algorithms by rmc-train: run folders as ours, archives opened only where they are trusted."""
+
+import base64
+import json
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+import wandering
+from gymnasium.spaces import Box, Discrete
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from test_train import SMALL, resume, start_process, train, wait_for_checkpoints
+
+pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
+
+from sb3_contrib import RecurrentPPO
+from stable_baselines3.common.torch_layers import NatureCNN
+
+from rmc_agents.config import Config
+from rmc_agents.evaluate import cli as evaluate_cli
+from rmc_agents.evaluate import compare, comparison, export, watch
+from rmc_agents.evaluate.episodes import env_spec
+from rmc_agents.runs import archive, checkpoint
+from rmc_agents.runs.saved import load_policy
+from rmc_agents.sb3 import RmcPolicy, make_sb3_env
+from rmc_agents.sb3.saved import make_player
+from rmc_agents.train import cli as train_cli
+from rmc_agents.train.algorithms import make_trainer
+from rmc_agents.train.bench import command as bench
+from rmc_agents.train.sb3.model import _batch_size
+from rmc_agents.train.sb3.trainer import Sb3Lanes
+from rmc_agents.types import TimeStep
+
+CPU = torch.device("cpu")
+FRAMES_PER_UPDATE = 40  # of SMALL
+POLICIES = {
+    "recurrent-ppo": ("RmcPolicy", "rmc"),
+    "recurrent-ppo --sb3-policy mlp": ("RecurrentActorCriticPolicy", "lstm"),
+    "sb3-a2c": ("ActorCriticPolicy", "none"),
+    "sb3-ppo": ("ActorCriticPolicy", "none"),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of recurrent-ppo, of 10 updates."""
+    run_dir = tmp_path_factory.mktemp("runs") / "run"
+    flags = ["--algo", "recurrent-ppo", "--total-frames", "400", "--save-every", "1e-9"]
+    assert train(*flags, "--run-dir", str(run_dir)) == 0
+    return run_dir
+
+
+@pytest.mark.parametrize("env", ["minipacman", "recall", "memory-s7"])
+@pytest.mark.parametrize("algo", POLICIES)
+def test_every_algorithm_leaves_a_folder_as_ours(
+    algo: str, env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    flags = ["--algo", *algo.split(), "--env", env, "--total-frames", "800", "--run-dir", str(run_dir)]
+    assert train_cli.main([*SMALL, *flags, "--no-video", "--eval-episodes", "3"]) == 0
+    policy, core = POLICIES[algo]
+    said = capsys.readouterr().out
+    assert policy in said
+    assert "optimizer Adam" in said
+    assert f"core rmc is not used: this policy's is {core}" in said or core == "rmc"
+    config = Config().updated_from_yaml(run_dir / "config.yaml")
+    assert (config.train.algo, config.train.optimizer, config.core.core) == (algo.partition(" ")[0], "adam", core)
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert (summary["frames"], summary["updates"], summary["evaluation"]["episodes"]) == (800, 20, 3)
+    assert "sb3-contrib" in json.loads((run_dir / "versions.json").read_text())
+    run = comparison.collect("agent", run_dir)  # for rmc-compare, which opens no archive
+    assert (run.config, run.frames) == (config, 800)
+    assert f" {run.parameters:,} parameters" in said
+    names = {"charts/SPS", "charts/learning_rate", "losses/policy_loss", "losses/value_loss", "losses/entropy"}
+    names |= {"losses/explained_variance"}
+    if env != "memory-s7":  # whose episodes take longer than this
+        names |= {"charts/episodic_return"}
+    if algo != "sb3-a2c":
+        names |= {"losses/clipfrac", "losses/approx_kl"}
+    events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    assert names <= set(events.Tags()["scalars"])
+    assert events.Scalars("losses/entropy")[-1].value > 0
+    assert events.Scalars("losses/entropy")[-1].step == 800
+
+
+def test_settings_reach_the_model() -> None:
+    settings = {"num_envs": 6, "unroll_length": 10, "ppo_minibatches": 3, "ppo_epochs": 2, "ppo_clip": 0.3}
+    settings |= {"discount": 0.9, "trace_lambda": 0.8, "entropy_cost": 0.07, "value_cost": 0.4, "max_grad_norm": 3.0}
+    settings |= {"learning_rate": 2e-3, "adam_epsilon": 1e-4, "normalize_advantages": False, "seed": 5}
+    settings |= {"core": "gru", "hidden_size": 7, "encoder_sizes": [12, 9], "core_gain": 0.25}
+    model = make_trainer(Config().updated({"algo": "recurrent-ppo", **settings}, "test"), CPU).model
+    assert (model.n_envs, model.n_steps, model.batch_size, model.n_epochs, model.clip_range(1)) == (6, 10, 20, 2, 0.3)
+    assert (model.gamma, model.gae_lambda, model.ent_coef, model.vf_coef) == (0.9, 0.8, 0.07, 0.4)
+    assert (model.max_grad_norm, model.normalize_advantage, model.seed) == (3.0, False, 5)
+    assert [model.lr_schedule(remaining) for remaining in (1.0, 0.5, 0.0, -0.1)] == [2e-3, 1e-3, 0.0, 0.0]
+    assert isinstance(model.policy.optimizer, torch.optim.Adam)
+    assert model.policy.optimizer.defaults["eps"] == 1e-4
+    assert isinstance(model.policy, RmcPolicy)
+    assert model.policy.features_dim == 9
+    assert model.policy.core_gain == 0.25
+    assert model.policy.action_net.in_features == 7 + 9  # linear heads on core and encoder, as our own agent's
+    a2c = make_trainer(Config().updated({"algo": "sb3-a2c", **settings}, "test"), CPU).model
+    assert isinstance(a2c.policy.optimizer, torch.optim.Adam)
+    assert a2c.policy.net_arch == [12, 9]
+
+
+@pytest.mark.parametrize(("frames", "minibatches"), [(5120, 4), (7, 3), (2, 5), (9, 2), (10, 9)])
+def test_no_minibatch_is_a_single_frame(frames: int, minibatches: int) -> None:
+    size = _batch_size(frames, minibatches)
+    assert size >= 2
+    assert frames % size != 1
+    assert -(-frames // size) <= minibatches
+
+
+def test_the_learning_rate_falls_with_the_frames_to_come() -> None:
+    settings = {"num_envs": 4, "unroll_length": 5, "total_frames": 40, "algo": "sb3-ppo", "learning_rate": 1e-3}
+    trainer = make_trainer(Config().updated(settings, "test"), CPU)
+    assert [trainer.update()["charts/learning_rate"].item() for _ in range(2)] == pytest.approx([5e-4, 0.0])
+    assert (trainer.frames, trainer.updates) == (40, 2)
+
+
+def test_rewards_are_scaled_and_returns_are_not() -> None:
+    config = Config().updated({"env": "minipacman", "num_envs": 3, "reward_scale": 0.25}, "test")
+    lanes, plain = Sb3Lanes(config, CPU), make_sb3_env("minipacman", 3, seed=1)
+    lanes.seed(1)
+    assert np.array_equal(lanes.reset(), plain.reset())
+    expected, generator = [], np.random.default_rng(0)
+    for _ in range(300):
+        actions = generator.integers(0, lanes.action_space.n, 3)
+        _, rewards, dones, _ = lanes.step(actions)
+        _, full, others, infos = plain.step(actions)
+        assert np.array_equal(rewards, full * np.float32(0.25))
+        assert np.array_equal(dones, others)
+        expected += [(info["episode"]["r"], info["episode"]["l"]) for info in infos if "episode" in info]
+    episodes = lanes.take_episodes()
+    assert [(episode.episode_return, episode.length) for episode in episodes] == expected
+    assert len({episode_return for episode_return, _ in expected}) > 1
+    assert lanes.take_episodes() == []
+
+
+def test_success_is_counted_where_the_environment_tells_it() -> None:
+    config = Config().updated({"env": "memory-s7", "num_envs": 4}, "test")
+    lanes = Sb3Lanes(config, CPU)
+    lanes.seed(0)
+    lanes.reset()
+    generator = np.random.default_rng(0)
+    for _ in range(260):
+        lanes.step(generator.integers(0, 3, 4))
+    episodes = lanes.take_episodes()
+    assert episodes
+    assert all(episode.success == (episode.episode_return > 0) for episode in episodes)
+
+
+@pytest.mark.parametrize("algo", POLICIES)
+def test_the_player_says_what_the_policy_does(algo: str) -> None:
+    name, *flags = algo.split()
+    settings = {"algo": name, "num_envs": 3, "unroll_length": 4, "hidden_size": 8, "head_size": 4}
+    settings |= {"sb3_policy": flags[1]} if flags else {}
+    trainer = make_trainer(Config().updated(settings, "test"), CPU)
+    model, player = trainer.model, trainer.agent
+    trainer.update()
+    generator = np.random.default_rng(0)
+    state, theirs = player.initial_state(3), None
+    for t in range(6):
+        obs = generator.integers(0, 256, (3, *trainer.lanes.spec.obs_shape), np.uint8)
+        starts = np.array([t == 0, t in (0, 3), True])
+        zeros = torch.zeros(3)
+        steps = TimeStep(torch.from_numpy(obs), torch.from_numpy(starts), zeros.long(), zeros, zeros > 0, zeros > 0)
+        output, state = player.step(steps, state)
+        actions, theirs = model.predict(obs, theirs, starts, deterministic=True)
+        assert output.policy_logits.argmax(dim=-1).tolist() == actions.tolist()
+        assert output.value.shape == (3,)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "watch", "resume"])
+def test_an_archive_is_opened_only_with_trust(
+    command: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*flags: str) -> int:
+        if command == "evaluate":
+            return evaluate_cli.main([str(trained), "--episodes", "2", *flags])
+        if command == "watch":
+            return watch.main([str(trained), "--max-steps", "5", "--out", str(tmp_path / "x.gif"), *flags])
+        return resume(trained, *flags)
+
+    capsys.readouterr()
+    assert run() == 2
+    captured = capsys.readouterr()
+    assert "runs whatever code was put in it" in captured.err
+    assert "add --trust" in captured.err
+    assert captured.err.count("\n") == 1
+    assert run("--trust") == 0
+    assert command != "watch" or (tmp_path / "x.gif").stat().st_size > 0
+
+
+def test_refusing_runs_no_code_of_the_archive(trained: Path, tmp_path: Path) -> None:
+    path, facts = archive.find(trained)
+    evil = tmp_path / "evil.zip"
+    mark = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).touch()"
+    pickled = f"cbuiltins\neval\n(V{mark}\ntR.".encode()  # protocol 0: eval(mark)
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(evil, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == "data":
+                data = json.loads(content)
+                data["policy_class"] = {":type:": "x", ":serialized:": base64.b64encode(pickled).decode()}
+                content = json.dumps(data).encode()
+            new.writestr(name, content)
+    assert evaluate_cli.main([str(evil)]) == 2
+    assert export.main([str(evil), str(tmp_path / "out.safetensors")]) == 2
+    assert not (tmp_path / "ran").exists()
+    evaluate_cli.main([str(evil), "--trust", "--episodes", "1"])
+    assert (tmp_path / "ran").exists(), "the archive would have run it"
+    assert archive.Facts.read(evil) == facts
+
+
+def test_what_was_trained_is_what_is_opened(trained: Path) -> None:
+    path, facts = archive.find(trained)
+    saved = load_policy(trained, CPU, trust=True)
+    assert (saved.path, saved.frames, saved.spec) == (path, 400, env_spec("minipacman"))
+    model = RecurrentPPO.load(path)  # an archive that Stable-Baselines3 itself opens
+    assert model.num_timesteps == 400
+    for name, weight in model.policy.state_dict().items():
+        assert torch.equal(saved.agent.policy.state_dict()[name], weight)
+    assert facts.parameters == sum(p.numel() for p in make_player(model).parameters())
+
+
+def test_a_resumed_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = tmp_path / "run"
+    flags = ["--algo", "sb3-ppo", "--log-every", "1e-9", "--run-dir", str(run_dir), "--save-every", "1e-9"]
+    assert train(*flags, "--total-frames", "200") == 0
+    weights = load_policy(run_dir, CPU, trust=True).agent.state_dict()
+    assert resume(run_dir, "--total-frames", "200", "--trust") == 0
+    after = load_policy(run_dir, CPU, trust=True).agent.state_dict()
+    assert all(torch.equal(after[name], weight) for name, weight in weights.items()), "nothing was left to learn"
+    assert resume(run_dir, "--total-frames", "400", "--trust") == 0
+    said = capsys.readouterr().out
+    assert "the resume is not exact" in said
+    assert f"--resume {run_dir} --total-frames 800 --trust" in said
+    path, facts = archive.find(run_dir)
+    assert (facts.frames, facts.updates, path.name) == (400, 10, "update-000000010.zip")
+    kept = sorted(p.name for p in path.parent.iterdir())
+    assert kept == [f"update-{update:09d}.zip" for update in (8, 9, 10)]
+    assert facts.seconds > 0
+    events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    steps = [point.step for point in events.Scalars("losses/entropy")]
+    assert steps == list(range(40, 401, 40))
+    assert resume(run_dir, "--learning-rate", "1", "--trust") == 2
+    assert "cannot change learning_rate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_saves(number: signal.Signals, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    flags = ["--algo", "sb3-a2c", "--save-every", "1e-9", "--total-frames", "1000000"]
+    process = start_process("--run-dir", str(run_dir), *flags)
+    wait_for_checkpoints(run_dir, 1, process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + number
+    assert f"rmc-train --resume {run_dir} --trust" in out.replace("\n", "")
+    assert err == ""
+    frames = archive.find(run_dir)[1].frames
+    assert resume(run_dir, "--total-frames", str(frames + FRAMES_PER_UPDATE), "--trust") == 0
+    assert archive.find(run_dir)[1].frames == frames + FRAMES_PER_UPDATE
+
+
+def test_a_failing_environment_is_one_line_and_the_training_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    monkeypatch.setenv(wandering.FAULT, "raise")
+    flags = ["--algo", "recurrent-ppo", "--env", "wandering:Wanderer-v0", "--env-workers", "2"]
+    assert train(*flags, "--total-frames", "100000", "--run-dir", str(run_dir)) == 2
+    said = capsys.readouterr()
+    assert "RuntimeError: it fell off the edge" in said.err
+    assert said.err.count("\n") == 1
+    _, facts = archive.find(run_dir)
+    assert (facts.frames, facts.updates) == (facts.updates * FRAMES_PER_UPDATE, 5)
+    assert f"failed at {facts.frames:,} frames" in said.out
+    monkeypatch.delenv(wandering.FAULT)
+    total = str(facts.frames + FRAMES_PER_UPDATE)
+    assert resume(run_dir, "--trust", "--env-workers", "0", "--total-frames", total) == 0
+    assert archive.find(run_dir)[1].frames == int(total)
+
+
+def test_a_damaged_archive_is_passed_over_or_one_line(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = archive.find(trained)[0].read_bytes()
+    for update in (1, 2):
+        checkpoint.write_numbered(tmp_path, update, content, keep=3, suffix=archive.SUFFIX)
+    newest = tmp_path / "checkpoints" / "update-000000002.zip"
+    flipped = bytearray(newest.read_bytes())
+    flipped[len(flipped) // 2] ^= 255
+    for damaged in (bytes(flipped), content[:1000], b""):
+        newest.write_bytes(damaged)
+        assert archive.find(tmp_path)[0].name == "update-000000001.zip"
+        assert evaluate_cli.main([str(newest), "--trust"]) == 2
+        captured = capsys.readouterr()
+        assert "damaged" in captured.err
+        assert captured.err.count("\n") == 1
+    RecurrentPPO("RmcPolicy", make_sb3_env("recall", 2), n_steps=2, batch_size=4).save(tmp_path / "foreign.zip")
+    assert evaluate_cli.main([str(tmp_path / "foreign.zip"), "--trust"]) == 2
+    assert "is no checkpoint of rmc-train" in capsys.readouterr().err
+
+
+BAD = {
+    "core in a policy without memory": (["--algo", "sb3-ppo", "--sb3-policy", "rmc"], "expected auto, mlp or cnn"),
+    "convolutions of a small view": (["--algo", "sb3-a2c", "--sb3-policy", "cnn"], "at least 36x36 pixels"),
+    "diagnostics": (["--algo", "recurrent-ppo", "--diagnostics"], "--diagnostics: expected --algo a2c or ppo"),
+    "pretrained": (["--algo", "sb3-ppo", "--init-from", "minipacman-rmc"], "--init-from: expected --algo a2c or ppo"),
+    "one frame": (["--algo", "sb3-ppo", "--num-envs", "1", "--unroll-length", "1"], "at least 2 frames"),
+    "divergence": (["--algo", "sb3-ppo", "--learning-rate", "1e30"], "training diverged"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_settings_are_one_line(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags, expected = BAD[case]
+    assert train(*flags, "--total-frames", "400", "--run-dir", str(tmp_path / "run")) == 2
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_what_needs_our_own_agent_refuses_in_one_line(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    out, foreign = str(tmp_path / "x.safetensors"), "was trained by Stable-Baselines3"
+    grid = ["--cores", "rmc", "--folder", str(tmp_path), "--out", out, "--", "--algo", "sb3-ppo"]
+    for command, flags, expected in (
+        (compare.main, grid, "rmc: expected core none, which sb3-ppo has, got rmc"),
+        (evaluate_cli.main, [str(trained), "--trust", "--ablate-memory"], "--ablate-memory: expected an agent of"),
+        (export.main, [str(trained), out], foreign),
+        (train_cli.main, [*SMALL, "--init-from", str(trained), "--run-dir", out], foreign),
+        (bench.main, ["--algo", "sb3-ppo", "--num-envs", "2"], "rmc-bench takes a2c and ppo apart"),
+    ):
+        status = command(flags)
+        captured = capsys.readouterr()
+        assert status == 2
+        assert expected in captured.err
+        assert captured.err.count("\n") == 1
+
+
+class PicturesEnv(gym.Env):
+    """Pictures that are just large enough to be convolved; an episode lasts 3 steps."""
+
+    observation_space = Box(0, 255, (36, 36, 3), np.uint8)
+    action_space = Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.left = 3
+        return self.observation_space.sample(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.left -= 1
+        return self.observation_space.sample(), 1.0, False, self.left == 0, {}
+
+
+if "Pictures-v0" not in gym.registry:
+    gym.register("Pictures-v0", entry_point=PicturesEnv)
+
+
+@pytest.mark.parametrize(
+    ("flags", "convolves"),
+    [
+        ("recurrent-ppo", True),
+        ("recurrent-ppo --encoder mlp", False),
+        ("recurrent-ppo --sb3-policy cnn", True),
+        ("sb3-ppo", True),
+        ("sb3-a2c --sb3-policy mlp", False),
+    ],
+)
+def test_large_pictures_are_convolved_unless_told_otherwise(flags: str, convolves: bool, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    assert (
+        train("--algo", *flags.split(), "--env", "Pictures-v0", "--total-frames", "40", "--run-dir", str(run_dir)) == 0
+    )
+    policy = load_policy(run_dir, CPU, trust=True).agent.policy
+    assert isinstance(policy.features_extractor, NatureCNN) == convolves
+    assert evaluate_cli.main([str(run_dir), "--trust", "--episodes", "2"]) == 0
+
+
+MISSING = """import sys
+sys.modules["sb3_contrib"] = None
+from rmc_agents.train.cli import main as train
+from rmc_agents.evaluate.cli import main as evaluate
+sys.exit(train(["--algo", "sb3-ppo"]) + evaluate([sys.argv[1], "--trust"]))"""
+
+
+def test_a_missing_extra_is_one_line(trained: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", MISSING, str(trained)], capture_output=True, text=True, check=False, cwd=trained.parent
+    )
+    assert result.returncode == 4
+    assert result.stderr.count("pip install 'rmc-agents[sb3]'") == 2
+    assert result.stderr.count("\n") == 2

@@ -1,0 +1,245 @@
+"""IMPALA's learner: without lag it is A2C, with lag V-trace corrects it, and a run of it is like any other."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import counting
+import pytest
+import torch
+from test_a2c import LANES, LENGTH, rollout_with_every_ending
+from test_agent import make_agent
+from test_ppo import make
+
+from rmc_agents import losses
+from rmc_agents.config import Config
+from rmc_agents.evaluate import cli as evaluate_cli
+from rmc_agents.runs import checkpoint
+from rmc_agents.train import cli
+from rmc_agents.train.a2c import A2C, a2c_loss
+from rmc_agents.train.impala.learner import Impala, joined, vtrace_loss
+from rmc_agents.types import AgentOutput
+
+CPU = torch.device("cpu")
+ACTORS = {"algo": "impala", "actors": 2, "lanes_per_actor": 3, "batch_rollouts": 2}
+
+
+@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "none"])
+def test_without_lag_the_update_is_that_of_a2c(core: str) -> None:
+    """Weights after five rollouts, with episodes that end in them."""
+    a2c, impala = make(A2C, core), make(Impala, core, **ACTORS)
+    for _ in range(5):
+        rollout = a2c.collector.collect()
+        found = impala._optimize(rollout)
+        impala.optimizer.set_learning_rate(a2c._learning_rate())
+        expected = a2c.learn(rollout)
+        for name in ("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/grad_norm"):
+            torch.testing.assert_close(found[name], expected[name].detach(), rtol=1e-3, atol=1e-5)
+        assert found["losses/rho_mean"] == pytest.approx(1.0, abs=1e-4)
+        assert found["losses/approx_kl"] == pytest.approx(0.0, abs=1e-6)
+    for one, other in zip(a2c.agent.parameters(), impala.agent.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def said_again() -> tuple[AgentOutput, torch.Tensor]:
+    """What an agent says by now to `rollout_with_every_ending`, with gradient: logits and values, and its leaves."""
+    torch.manual_seed(1)
+    leaf = torch.randn(LENGTH + 1, LANES, make_agent("lstm").policy.out_features + 1, requires_grad=True)
+    return AgentOutput(leaf[..., :-1], leaf[..., -1]), leaf
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_loss_is_that_of_vtrace_targets_lane_by_lane(normalize: bool) -> None:
+    """Each episode's part alone, by the pure function, which has an oracle of its own (test_losses)."""
+    config = Config().updated({"normalize_advantages": normalize, "trace_lambda": 0.8, "clip_rho": 1.2}, "test").train
+    rollout = rollout_with_every_ending()
+    output, _ = said_again()
+    steps, action = rollout.steps, rollout.steps.prev_action[1:]
+    log_prob = losses.action_log_prob(output.policy_logits[:-1], action).detach()
+    log_rho = log_prob - losses.action_log_prob(rollout.policy_logits, action)
+    value, reward = output.value.detach(), config.reward_scale * steps.prev_reward
+    targets, advantages, weights, logs, values, entropies = [], [], [], [], [], []
+    for lane, pieces in enumerate([[(0, 9)], [(0, 4), (5, 9)], [(0, 4), (5, 9)]]):
+        for first, last in pieces:
+            here, there = slice(first, last), slice(first + 1, last + 1)
+            discount = torch.full((last - first,), config.discount)
+            discount[-1] *= ~steps.terminated[last, lane]
+            part = losses.vtrace(
+                *(x[:, None] for x in (value[here, lane], value[there, lane], reward[there, lane], discount)),
+                log_rho[here, lane, None],
+                torch.tensor([0.8] * (last - first - 1) + [0.0 if last < 9 else 0.8])[:, None],
+                clip_rho=1.2,
+            )
+            targets.append(part.targets[:, 0])
+            advantages.append(part.advantages[:, 0])
+            weights.append(part.weights[:, 0])
+            logs.append(log_prob[here, lane])
+            values.append(value[here, lane])
+            entropies.append(losses.entropy(output.policy_logits.detach()[here, lane]))
+    target, advantage, log, expected_value, entropy = map(torch.cat, (targets, advantages, logs, values, entropies))
+    weight = torch.cat(weights)
+    if normalize:
+        advantage = (advantage - advantage.mean()) / advantage.std(correction=0)
+    expected = (
+        -(log * weight * advantage).mean()
+        + config.value_cost * 0.5 * (target - expected_value).square().mean()
+        - config.entropy_cost * entropy.mean()
+    )
+    loss, _ = vtrace_loss(output, rollout, config)
+    torch.testing.assert_close(loss.detach(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_filler_steps_enter_neither_loss_nor_gradient() -> None:
+    """Their actions were ignored, whatever the logits with which they were drawn."""
+    rollout, config = rollout_with_every_ending(), Config().train
+    valid = ~rollout.steps.is_first[1:]
+    output, leaf = said_again()
+    loss, _ = vtrace_loss(output, rollout, config)
+    loss.backward()
+    assert not leaf.grad[:-1][~valid].any()
+    assert leaf.grad[:-1][valid].any()
+    assert not leaf.grad[-1].any()
+    noise = torch.where(valid.unsqueeze(-1), 0.0, 9.0 * torch.randn_like(rollout.policy_logits))
+    other, _ = vtrace_loss(output, rollout._replace(policy_logits=rollout.policy_logits + noise), config)
+    assert torch.equal(other, loss)
+
+
+def test_what_the_policy_no_longer_does_moves_it_no_more() -> None:
+    """However advantages are normalised, their importance weight is 0."""
+    rollout = rollout_with_every_ending()
+    config = Config().updated({"entropy_cost": 0.0, "normalize_advantages": True}, "test").train
+    output, leaf = said_again()
+    taken = torch.nn.functional.one_hot(rollout.steps.prev_action[1:], output.policy_logits.shape[-1])
+    logits = output.policy_logits[:-1] - 100.0 * taken * (torch.arange(LANES) == 1).view(1, -1, 1)
+    loss, _ = vtrace_loss(output._replace(policy_logits=torch.cat([logits, logits[-1:]])), rollout, config)
+    loss.backward()
+    assert leaf.grad[:, 0].abs().max() > 1e-3
+    assert leaf.grad[:, 1].abs().max() < 1e-12
+
+
+def test_switched_off_it_takes_old_actions_for_present_ones() -> None:
+    rollout, config = rollout_with_every_ending(), Config().updated({"vtrace": False}, "test").train
+    output, _ = said_again()
+    expected, _ = a2c_loss(AgentOutput(*(x[:-1] for x in output)), output.value[-1].detach(), rollout.steps, config)
+    torch.testing.assert_close(vtrace_loss(output, rollout, config)[0], expected)
+    corrected, _ = vtrace_loss(output, rollout, Config().train)
+    assert not torch.allclose(corrected, expected, rtol=1e-3)
+
+
+def test_rollouts_side_by_side_are_one_of_all_lanes() -> None:
+    trainer = make(A2C, "lstm")
+    trainer.update()
+    rollout = trainer.collector.collect()
+
+    def lanes(part: slice) -> object:
+        state = type(rollout.initial_state)(*(leaf[part] for leaf in rollout.initial_state))
+        steps = type(rollout.steps)(*(field[:, part] for field in rollout.steps))
+        return type(rollout)(steps, rollout.policy_logits[:, part], rollout.value[:, part], state)
+
+    whole = joined([lanes(slice(0, 2)), lanes(slice(2, 6))], CPU)
+    for one, other in zip(
+        [*whole.steps, *whole.initial_state, whole.policy_logits, whole.value],
+        [*rollout.steps, *rollout.initial_state, rollout.policy_logits, rollout.value],
+        strict=True,
+    ):
+        assert torch.equal(one, other)
+
+
+SMALL_RUN = (
+    "--algo impala --env recall --core gru --hidden-size 16 --encoder-sizes 16 --unroll-length 8 --actors 2 "
+    "--lanes-per-actor 4 --log-every 0.5 --no-video --eval-episodes 3 --device cpu --threads 1"
+)
+FLAGS = SMALL_RUN.split()
+
+
+def scalars(run: Path) -> dict[str, list[float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    return {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+def test_a_run_resumes_evaluates_and_shows_its_lag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    assert cli.main([*FLAGS, "--total-frames", "6400", "--run-dir", str(run)]) == 0
+    assert cli.main(["--resume", str(run), "--total-frames", "12800"]) == 0
+    said = capsys.readouterr().out
+    assert "2 actors of 4 lanes (local)" in said
+    assert "resumed from" in said
+    assert "the resume is not exact" in said
+    assert json.loads((run / "summary.json").read_text())["frames"] == 12_800
+    _, tree = checkpoint.find_and_load(run)
+    played = [state["sequence"] for state in tree["actors"]]
+    assert sum(played) >= tree["updates"] * 2 == 400  # what was dropped has been played too
+    assert evaluate_cli.main([str(run), "--episodes", "2"]) == 0
+    found = scalars(run)
+    for name in ("policy_lag", "queue_depth", "learner_idle", "actor_idle", "rollouts_stale", "rollouts_unfit"):
+        assert found[f"actors/{name}"], name
+    assert max(found["actors/policy_lag"]) <= 16
+    assert all(0.0 <= share <= 1.0 for share in found["actors/learner_idle"] + found["actors/actor_idle"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--batch-rollouts", "3"], "batch_rollouts: expected at most as many as there are actors, 2, got 3"),
+        (["--max-policy-lag", "1"], "max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = 2"),
+        (["--diagnostics"], "diagnostics: expected algo a2c or ppo, got impala"),
+        (["--env-workers", "2"], "env_workers: expected 0 for impala"),
+        (["--cuda-graphs"], "cuda_graphs: expected algo a2c"),
+        (["--actors", "100000", "--max-policy-lag", "100000"], "actors: expected at most"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(
+    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*FLAGS, *flags, "--run-dir", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_an_environment_that_fails_in_every_actor_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(counting.FAULT, "raise")
+    flags = [*FLAGS, "--env", "counting:Counting-v0", "--total-frames", "10000", "--run-dir", str(tmp_path / "run")]
+    assert cli.main(flags) == 2
+    error = capsys.readouterr().err
+    assert "RuntimeError: it lost count of everything" in error
+    assert error.count("\n") == 1
+    assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 0
+
+
+def test_a_learner_that_is_killed_leaves_no_actor_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
+    flags = [*FLAGS, "--total-frames", "100000000", "--save-every", "0.5", "--run-dir", str(tmp_path / "run")]
+    learner = subprocess.Popen([*command, *flags], stdout=subprocess.DEVNULL)
+    while not list((tmp_path / "run" / "checkpoints").glob("update-*")):
+        assert learner.poll() is None
+        time.sleep(0.1)
+    children = children_of(learner.pid)
+    assert len(children) >= 2
+    os.kill(learner.pid, signal.SIGKILL)
+    learner.wait()
+    deadline = time.monotonic() + 30
+    while any(map(is_alive, children)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert cli.main(["--resume", str(tmp_path / "run"), "--total-frames", "1"]) == 0
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

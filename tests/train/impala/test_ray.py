@@ -1,0 +1,243 @@
+"""Actors in a Ray cluster: the rollouts of an actor here, whoever dies; and errors of one line."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rmc_agents.config import Config
+from rmc_agents.envs.processes import WorkerError
+from rmc_agents.runs import checkpoint
+from rmc_agents.train import cli
+from rmc_agents.train.impala import learner as impala
+from rmc_agents.train.impala.actors import Actor, MakeActor, Parcel, ParcelReader, named_tensors, pack_weights
+from rmc_agents.train.impala.pool import ActorPool
+
+ray = pytest.importorskip("ray")
+
+from ray.cluster_utils import Cluster  # noqa: E402  # only where Ray is
+
+from rmc_agents.train.impala import ray_cluster, ray_engine  # noqa: E402
+
+SETTINGS: dict[str, Any] = {
+    "algo": "impala",
+    "core": "lstm",
+    "hidden_size": 8,
+    "encoder_sizes": (8,),
+    "actors": 2,
+    "lanes_per_actor": 3,
+    "unroll_length": 4,
+    "seed": 7,
+}
+CONFIG = Config().updated(SETTINGS, "test").settled()
+FLAGS = ["--algo", "impala", "--actor-engine", "ray", "--core", "lstm", "--hidden-size", "8", "--encoder-sizes", "8"]
+FLAGS += ["--actors", "2", "--lanes-per-actor", "3", "--unroll-length", "4"]
+FLAGS += ["--no-video", "--eval-episodes", "0", "--device", "cpu"]
+LIGHT = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+
+
+def patiently(start_node: Callable[[], Any]) -> Any:
+    """Ray gives up a node that needs more than fifteen seconds to start, as it may on a busy machine."""
+    for _ in range(4):
+        with suppress(Exception):
+            return start_node()
+    return start_node()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A node with room for two actors, that notices within seconds when another is gone."""
+    noticing = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000}
+    noticing |= {"health_check_timeout_ms": 2000, "health_check_failure_threshold": 3}
+    head = {"num_cpus": 2, **LIGHT, "_system_config": noticing}
+    cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[Actor]:
+    with closing(Actor(CONFIG, 0)) as actor:
+        yield actor
+
+
+@contextmanager
+def started(
+    make_actor: MakeActor, actors: int, address: str | None, example: Actor
+) -> Iterator[tuple[ray_engine.RayEngine, ActorPool]]:
+    reader = ParcelReader(example.collector.collect(), example.lanes.spec)
+    engine = ray_engine.RayEngine(make_actor, actors, address)
+    with closing(engine):
+        pool = ActorPool(engine, reader, [None] * actors, rollouts_ahead=2, max_policy_lag=0, timeout=300)
+        pool.start(0, pack_weights(example.agent))
+        yield engine, pool
+
+
+def assert_same_rollouts(received: Parcel, expected: Parcel) -> None:
+    ours, theirs = (named_tensors(parcel.rollout) for parcel in (received, expected))
+    for name, tensor in theirs.items():
+        assert torch.equal(ours[name], tensor), name
+    assert received.episodes == expected.episodes
+
+
+def kill(engine: ray_engine.RayEngine, actor: int) -> None:
+    """As the system does when memory is short."""
+    pid = ray.get(engine._seats[actor].host.__ray_call__.remote(lambda _: os.getpid()))
+    os.kill(pid, signal.SIGKILL)
+
+
+def node_of(engine: ray_engine.RayEngine, actor: int) -> str:
+    report = engine._seats[actor].report
+    assert report is not None
+    return report.node
+
+
+def test_rollouts_are_those_of_an_actor_here_though_it_is_killed(cluster: Cluster, example: Actor) -> None:
+    with started(partial(Actor, CONFIG), 1, cluster.address, example) as (engine, pool):
+        received = [*pool.take(1), *pool.take(1)]
+        kill(engine, 0)
+        received += [parcel for _ in range(6) for parcel in pool.take(1)]
+        assert pool.counts._asdict() == {"stale": 0, "unfit": 0, "repeated": 0, "replaced": 1}
+    with closing(Actor(CONFIG, 0)) as reference:
+        reference.take_weights(0, pack_weights(example.agent))
+        for sequence, parcel in enumerate(received):
+            assert (parcel.actor, parcel.sequence, parcel.version) == (0, sequence, 0)
+            assert_same_rollouts(parcel, reference.act(0.0))
+    for before, after in pairwise(received):
+        for field_before, field_after in zip(before.rollout.steps, after.rollout.steps, strict=True):
+            assert torch.equal(field_before[-1], field_after[0])
+        for leaf, handed_over in zip(before.snapshot["collector"]["core"], after.rollout.initial_state, strict=True):
+            assert torch.equal(leaf, handed_over)
+
+
+def test_an_environments_error_is_its_own(cluster: Cluster, example: Actor) -> None:
+    def make_actor(index: int) -> Actor:
+        raise OSError("no room for another")
+
+    with (
+        started(make_actor, 1, cluster.address, example) as (_, pool),
+        pytest.raises(
+            WorkerError, match=r"actor 0 failed: OSError: no room for another \(.*test_ray.py, line \d+"
+        ) as e,
+    ):
+        pool.take(1)
+    assert "Traceback" in e.value.__notes__[0]
+    assert pool.counts.replaced == 2
+
+
+def test_other_versions_on_a_node_are_told(cluster: Cluster, example: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = ray_engine.find_versions()
+    monkeypatch.setattr(ray_engine, "find_versions", lambda: here | {"torch": "1.0"})
+    expected = rf"^node \S+ has torch {here['torch']} \(here 1.0\): expected the same versions on all nodes"
+    with (
+        started(partial(Actor, CONFIG), 1, cluster.address, example) as (_, pool),
+        pytest.raises(WorkerError, match=expected),
+    ):
+        pool.take(1)
+
+
+def test_too_few_cpus_are_told(cluster: Cluster) -> None:
+    with pytest.raises(
+        ValueError, match=r"expected a free CPU of the Ray cluster for each of 3, got \d of 2; add nodes"
+    ):
+        ray_engine.RayEngine(partial(Actor, CONFIG), 3, cluster.address)
+    assert not ray.is_initialized()
+
+
+def test_a_run_on_a_cluster_goes_on_without_one(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    handler = signal.getsignal(signal.SIGTERM)
+    assert cli.main([*FLAGS, "--ray-address", cluster.address, "--total-frames", "96", "--run-dir", str(run)]) == 0
+    assert signal.getsignal(signal.SIGTERM) == handler
+    assert not ray.is_initialized()
+    told = capsys.readouterr()
+    assert "2 actors of 3 lanes (ray), 2 rollouts an update" in told.out
+    assert told.err == ""
+    tree = checkpoint.find_and_load(run)[1]
+    assert tree["frames"] == 96
+    assert any(tree["actors"])  # all the rollouts may have come of one, while the other was still being started
+    elsewhere = ["--actor-engine", "local", "--ray-address", "None", "--rollouts-ahead", "1", "--max-policy-lag", "2"]
+    assert cli.main(["--resume", str(run), "--total-frames", "144", *elsewhere]) == 0
+    assert checkpoint.find_and_load(run)[1]["frames"] == 144
+
+
+def test_a_nodes_death_costs_its_actors_alone(cluster: Cluster, example: Actor) -> None:
+    doomed = patiently(lambda: cluster.add_node(num_cpus=2, **LIGHT))
+    with started(partial(Actor, CONFIG), 2, cluster.address, example) as (engine, pool):
+        sequences: dict[int, list[int]] = {0: [], 1: []}
+
+        def take_one() -> None:
+            (parcel,) = pool.take(1)
+            sequences[parcel.actor].append(parcel.sequence)
+
+        while not all(sequences.values()):
+            take_one()
+        places = [node_of(engine, actor) for actor in range(2)]
+        assert len(set(places)) == 2
+        lost = places.index(doomed.node_id)
+        cluster.remove_node(doomed, allow_graceful=False)
+        while pool.counts.replaced == 0:
+            take_one()
+        came = len(sequences[lost])
+        while len(sequences[lost]) < came + 3:
+            take_one()
+        assert pool.counts._asdict() == {"stale": 0, "unfit": 0, "repeated": 0, "replaced": 1}
+        assert {node_of(engine, actor) for actor in range(2)} == {places[1 - lost]}
+        for numbers in sequences.values():
+            assert numbers == list(range(len(numbers)))
+
+
+def test_a_ray_of_ones_own_is_closed_to_the_network() -> None:
+    with closing(ray_engine.RayEngine(partial(Actor, CONFIG), 1, None)):
+        host, port = ray.get_runtime_context().gcs_address.rsplit(":", 1)
+        assert host == ray_cluster.LOOPBACK
+        with closing(socket.create_connection((host, int(port)), timeout=10)):
+            pass
+        with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as outside:
+            with suppress(OSError):  # without a network there is nobody to be closed to
+                outside.connect(("192.0.2.1", 9))  # sends nothing
+            own = outside.getsockname()[0]
+        if own not in (host, "0.0.0.0"):
+            with pytest.raises(OSError, match="refused"):
+                socket.create_connection((own, int(port)), timeout=10)
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--ray-address", "elsewhere"], "ray_address: expected 'auto' or HOST:PORT, got 'elsewhere'"),
+        (["--ray-address", "127.0.0.1:{port}"], "nothing that is a Ray cluster's head has answered at"),
+        (["--actor-engine", "local", "--ray-address", "auto"], "expected None without --actor-engine ray, got 'auto'"),
+    ],
+)
+def test_bad_input_is_one_line(
+    flags: list[str],
+    expected: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray_cluster, "SECONDS_TO_ANSWER", 1.0)
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # takes connections, and says nothing
+        flags = [flag.format(port=silent.getsockname()[1]) for flag in flags]
+        assert cli.main([*FLAGS, "--run-dir", str(tmp_path / "run"), *flags]) == 2
+    said = capsys.readouterr().err
+    assert expected in said
+    assert said.count("\n") == 1
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impala, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"needs Ray: pip install 'rmc-agents\[ray\]'"):
+        impala.check_settings(CONFIG.updated({"actor_engine": "ray"}, "test"))

@@ -1,0 +1,382 @@
+"""rmc-sweep: trials that are ordinary runs, go on after an interruption, and fail alone; one line for bad input."""
+
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import yaml
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from rich.console import Console
+
+from rmc_agents import configs
+from rmc_agents.config import Config
+from rmc_agents.evaluate import grid
+from rmc_agents.train.sweep import command as sweep
+from rmc_agents.train.sweep import trial as sweep_trial
+from rmc_agents.train.sweep.plan import Plan
+from rmc_agents.train.sweep.results import (
+    LOG,
+    importances,
+    last_line,
+    make_cells,
+    make_rows,
+    read_summary,
+    trial_folder,
+)
+from rmc_agents.train.sweep.trial import TrialProcess
+
+SETTINGS = {"env": "recall", "core": "none", "num_envs": 4, "unroll_length": 5, "total_frames": 100}
+SEARCH = {"learning_rate": {"log": [1e-4, 1e-2]}, "encoder_sizes": {"choice": [[8], [16, 8]]}}
+ENDLESS = 10**9
+# Goes on with a run as rmc-train does, but is content with the frames it has.
+NO_FURTHER = "import sys; from rmc_agents.train.cli import main; sys.exit(main([*sys.argv[1:], '--total-frames', '1']))"
+
+
+def write_study(folder: Path, search: dict[str, Any], **settings: Any) -> Path:
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump({"settings": SETTINGS | settings, "search": search}, sort_keys=False))
+    return path
+
+
+def read_plan(folder: Path, search: dict[str, Any], one_at_a_time: bool = False, seeds: tuple[int, ...] = ()) -> Plan:
+    return Plan.read(write_study(folder, search), {}, 5, one_at_a_time, 0, list(seeds))
+
+
+def run(study: Path, out: Path, *flags: str) -> int:
+    return sweep.main([str(study), "--out", str(out), "--eval-episodes", "5", *flags])
+
+
+def test_a_search_makes_ordinary_runs_and_goes_on_with_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    study, out = write_study(tmp_path, SEARCH), tmp_path / "out"
+    assert run(study, out, "--trials", "1") == 0
+    first = (out / "trial-0000" / "summary.json").stat()
+    assert run(study, out, "--trials", "2") == 0
+    assert (out / "trial-0000" / "summary.json").stat() == first, "a finished trial is not repeated"
+    assert sorted(path.name for path in out.glob("trial-*")) == ["trial-0000", "trial-0001"]
+
+    results = json.loads((out / "results.json").read_text())
+    scores = [row["score"] for row in results["rows"]]
+    assert scores == sorted(scores, reverse=True)
+    for row in results["rows"]:
+        folder = trial_folder(out, row["trials"][0])
+        config = Config().updated_from_yaml(folder / "config.yaml")
+        assert config.train.learning_rate == row["settings"]["learning_rate"]
+        assert list(config.agent.encoder_sizes) == json.loads(row["settings"]["encoder_sizes"])
+        assert (config.env.env, config.run.eval_episodes, config.run.video) == ("recall", 5, False)
+        summary = read_summary(folder)
+        assert summary is not None
+        assert row["score"] == summary["evaluation"]["mean_return"]
+        assert row["interval"] == summary["evaluation"]["ci95"]
+    assert (out / "results.md").read_text().count("\n") == 4, "heading, rule, two rows"
+
+    capsys.readouterr()
+    assert sweep.main(["--show", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert f"{scores[0]:.2f}" in shown
+    assert "[16, 8]" in shown or "[8]" in shown, "brackets are not taken for markup"
+
+    assert run(study, out, "--trials", "2", "--set", "core=gru") == 2
+    assert "holds another sweep, with another core;" in capsys.readouterr().err
+    assert run(write_study(tmp_path, {"discount": {"choice": [0.9]}}), out) == 2
+    assert "holds another sweep, with another search;" in capsys.readouterr().err
+
+
+def test_a_stopped_sweep_goes_on_with_its_trial_where_that_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, out = write_study(tmp_path, SEARCH, total_frames=ENDLESS, save_every=1e-9), tmp_path / "out"
+    command = "import sys; from rmc_agents.train.sweep.command import main; sys.exit(main())"
+    flags = [str(study), "--out", str(out), "--eval-episodes", "5", "--trials", "1"]
+    process = subprocess.Popen([sys.executable, "-c", command, *flags], stdout=subprocess.PIPE, text=True)
+    while not list(out.glob("trial-0000/checkpoints/update-*")):
+        assert process.poll() is None
+    assert run(study, out, "--trials", "1") == 2, "one sweep at a time"
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate()
+    assert process.returncode == 128 + signal.SIGINT
+    assert "the same command goes on with it" in said
+    assert json.loads((out / "results.json").read_text())["rows"][0]["unfinished"] == {"0": "unfinished"}
+
+    monkeypatch.setattr(sweep_trial, "TRAIN", [sys.executable, "-c", NO_FURTHER])
+    assert run(study, out, "--trials", "1") == 0
+    log = (out / "trial-0000" / LOG).read_text()
+    assert "stopped by SIGINT and saved" in log
+    assert "resumed from" in log
+    (row,) = json.loads((out / "results.json").read_text())["rows"]
+    assert len(row["scores"]) == 1
+    assert row["unfinished"] == {}
+
+
+def test_the_training_of_a_killed_sweep_is_waited_for(tmp_path: Path) -> None:
+    config = read_plan(tmp_path, SEARCH).base
+    folder = trial_folder(tmp_path, 3)
+    folder.mkdir()
+    with (folder / LOG).open("ab") as orphan:
+        fcntl.flock(orphan, fcntl.LOCK_EX)
+        trial = TrialProcess(tmp_path, 3, config)
+        assert not trial.has_ended()
+        assert not trial.has_ended()
+        (folder / "summary.json").write_text('{"evaluation": {"mean_return": 7.5}}')
+        assert not trial.has_ended(), "not before the other process has ended"
+    assert trial.has_ended()
+    assert trial.close() == 7.5
+
+
+TELL_FLAGS = "import sys; print(*sys.argv[1:])"
+
+
+@pytest.mark.parametrize("command", ["sweep", "compare"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".zip"])
+def test_an_unfinished_run_of_any_kind_is_resumed(
+    suffix: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = trial_folder(tmp_path, 0)
+    saved = folder / "checkpoints" / f"update-000000007{suffix}"
+    saved.parent.mkdir(parents=True)
+    saved.touch()
+    module = sweep_trial if command == "sweep" else grid
+    monkeypatch.setattr(module, "TRAIN", [sys.executable, "-c", TELL_FLAGS])
+
+    def start(trust: bool) -> str:
+        """What rmc-train is told."""
+        if command == "compare":
+            job = grid.Job("agent", folder, Config())
+            grid.check_folder(job, trust)
+            grid.start(job, trust).wait()
+            return grid.log_of(job).read_text()
+        trial = TrialProcess(tmp_path, 0, Config(), trust)
+        while not trial.has_ended():
+            pass
+        return last_line(folder)
+
+    if suffix == ".zip":
+        with pytest.raises(ValueError, match=r"update-000000007\.zip is an archive .* add --trust"):
+            start(trust=False)
+        assert saved.exists()
+    assert f"--resume {folder}" in (told := start(trust=True))
+    assert ("--trust" in told) == (suffix == ".zip")
+    assert saved.exists()
+
+
+def test_what_a_search_draws_does_not_depend_on_interruptions(tmp_path: Path) -> None:
+    plan = read_plan(tmp_path, SEARCH)
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    whole = sweep.Sweep(plan, tmp_path / "whole", 5, Console())
+    parts = [sweep.Sweep(plan, tmp_path / "parts", 5, Console()).ask() for _ in range(5)]
+    assert [whole.ask() for _ in range(5)] == parts
+    assert len({params["learning_rate"] for _, params in parts}) == 5
+
+
+def test_a_failed_trial_is_told_and_the_sweep_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    search = {"learning_rate": {"choice": [1e30, 3e-3]}, "discount": {"choice": [0.9]}}
+    study, out = write_study(tmp_path, search, total_frames=400), tmp_path / "out"
+    assert run(study, out, "--one-at-a-time", "--jobs", "2") == 0
+    said = capsys.readouterr().out
+    assert "diverged" in said
+    rows = json.loads((out / "results.json").read_text())["rows"]
+    assert {json.dumps(row["settings"]) for row in rows[:2]} == {"{}", '{"discount": 0.9}'}
+    assert rows[2]["settings"] == {"learning_rate": 1e30}
+    assert rows[2]["score"] is None
+    assert "diverged" in rows[2]["unfinished"]["1"]
+
+
+def test_trials_that_fail_alike_end_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study, out = write_study(tmp_path, SEARCH), tmp_path / "out"
+    assert run(study, out, "--trials", "9", "--set", "core=lstmm") == 2
+    error = capsys.readouterr().err
+    assert "3 trials in a row failed alike" in error
+    assert "did you mean 'lstm'?" in error
+    assert error.count("\n") == 1
+    assert len(list(out.glob("trial-*"))) == 3
+
+
+def test_one_at_a_time_is_the_base_and_each_other_value_alone(tmp_path: Path) -> None:
+    search = {
+        "learning_rate": {"log": [1e-3, 1e-2]},
+        "num_envs": {"choice": [4, 8]},
+        "encoder_sizes": {"choice": [[256, 128], [16]]},
+    }
+    plan = read_plan(tmp_path, search, one_at_a_time=True, seeds=(0, 7))
+    trials = plan.one_by_one()
+    assert [(plan.changed(params), params["seed"]) for params in trials] == [
+        (change, seed)
+        for change in (
+            {},
+            {"learning_rate": 1e-3},
+            {"learning_rate": 1e-2},
+            {"num_envs": 8},
+            {"encoder_sizes": "[16]"},
+        )
+        for seed in (0, 7)
+    ]
+    last = plan.config(trials[-1], "test")
+    assert (last.agent.encoder_sizes, last.run.seed, last.train.learning_rate) == ((16,), 7, 3e-3)
+
+
+def test_a_range_is_drawn_as_its_setting_is_typed(tmp_path: Path) -> None:
+    search = {
+        "learning_rate": {"log": ["1e-4", 1]},  # YAML takes 1e-4 for text
+        "num_envs": {"log": [2, 64]},
+        "core_gain": {"uniform": [1, 2]},
+        "unroll_length": {"integer": [5, 9]},
+        "core": {"choice": ["rmc", "none"]},
+    }
+    assert read_plan(tmp_path, search).distributions() == {
+        "learning_rate": FloatDistribution(1e-4, 1.0, log=True),
+        "num_envs": IntDistribution(2, 64, log=True),
+        "core_gain": FloatDistribution(1.0, 2.0),
+        "unroll_length": IntDistribution(5, 9),
+        "core": CategoricalDistribution(["rmc", "none"]),
+    }
+
+
+def make_trial(plan: Plan, number: int, params: dict[str, Any], value: float | None) -> FrozenTrial:
+    state = TrialState.COMPLETE if value is not None else TrialState.FAIL
+    trial = create_trial(state=state, params=params, distributions=plan.distributions(), value=value)
+    trial.number = number
+    return trial
+
+
+def test_seeds_are_one_row_with_students_interval(tmp_path: Path) -> None:
+    plan = read_plan(tmp_path, {"discount": {"choice": [0.5, 0.9]}}, one_at_a_time=True, seeds=(0, 1))
+    values = [1.0, 3.0, 5.0, None, None, None]
+    trials = [
+        make_trial(plan, i, params, value)
+        for i, (params, value) in enumerate(zip(plan.one_by_one(), values, strict=True))
+    ]
+    folder = trial_folder(tmp_path, 3)
+    folder.mkdir()
+    (folder / LOG).write_text("some\nout of | luck\n")
+    rows = make_rows(plan, trials, tmp_path)
+    assert [(row.trials, row.settings, row.score) for row in rows] == [
+        ([2, 3], {"discount": 0.5}, 5.0),
+        ([0, 1], {}, 2.0),
+        ([4, 5], {"discount": 0.9}, None),
+    ]
+    assert rows[1].interval == pytest.approx(
+        [2 - 12.7062, 2 + 12.7062], abs=1e-4
+    )  # t(0.975, 1) = 12.7062, s / sqrt(2) = 1
+    heading, best, base, _ = make_cells(plan, rows)
+    assert heading == ["trial", "change", "return", "95 % interval", "frames/s", "seconds", "notes"]
+    assert best == ["2, 3", "discount=0.5", "5.00", "", "", "", "trial 3 failed: out of | luck"]
+    assert base[1:4] == ["base", "2.00", "-10.71 to 14.71"]
+    assert base[-1] == "by seed 1.00, 3.00"
+
+
+def test_importance_is_told_once_enough_trials_tell(tmp_path: Path) -> None:
+    plan = read_plan(tmp_path, {"discount": {"uniform": [0.0, 1.0]}, "trace_lambda": {"uniform": [0.0, 1.0]}})
+    study = optuna.create_study(direction="maximize")
+    for i in range(40):
+        assert (importances(plan, study) == {}) == (i < 10)
+        params = {"discount": i / 40, "trace_lambda": i * 7 % 40 / 40}
+        study.add_trial(make_trial(plan, i, params, params["discount"]))
+    shares = importances(plan, study)
+    assert shares["discount"] > 0.7
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", configs.names(configs.SWEEPS))
+def test_the_sweeps_that_come_with_the_project_are_valid(name: str) -> None:
+    for one_at_a_time in (False, True):
+        plan = Plan.read(Path(name), {"core": "lstm"}, 100, one_at_a_time, 0, [])
+        assert plan.distributions().keys() >= plan.search.keys()
+        for params in plan.one_by_one():
+            assert plan.config(params, name).core.core == "lstm"
+
+
+def test_a_setting_that_is_fixed_is_not_searched(tmp_path: Path) -> None:
+    plan = Plan.read(write_study(tmp_path, SEARCH), {"learning_rate": 1e-3}, 5, False, 0, [])
+    assert list(plan.search) == ["encoder_sizes"]
+    assert plan.base.train.learning_rate == 1e-3
+
+
+BAD_STUDIES = {
+    "search: {learning_rat: {log: [1, 2]}}": "there is no setting 'learning_rat'; did you mean 'learning_rate'?",
+    "serach: {}": "there is no key 'serach'; did you mean 'search'?",
+    "settings: {corre: lstm}": "there is no setting 'corre'; did you mean 'core'?",
+    "search: {discount: {unifrom: [0, 1]}}": "there is no kind of range 'unifrom'; did you mean 'uniform'?",
+    "search: {core: {choice: []}}": "core: choice: expected a list of at least one value, got []",
+    "search: {discount: {uniform: [0.9, 0.5]}}": "discount: uniform: expected low before high, got [0.9, 0.5]",
+    "search: {entropy_cost: {log: [0, 0.1]}}": "entropy_cost: log: expected low above 0, got [0, 0.1]",
+    "search: {discount: {uniform: [0.5, 1.5]}}": "discount: input should be less than or equal to 1, got 1.5",
+    "search: {core: {uniform: [lstm, gru]}}": "core: uniform: expected two numbers",
+    "search: {discount: {integer: [0.5, 1]}}": "discount: integer: expected whole numbers",
+    "search: {discount: 0.5}": "expected one of log, uniform, integer, choice",
+    "search: {seed: {choice: [1]}}": "seed: cannot be searched: name seeds by --seeds",
+    "search: [core]": "search: expected lines of 'name: value'",
+    "base: minipacman-rmc": "expected at least one setting",
+    "base: nowhere": "cannot read the config nowhere",
+    "a: [": "is no YAML",
+}
+
+
+@pytest.mark.parametrize("text", BAD_STUDIES)
+def test_a_bad_study_is_one_line(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "study.yaml").write_text(text)
+    assert run(tmp_path / "study.yaml", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert BAD_STUDIES[text] in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+BAD_FLAGS = {
+    "no trials": (["--trials", "0"], "--trials: expected at least 1, got 0"),
+    "no jobs": (["--jobs", "0"], "--jobs: expected at least 1"),
+    "no episodes": (["--eval-episodes", "0"], "--eval-episodes: expected at least 1"),
+    "seed": (["--seed", "-1"], "expected at least 0, got -1"),
+    "seeds of a search": (["--seeds", "0", "1"], "goes with --one-at-a-time"),
+    "seeds twice": (["--one-at-a-time", "--seeds", "1", "1"], "expected each once"),
+    "trials of a list": (["--one-at-a-time", "--trials", "3"], "leave it out"),
+    "unknown setting": (["--set", "corre=lstm"], "did you mean 'core'?"),
+    "no value": (["--set", "core"], "expected NAME=VALUE, got 'core'"),
+    "all fixed": (["--set", "learning_rate=1e-3", "--set", "encoder_sizes=[8]"], "that --set does not fix"),
+    "nothing to show": (["--show", "nowhere"], "nowhere"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FLAGS)
+def test_bad_flags_are_one_line(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags, expected = BAD_FLAGS[case]
+    assert sweep.main([str(write_study(tmp_path, SEARCH)), "--out", str(tmp_path / "out"), *flags]) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = write_study(tmp_path, SEARCH)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "trials" / "trial-0000").mkdir(parents=True)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / sweep.PLAN).write_text(yaml.safe_dump(read_plan(tmp_path, SEARCH).description()))
+    (tmp_path / "damaged" / sweep.JOURNAL).write_text("{damaged\n{}\n")
+    for name, expected in (
+        ("file/out", "Not a directory"),
+        ("file", "File exists"),
+        ("trials", "holds trials but no study.journal"),
+        ("damaged", "study.journal is damaged"),
+    ):
+        assert run(study, tmp_path / name) == 2
+        error = capsys.readouterr().err
+        assert expected in error
+        assert error.count("\n") == 1
+
+
+def test_without_optuna_the_extra_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert run(write_study(tmp_path, SEARCH), tmp_path / "out") == 2
+    assert "pip install 'rmc-agents[sweep]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

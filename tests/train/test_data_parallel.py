@@ -1,0 +1,194 @@
+"""Several learners: the step of one with all rollouts, the same weights, one run folder, and one end for all."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_checkpoint import assert_same
+from test_train import newest, wait_for_checkpoints
+
+from rmc_agents.config import Config
+from rmc_agents.envs.processes import WorkerError
+from rmc_agents.evaluate.cli import main as evaluate
+from rmc_agents.runs import checkpoint
+from rmc_agents.train import cli, distributed
+from rmc_agents.train.impala.actors import CPU, Actor, pack_weights
+from rmc_agents.train.impala.learner import Impala, joined, vtrace_loss
+from rmc_agents.types import Rollout
+
+SETTINGS = {"algo": "impala", "core": "lstm", "hidden_size": 16, "unroll_length": 5, "lanes_per_actor": 4, "actors": 2}
+CONFIG = Config().updated(SETTINGS | {"normalize_advantages": False, "max_grad_norm": 1e-3, "device": "cpu"}, "test")
+FLAGS = ["--algo", "impala", "--core", "lstm", "--hidden-size", "16", "--unroll-length", "5", "--lanes-per-actor", "4"]
+FLAGS += ["--actors", "1", "--batch-rollouts", "1", "--device", "cpu", "--no-video", "--eval-episodes", "0"]
+FRAMES_PER_UPDATE = 2 * 5 * 4
+
+
+def rollout_of(trainer: Impala, *actors: Actor) -> Rollout:
+    """What they play next, with the trainer's weights."""
+    for actor in actors:
+        actor.take_weights(trainer.updates, pack_weights(trainer.agent))
+    return joined([actor.act(waited=0.0).rollout for actor in actors], CPU)
+
+
+def clipped_gradients(trainer: Impala, rollout: Rollout) -> dict[str, Any]:
+    metrics = trainer._backward(
+        *vtrace_loss(trainer.agent.unroll(*rollout[:1], rollout.initial_state)[0], rollout, trainer.train)
+    )
+    gradients = {name: parameter.grad.clone() for name, parameter in trainer.agent.named_parameters()}
+    return {"norm": float(metrics["losses/grad_norm"]), "gradients": gradients}
+
+
+def learner(rank: int, port: int, folder: Path) -> None:
+    """One of two; what it sees goes to a file."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    with distributed.joined():
+        trainer = Impala(CONFIG, CPU)
+        actors = [Actor(CONFIG, index, learner=rank) for index in range(2)]
+        seen = clipped_gradients(trainer, rollout_of(trainer, *actors))
+        for _ in range(3):
+            trainer._optimize(rollout_of(trainer, *actors))
+        seen["weights"] = dict(trainer.agent.state_dict())
+        seen["highest"] = distributed.highest(rank)
+        seen["shared"] = distributed.share({"of": rank, "tensor": torch.arange(3) + rank})
+        seen["gathered"] = distributed.gather([None, {"of": rank, "tensor": torch.ones(10**rank)}])
+        try:
+            with distributed.failing_together():
+                if rank == 1:
+                    raise WorkerError("its own")
+        except WorkerError as error:
+            seen["failed"] = [type(error).__name__, str(error)]
+        if rank == 0:
+            try:
+                distributed.highest(0)
+            except distributed.LearnerLost as error:
+                seen["lost"] = str(error)
+    checkpoint.save(folder / str(rank), seen)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two learners have seen."""
+    folder = tmp_path_factory.mktemp("two")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(learner, (port, folder), nprocs=2)
+    return [checkpoint.load(folder / str(rank)) for rank in range(2)]
+
+
+def test_the_mean_gradient_of_halves_is_the_gradient_of_the_whole(two: list[dict[str, Any]]) -> None:
+    trainer = Impala(CONFIG, CPU)
+    rollout = rollout_of(trainer, *(Actor(CONFIG, index) for index in range(4)))
+    assert not rollout.steps.is_first[1:].any()  # so that either half has as many transitions
+    whole = clipped_gradients(trainer, rollout)
+    assert whole["norm"] > CONFIG.train.max_grad_norm  # it was clipped
+    for seen in two:
+        assert seen["norm"] == pytest.approx(whole["norm"], rel=1e-4)
+        torch.testing.assert_close(seen["gradients"], whole["gradients"], rtol=1e-4, atol=1e-8)
+
+
+def test_all_learners_have_the_same_weights_to_the_bit(two: list[dict[str, Any]]) -> None:
+    assert_same(two[0]["weights"], two[1]["weights"])
+    fresh = Impala(CONFIG, CPU).agent.state_dict()
+    assert any(not torch.equal(weight, fresh[name]) for name, weight in two[0]["weights"].items())
+
+
+def test_what_learners_tell_each_other(two: list[dict[str, Any]]) -> None:
+    items = [[None, {"of": rank, "tensor": torch.ones(10**rank)}] for rank in range(2)]
+    assert_same(two[0]["gathered"], items[0] + items[1])
+    assert_same(two[1]["gathered"], items[1])
+    for seen in two:
+        assert seen["highest"] == 1
+        assert_same(seen["shared"], {"of": 0, "tensor": torch.arange(3)})
+
+
+def test_a_failure_of_one_is_one_of_all(two: list[dict[str, Any]]) -> None:
+    assert two[0]["failed"] == ["OtherFailed", "the actors of another learner failed"]
+    assert two[1]["failed"] == ["WorkerError", "its own"]
+    assert "another of the 2 learners has ended" in two[0]["lost"]
+
+
+def start(*flags: str) -> subprocess.Popen:
+    program = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    return subprocess.Popen([*launcher, *program, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def said_by_learners(err: str) -> list[str]:
+    """Lines on standard error but for torchrun's own."""
+    return [line for line in err.splitlines() if line.startswith(("rmc-train", "[rank"))]
+
+
+def running() -> dict[int, int]:
+    """The parents of all processes that have not ended, by process."""
+    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in table.splitlines()]
+    return {int(pid): int(parent) for pid, parent, stat in rows if not stat.startswith("Z")}
+
+
+def descendants(pid: int) -> set[int]:
+    children = {child for child, parent in running().items() if parent == pid}
+    return children.union(*(descendants(child) for child in children))
+
+
+def last_child(pid: int) -> int:
+    """The one that was started last: of torchrun's, the second learner."""
+    return max(child for child, parent in running().items() if parent == pid)
+
+
+def test_a_run_stops_is_evaluated_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = tmp_path / "run"
+    process = start(*FLAGS, "--run-dir", str(run_dir), "--total-frames", "10000000", "--save-every", "1e-9")
+    wait_for_checkpoints(run_dir, 2, process)
+    processes = descendants(process.pid)
+    assert len(processes) >= 4  # learners and actors
+    os.kill(last_child(process.pid), signal.SIGINT)
+    out, err = process.communicate(timeout=600)
+    assert out.count("stopped by SIGINT and saved") == 1
+    assert f"--nproc-per-node 2 --no-python rmc-train --resume {run_dir}" in out
+    assert said_by_learners(err) == []
+    assert not processes & running().keys()
+    stopped = newest(run_dir)
+    assert stopped["frames"] == stopped["updates"] * FRAMES_PER_UPDATE
+    assert [actor["sequence"] for actor in stopped["actors"]] == [stopped["updates"]] * 2
+    assert evaluate([str(run_dir), "--episodes", "2"]) == 0
+
+    total = stopped["frames"] + 3 * FRAMES_PER_UPDATE
+    process = start("--resume", str(run_dir), "--total-frames", str(total))
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert said_by_learners(err) == []
+    assert out.count(f"at {stopped['frames']:,} frames") == 1
+    resumed = newest(run_dir)
+    assert resumed["frames"] == total
+    assert [actor["sequence"] for actor in resumed["actors"]] == [resumed["updates"]] * 2
+
+    capsys.readouterr()
+    assert cli.main(["--resume", str(run_dir), "--total-frames", str(2 * total)]) == 2
+    assert "this run has 2 learners: expected as many to go on with it, got 1" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_a_learners_death_ends_all(tmp_path: Path) -> None:
+    process = start(*FLAGS, "--run-dir", str(tmp_path / "run"), "--total-frames", "10000000", "--save-every", "1e-9")
+    wait_for_checkpoints(tmp_path / "run", 2, process)
+    processes = descendants(process.pid)
+    os.kill(last_child(process.pid), signal.SIGKILL)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 1
+    assert not processes & running().keys()
+    assert [line for line in said_by_learners(err) if line.startswith("[rank")] == []
+    assert newest(tmp_path / "run")["updates"] >= 2
+
+
+def test_other_algorithms_have_one_learner(tmp_path: Path) -> None:
+    process = start("--algo", "ppo", "--device", "cpu", "--run-dir", str(tmp_path / "run"))
+    _, err = process.communicate(timeout=600)
+    assert said_by_learners(err) == ["rmc-train: torchrun: expected --algo impala, got ppo, which has one learner"]
+    assert not (tmp_path / "run").exists()

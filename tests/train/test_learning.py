@@ -1,0 +1,67 @@
+"""Learning itself: a task that memory solves, and that cannot be solved without."""
+
+import numpy as np
+import pytest
+import torch
+
+from rmc_agents.config import Config
+from rmc_agents.evaluate.episodes import play
+from rmc_agents.train.a2c import A2C
+from rmc_agents.train.algorithms import make_trainer
+
+SETTINGS = {
+    "env": "recall",
+    "num_envs": 32,
+    "unroll_length": 12,
+    "learning_rate": 3e-3,
+    "learning_rate_schedule": "constant",
+    "entropy_cost": 0.05,
+    "max_grad_norm": 1.0,
+    "encoder_sizes": [32],
+    "hidden_size": 32,
+    "mem_slots": 2,
+    "num_heads": 2,
+    "head_size": 16,
+}
+OWN_SETTINGS = {"relational-rnn": {"learning_rate": 1e-3}}  # at three times that, most seeds get stuck
+EPISODES, CHANCE = 300, 1 / 3
+
+
+def success_rate(trainer: A2C) -> float:
+    episodes = play(trainer.agent, "recall", EPISODES, seed=10**6, device=torch.device("cpu"))
+    assert episodes.successes is not None
+    return float(episodes.successes.mean())
+
+
+@pytest.mark.parametrize(
+    ("core", "backend", "algo"),
+    [
+        *((core, "auto", "a2c") for core in ("rmc", "lstm", "gru", "rnn", "relational-rnn")),
+        ("rmc", "reference", "a2c"),
+        ("lstm", "auto", "ppo"),
+    ],
+)
+def test_recurrent_cores_recall_the_cue(core: str, backend: str, algo: str) -> None:
+    """From one of three seeds: some initial weights get stuck, which depends on how a processor rounds."""
+    settings = {"core": core, "backend": backend, "algo": algo} | SETTINGS | OWN_SETTINGS.get(core, {})
+    assert any(learns(settings | {"seed": seed}) for seed in range(3))
+
+
+def learns(settings: dict[str, object]) -> bool:
+    trainer = make_trainer(Config().updated(settings, "test"), torch.device("cpu"))
+    while trainer.updates < 2000:
+        for _ in range(50):
+            trainer.update()
+        if success_rate(trainer) >= 0.9:
+            return True
+    return False
+
+
+def test_without_memory_success_stays_at_chance() -> None:
+    trainer = A2C(Config().updated({"core": "none"} | SETTINGS, "test"), torch.device("cpu"))
+    for _ in range(400):
+        trainer.update()
+    deviation = np.sqrt(CHANCE * (1 - CHANCE) / EPISODES)
+    reached = success_rate(trainer)
+    assert reached <= CHANCE + 3 * deviation
+    assert reached >= 0.2, "it does learn to wait and to answer, just not what"

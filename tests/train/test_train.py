@@ -1,0 +1,295 @@
+"""rmc-train as a user meets it: exact resume, clean stops, a run folder that explains itself, errors of one line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from test_checkpoint import assert_same
+
+from rmc_agents import configs
+from rmc_agents.config import Config
+from rmc_agents.runs import checkpoint
+from rmc_agents.train import cli
+from rmc_agents.train.a2c import A2C
+
+SIZES = "--num-envs 8 --unroll-length 5 --num-heads 2 --head-size 8 --mem-slots 3 --hidden-size 16"
+SMALL = [*SIZES.split(), "--threads", "1"]
+QUIET = ["--no-video", "--eval-episodes", "0"]
+FRAMES_PER_UPDATE = 40
+
+
+def train(*flags: str) -> int:
+    return cli.main([*SMALL, *QUIET, *flags])
+
+
+def resume(run_dir: Path, *flags: str) -> int:
+    return cli.main(["--resume", str(run_dir), *flags])
+
+
+def newest(run_dir: Path) -> dict:
+    tree = checkpoint.find_and_load(run_dir)[1]
+    return {key: value for key, value in tree.items() if key not in ("seconds", "config")}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(["--core", core] for core in ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")),
+        ["--core", "rmc", "--backend", "reference"],
+        ["--core", "rmc", "--algo", "ppo", "--ppo-minibatches", "2", "--optimizer", "muon"],
+    ],
+    ids=" ".join,
+)
+def test_resumed_is_uninterrupted_to_the_bit(flags: list[str], tmp_path: Path) -> None:
+    flags = [*flags, "--learning-rate-schedule", "constant"]
+    assert train(*flags, "--run-dir", str(tmp_path / "whole"), "--total-frames", str(30 * FRAMES_PER_UPDATE)) == 0
+    assert train(*flags, "--run-dir", str(tmp_path / "parts"), "--total-frames", str(15 * FRAMES_PER_UPDATE)) == 0
+    assert resume(tmp_path / "parts", "--total-frames", str(30 * FRAMES_PER_UPDATE)) == 0
+    whole, parts = newest(tmp_path / "whole"), newest(tmp_path / "parts")
+    assert whole["updates"] == 30
+    assert_same(whole, parts)
+
+
+def start_process(*flags: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
+    return subprocess.Popen(
+        [*command, *SMALL, *QUIET, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_checkpoints(run_dir: Path, count: int, process: subprocess.Popen) -> None:
+    while len(list((run_dir / "checkpoints").glob("update-*"))) < count:
+        assert process.poll() is None, process.communicate()
+
+
+def test_resume_after_kill_is_exact(tmp_path: Path) -> None:
+    flags = ["--run-dir", str(tmp_path / "killed"), "--save-every", "1e-9", "--total-frames", "1000000"]
+    process = start_process(*flags, "--learning-rate-schedule", "constant")
+    wait_for_checkpoints(tmp_path / "killed", 3, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    updates = newest(tmp_path / "killed")["updates"] + 10
+    total = str(updates * FRAMES_PER_UPDATE)
+    assert resume(tmp_path / "killed", "--total-frames", total) == 0
+    flags = ["--run-dir", str(tmp_path / "whole"), "--learning-rate-schedule", "constant", "--total-frames", total]
+    assert train(*flags) == 0
+    assert_same(newest(tmp_path / "whole"), newest(tmp_path / "killed"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_finishes_the_update_saves_and_says_how_to_go_on(number: signal.Signals, tmp_path: Path) -> None:
+    process = start_process("--run-dir", str(tmp_path / "run"), "--save-every", "1e-9", "--total-frames", "1000000")
+    wait_for_checkpoints(tmp_path / "run", 1, process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert f"rmc-train --resume {tmp_path / 'run'}" in out.replace("\n", "")
+    assert err == ""
+    frames = newest(tmp_path / "run")["frames"]
+    assert resume(tmp_path / "run", "--total-frames", str(frames + FRAMES_PER_UPDATE)) == 0
+    assert newest(tmp_path / "run")["frames"] == frames + FRAMES_PER_UPDATE
+
+
+def test_the_run_folder_explains_the_run(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    status = cli.main(
+        [*SMALL, "--no-video", "--eval-episodes", "3", "--total-frames", "400", "--run-dir", str(run_dir)]
+    )
+    assert status == 0
+    config = Config().updated_from_yaml(run_dir / "config.yaml")
+    assert (config.env.num_envs, config.core.mem_slots) == (8, 3)
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["frames"] == 400
+    assert summary["updates"] == 10
+    assert summary["frames_per_second"] == pytest.approx(400 / summary["seconds"])
+    assert summary["evaluation"]["episodes"] == 3
+    versions = json.loads((run_dir / "versions.json").read_text())
+    assert versions["torch"] == torch.__version__.split("+")[0] or versions["torch"] == torch.__version__
+    assert versions["seed"] == "0"
+    events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    tags = {
+        "charts/SPS",
+        "time/time_elapsed",
+        "charts/learning_rate",
+        "charts/recurrent_state_norm",
+        "losses/policy_loss",
+    }
+    tags |= {"losses/value_loss", "losses/entropy", "losses/explained_variance", "losses/grad_norm"}
+    assert tags <= set(events.Tags()["scalars"])
+    assert events.Scalars("losses/entropy")[-1].step == 400
+
+
+def test_seeds_repeat_and_differ(tmp_path: Path) -> None:
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        assert train("--run-dir", str(tmp_path / name), "--total-frames", "200", "--seed", seed) == 0
+    trees = {name: newest(tmp_path / name) for name in "abc"}
+    assert_same(trees["a"], trees["b"])
+    assert not torch.equal(trees["a"]["agent"]["policy.weight"], trees["c"]["agent"]["policy.weight"])
+
+
+def test_yaml_settings_lose_to_flags(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("core: gru\nlearning_rate: 5e-4\nhidden_size: 12\n")
+    flags = [*QUIET, "--config", str(tmp_path / "x.yaml"), "--run-dir", str(tmp_path / "run"), "--num-envs", "2"]
+    assert cli.main([*flags, "--total-frames", "40", "--hidden-size", "10"]) == 0
+    config = Config().updated_from_yaml(tmp_path / "run" / "config.yaml")
+    assert (config.core.core, config.train.learning_rate, config.core.hidden_size) == ("gru", 5e-4, 10)
+
+
+@pytest.mark.parametrize("name", configs.names())
+def test_presets_are_valid(name: str) -> None:
+    config = Config().updated_from_yaml(configs.find(Path(name)))
+    env, _, core = name.partition("-")
+    assert config.env.env == {"memory": "memory-s13-random"}.get(env, env)
+    assert config.core.core == (core or "rmc")
+
+
+def test_the_minipacman_preset_spells_out_the_defaults_but_for_gates_and_slots() -> None:
+    preset = Config().updated_from_yaml(configs.find(Path("minipacman-rmc"))).to_mapping()
+    own = {"gate_style": "coupled", "slot_embedding": True, "core_gain": 1.0}
+    assert preset == Config().to_mapping() | own
+
+
+def test_the_agent_learns_from_gymnasium_and_minigrid_environments(tmp_path: Path) -> None:
+    for i, env in enumerate(("CartPole-v1", "MiniGrid-MemoryS7-v0", "minipacman-rush-full", "recall")):
+        assert train("--env", env, "--run-dir", str(tmp_path / str(i)), "--total-frames", "120") == 0
+        assert resume(tmp_path / str(i), "--total-frames", "200") == 0
+        assert newest(tmp_path / str(i))["frames"] == 200
+
+
+def test_gradients_do_not_reach_into_the_state_a_rollout_began_with() -> None:
+    config = Config().updated({"num_envs": 4, "unroll_length": 3, "core": "lstm"}, "test")
+    trainer = A2C(config, torch.device("cpu"))
+    for _ in range(2):
+        trainer.update()
+        assert not any(leaf.requires_grad for leaf in trainer.collector.state)
+
+
+BAD = {
+    "unknown environment": (["--env", "minipackman"], "did you mean 'minipacman'?"),
+    "unknown core": (["--core", "lstmm"], "did you mean 'lstm'?"),
+    "unknown module": (["--env", "nowhere:X-v0"], "importing nowhere failed"),
+    "continuous actions": (["--env", "Pendulum-v1"], "Discrete action space"),
+    "observations that cannot be encoded": (["--env", "Blackjack-v1"], "cannot encode the observation space Tuple"),
+    "contradictory encoder": (["--encoder", "conv"], "use encoder mlp"),
+    "out of range": (["--learning-rate", "-1"], "learning_rate: input should be greater than 0"),
+    "missing config": (["--config", "nowhere.yaml"], "cannot read the config nowhere.yaml"),
+    "preset misspelled": (["--config", "memory-lstn"], "there is no such file or preset; did you mean 'memory-lstm'?"),
+    "backend that cannot": (
+        ["--core", "rmc", "--num-blocks", "2", "--backend", "fused"],
+        "an rmc with one block, got 2",
+    ),
+    "graphs of ppo": (["--cuda-graphs", "--algo", "ppo"], "cuda_graphs: expected algo a2c with optimizer adam"),
+    "missing run": (["--resume", "nowhere"], "expected a run's folder"),
+    "cuda": (["--device", "cuda"], "sees no CUDA GPU"),
+    "graphs without a GPU": (
+        ["--algo", "a2c", "--optimizer", "adam", "--cuda-graphs", "--device", "cpu"],
+        "cuda_graphs: expected device cuda, got cpu",
+    ),
+    "run-dir without a name": (["--run-dir", ""], "--run-dir: expected a path, got an empty one"),
+    "resume and run-dir": (["--resume", "a", "--run-dir", "b"], "leave out"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_exit_status_2(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if case == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    monkeypatch.chdir(tmp_path)
+    flags, expected = BAD[case]
+    assert cli.main(flags) == 2
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1
+    assert os.listdir(tmp_path) == [], "nothing is left behind"
+
+
+@pytest.mark.parametrize("flags", [["--learning-rat", "1"], ["--gate-style", "unitt"], ["--num-envs", "many"]])
+def test_bad_flags_exit_with_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(flags)
+    assert exit_info.value.code == 2
+    said = capsys.readouterr().err
+    assert flags[0].strip("-") in said
+    assert said.count("\n") == 1
+    assert "--learning-rate" in said or flags[0] != "--learning-rat", "the near match"
+
+
+def test_an_unknown_key_in_a_config_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, expected in (
+        ("learning_rat: 1", "did you mean 'learning_rate'?"),
+        ("- 1", "expected lines of 'name: value'"),
+        ("a: [", "is no YAML"),
+        ("core: lstmm", "did you mean 'lstm'?"),
+    ):
+        (tmp_path / "x.yaml").write_text(text)
+        assert cli.main(["--config", str(tmp_path / "x.yaml")]) == 2
+        assert expected in capsys.readouterr().err
+
+
+def test_a_run_folder_is_not_overwritten_nor_shared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = tmp_path / "run"
+    process = start_process("--run-dir", str(run_dir), "--save-every", "1e-9", "--total-frames", "100000000")
+    wait_for_checkpoints(run_dir, 1, process)
+    assert resume(run_dir) == 2
+    assert "in use by another rmc-train" in capsys.readouterr().err
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert train("--run-dir", str(run_dir)) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert resume(run_dir, "--core", "lstm", "--learning-rate", "0.1") == 2
+    assert "cannot change core, learning_rate" in capsys.readouterr().err
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    assert train("--run-dir", str(tmp_path / "run"), "--save-every", "1e-9", "--total-frames", "200") == 0
+    path, _ = checkpoint.find_and_load(tmp_path / "run")
+    path.write_bytes(b"damaged")
+    assert resume(tmp_path / "run") == 0
+    assert newest(tmp_path / "run")["updates"] == 5
+
+
+@pytest.mark.parametrize("missing", ["config", "collector", "seconds", "optimizer", "agent"])
+def test_a_checkpoint_without_a_part_is_one_line(
+    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "40") == 0
+    path, tree = checkpoint.find_and_load(tmp_path / "run")
+    checkpoint.save(path, {name: part for name, part in tree.items() if name != missing})
+    capsys.readouterr()
+    assert resume(tmp_path / "run", "--total-frames", "80") == 2
+    captured = capsys.readouterr()
+    assert "does not hold a run of this version" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_preset_is_not_taken_for_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--config", str(tmp_path / "recall.yaml")]) == 2
+    assert "cannot read the config" in capsys.readouterr().err
+
+
+def test_impossible_sizes_and_divergence_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train("--run-dir", str(tmp_path / "a"), "--core", "lstm", "--hidden-size", "1000000000") == 2
+    assert "not enough memory" in capsys.readouterr().err
+    assert train("--run-dir", str(tmp_path / "b"), "--learning-rate", "1e30", "--total-frames", "400") == 2
+    assert "diverged" in capsys.readouterr().err
+
+
+def test_resuming_keeps_the_curve_whole(tmp_path: Path) -> None:
+    assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "200", "--log-every", "1e-9") == 0
+    assert resume(tmp_path / "run", "--total-frames", "400") == 0
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [point.step for point in events.Scalars("losses/entropy")] == list(range(40, 401, 40))
+
+
+def test_an_unwritable_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert train("--run-dir", str(tmp_path / "file" / "run")) == 2
+    assert "Not a directory" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""rmc-bench: where training time goes."""

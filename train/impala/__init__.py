@@ -1,0 +1,1 @@
+"""IMPALA: actors that play, a learner that corrects by V-trace."""

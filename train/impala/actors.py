@@ -1,0 +1,208 @@
+"""An actor of IMPALA: the agent in lanes of its own, and what it sends to the learner, whichever way that travels."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from rmc_agents.collect import Collector, Episode, Lanes
+from rmc_agents.config import Config
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.runs import checkpoint
+from rmc_agents.train.learner import make_agent
+from rmc_agents.types import Rollout, SpaceSpec, TimeStep
+
+CPU = torch.device("cpu")
+UNTOLD = -1  # in place of an episode's success, where the environment does not tell it
+
+
+class Parcel(NamedTuple):
+    """A rollout on its way to the learner, and where it comes from."""
+
+    actor: int
+    sequence: int  # of this actor's rollouts, from 0
+    version: int  # updates that the weights had been through with which it was made
+    acted: float  # seconds it took to make
+    waited: float  # seconds the actor had waited before
+    rollout: Rollout
+    episodes: list[Episode]  # that ended in it
+    snapshot: dict[str, Any]  # the actor after it, as `Actor.set_state` takes it
+
+    def to_bytes(self) -> bytes:
+        """As it travels: a checkpoint's format, which cannot carry code and tells when it is damaged."""
+        rollout, episodes = self.rollout, self.episodes
+        successes = [UNTOLD if episode.success is None else int(episode.success) for episode in episodes]
+        tree = self._asdict() | {
+            "rollout": {name: list(v) if isinstance(v, tuple) else v for name, v in rollout._asdict().items()},
+            "episodes": {
+                "returns": np.array([episode.episode_return for episode in episodes], np.float64),
+                "lengths": np.array([episode.length for episode in episodes], np.int64),
+                "successes": np.array(successes, np.int8),
+            },
+        }
+        return checkpoint.to_bytes(tree)
+
+
+class Actor:
+    """Plays the agent in its lanes, with the weights that it is given.
+
+    Args:
+      config: all settings, settled.
+      index: which of its learner's actors; lane i of it is lane `index * lanes_per_actor + i` of a run with all lanes.
+      learner: which of several learners it plays for; their actors are numbered one learner after the other.
+
+    Attributes:
+      sequence: the number of its next rollout.
+      version: of the weights.
+    """
+
+    def __init__(self, config: Config, index: int, learner: int = 0) -> None:
+        self.index, lanes_per_actor = index, config.actors.lanes_per_actor
+        number = learner * config.actors.actors + index
+        self._seed = config.run.seed + number * lanes_per_actor
+        self._frames = config.train.unroll_length * lanes_per_actor
+        env = make_vector_env(config.env.env, lanes_per_actor, backend=config.env.env_backend)
+        self.lanes = Lanes(env, self._seed, CPU)
+        self.agent = make_agent(config, self.lanes.spec, CPU)
+        if config.run.backend == "triton":
+            self.agent.core.backend = "auto"  # as it is the learner's, on a GPU
+        seed = int(np.random.SeedSequence((config.run.seed, number)).generate_state(1, np.uint32)[0])
+        generator = torch.Generator(CPU).manual_seed(seed)
+        self.collector = Collector(self.agent, self.lanes, config.train.unroll_length, generator)
+        self.sequence, self.version = 0, -1
+
+    def take_weights(self, version: int, weights: bytes) -> None:
+        """Act with these from now on; they come from `pack_weights`."""
+        self.agent.load_state_dict(safetensors.torch.load(weights))
+        self.version = version
+
+    def act(self, waited: float) -> Parcel:
+        """The next rollout, after having waited so many seconds for leave to make it."""
+        began = time.perf_counter()
+        rollout = self.collector.collect()
+        self.collector.discard()
+        sequence, self.sequence = self.sequence, self.sequence + 1
+        acted = time.perf_counter() - began
+        episodes = self.lanes.take_episodes()
+        return Parcel(self.index, sequence, self.version, acted, waited, rollout, episodes, self.get_state())
+
+    def get_state(self) -> dict[str, Any]:
+        """What another actor of this index needs to go on after the rollouts made so far."""
+        return {"sequence": self.sequence, "collector": self.collector.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `get_state` gave; episodes start anew where the environment cannot be saved."""
+        self.sequence = state["sequence"]
+        if state["collector"]["lanes"] is None:
+            self.lanes.reset(self._seed + self.sequence * self._frames)  # other episodes than those at the start
+        self.collector.set_state(state["collector"])
+
+    def close(self) -> None:
+        """Ends the environments."""
+        self.lanes.env.close()
+
+
+MakeActor = Callable[[int], Actor]
+"""From an actor's index."""
+
+
+def pack_weights(agent: torch.nn.Module) -> bytes:
+    """An agent's weights, as they travel to the actors; of an architecture's always as many bytes."""
+    return safetensors.torch.save({name: tensor.detach().cpu() for name, tensor in agent.state_dict().items()})
+
+
+class UnfitParcel(ValueError):
+    """Something else than a rollout of this run came from an actor; the message tells what."""
+
+
+class ParcelReader:
+    """Opens parcels, and lets none pass that is not what an actor of this run would send.
+
+    Args:
+      example: a rollout of an actor of this run.
+      spec: the environment's spaces.
+    """
+
+    def __init__(self, example: Rollout, spec: SpaceSpec) -> None:
+        self.spec = spec
+        self._most_episodes = example.value.numel()
+        self._state_type = type(example.initial_state)
+        self._expected = {name: (tensor.dtype, tensor.shape) for name, tensor in named_tensors(example).items()}
+
+    def open(self, content: bytes, actor: int) -> Parcel:
+        """The parcel that `Parcel.to_bytes` packed.
+
+        Args:
+          content: from an actor.
+          actor: from which.
+
+        Raises:
+          UnfitParcel: for damage, a wrong shape or dtype, numbers that are not finite or out of range.
+        """
+        try:
+            tree = checkpoint.from_bytes(content, "the parcel")
+            rollout = self._rollout(**tree["rollout"])
+            parcel = Parcel(**tree)._replace(rollout=rollout, episodes=self._episodes(**tree["episodes"]))
+            next_sequence = parcel.snapshot["sequence"]
+        except UnfitParcel:
+            raise
+        except checkpoint.CheckpointError as error:
+            raise UnfitParcel(str(error)) from error
+        except Exception as error:  # what is not of the right kind can fail in any way
+            raise UnfitParcel(f"{type(error).__name__}: {error}") from error
+        counts = (parcel.actor, parcel.sequence, parcel.version)
+        if parcel.actor != actor or any(type(count) is not int or count < 0 for count in counts):
+            raise UnfitParcel(f"expected a parcel of actor {actor}, got actor, sequence and version {counts}")
+        if type(next_sequence) is not int or next_sequence != parcel.sequence + 1:
+            raise UnfitParcel(f"snapshot: expected one after rollout {parcel.sequence}, got one before {next_sequence}")
+        for seconds in (parcel.acted, parcel.waited):
+            if type(seconds) is not float or not 0.0 <= seconds < math.inf:
+                raise UnfitParcel(f"acted, waited: expected seconds, got {seconds}")
+        return parcel
+
+    def _rollout(self, steps: list[Tensor], initial_state: list[Tensor], **others: Tensor) -> Rollout:
+        state = self._state_type(*initial_state) if initial_state else ()
+        rollout = Rollout(steps=TimeStep(*steps), initial_state=state, **others)
+        self._check_tensors(named_tensors(rollout))
+        self._check_ranges(rollout.steps)
+        return rollout
+
+    def _check_tensors(self, tensors: dict[str, Tensor]) -> None:
+        if tensors.keys() != self._expected.keys():
+            raise UnfitParcel(f"expected {', '.join(self._expected)}, got {', '.join(tensors)}")
+        for name, tensor in tensors.items():
+            dtype, shape = self._expected[name]
+            if tensor.dtype != dtype or tensor.shape != shape:
+                got = f"{tensor.dtype} {list(tensor.shape)}"
+                raise UnfitParcel(f"{name}: expected {dtype} {list(shape)}, got {got}")
+            if dtype.is_floating_point and not tensor.isfinite().all():
+                raise UnfitParcel(f"{name}: expected finite numbers, got NaN or infinity")
+
+    def _check_ranges(self, steps: TimeStep) -> None:
+        low, high = int(steps.prev_action.min()), int(steps.prev_action.max())
+        if low < 0 or high >= self.spec.num_actions:
+            raise UnfitParcel(f"prev_action: expected 0 to {self.spec.num_actions - 1}, got {low} to {high}")
+        if self.spec.obs_categories:
+            limit = torch.tensor(self.spec.obs_categories)
+            if (steps.obs < 0).any() or (steps.obs >= limit).any():
+                raise UnfitParcel("obs: expected names of categories or tokens, got one beyond them")
+        is_last = steps.terminated | steps.truncated
+        if (steps.is_first[1:] != is_last[:-1]).any():
+            raise UnfitParcel("is_first: expected it after the last step of an episode, and nowhere else")
+
+    def _episodes(self, returns: np.ndarray, lengths: np.ndarray, successes: np.ndarray) -> list[Episode]:
+        if not len(returns) == len(lengths) == len(successes) <= self._most_episodes or not np.isfinite(returns).all():
+            raise UnfitParcel("episodes: expected as many finite returns as lengths and successes")
+        told = (None if success == UNTOLD else bool(success) for success in successes)
+        return [Episode(float(r), int(n), s) for r, n, s in zip(returns, lengths, told, strict=True)]
+
+
+def named_tensors(rollout: Rollout) -> dict[str, Tensor]:
+    """All that a rollout consists of, each under a name of its own."""
+    tensors = {**rollout.steps._asdict(), "policy_logits": rollout.policy_logits, "value": rollout.value}
+    return tensors | {f"initial_state {i}": leaf for i, leaf in enumerate(rollout.initial_state)}

@@ -1,0 +1,268 @@
+"""IMPALA (Espeholt et al., 2018): actors play all the time, and the learner corrects for their older weights.
+
+Agent, lanes and rollouts are A2C's; only where they are differs. An actor begins each rollout with the newest weights
+there are. While it plays, and while its rollout waits, the learner goes on, so that the policy which acted is some
+updates older than the one which learns: V-trace makes up for that.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+
+from rmc_agents import losses
+from rmc_agents.collect import Episode
+from rmc_agents.config import Config, TrainConfig
+from rmc_agents.train import distributed
+from rmc_agents.train.a2c import Targets, actor_critic_loss, find_transitions, normalized, state_norm
+from rmc_agents.train.learner import Learner
+from rmc_agents.train.trainer import Metrics
+from rmc_agents.types import AgentOutput, Rollout, TimeStep
+
+from .actors import Actor, Parcel, ParcelReader, pack_weights
+from .pool import ActorEngine, ActorPool
+from .processes import ProcessEngine
+
+ROOM = 1 << 16  # bytes by which parcels may differ in what is written out in them
+BYTES_OF_EPISODE = 17  # of which there are never more in a parcel than steps
+BYTES_OF_ACTOR = 250 << 20  # of memory that a process with torch and an environment has to itself, at the least
+
+
+class Impala(Learner):
+    """A run whose actors play beside the learner. A checkpoint keeps the actors too, where they can be saved.
+
+    Which rollouts meet in an update depends on which come first, so that no two runs are alike to the bit.
+
+    With several learners (see `data_parallel`) each has as many actors as the settings say, and learns from as many
+    rollouts an update; frames are all learners', metrics and episodes this one's.
+
+    Args:
+      config: all settings.
+      device: where the learner's agent lives; actors are on the CPU.
+
+    Raises:
+      ValueError: for settings that do not fit together.
+    """
+
+    lanes: "RemoteLanes"
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        config = config.settled()
+        check_settings(config)
+        with closing(Actor(config, 0)) as example:
+            spec, parcel = example.lanes.spec, example.act(waited=0.0)
+        self._reader = ParcelReader(parcel.rollout, spec)
+        self._parcel_bytes = len(parcel.to_bytes()) + ROOM + BYTES_OF_EPISODE * parcel.rollout.value.numel()
+        super().__init__(config, spec, device)
+        self.lanes = RemoteLanes(device)
+        self._states: Sequence[dict[str, Any] | None] = [None] * (distributed.size() * config.actors.actors)
+        self._pool: ActorPool | None = None
+
+    def update(self) -> Metrics:
+        """Learn from the next rollouts. Returns scalars that name what happened."""
+        pool = self._pool or self._start()
+        began = time.perf_counter()
+        with distributed.failing_together():
+            parcels = pool.take(self.config.actors.batch_rollouts)
+        idle = time.perf_counter() - began
+        self.lanes.episodes += pool.take_episodes()
+        learning_rate = self._learning_rate()
+        self.optimizer.set_learning_rate(learning_rate)
+        rollout = joined([parcel.rollout for parcel in parcels], self.lanes.device)
+        metrics = self._optimize(rollout)
+        steps, lanes = rollout.value.shape
+        self.frames += steps * lanes * distributed.size()
+        self.updates += 1
+        pool.publish(self.updates, pack_weights(self.agent))
+        return metrics | {
+            "charts/learning_rate": torch.tensor(learning_rate),
+            **self._actor_metrics(pool, parcels, idle / (time.perf_counter() - began)),
+        }
+
+    def _optimize(self, rollout: Rollout) -> Metrics:
+        """One step of the optimizer."""
+        output, state = self.agent.unroll(rollout.steps, rollout.initial_state)
+        metrics = self._backward(*vtrace_loss(output, rollout, self.train))
+        self._check_finite(metrics)
+        self.optimizer.step()
+        return metrics | {"charts/recurrent_state_norm": state_norm(state).detach()}
+
+    def _actor_metrics(self, pool: ActorPool, parcels: Sequence[Parcel], idle: float) -> Metrics:
+        lag = [self.updates - 1 - parcel.version for parcel in parcels]
+        acted, waited = (sum(getattr(parcel, name) for parcel in parcels) for name in ("acted", "waited"))
+        scalars = {
+            "policy_lag": sum(lag) / len(lag),
+            "queue_depth": pool.queued,
+            "learner_idle": idle,
+            "actor_idle": waited / (acted + waited),
+            "rollouts_stale": pool.counts.stale,
+            "rollouts_unfit": pool.counts.unfit,
+            "rollouts_repeated": pool.counts.repeated,
+            "actors_replaced": pool.counts.replaced,
+        }
+        return {f"actors/{name}": torch.tensor(float(value)) for name, value in scalars.items()}
+
+    def _start(self) -> ActorPool:
+        """Start the actors: at the first update, when all that is resumed from is known."""
+        settings, first = self.config.actors, distributed.rank() * self.config.actors.actors
+        weights = pack_weights(self.agent)
+        self._pool = ActorPool(
+            self._make_engine(len(weights)),
+            self._reader,
+            self._states[first : first + settings.actors],
+            rollouts_ahead=settings.rollouts_ahead,
+            max_policy_lag=settings.max_policy_lag,
+            timeout=settings.actor_timeout,
+        )
+        self._pool.start(self.updates, weights)
+        return self._pool
+
+    def _make_engine(self, weights_bytes: int) -> ActorEngine:
+        settings, make_actor = self.config.actors, partial(Actor, self.config, learner=distributed.rank())
+        if settings.actor_engine == "ray":
+            from .ray_engine import RayEngine
+
+            return RayEngine(make_actor, settings.actors, settings.ray_address)
+        return ProcessEngine(make_actor, settings.actors, settings.rollouts_ahead, self._parcel_bytes, weights_bytes)
+
+    def close(self) -> None:
+        """Ends the actors."""
+        if self._pool is not None:
+            self._states = self._pool.get_state()
+            self._pool.close()
+            self._pool = None
+
+    def describe(self) -> list[str]:
+        """What a run's first lines say of it."""
+        settings, learners = self.config.actors, distributed.size()
+        each = f"{learners} learners, each with " if learners > 1 else ""
+        return [
+            *super().describe(),
+            f"{each}{settings.actors} actors of {settings.lanes_per_actor} lanes ({settings.actor_engine}), "
+            f"{settings.batch_rollouts} rollouts an update",
+        ]
+
+    def resume_notes(self, state: dict[str, Any]) -> list[str]:
+        """Why the run does not go on exactly from a checkpoint's tree."""
+        return ["which rollouts meet in an update is a matter of time, so the resume is not exact"]
+
+    def get_state(self) -> dict[str, Any]:
+        """The tree of a checkpoint (see `checkpoint`): once actors play, to be called by all learners at a time."""
+        states = self._states if self._pool is None else distributed.gather(self._pool.get_state())
+        return super().get_state() | {"actors": list(states)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's tree: actors after the last rollouts of theirs that were learned from.
+
+        Raises:
+          ValueError: if it is that of another number of learners.
+        """
+        learners = len(state["actors"]) // self.config.actors.actors
+        if learners != distributed.size():
+            raise ValueError(
+                f"this run has {learners} learners: expected as many to go on with it, got {distributed.size()}; "
+                f"use {distributed.command(learners)} --resume RUN"
+            )
+        super().set_state(state)
+        self._states = state["actors"]
+
+
+class RemoteLanes:
+    """What a run wants to know of lanes that are elsewhere.
+
+    Attributes:
+      device: where the learner's agent lives.
+      episodes: those that ended since they were last taken out.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.episodes: list[Episode] = []
+
+    def take_episodes(self) -> list[Episode]:
+        """The episodes that ended since the last call."""
+        episodes, self.episodes = self.episodes, []
+        return episodes
+
+
+def vtrace_loss(output: AgentOutput, rollout: Rollout, config: TrainConfig) -> tuple[Tensor, Metrics]:
+    """The actor-critic loss of a rollout that other weights made, a mean over its transitions, and scalars.
+
+    If they were the same weights, this is `a2c_loss`.
+
+    Args:
+      output: what the agent says by now to all T + 1 time steps, `[T+1, B, ...]`; the loss's gradient flows into it.
+      rollout: what was done, and the logits with which it was chosen.
+      config: costs, discounts and so on.
+    """
+    present = AgentOutput(output.policy_logits[:-1], output.value[:-1])
+    t = find_transitions(present.value, output.value[-1], rollout.steps, config)
+    action = rollout.steps.prev_action[1:]
+    log_ratio = losses.action_log_prob(present.policy_logits.detach(), action)
+    log_ratio = log_ratio - losses.action_log_prob(rollout.policy_logits, action)
+    log_rho = torch.where(t.valid, log_ratio, 0.0) if config.vtrace else torch.zeros_like(log_ratio)
+    corrected = losses.vtrace(
+        t.v_tm1, t.v_t, t.r_t, t.discount_t, log_rho, t.lambda_t, config.clip_rho, config.clip_pg_rho
+    )
+    advantage = corrected.weights * normalized(corrected.advantages, t.valid, config)
+    targets = Targets(corrected.targets, advantage, t.valid)
+    policy_loss = losses.policy_gradient_loss(present.policy_logits, action, advantage, t.valid)
+    loss, metrics = actor_critic_loss(policy_loss, present, targets, config)
+    ratio = log_ratio.exp()
+    return loss, metrics | {
+        "losses/rho_mean": losses.masked_mean(ratio, t.valid),
+        "losses/rho_clipfrac": losses.masked_mean((ratio > config.clip_rho).float(), t.valid),
+        "losses/approx_kl": losses.approx_kl(log_ratio, t.valid),
+    }
+
+
+def joined(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
+    """The rollouts side by side, as one of all their lanes."""
+
+    def side_by_side(parts: Sequence[Tensor], lane_axis: int) -> Tensor:
+        return torch.cat(tuple(parts), dim=lane_axis).to(device)
+
+    states = [rollout.initial_state for rollout in rollouts]
+    leaves = [side_by_side(parts, 0) for parts in zip(*states, strict=True)]
+    return Rollout(
+        TimeStep(*(side_by_side(parts, 1) for parts in zip(*(r.steps for r in rollouts), strict=True))),
+        side_by_side([rollout.policy_logits for rollout in rollouts], 1),
+        side_by_side([rollout.value for rollout in rollouts], 1),
+        type(states[0])(*leaves) if leaves else (),
+    )
+
+
+def check_settings(config: Config) -> None:
+    """Raises ValueError for settings that do not fit together."""
+    settings = config.actors
+    actors, batch = settings.actors, settings.batch_rollouts
+    if batch > actors:
+        raise ValueError(f"batch_rollouts: expected at most as many as there are actors, {actors}, got {batch}")
+    oldest = math.ceil(actors * settings.rollouts_ahead / batch)
+    if settings.max_policy_lag < oldest:
+        raise ValueError(
+            f"max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = {oldest}, as old as weights "
+            f"get while the learner is the slower side, got {settings.max_policy_lag}; raise it or batch_rollouts"
+        )
+    room = psutil.virtual_memory().available // BYTES_OF_ACTOR
+    if settings.actor_engine == "local" and actors > room:
+        raise ValueError(f"actors: expected at most {room}, for which there is memory, got {actors}")
+    if settings.actor_engine == "ray" and find_spec("ray") is None:
+        raise ValueError("--actor-engine ray needs Ray: pip install 'rmc-agents[ray]'")
+    if settings.actor_engine != "ray" and settings.ray_address is not None:
+        raise ValueError(f"ray_address: expected None without --actor-engine ray, got {settings.ray_address!r}")
+    if config.run.cuda_graphs:
+        raise ValueError("cuda_graphs: expected algo a2c with optimizer adam, got impala")
+    if config.run.diagnostics:
+        raise ValueError("diagnostics: expected algo a2c or ppo, got impala")
+    if config.env.env_workers:
+        raise ValueError(
+            f"env_workers: expected 0 for impala, whose actors are processes, got {config.env.env_workers}"
+        )

@@ -1,0 +1,206 @@
+"""Actors in processes of this machine: rollouts and weights pass through shared memory.
+
+Nothing listens anywhere: parent and actor share a pair of sockets without a name, and memory without one, which the
+system takes back from processes however they end.
+"""
+
+import ctypes
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext
+from multiprocessing.util import Finalize
+from typing import Any
+
+import torch
+from gymnasium.vector.utils import CloudpickleWrapper
+
+from rmc_agents.envs.processes import (
+    SECONDS_TO_END,
+    Fault,
+    describe_death,
+    end_all,
+    leave_stops_to_the_parent,
+    stops_held_back,
+)
+from rmc_agents.runs import checkpoint
+
+from .actors import Actor, MakeActor
+from .pool import Arrival, Failure
+
+GRANT = b"g"
+
+
+class ProcessEngine:
+    """An `ActorEngine` of processes on this machine.
+
+    Actors are spawned, as the workers of `envs.workers` are. Each has a slot of shared memory for every rollout that
+    it may be ahead, and writes its parcels into them by turns.
+
+    Args:
+      make_actor: from an actor's index; pickled by cloudpickle.
+      actors: how many.
+      slots: of each: as many as it may be granted rollouts that have not come.
+      parcel_bytes: the most that a parcel may have.
+      weights_bytes: what packed weights have.
+    """
+
+    def __init__(self, make_actor: MakeActor, actors: int, slots: int, parcel_bytes: int, weights_bytes: int) -> None:
+        self._make_actor = CloudpickleWrapper(make_actor)  # type: ignore[type-var, arg-type]  # it takes any function
+        self._context = get_context("spawn")
+        self._board = WeightsBoard(self._context, weights_bytes)
+        self._slots = [
+            [self._context.RawArray(ctypes.c_byte, parcel_bytes) for _ in range(slots)] for _ in range(actors)
+        ]
+        self._processes: dict[int, _ActorProcess] = {}
+        self.close = Finalize(self, _end, (self._processes,), exitpriority=0)
+
+    def start(self, actor: int, state: dict[str, Any] | None) -> None:
+        """See `ActorEngine`."""
+        packed = None if state is None else checkpoint.to_bytes(state)
+        with stops_held_back():
+            self._processes[actor] = _ActorProcess(
+                self._context, (self._make_actor, actor, packed, self._board, self._slots[actor])
+            )
+
+    def publish(self, version: int, weights: bytes) -> None:
+        """See `ActorEngine`."""
+        self._board.write(version, weights)
+
+    def grant(self, actor: int) -> None:
+        """See `ActorEngine`."""
+        with suppress(OSError):  # if it is dead, `receive` will say so
+            self._processes[actor].connection.send_bytes(GRANT)
+
+    def receive(self, seconds: float) -> Sequence[Arrival | Failure]:
+        """See `ActorEngine`."""
+        actors = {process.connection: actor for actor, process in self._processes.items()}
+        return [self._event(actors[ready]) for ready in wait(list(actors), seconds)]  # type: ignore[index]
+
+    def _event(self, actor: int) -> Arrival | Failure:
+        process = self._processes[actor]
+        try:
+            message = json.loads(process.connection.recv_bytes())
+        except (EOFError, OSError):
+            process.process.join(SECONDS_TO_END)
+            reason = describe_death(process.process.exitcode)
+            self.kill(actor)
+            return Failure(actor, reason)
+        if "fault" in message:
+            fault = Fault(*message["fault"])
+            self.kill(actor)
+            return Failure(actor, f"failed: {fault.summary}", fault.trace)
+        slot = memoryview(self._slots[actor][message["slot"]])
+        return Arrival(actor, bytes(slot[: message["bytes"]]))
+
+    def kill(self, actor: int) -> None:
+        """See `ActorEngine`."""
+        process = self._processes.pop(actor)
+        process.connection.close()
+        process.process.kill()
+        process.process.join()
+
+
+class _ActorProcess:
+    """A process as the learner sees it."""
+
+    def __init__(self, context: SpawnContext, arguments: tuple[Any, ...]) -> None:
+        self.connection, theirs = context.Pipe()
+        with theirs:  # closed here, so that its end is seen when the actor dies
+            self.process = context.Process(target=_run, args=(*arguments, theirs), daemon=True)
+            self.process.start()
+
+
+def _end(processes: dict[int, _ActorProcess]) -> None:
+    """An actor ends when its pipe does, unless its environment never comes back."""
+    for process in processes.values():
+        process.connection.close()
+    end_all([process.process for process in processes.values()])
+    processes.clear()
+
+
+class WeightsBoard:
+    """The newest weights in shared memory, for many to read while one writes; nobody waits for anybody.
+
+    Two places are written by turns. Who reads one looks afterwards whether it may have been written to meanwhile, and
+    then reads again: as reading takes far less time than an update, hardly ever.
+    """
+
+    def __init__(self, context: SpawnContext, size: int) -> None:
+        self._version = context.RawValue(ctypes.c_int64, -1)
+        self._places = [context.RawArray(ctypes.c_byte, size) for _ in range(2)]
+
+    @property
+    def version(self) -> int:
+        """Of the newest weights; -1 before the first."""
+        return self._version.value
+
+    def write(self, version: int, weights: bytes) -> None:
+        """Raises ValueError unless versions grow one by one."""
+        if self.version >= 0 and version != self.version + 1:
+            raise ValueError(f"expected version {self.version + 1}, got {version}")
+        memoryview(self._places[version % 2]).cast("B")[:] = weights
+        self._version.value = version
+
+    def read(self) -> tuple[int, bytes]:
+        """The newest version and its weights."""
+        while True:
+            version = self.version
+            weights = bytes(memoryview(self._places[version % 2]))
+            if self.version == version:
+                return version, weights
+
+
+def _run(
+    make_actor: Any,
+    index: int,
+    state: bytes | None,
+    board: WeightsBoard,
+    slots: list[Any],
+    connection: Connection,
+) -> None:
+    """An actor's process, from its first line to its last."""
+    leave_stops_to_the_parent()
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    with suppress(OSError):  # nobody listens any more
+        try:
+            with closing(make_actor.fn(index)) as actor:
+                if state is not None:
+                    actor.set_state(checkpoint.from_bytes(state, "the actor's state"))
+                _act(actor, board, slots, connection)
+        except Exception as error:
+            connection.send_bytes(json.dumps({"fault": Fault.of(error)}).encode())
+
+
+def _act(actor: Actor, board: WeightsBoard, slots: list[Any], connection: Connection) -> None:
+    """A rollout for every grant, into the slots by turns."""
+    for granted, waited in enumerate(_grants(connection)):
+        if board.version != actor.version:
+            actor.take_weights(*board.read())
+        content = actor.act(waited).to_bytes()
+        slot = granted % len(slots)
+        memoryview(slots[slot]).cast("B")[: len(content)] = content
+        connection.send_bytes(json.dumps({"slot": slot, "bytes": len(content)}).encode())
+
+
+def _grants(connection: Connection) -> Iterator[float]:
+    """Seconds waited for each grant, until the learner closes its end of the pipe."""
+    with suppress(EOFError):
+        while True:
+            began = time.perf_counter()
+            connection.recv_bytes()
+            yield time.perf_counter() - began
+
+
+def _end_with_the_parent() -> None:
+    """A learner that was killed closes nothing."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

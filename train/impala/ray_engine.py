@@ -1,0 +1,204 @@
+"""Actors in a Ray cluster: each a process on whichever node has a CPU for it, wherever that is.
+
+Ray (ray.io) starts the processes, notices when one or its node dies, and carries parcels and weights through the object
+stores of its nodes, where each version of the weights is kept once. What an actor does is what it does in
+`actor_processes`; only the weights of a rollout are those of when leave was given, not of when it was begun.
+"""
+
+import logging
+import pickle
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import cloudpickle
+import ray
+import torch
+from ray.exceptions import RayError
+
+from rmc_agents.envs.processes import Fault, WorkerError
+from rmc_agents.runs import checkpoint
+
+from .actors import Actor, MakeActor
+from .pool import Arrival, Failure
+from .ray_cluster import connect
+
+NEVER_RAN = "The actor never ran"  # as Ray says if it had put an actor on a node whose death it had not noticed yet
+
+logger = logging.getLogger(__name__)
+
+
+class Report(NamedTuple):
+    """What an actor's process says first."""
+
+    node: str  # by Ray's id
+    address: str  # of the node
+    versions: dict[str, str]
+
+
+class ActorHost:
+    """An actor's process. Ray runs the calls one after the other, in the order in which they were made.
+
+    Args:
+      make_actor: from an actor's index, by cloudpickle; still closed, so that `report` works whatever is in it.
+      index: which of the actors.
+      state: where it goes on, as a checkpoint; None: at the beginning.
+    """
+
+    def __init__(self, make_actor: bytes, index: int, state: bytes | None) -> None:
+        torch.set_num_threads(1)
+        self._make_actor, self._index, self._state = make_actor, index, state
+        self._idle_since: float | None = None
+
+    def report(self) -> Report:
+        """Where it is, and with which versions."""
+        return Report(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), find_versions())
+
+    def act(self, weights_version: int, weights: bytes) -> bytes | Fault:
+        """The next rollout's parcel, made with these weights."""
+        began = time.perf_counter()
+        try:
+            if self._actor.version != weights_version:
+                self._actor.take_weights(weights_version, weights)
+            return self._actor.act(began - (self._idle_since or began)).to_bytes()
+        except Exception as error:
+            return Fault.of(error)
+        finally:
+            self._idle_since = time.perf_counter()
+
+    @cached_property
+    def _actor(self) -> Actor:
+        actor = pickle.loads(self._make_actor)(self._index)
+        if self._state is not None:
+            actor.set_state(checkpoint.from_bytes(self._state, "the actor's state"))
+        return actor
+
+
+@dataclass
+class _Seat:
+    """An actor's process as the learner sees it."""
+
+    state: bytes | None  # where it was told to go on
+    host: Any  # Ray's handle of an ActorHost
+    calls: deque[Any]  # references to results that have not come, in the order of the calls
+    report: Report | None = None
+
+
+class RayEngine:
+    """An `ActorEngine` on Ray. There is one at a time in a process.
+
+    Args:
+      make_actor: from an actor's index; pickled by cloudpickle.
+      actors: how many; each takes a CPU of the cluster.
+      address: HOST:PORT of the cluster's head; 'auto': of the cluster that this machine belongs to; None: a new Ray of
+        this machine's alone, which nobody else can reach.
+
+    Raises:
+      ValueError: if no cluster answers, or it has too few CPUs.
+    """
+
+    def __init__(self, make_actor: MakeActor, actors: int, address: str | None) -> None:
+        self._make_actor, self._actors = cloudpickle.dumps(make_actor), actors
+        self._seats: dict[int, _Seat] = {}
+        self._remote_host = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(ActorHost)
+        connect(address, actors)
+
+    def start(self, actor: int, state: dict[str, Any] | None) -> None:
+        """See `ActorEngine`. Ray is not told to restart actors itself: it would start them from an older state."""
+        cpus = ray.cluster_resources().get("CPU", 0)
+        if cpus < self._actors:
+            logger.warning("%g CPUs are left in the Ray cluster: %d actors wait for more", cpus, self._actors - cpus)
+        self._place(actor, None if state is None else checkpoint.to_bytes(state))
+
+    def _place(self, actor: int, state: bytes | None) -> None:
+        host = self._remote_host.remote(self._make_actor, actor, state)
+        self._seats[actor] = _Seat(state, host, deque([host.report.remote()]))
+
+    def publish(self, version: int, weights: bytes) -> None:
+        """See `ActorEngine`."""
+        self._weights = version, ray.put(weights)
+
+    def grant(self, actor: int) -> None:
+        """See `ActorEngine`."""
+        seat = self._seats[actor]
+        seat.calls.append(seat.host.act.remote(*self._weights))
+
+    def receive(self, seconds: float) -> Sequence[Arrival | Failure]:
+        """See `ActorEngine`.
+
+        Raises:
+          WorkerError: if a node has other versions than the learner.
+        """
+        first = {seat.calls[0]: actor for actor, seat in self._seats.items() if seat.calls}
+        if not first:
+            time.sleep(seconds)
+            return []
+        ray.wait(list(first), timeout=seconds)
+        ready, _ = ray.wait(list(first), num_returns=len(first), timeout=0)
+        events = [self._event(first[call]) for call in ready]
+        return [event for event in events if event is not None]
+
+    def _event(self, actor: int) -> Arrival | Failure | None:
+        """What came of an actor's first call that has not come; None: nothing that the pool need know."""
+        seat = self._seats[actor]
+        try:
+            result = ray.get(seat.calls.popleft())
+        except RayError as error:
+            if NEVER_RAN in str(error):
+                self._place(actor, seat.state)
+                for _ in seat.calls:
+                    self.grant(actor)
+                return None
+            self.kill(actor)
+            return Failure(actor, describe_loss(seat.report, error), str(error))
+        if isinstance(result, Fault):
+            self.kill(actor)
+            return Failure(actor, f"failed: {result.summary}", result.trace)
+        if isinstance(result, Report):
+            check_versions(result)
+            seat.report = result
+            return None
+        return Arrival(actor, result)
+
+    def kill(self, actor: int) -> None:
+        """See `ActorEngine`."""
+        ray.kill(self._seats.pop(actor).host)
+
+    def close(self) -> None:
+        """See `ActorEngine`. A cluster ends the actors of who leaves it; a Ray that was started here ends as well."""
+        self._seats.clear()
+        ray.shutdown()
+
+
+def find_versions() -> dict[str, str]:
+    """Of what must be the same for learner and actors, which may have different builds of torch, for a GPU or none."""
+    return {
+        "rmc-agents": version("rmc-agents"),
+        "torch": version("torch").split("+")[0],
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+    }
+
+
+def check_versions(report: Report) -> None:
+    """Raises WorkerError if an actor has other versions than this process."""
+    here, there = find_versions(), report.versions
+    other = [f"{name} {there.get(name)} (here {here[name]})" for name in here if there.get(name) != here[name]]
+    if other:
+        raise WorkerError(
+            f"node {report.address} has {', '.join(other)}: expected the same versions on all nodes; install them there"
+        )
+
+
+def describe_loss(report: Report | None, error: RayError) -> str:
+    """What became of an actor that Ray has given up, in words that fit behind its name."""
+    if report is None:
+        return f"did not start: {str(error).strip().splitlines()[-1]}"
+    alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+    if report.node not in alive:
+        return f"was lost with node {report.address}"
+    return f"was killed or ended on node {report.address} (is there enough memory?)"

@@ -1,0 +1,1 @@
+"""Stable-Baselines3's algorithms in this project's runs."""

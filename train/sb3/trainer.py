@@ -1,0 +1,205 @@
+"""Stable-Baselines3's algorithms as trainers: the same settings, run folder and names in TensorBoard as our own."""
+
+import io
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
+from torch import nn
+
+from rmc_agents.collect import Episode
+from rmc_agents.config import Config
+from rmc_agents.envs.guarded import check_finite
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.runs import archive
+from rmc_agents.sb3 import RmcPolicy, to_sb3
+from rmc_agents.sb3.saved import Player, load_model, make_player
+from rmc_agents.sb3.vec_env import cheapest_autoreset
+from rmc_agents.train.trainer import Metrics, count_parameters, describe
+from rmc_agents.types import SpaceSpec
+
+from .model import make_model
+
+NAMES = {
+    "train/learning_rate": "charts/learning_rate",
+    "train/policy_loss": "losses/policy_loss",
+    "train/policy_gradient_loss": "losses/policy_loss",
+    "train/value_loss": "losses/value_loss",
+    "train/explained_variance": "losses/explained_variance",
+    "train/clip_fraction": "losses/clipfrac",
+    "train/approx_kl": "losses/approx_kl",
+}
+"""What Stable-Baselines3 calls the scalars, and what we do. The losses are of scaled rewards, as ours are."""
+
+SEEDS = 2**32
+
+
+class Sb3Trainer:
+    """A model of Stable-Baselines3 in training; an update is one round of its `learn`.
+
+    Args:
+      config: all settings.
+      device: where the model lives.
+
+    Attributes: as `Trainer` tells them, and
+      model: Stable-Baselines3's.
+
+    Raises:
+      ValueError: for settings that do not fit together.
+    """
+
+    trust_flag = " --trust"
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        _check(config)
+        self.asked, self.config = config, config.settled()
+        self.train = self.config.train
+        self.lanes = Sb3Lanes(self.config, device)
+        self.frames, self.updates = 0, 0
+        self._take(make_model(self.config, self.lanes, self.lanes.spec, device))
+
+    def _take(self, model: OnPolicyAlgorithm) -> None:
+        """Go on with this model; the episodes start anew."""
+        self.model = model
+        model.set_logger(Logger(folder=None, output_formats=[]))
+        model.num_timesteps = self.frames
+        _, self._callback = model._setup_learn(self.train.total_frames, reset_num_timesteps=self.frames == 0)
+        policy = model.policy
+        is_ours = isinstance(policy, RmcPolicy)
+        self.backend = policy.lstm_actor.core.chosen_scan().backend if is_ours else "reference"
+        self.agent: Player = make_player(model)
+
+    def update(self) -> Metrics:
+        """Collect one rollout and learn from it. Returns scalars that name what happened."""
+        model = self.model
+        model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps)
+        frames = self.frames + model.n_steps * model.n_envs
+        model._update_current_progress_remaining(frames, self.train.total_frames)
+        try:
+            model.train()
+        finally:  # the distribution's own complaint has many lines
+            self._check_finite()
+        self.frames, self.updates = frames, self.updates + 1
+        said = model.logger.name_to_value
+        metrics = {ours: said[theirs] for theirs, ours in NAMES.items() if theirs in said}
+        metrics["losses/entropy"] = -said["train/entropy_loss"]
+        return {name: torch.tensor(float(value)) for name, value in metrics.items()}
+
+    def _check_finite(self) -> None:
+        if not all(parameter.isfinite().all() for parameter in self.agent.parameters()):
+            raise ValueError(
+                f"training diverged after {self.frames:,} frames: try a smaller --learning-rate; the checkpoints saved "
+                "before are sound"
+            ) from None
+
+    def describe(self) -> list[str]:
+        """What a run's first lines say of it."""
+        config, policy = self.config, self.model.policy
+        lines = [describe(self, *_memory(policy))]
+        packages = f"stable-baselines3 {version('stable-baselines3')}, sb3-contrib {version('sb3-contrib')}"
+        lines.append(f"{config.train.algo} of {packages}: {type(policy).__name__}, optimizer Adam")
+        if self.asked.core.core != config.core.core:
+            lines.append(f"core {self.asked.core.core} is not used: this policy's is {config.core.core}")
+        return lines
+
+    def close(self) -> None:
+        """Ends the environments."""
+        self.lanes.close()
+
+    def save(self, run_dir: Path, seconds: float) -> Path:
+        """Save the model's archive in a run's folder, after so many seconds of training."""
+        content = io.BytesIO()
+        self.model.save(content)
+        facts = archive.Facts(
+            self.config.to_mapping(),
+            list(self.lanes.spec),
+            self.frames,
+            self.updates,
+            seconds,
+            count_parameters(self.agent),
+        )
+        return archive.save_numbered(run_dir, content.getvalue(), facts, self.config.run.keep_checkpoints)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from an archive, which may run code: `path` and its `facts`. Raises ValueError as `load_model` does."""
+        facts: archive.Facts = state["facts"]
+        self.frames, self.updates = facts.frames, facts.updates
+        model = load_model(self.train.algo, state["path"], self.lanes.device, self.lanes)
+        model.set_random_seed((self.config.run.seed + self.frames) % SEEDS)  # other episodes than at the run's start
+        self._take(model)
+
+    def resume_notes(self, state: dict[str, Any]) -> list[str]:
+        """Why the run does not go on exactly."""
+        return ["Stable-Baselines3 saves no state of episodes and random numbers, so the resume is not exact"]
+
+
+class Sb3Lanes(VecEnvWrapper):
+    """The environment that a model learns in: rewards scaled, and episodes counted as `acting.Lanes` does.
+
+    Args:
+      config: which environment, and `reward_scale`.
+      device: where the model lives.
+
+    Attributes:
+      spec: the environment's spaces.
+      episodes: episodes that ended since they were last taken out, with unscaled returns.
+    """
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        env = config.env
+        mode = cheapest_autoreset(env.env, env.env_workers)
+        workers, backend = env.env_workers, env.env_backend
+        lanes = make_vector_env(env.env, env.num_envs, None, workers, backend, mode)
+        self.spec = SpaceSpec.from_spaces(lanes.single_observation_space, lanes.single_action_space)
+        self.device, self.num_lanes, self.reward_scale = device, env.num_envs, config.train.reward_scale
+        self.episodes: list[Episode] = []
+        super().__init__(to_sb3(lanes))
+
+    def reset(self) -> VecEnvObs:
+        """The first observations of all lanes."""
+        self._returns, self._lengths = np.zeros(self.num_lanes), np.zeros(self.num_lanes, np.int64)
+        return self.venv.reset()
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """As of the environment, but for the rewards' scale."""
+        obs, rewards, dones, infos = self.venv.step_wait()
+        check_finite(self.venv.vector_env, obs, rewards)
+        self._returns += rewards
+        self._lengths += 1
+        for lane in np.flatnonzero(dones):
+            success = infos[lane].get("is_success")
+            success = None if success is None else bool(success)
+            self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane]), success))
+        self._returns[dones], self._lengths[dones] = 0.0, 0
+        return obs, rewards * np.float32(self.reward_scale), dones, infos
+
+    def take_episodes(self) -> list[Episode]:
+        """The episodes that ended since the last call."""
+        episodes, self.episodes = self.episodes, []
+        return episodes
+
+
+def _memory(policy: nn.Module) -> list[nn.Module]:
+    """The recurrent parts of a policy."""
+    if not isinstance(policy, RecurrentActorCriticPolicy):
+        return []
+    parts = (getattr(policy, name, None) for name in ("lstm_actor", "lstm_critic"))
+    return [part for part in parts if part is not None]
+
+
+def _check(config: Config) -> None:
+    """Raises ValueError for settings that are for this project's own agents alone."""
+    asked = {
+        "--init-from": config.run.init_from is not None,
+        "--diagnostics": config.run.diagnostics,
+        "--cuda-graphs": config.run.cuda_graphs,
+    }
+    for flag in (flag for flag, is_set in asked.items() if is_set):
+        raise ValueError(f"{flag}: expected --algo a2c or ppo, got {config.train.algo}, which has another agent inside")

@@ -1,0 +1,1 @@
+"""rmc-sweep: searching settings."""

@@ -1,0 +1,316 @@
+"""rmc-sweep: many trainings over ranges of settings, and which of them was best."""
+
+import signal
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import tyro
+import yaml
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+from rmc_agents import command_line
+from rmc_agents.runs.checkpoint import write_atomically
+
+from .plan import Params, Plan, parse_fixed
+from .results import LOG, Row, describe, importances, last_line, make_rows, print_results, write_results
+
+if TYPE_CHECKING:
+    import optuna
+
+    from .trial import TrialProcess
+
+PLAN, JOURNAL, NAME = "sweep.yaml", "study.journal", "sweep"
+DEFAULT_TRIALS = 16
+SAME_FAILURES = 3  # at the beginning of a sweep, that end it
+POLL_SECONDS = 0.2
+
+DESCRIPTION = """Train with many settings, and tell which were best by mean evaluation return.
+
+A study's YAML file says what is tried: base (a preset or file), settings (fixed), and search, by setting one of
+{log: [low, high]}, {uniform: [low, high]}, {integer: [low, high]}, {choice: [a, b, ...]}. Every trial is an ordinary
+run in OUT/trial-NNNN. The same command again goes on with an interrupted sweep.
+
+  rmc-sweep minipacman --set core=lstm --trials 16 --jobs 2 --out runs/sweeps/lstm
+  rmc-sweep minipacman --one-at-a-time --seeds 0 1 --jobs 2 --out runs/sweeps/changes
+  rmc-sweep --show runs/sweeps/lstm"""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What to try, and how much of it."""
+
+    study: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")] = None
+    """The study's YAML file, or the name of one that comes with the project."""
+    out: Path | None = None
+    """The sweep's folder; None: runs/sweeps/ and the study's name."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    """Fix a setting of every trial, which is then not searched; may be given again."""
+    trials: int | None = None
+    """Trials of a search (Optuna's TPE sampler, the first ten at random), earlier parts of the sweep included; None:
+    16."""
+    one_at_a_time: bool = False
+    """No search: the base alone, then every choice, and both ends of every range, changed alone."""
+    seeds: tuple[int, ...] = ()
+    """With --one-at-a-time: the runs' seeds, each change with each; none: the base's."""
+    jobs: int = 1
+    """Trials side by side, each with the settings' number of threads: one."""
+    seed: int = 0
+    """Seeds the search's draws; the runs' own seed is a setting (--set seed=1)."""
+    eval_episodes: int = 100
+    """Episodes of every trial's evaluation."""
+    trust: bool = False
+    """Go on with trials of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them."""
+    show: Path | None = None
+    """Only show the table of the sweep in this folder."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    return command_line.run("rmc-sweep", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = command_line.parse(Arguments, argv, "rmc-sweep", DESCRIPTION)
+    console = Console()
+    if arguments.show is not None:
+        plan = Plan.from_description(arguments.show / PLAN)
+        study = _open_study(arguments.show)
+        rows = make_rows(plan, trials_of(plan, study), arguments.show)
+        print_results(plan, rows, importances(plan, study), arguments.show, console)
+        return 0
+    _check(arguments)
+    assert arguments.study is not None
+    fixed = parse_fixed(arguments.set)
+    plan = Plan.read(
+        arguments.study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, list(arguments.seeds)
+    )
+    out = arguments.out or Path("runs/sweeps") / arguments.study.stem
+    with _own(out, plan):
+        sweep = Sweep(plan, out, arguments.trials or DEFAULT_TRIALS, console, arguments.trust)
+        return sweep.run(arguments.jobs)
+
+
+def _check(arguments: Arguments) -> None:
+    if arguments.study is None:
+        raise ValueError("expected a study's YAML file, or --show OUT (see rmc-sweep --help)")
+    for name in ("trials", "jobs", "eval_episodes"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')}: expected at least 1, got {value}")
+    if min((arguments.seed, *arguments.seeds)) < 0:
+        raise ValueError(f"--seed and --seeds: expected at least 0, got {min((arguments.seed, *arguments.seeds))}")
+    if arguments.one_at_a_time and arguments.trials is not None:
+        raise ValueError("--trials: with --one-at-a-time the study's values decide how many; leave it out")
+    if arguments.seeds and not arguments.one_at_a_time:
+        raise ValueError("--seeds: goes with --one-at-a-time; a search's runs have one seed, by --set seed=N")
+    if len(set(arguments.seeds)) < len(arguments.seeds):
+        raise ValueError(f"--seeds: expected each once, got {' '.join(map(str, arguments.seeds))}")
+
+
+@contextmanager
+def _own(out: Path, plan: Plan) -> Iterator[None]:
+    """The folder, for this process alone, with `sweep.yaml` in it, which must describe no other sweep."""
+    _import_optuna()
+    out.mkdir(parents=True, exist_ok=True)
+    path, told = out / PLAN, plan.description()
+    try:
+        with FileLock(out / ".lock", timeout=0):
+            if path.exists():
+                before = Plan.from_description(path).description()
+                different = [key for key in told if told[key] != before[key] and key != "settings"]
+                settings, settings_before = told["settings"], before["settings"]
+                different += [name for name in settings if settings[name] != settings_before[name]]
+                if different:
+                    raise ValueError(
+                        f"{out} holds another sweep, with another {', '.join(different)}; choose another --out"
+                    )
+            if not (out / JOURNAL).exists() and any(out.glob("trial-*")):
+                raise ValueError(f"{out} holds trials but no {JOURNAL}; choose another --out")
+            write_atomically(path, yaml.safe_dump(told, sort_keys=False).encode())
+            # Optuna's own lock, if a process was killed while it held it: nobody else writes here now.
+            (out / f"{JOURNAL}.lock").unlink(missing_ok=True)
+            yield
+    except Timeout:
+        raise ValueError(f"{out} is in use by another rmc-sweep; wait for it, or choose another --out") from None
+
+
+def _import_optuna() -> None:
+    try:
+        import optuna
+    except ImportError:
+        raise ValueError("rmc-sweep needs Optuna: pip install 'rmc-agents[sweep]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+
+
+def _open_study(out: Path, create: bool = False) -> "optuna.Study":
+    """The sweep's trials. Raises ValueError if there are none, or the file is damaged."""
+    _import_optuna()
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    path = out / JOURNAL
+    if not create and not path.exists():
+        raise ValueError(f"{out} holds no sweep (expected {path})")
+    try:
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+        if create:
+            optuna.create_study(study_name=NAME, storage=storage, direction="maximize", load_if_exists=True)
+        return optuna.load_study(study_name=NAME, storage=storage)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: {error!r}") from error
+
+
+def trials_of(plan: Plan, study: "optuna.Study") -> "list[optuna.trial.FrozenTrial]":
+    """The study's trials, but for one that a kill left before all its values were drawn."""
+    names = plan.distributions().keys()
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.params.keys() == names]
+
+
+@contextmanager
+def _stopping(running: "dict[TrialProcess, TaskID]") -> Iterator[None]:
+    """Whatever error ends the sweep, such as a full disk, its trials save and end too."""
+    try:
+        yield
+    finally:
+        for trial in running:
+            trial.stop(signal.SIGTERM)
+
+
+class Sweep:
+    """Trials, started as long as some are to do, and what became of them.
+
+    Args:
+      plan: which.
+      out: the sweep's folder, owned by this process.
+      budget: trials of a search.
+      console: where to print.
+      trust: whether trials of Stable-Baselines3's algorithms may be gone on with.
+    """
+
+    def __init__(self, plan: Plan, out: Path, budget: int, console: Console, trust: bool = False) -> None:
+        self.plan, self.out, self.console, self.trust = plan, out, console, trust
+        self.study = _open_study(out, create=True)
+        self.distributions = plan.distributions()
+        self.budget = len(plan.one_by_one()) if plan.one_at_a_time else budget
+        self._interrupted = [trial for trial in self._trials() if not trial.state.is_finished()]
+        self._failures: list[str] = []  # of this process's trials, until one has a result
+
+    def run(self, jobs: int) -> int:
+        """Make the trials that are missing, so many side by side. Returns the exit status.
+
+        Raises:
+          ValueError: if the first trials fail alike, or none has a result at the end.
+        """
+        from rmc_agents.train.stopping import StopSignals
+
+        running: dict[TrialProcess, TaskID] = {}
+        line = Column(no_wrap=True, overflow="ellipsis")
+        columns = TextColumn("{task.description}", markup=False, table_column=line), TimeElapsedColumn()
+        shown = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        with StopSignals() as stop, shown as progress, _stopping(running):
+            while True:
+                ending = stop.received or (signal.SIGTERM if self._fails_alike() else None)
+                while ending is None and len(running) < jobs and (trial := self._next()) is not None:
+                    running[trial] = progress.add_task(f"trial {trial.number}")
+                for trial, task in list(running.items()):
+                    if ending is not None:
+                        trial.stop(ending)
+                    if trial.has_ended():
+                        progress.remove_task(running.pop(trial))
+                        self._record(trial)
+                    else:
+                        progress.update(task, description=f"trial {trial.number}: {last_line(trial.folder)}")
+                if not running and (ending is not None or not self._is_left()):
+                    break
+                time.sleep(POLL_SECONDS)
+        return self._conclude(stop.received)
+
+    def _trials(self) -> "list[optuna.trial.FrozenTrial]":
+        return trials_of(self.plan, self.study)
+
+    def _is_left(self) -> bool:
+        return bool(self._interrupted) or len(self._trials()) < self.budget
+
+    def _fails_alike(self) -> bool:
+        return len(self._failures) >= SAME_FAILURES and len(set(self._failures)) == 1
+
+    def _next(self) -> "TrialProcess | None":
+        """Start the next trial, those that an earlier process was interrupted in first; None if none is left."""
+        from .trial import TrialProcess
+
+        if not self._is_left():
+            return None
+        if self._interrupted:
+            trial = self._interrupted.pop(0)
+            number, params, verb = trial.number, trial.params, "goes on"
+        else:
+            (number, params), verb = self.ask(), "begins"
+        changed = describe(self.plan.changed(params) | {k: v for k, v in params.items() if k == "seed"})
+        self._say(f"trial {number} {verb}: {changed if self.plan.one_at_a_time else describe(params)}")
+        return TrialProcess(self.out, number, self.plan.config(params, f"trial {number}"), self.trust)
+
+    def ask(self) -> tuple[int, Params]:
+        """A new trial's number and values, in the study before anything is run."""
+        import optuna
+
+        if self.plan.one_at_a_time:
+            done = [trial.params for trial in self._trials()]
+            params = next(params for params in self.plan.one_by_one() if params not in done)
+            running = optuna.trial.TrialState.RUNNING
+            self.study.add_trial(
+                optuna.trial.create_trial(state=running, params=params, distributions=self.distributions)
+            )
+            return self.study.get_trials(deepcopy=False)[-1].number, params
+        # Seeded for each trial: a sampler that began anew after an interruption would repeat its first draws.
+        number = len(self.study.get_trials(deepcopy=False))
+        seed = int(np.random.SeedSequence([self.plan.seed, number]).generate_state(1)[0])
+        self.study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        trial = self.study.ask(self.distributions)
+        return trial.number, trial.params
+
+    def _record(self, trial: "TrialProcess") -> None:
+        """Into the study, what a trial came to; one that was stopped stays open there, to go on another time."""
+        from optuna.trial import TrialState
+
+        score = trial.close()
+        if score is not None:
+            self.study.tell(trial.number, score)
+            self._failures = []
+            self._say(f"trial {trial.number} has a mean return of {score:.2f}")
+        elif trial.stopped:
+            self._say(f"trial {trial.number} is stopped")
+        else:
+            self.study.tell(trial.number, state=TrialState.FAIL)
+            reason = last_line(trial.folder)
+            self._failures.append(reason.replace(str(trial.folder), "its folder"))
+            self._say(f"trial {trial.number} failed: {reason}")
+        write_results(self.plan, self._rows(), importances(self.plan, self.study), self.out)
+
+    def _rows(self) -> list[Row]:
+        return make_rows(self.plan, self._trials(), self.out)
+
+    def _conclude(self, received: signal.Signals | None) -> int:
+        rows, shares = self._rows(), importances(self.plan, self.study)
+        write_results(self.plan, rows, shares, self.out)
+        print_results(self.plan, rows, shares, self.out, self.console)
+        if received is not None:
+            self._say(f"stopped by {received.name}; the same command goes on with it")
+            return 128 + received
+        if self._fails_alike():
+            raise ValueError(f"{len(self._failures)} trials in a row failed alike: {self._failures[0]}")
+        if all(row.score is None for row in rows):
+            raise ValueError(f"no trial has a result; what they printed is in {self.out}/trial-*/{LOG}")
+        return 0
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)

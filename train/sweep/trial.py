@@ -1,0 +1,93 @@
+"""One trial of a sweep: an ordinary rmc-train in a folder and a process of its own."""
+
+import fcntl
+import math
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from rmc_agents.config import Config
+from rmc_agents.runs.archive import resume_flags
+from rmc_agents.runs.checkpoint import FOLDER, write_atomically
+from rmc_agents.runs.folder import CONFIG, TENSORBOARD
+
+from .results import LOG, last_line, read_summary, trial_folder
+
+TRAIN = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
+
+
+class TrialProcess:
+    """A trial's training, begun, or gone on with where an earlier process left it.
+
+    The log's lock is the process's too, since it inherits the open file: as long as the training of a sweep that was
+    killed is still going on, this one waits for it and takes its result.
+
+    Args:
+      out: the sweep's folder.
+      number: of the trial.
+      config: all its settings.
+      trust: whether a run of Stable-Baselines3's algorithms may be gone on with.
+
+    Raises:
+      OSError: if its folder cannot be written to.
+    """
+
+    def __init__(self, out: Path, number: int, config: Config, trust: bool = False) -> None:
+        self.number, self.folder, self.trust = number, trial_folder(out, number), trust
+        self.folder.mkdir(exist_ok=True)
+        write_atomically(self.folder / CONFIG, config.to_yaml().encode())
+        self._log = (self.folder / LOG).open("ab")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.stopped = False
+
+    def has_ended(self) -> bool:
+        """Whether nothing trains any more; starts the process when nobody else trains in the folder.
+
+        Raises:
+          ValueError: if the folder holds a run of Stable-Baselines3's algorithms that is not trusted.
+        """
+        if self._process is None:
+            if self.stopped:
+                return True
+            try:
+                fcntl.flock(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            if read_summary(self.folder) is not None:
+                return True
+            self._process = self._start()
+        return self._process.poll() is not None
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        flags = resume_flags(self.folder, self.trust)
+        if flags is None:
+            for part in (FOLDER, TENSORBOARD):  # of a process that ended before its first checkpoint
+                shutil.rmtree(self.folder / part, ignore_errors=True)
+            flags = ["--config", str(self.folder / CONFIG), "--run-dir", str(self.folder)]
+        # In a session of its own it does not hear the terminal's Ctrl-C; `stop` tells it, only once.
+        return subprocess.Popen(
+            [*TRAIN, *flags], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
+        )
+
+    def stop(self, received: signal.Signals) -> None:
+        """Have it save and end; only the first call counts."""
+        if self._process is not None and not self.stopped:
+            self._process.send_signal(received)
+        self.stopped = True
+
+    def close(self) -> float | None:
+        """After the end: the mean evaluation return; None if there is none, and then the log's last line says why."""
+        status = self._process.returncode if self._process is not None else 0
+        summary = read_summary(self.folder) if status == 0 else None
+        score = summary["evaluation"]["mean_return"] if summary is not None else None
+        if score is not None and not math.isfinite(score):
+            self._log.write(f"the mean return is {score}\n".encode())
+            score = None
+        elif status < 0:
+            self._log.write(f"\nended by {signal.Signals(-status).name}\n".encode())
+        elif score is None and not last_line(self.folder):
+            self._log.write(f"ended with status {status} and no result\n".encode())
+        self._log.close()
+        return score
