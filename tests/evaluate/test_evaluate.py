@@ -133,7 +133,7 @@ def test_each_lane_plays_exactly_one_episode() -> None:
 
 
 def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(episodes, "MOST_LANES", 4)
+    monkeypatch.setattr(evaluation, "MOST_LANES", 4)
     played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 10, seed=0, device=CPU)
     np.testing.assert_array_equal(played.returns, np.arange(10))
     np.testing.assert_array_equal(played.lengths, np.arange(10) % 3 + 1)
