@@ -159,7 +159,7 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
     if isinstance(space, spaces.Box):
         if 0 in space.shape:
             raise ValueError(f"expected observations of at least one number, got {space}")
-        return env
+        return env if space.shape else FlattenObservation(env)
     if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space):
         return MiniGridView(env, **view)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):

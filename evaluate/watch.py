@@ -46,6 +46,8 @@ class Arguments:
     """Steps shown per second."""
     max_steps: int = video.MOST_STEPS
     """An episode is cut after so many steps."""
+    env: str | None = None
+    """Another environment than the one trained on, with the same observations and actions."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,10 +62,11 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.out is not None:
         video.check_target(arguments.out)
         check_writable(arguments.out)
+    cli.find_modules_here(arguments.env)
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
     saved = load_policy(pretrained.choose(arguments.run, arguments.pretrained), device, arguments.trust)
-    env_name = saved.config.env.env
+    env_name = arguments.env or saved.config.env.env
     check_fits(saved.spec, env_name)
 
     console = Console()

@@ -197,7 +197,14 @@ def _check_unchanged(old: Config, new: Config) -> None:
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
-    return f"{distributed.command(distributed.size())} --resume {shlex.quote(str(folder.path))}{trainer.trust_flag}"
+    return f"{distributed.command(distributed.size())} --resume {shlex.quote(str(folder.path))}{_flags(trainer)}"
+
+
+def _flags(trainer: Trainer) -> str:
+    """What a command needs on top to open the run: an environment's own module is imported only if it is named."""
+    env = trainer.config.env.env
+    is_own = ":" in env and not env.startswith("rmc_agents.")
+    return trainer.trust_flag + (f" --env {shlex.quote(env)}" if is_own else "")
 
 
 def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> None:
@@ -242,7 +249,7 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
         with console.status("recording a video"):
             summary["video"] = _record(trainer, folder, console)
         folder.write_summary(summary)
-    _print_next(folder.path, trainer.trust_flag, summary, console)
+    _print_next(folder.path, _flags(trainer), summary, console)
 
 
 def _summary(trainer: Trainer, seconds: float) -> dict[str, Any]:
@@ -280,7 +287,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
     return str(path.relative_to(folder.path))
 
 
-def _print_next(run_dir: Path, trust_flag: str, summary: dict[str, Any], console: Console) -> None:
+def _print_next(run_dir: Path, flags: str, summary: dict[str, Any], console: Console) -> None:
     program = distributed.command(distributed.size())
     lines = [
         f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
@@ -291,10 +298,10 @@ def _print_next(run_dir: Path, trust_flag: str, summary: dict[str, Any], console
         lines.append(f"  video           {run_dir / summary['video']}")
     lines += [
         "next:",
-        f"  rmc-watch {run_dir} --episodes 3{trust_flag}",
-        f"  rmc-evaluate {run_dir} --episodes 200{trust_flag}",
+        f"  rmc-watch {run_dir} --episodes 3{flags}",
+        f"  rmc-evaluate {run_dir} --episodes 200{flags}",
         f"  rmc-plot {run_dir}",
-        f"  {program} --resume {run_dir} --total-frames {2 * summary['frames']}{trust_flag}",
+        f"  {program} --resume {run_dir} --total-frames {2 * summary['frames']}{flags}",
         f"  tensorboard --logdir {run_dir}",
     ]
     _say(console, "\n".join(lines))

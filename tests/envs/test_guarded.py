@@ -70,6 +70,10 @@ def test_observations_without_numbers_are_refused() -> None:
         make_vector_env(name_of("empty"), 1)
 
 
+def test_a_single_number_is_an_observation() -> None:
+    assert Lanes(make_vector_env(name_of("scalar"), LANES), 0, CPU).steps.obs.shape == (LANES, 1)
+
+
 def test_infos_that_are_no_numbers_are_ignored() -> None:
     env = make_vector_env(name_of("junk in infos"), LANES)
     env.reset(seed=0)
@@ -95,7 +99,9 @@ def test_a_fault_in_this_process_is_shown_once_and_the_training_is_saved(
     assert "rmc_agents" not in said.err
     assert said.err.splitlines()[-1].startswith("rmc-train: the environment 'homemade:Homemade-Step-v0' failed in step")
     frames = (FAILS_AT // UNROLL) * UNROLL * LANES
-    assert f"failed at {frames} frames; saved; go on with: rmc-train --resume {run}" in said.out
+    assert (
+        f"failed at {frames} frames; saved; go on with: rmc-train --resume {run} --env {name_of('step')}\n" in said.out
+    )
     assert checkpoint.find_and_load(run)[1]["frames"] == frames
 
 

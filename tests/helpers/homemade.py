@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete
 FAILS_AT = 12
 EVALUATION_SEED = 1_000_000
 FAULTS = ("none", "constructor", "reset", "step", "close", "render", "no seed", "empty", "shape", "reward", "infos")
-FAULTS += ("nan reward", "infinite observation", "junk in infos", "endless", "evaluation")
+FAULTS += ("nan reward", "infinite observation", "junk in infos", "endless", "evaluation", "scalar")
 
 
 class Homemade(gym.Env):
@@ -19,7 +19,8 @@ class Homemade(gym.Env):
 
     def __init__(self, fault: str) -> None:
         self.fault, self.steps, self.time = fault, 0, 0
-        self.observation_space = Box(-1, 1, (0,) if fault == "empty" else (2,), np.float32)
+        shape = {"empty": (0,), "scalar": ()}.get(fault, (2,))
+        self.observation_space = Box(-1, 1, shape, np.float32)
         if fault == "constructor":
             raise OSError("no room for another")
 

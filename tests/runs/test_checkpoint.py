@@ -137,7 +137,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
 SAVE_FOR_EVER = """
 import sys, torch
 from pathlib import Path
-from rmc_agents import checkpoint
+from rmc_agents.runs import checkpoint
 for update in range(1, 10**6):
     tree = {"update": update, "tensor": torch.full((200_000,), float(update))}
     checkpoint.save_numbered(Path(sys.argv[1]), update, tree, keep=2)
