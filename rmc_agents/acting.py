@@ -53,7 +53,7 @@ class Lanes:
         self.steps = self._to_steps(obs, ~false, zeros.astype(np.int64), zeros, false, false)
 
     def step(self, action: Tensor) -> TimeStep:
-        """Step all lanes by `action` `[B]` int64; returns and keeps the next time step."""
+        """Step all lanes by `action`, `[B]` int64 or as the environment's; returns and keeps the next time step."""
         action_array = action.cpu().numpy()
         obs, reward, terminated, truncated, self.infos = self.env.step(action_array)
         is_first, self._is_last = self._is_last, terminated | truncated

@@ -2,11 +2,13 @@
 
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
 from scipy.stats import bootstrap
 from torch import Tensor
 
@@ -29,6 +31,14 @@ class Policy(Protocol):
         """One step of all lanes."""
 
 
+@runtime_checkable
+class Chooser(Protocol):
+    """A policy that makes actions of its outputs itself, since they are not Discrete or not drawn from logits."""
+
+    def choose(self, parameters: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
+        """Actions `[B, ...]` from what its output has for `policy_logits`: the likeliest, or drawn."""
+
+
 class UniformPolicy:
     """Every action equally likely: the score that needs no agent."""
 
@@ -43,6 +53,20 @@ class UniformPolicy:
         """Equal logits."""
         lanes = len(steps.is_first)
         return AgentOutput(torch.zeros(lanes, self.num_actions), torch.zeros(lanes)), state
+
+
+class UniformActions(UniformPolicy):
+    """The same for actions of any space."""
+
+    def __init__(self, spec: SpaceSpec, space: Space) -> None:
+        super().__init__(spec)
+        self.space = space
+
+    def choose(self, parameters: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
+        """Actions `[B, ...]`."""
+        actions = batch_space(self.space, len(parameters))
+        actions.seed(int(torch.randint(2**31, (), generator=generator)))
+        return torch.from_numpy(actions.sample())
 
 
 class Episodes(NamedTuple):
@@ -118,7 +142,7 @@ def evaluate(
       deterministic: take the likeliest action instead of drawing one.
     """
     statistics = Statistics.of(play(policy, env_name, episodes, seed, device, deterministic))
-    random = Statistics.of(play(UniformPolicy(env_spec(env_name)), env_name, episodes, seed, torch.device("cpu")))
+    random = Statistics.of(play(_uniform(env_name), env_name, episodes, seed, torch.device("cpu")))
     return {
         "env": env_name,
         "seed": seed,
@@ -128,6 +152,13 @@ def evaluate(
         "random_ci95": random.ci95,
         "random_success_rate": random.success_rate,
     }
+
+
+def _uniform(env_name: str) -> UniformPolicy:
+    """Uniform random play of an environment."""
+    with closing(make_vector_env(env_name, 1)) as env:
+        spec = SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space)
+        return UniformActions(spec, env.single_action_space) if spec.action_space else UniformPolicy(spec)
 
 
 def env_spec(env_name: str) -> SpaceSpec:
@@ -152,7 +183,8 @@ def check_fits(trained_on: SpaceSpec, env_name: str) -> None:
 
 def _described(spec: SpaceSpec) -> str:
     numbers = f"{sum(spec.obs_categories)} categories" if spec.obs_categories else f"times {spec.obs_scale:.3g}"
-    return f"observations {spec.obs_shape} of {spec.obs_dtype} ({numbers}) and {spec.num_actions} actions"
+    actions = spec.action_space or f"{spec.num_actions} actions"
+    return f"observations {spec.obs_shape} of {spec.obs_dtype} ({numbers}) and {actions}"
 
 
 @torch.no_grad()
@@ -188,6 +220,12 @@ def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
     return np.concatenate(known) if len(known) == len(parts) else None
 
 
+def choose(policy: Policy, output: AgentOutput, generator: torch.Generator, deterministic: bool) -> Tensor:
+    """A policy's actions `[B, ...]`: the likeliest, or drawn."""
+    by_logits = choose_action if not isinstance(policy, Chooser) else policy.choose
+    return by_logits(output.policy_logits, generator, deterministic)
+
+
 def choose_action(policy_logits: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
     """Actions `[B]` from logits `[B, A]`: the likeliest, or drawn."""
     return policy_logits.argmax(dim=-1) if deterministic else sample_action(policy_logits, generator)
@@ -202,7 +240,7 @@ def _play_each_once(policy: Policy, env: VectorEnv, seed: int, device: torch.dev
     playing = np.ones(lanes.num_lanes, bool)
     while playing.any():
         output, state = policy.step(lanes.steps, state)
-        steps = lanes.step(choose_action(output.policy_logits, generator, deterministic))
+        steps = lanes.step(choose(policy, output, generator, deterministic))
         returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
