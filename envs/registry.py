@@ -61,6 +61,9 @@ MAPS = frozenset(name for name in SHORT_NAMES if name.endswith("-map"))
 MOVES_ONLY = frozenset(name for name in SHORT_NAMES if name.startswith("memory-"))
 """Where the actions are left, right and forward (see `MiniGridView`)."""
 
+ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
+"""Agents of this package take Discrete alone, Stable-Baselines3's all of them."""
+
 Backend = Literal["auto", "native", "minigrid"]
 
 
@@ -91,7 +94,7 @@ def make_vector_env(
       wrapper: what every lane's environment is wrapped in, which is then stepped by itself, whatever `backend` says.
 
     Raises:
-      ValueError: for a name that is not known (with the nearest that is), for actions that are not discrete, for
+      ValueError: for a name that is not known (with the nearest that is), for actions in none of `ACTION_SPACES`, for
         observations that cannot be made an array of numbers, for a backend that does not have the environment, and for
         workers where the native engine steps it, or more of them than lanes.
       EnvError: if the environment's own code fails, now or when it is reset, stepped or drawn.
@@ -153,7 +156,7 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
     """
     if wrapper is not None:
         env = wrapper(env)
-    if not isinstance(env.action_space, spaces.Discrete):
+    if not isinstance(env.action_space, ACTION_SPACES):
         raise ValueError(f"expected an environment with a Discrete action space, got {env.action_space}")
     space = env.observation_space
     if isinstance(space, spaces.Box):

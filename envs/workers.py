@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, MultiDiscrete, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import DTypeLike, NDArray
@@ -48,8 +48,8 @@ class WorkerVectorEnv(VectorEnv):
     The memory has no name, so the system takes it back from processes that were killed.
 
     Args:
-      make_lanes: from a number of lanes to a NEXT_STEP vector environment with Discrete actions, and observations in
-        a Box or MultiDiscrete space.
+      make_lanes: from a number of lanes to a NEXT_STEP vector environment whose actions and observations are numbers
+        or arrays of them.
       num_envs: lanes.
       num_workers: processes, from 1 to `num_envs`.
 
@@ -66,8 +66,8 @@ class WorkerVectorEnv(VectorEnv):
         with closing(make_lanes(1)) as example:
             self._describe(example, num_envs)
         observation, action = self.single_observation_space, self.single_action_space
-        if not isinstance(observation, Box | MultiDiscrete) or not isinstance(action, Discrete):
-            raise ValueError(f"expected observations in arrays and discrete actions, got {observation} and {action}")
+        if not isinstance(observation, Box | MultiDiscrete) or action.dtype is None or action.shape is None:
+            raise ValueError(f"expected observations and actions in arrays, got {observation} and {action}")
         context = get_context("spawn")
         shared = _SharedLanes(context, num_envs, observation, action)
         self._rows = shared.rows()
@@ -171,12 +171,11 @@ class _Rows(NamedTuple):
 class _SharedLanes:
     """The memory of `_Rows`, which can be sent to a process that is being spawned."""
 
-    def __init__(
-        self, context: SpawnContext, num_envs: int, observation: Box | MultiDiscrete, action: Discrete
-    ) -> None:
+    def __init__(self, context: SpawnContext, num_envs: int, observation: Box | MultiDiscrete, action: Space) -> None:
+        assert action.shape is not None
         self.num_envs = num_envs
         self.kinds: tuple[tuple[DTypeLike, tuple[int, ...]], ...] = (
-            (action.dtype, ()),
+            (action.dtype, action.shape),
             (observation.dtype, observation.shape),
             (np.float64, ()),
             (np.bool_, ()),

@@ -2,11 +2,13 @@
 
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
 from scipy.stats import bootstrap
 from torch import Tensor
 
@@ -19,6 +21,14 @@ EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
 MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may have no end of its own
 MOST_LANES = 256
 MOST_RESAMPLED = 5_000_000  # numbers that the bootstrap holds at once
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """A policy that makes actions of its outputs itself, since they are not Discrete or not drawn from logits."""
+
+    def choose(self, parameters: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
+        """Actions `[B, ...]` from what its output has for `policy_logits`: the likeliest, or drawn."""
 
 
 class UniformPolicy:
@@ -35,6 +45,20 @@ class UniformPolicy:
         """Equal logits."""
         lanes = len(steps.is_first)
         return AgentOutput(torch.zeros(lanes, self.num_actions), torch.zeros(lanes)), state
+
+
+class UniformActions(UniformPolicy):
+    """The same for actions of any space."""
+
+    def __init__(self, spec: SpaceSpec, space: Space) -> None:
+        super().__init__(spec)
+        self.space = space
+
+    def choose(self, parameters: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
+        """Actions `[B, ...]`."""
+        actions = batch_space(self.space, len(parameters))
+        actions.seed(int(torch.randint(2**31, (), generator=generator)))
+        return torch.from_numpy(actions.sample())
 
 
 class Episodes(NamedTuple):
@@ -119,7 +143,7 @@ def evaluate(
       deterministic: take the likeliest action instead of drawing one.
       max_steps: an episode is cut after so many steps, and counts with the return it has reached.
     """
-    uniform, cpu = UniformPolicy(env_spec(env_name)), torch.device("cpu")
+    uniform, cpu = _uniform(env_name), torch.device("cpu")
     statistics = Statistics.of(play(policy, env_name, episodes, seed, device, deterministic, max_steps))
     random = Statistics.of(play(uniform, env_name, episodes, seed, cpu, max_steps=max_steps))
     return {
@@ -144,6 +168,13 @@ def cut_note(result: dict[str, Any]) -> str:
     )
 
 
+def _uniform(env_name: str) -> UniformPolicy:
+    """Uniform random play of an environment."""
+    with closing(make_vector_env(env_name, 1)) as env:
+        spec = SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space)
+        return UniformActions(spec, env.single_action_space) if spec.action_space else UniformPolicy(spec)
+
+
 def env_spec(env_name: str) -> SpaceSpec:
     """What an agent for the environment has to fit."""
     with closing(make_vector_env(env_name, 1)) as env:
@@ -166,7 +197,8 @@ def check_fits(trained_on: SpaceSpec, env_name: str) -> None:
 
 def _described(spec: SpaceSpec) -> str:
     numbers = f"{sum(spec.obs_categories)} categories" if spec.obs_categories else f"times {spec.obs_scale:.3g}"
-    return f"observations {spec.obs_shape} of {spec.obs_dtype} ({numbers}) and {spec.num_actions} actions"
+    actions = spec.action_space or f"{spec.num_actions} actions"
+    return f"observations {spec.obs_shape} of {spec.obs_dtype} ({numbers}) and {actions}"
 
 
 @torch.no_grad()
@@ -216,6 +248,12 @@ def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
     return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])
 
 
+def choose(policy: Policy, output: AgentOutput, generator: torch.Generator, deterministic: bool) -> Tensor:
+    """A policy's actions `[B, ...]`: the likeliest, or drawn."""
+    by_logits = choose_action if not isinstance(policy, Chooser) else policy.choose
+    return by_logits(output.policy_logits, generator, deterministic)
+
+
 def choose_action(policy_logits: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
     """Actions `[B]` from logits `[B, A]`: the likeliest, or drawn."""
     return policy_logits.argmax(dim=-1) if deterministic else sample_action(policy_logits, generator)
@@ -232,7 +270,7 @@ def _play_each_once(
     playing = np.ones(lanes.num_lanes, bool)
     for _ in range(max_steps):
         output, state = policy.step(lanes.steps, state)
-        steps = lanes.step(choose_action(output.policy_logits, generator, deterministic))
+        steps = lanes.step(choose(policy, output, generator, deterministic))
         returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()

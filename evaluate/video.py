@@ -17,12 +17,13 @@ from gymnasium.vector import VectorEnv
 from minigrid.core.actions import Actions
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Lanes
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews
-from rmc_agents.evaluate.episodes import choose_action
+from rmc_agents.evaluate.episodes import choose
 from rmc_agents.evaluate.panels import Facts, compose
 from rmc_agents.types import AgentOutput, Policy, State
 
@@ -145,10 +146,10 @@ class _Show:
             attention = self._attention(state)
             with torch.no_grad():
                 output, state = self.policy.step(self.lanes.steps, state)
-            action = choose_action(output.policy_logits, generator, self.deterministic)
+            action = choose(self.policy, output, generator, self.deterministic)
             values.append(output.value.item() / self.reward_scale)
             facts = self._facts(name, score, step, values, attention)
-            yield self._picture(_with_choice(facts, output, int(action.item())), 1)
+            yield self._picture(self._with_choice(facts, output, action), 1)
             score += self.lanes.step(action).prev_reward.item()
             step += 1
         self.returns.append(score)
@@ -175,6 +176,13 @@ class _Show:
         counters = {key: float(infos[key][0]) for key in COUNTERS if key in infos}
         return Facts(self.title, name, score, step, self.action_names, counters, values=values, attention=attention)
 
+    def _with_choice(self, facts: Facts, output: AgentOutput, action: Tensor) -> Facts:
+        """The probabilities of Discrete actions; of others none are shown."""
+        if self.lanes.spec.action_space:
+            return replace(facts, probabilities=np.empty(0))
+        probabilities = output.policy_logits[0].softmax(dim=-1).cpu().numpy()
+        return replace(facts, probabilities=probabilities, action=int(action.item()))
+
     def _picture(self, facts: Facts, repeats: int) -> _Picture:
         return _Picture(compose(_render(self.lanes.env), self._view(), facts), repeats)
 
@@ -185,10 +193,6 @@ class _Show:
         if spec.obs_dtype != "uint8" or len(spec.obs_shape) != 3 or spec.obs_shape[2] != 3 * views:
             return None
         return (obs[..., -3:].cpu().numpy() * (spec.obs_scale * 255)).round().astype(np.uint8)
-
-
-def _with_choice(facts: Facts, output: AgentOutput, action: int) -> Facts:
-    return replace(facts, probabilities=output.policy_logits[0].softmax(dim=-1).cpu().numpy(), action=action)
 
 
 def _render(env: VectorEnv) -> NDArray[np.uint8]:

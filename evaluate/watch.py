@@ -62,7 +62,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.out is not None:
         video.check_target(arguments.out)
         check_writable(arguments.out)
-    cli.find_modules_here(arguments.env)
+    command_line.find_modules_here(arguments.env)
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
     saved = load_policy(pretrained.choose(arguments.run, arguments.pretrained), device, arguments.trust)

@@ -22,12 +22,17 @@ class ActorCritic(nn.Module):
       spec: the environment's spaces.
       core: which core, and its sizes.
       agent: encoder and heads.
+
+    Raises:
+      ValueError: for actions that are not Discrete, and for settings that do not fit.
     """
 
     core_gain: Tensor
 
     def __init__(self, spec: SpaceSpec, core: CoreConfig, agent: AgentConfig) -> None:
         super().__init__()
+        if spec.action_space:
+            raise ValueError(f"expected a Discrete action space that starts at 0, got {spec.action_space}")
         self.encoder = Encoder(spec, agent)
         self.core = make_core(core, self.encoder.output_size)
         self.skip = agent.core_skip and core.core != "none"

@@ -55,7 +55,7 @@ class Lanes:
         self.steps = self._to_steps(obs, ~false, zeros.astype(np.int64), zeros, false, false)
 
     def step(self, action: Tensor) -> TimeStep:
-        """Step all lanes by `action` `[B]` int64; returns and keeps the next time step.
+        """Step all lanes by `action` `[B]` int64 or as the environment's; returns and keeps the next time step.
 
         Raises:
           EnvError: if the environment's own code fails, or gives what is no finite number.

@@ -32,7 +32,7 @@ class EnvConfig(Section):
 
     env: str = "minipacman"
     """A short name (minipacman, minipacman-map, minipacman-hunt, memory-s13, ...) or a registered gymnasium id with a
-    discrete action space; 'module:Id' imports the module first."""
+    discrete action space (Stable-Baselines3's algorithms take others too); 'module:Id' imports the module first."""
     num_envs: PositiveInt = 256
     """Environments stepped in parallel (lanes)."""
     env_workers: NonNegativeInt = 0

@@ -7,7 +7,7 @@ A rollout holds T + 1 observations: the last one is there to be bootstrapped fro
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from torch import Tensor
 
 State = Any
@@ -23,7 +23,7 @@ class TimeStep(NamedTuple):
 
     obs: Tensor  # [B, ...], the environment's own dtype
     is_first: Tensor  # [B] bool: this observation begins an episode
-    prev_action: Tensor  # [B] int64: the action that led here; meaningless where is_first
+    prev_action: Tensor  # [B] int64: the action that led here; meaningless where is_first or actions are not Discrete
     prev_reward: Tensor  # [B] float32: the reward that came with the observation; 0 where is_first
     terminated: Tensor  # [B] bool: this observation is its episode's last, and nothing follows
     truncated: Tensor  # [B] bool: this observation is its episode's last, but only because it was cut short
@@ -64,20 +64,26 @@ class SpaceSpec(NamedTuple):
     num_actions: int
     obs_categories: tuple[int, ...] = ()  # of each entry, if all are names of categories instead of amounts: how many
     obs_are_tokens: bool = False  # categories mean the same in whichever entry they are; the most important come first
+    action_space: str = ""  # in words, if it is not Discrete; num_actions is then 0
 
     @classmethod
     def from_spaces(cls, observation_space: Space, action_space: Space) -> Self:
         """The spec of one lane's spaces.
 
         Raises:
-          ValueError: if the actions are not discrete, counted from 0, or the observations no array of numbers.
+          ValueError: if an action is none of `takes_actions`, or the observations are no array of numbers.
         """
-        if not isinstance(action_space, Discrete) or action_space.start != 0:
-            raise ValueError(f"expected a Discrete action space that starts at 0, got {action_space}")
-        actions = int(action_space.n)
+        if not takes_actions(action_space):
+            raise ValueError(
+                "expected a Discrete action space that starts at 0, or with Stable-Baselines3's algorithms a vector in "
+                f"MultiDiscrete or MultiBinary, or a Box of floats with finite bounds, got {action_space}"
+            )
+        actions = int(action_space.n) if isinstance(action_space, Discrete) else 0
+        in_words = "" if isinstance(action_space, Discrete) else str(action_space)
         if isinstance(observation_space, MultiDiscrete) and is_vector_of_names(observation_space):
             categories, are_tokens = tuple(map(int, observation_space.nvec)), observation_space.dtype == np.int32
-            return cls(observation_space.shape, str(observation_space.dtype), 1.0, actions, categories, are_tokens)
+            dtype = str(observation_space.dtype)
+            return cls(observation_space.shape, dtype, 1.0, actions, categories, are_tokens, in_words)
         if not isinstance(observation_space, Box) or observation_space.dtype not in (np.uint8, np.float32):
             raise ValueError(
                 f"expected observations in a Box of uint8 or float32, got {observation_space}; "
@@ -85,7 +91,18 @@ class SpaceSpec(NamedTuple):
             )
         is_picture = observation_space.dtype == np.uint8
         scale = 1.0 / float(max(observation_space.high.max(), 1)) if is_picture else 1.0
-        return cls(observation_space.shape, str(observation_space.dtype), scale, actions)
+        return cls(observation_space.shape, str(observation_space.dtype), scale, actions, action_space=in_words)
+
+
+def takes_actions(space: Space) -> bool:
+    """Whether there is an algorithm for actions of this space."""
+    if isinstance(space, Discrete):
+        return bool(space.start == 0)
+    if isinstance(space, MultiDiscrete):
+        return len(space.shape) == 1 and not space.start.any()
+    if isinstance(space, MultiBinary):
+        return len(space.shape) == 1
+    return isinstance(space, Box) and np.issubdtype(space.dtype, np.floating) and space.is_bounded()
 
 
 def is_vector_of_names(space: MultiDiscrete) -> bool:

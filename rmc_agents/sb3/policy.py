@@ -137,6 +137,8 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         """Values, the actions' log-probabilities and the entropies; arguments as in `_unroll`."""
         latent_pi, latent_vf, _ = self._unroll(obs, lstm_states.pi, episode_starts)
         distribution = self._get_action_dist_from_latent(latent_pi)
+        if isinstance(self.action_space, spaces.MultiBinary):
+            actions = actions.float()  # the buffer keeps int8, of which a Bernoulli distribution takes no logarithm
         return self.value_net(latent_vf), distribution.log_prob(actions), distribution.entropy()
 
     def _predict(

@@ -15,6 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli, curves, plot, watch
+from rmc_agents.evaluate import episodes as evaluation
 from rmc_agents.evaluate.episodes import (
     EVALUATION_SEED,
     MOST_LANES,

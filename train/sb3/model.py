@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import torch
+from gymnasium.spaces import MultiBinary
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecEnv
@@ -27,10 +28,15 @@ def make_model(config: Config, env: VecEnv, spec: SpaceSpec, device: torch.devic
       device: where the model is to live.
 
     Raises:
-      ValueError: for convolutions on what is no picture, or rollouts too short to be normalised.
+      ValueError: for convolutions on what is no picture, actions that a policy does not take, or rollouts too short to
+        be normalised.
     """
     train = config.train
     policy, policy_kwargs = _policy(config, spec)
+    if isinstance(env.action_space, MultiBinary) and policy != "RmcPolicy":
+        raise ValueError(
+            "MultiBinary actions: expected --algo recurrent-ppo --sb3-policy rmc; Stable-Baselines3's own policies fail"
+        )
     options: dict[str, Any] = {
         "learning_rate": _schedule(train),
         "n_steps": train.unroll_length,
