@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -125,6 +126,30 @@ def make_vector_env(
     make_lane = partial(_make_lane, name, env_id, spec, arguments, view)
     make_lanes = partial(_make_lanes, make_lane, spec, autoreset_mode)
     return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
+
+
+def module_of(name: str) -> str:
+    """The module of somebody's own that an environment's name has in front, as in 'module:Id', else ''."""
+    module = name.rpartition(":")[0]
+    return "" if module == __package__ else module
+
+
+def refuse_unnamed_module(name: str, source: object) -> None:
+    """For a name that only a file gives: importing a module runs its code, so that a user has to name it.
+
+    Args:
+      name: of an environment.
+      source: the file.
+
+    Raises:
+      ValueError: if the environment's module would have to be imported.
+    """
+    module = module_of(name)
+    if module and module not in sys.modules:
+        raise ValueError(
+            f"{source} names the environment {name!r}, and importing {module} runs its code: if you trust it, add "
+            f"--trust, or in rmc-train and rmc-evaluate --env {name}"
+        )
 
 
 def _make_lanes(

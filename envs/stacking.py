@@ -9,6 +9,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from .vector_checks import check_field_names
+
 
 class StackedViews(VectorWrapper):
     """A vector environment that shows the last `num_views` observations of the episode as one (Mnih et al., 2015).
@@ -94,6 +96,7 @@ class SavableStackedViews(StackedViews):
         Raises:
           ValueError: naming the first field that does not fit.
         """
+        check_field_names(state, ("env", "stack", "is_last"))
         for name, expected in (("stack", self._stack), ("is_last", self._is_last)):
             received = state[name]
             if received.shape != expected.shape or received.dtype != expected.dtype:

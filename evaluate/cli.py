@@ -16,7 +16,7 @@ from rmc_agents import command_line, pretrained
 from rmc_agents.agent import ActorCritic
 from rmc_agents.evaluate.episodes import EVALUATION_SEED, MAX_STEPS, Statistics, check_fits, cut_note, evaluate, play
 from rmc_agents.runs.checkpoint import write_atomically
-from rmc_agents.runs.saved import SavedAgent, load_policy, pick_device
+from rmc_agents.runs.saved import SavedAgent, load_policy, pick_device, saved_env_name
 from rmc_agents.types import Policy
 
 from . import ablation
@@ -39,7 +39,8 @@ Pretrained = Annotated[
 Trust = Annotated[
     bool,
     tyro.conf.arg(
-        help="Open a run of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them."
+        help="Open what may run code of others: checkpoints of Stable-Baselines3's algorithms, and the environment's "
+        "own module where the file names one (module:Id)."
     ),
 ]
 
@@ -92,7 +93,7 @@ def _main(argv: Sequence[str] | None) -> int:
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
     saved = load_policy(pretrained.choose(arguments.run, arguments.pretrained), device, arguments.trust)
-    env_name = arguments.env or saved.config.env.env
+    env_name = arguments.env or saved_env_name(saved, arguments.trust)
     check_fits(saved.spec, env_name)
 
     console, options = Console(), (arguments.deterministic, arguments.max_steps)

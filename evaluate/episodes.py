@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from scipy.stats import bootstrap
 from torch import Tensor
 
-from rmc_agents.collect import Lanes, sample_action
+from rmc_agents.collect import Lanes, choose
 from rmc_agents.config import RunConfig
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.types import AgentOutput, Policy, SpaceSpec, State, TimeStep
@@ -21,14 +21,6 @@ EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
 MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may have no end of its own
 MOST_LANES = 256
 MOST_RESAMPLED = 5_000_000  # numbers that the bootstrap holds at once
-
-
-@runtime_checkable
-class Chooser(Protocol):
-    """A policy that makes actions of its outputs itself, since they are not Discrete or not drawn from logits."""
-
-    def choose(self, parameters: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
-        """Actions `[B, ...]` from what its output has for `policy_logits`: the likeliest, or drawn."""
 
 
 class UniformPolicy:
@@ -246,17 +238,6 @@ def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
     if all(part.successes is None for part in parts):
         return None
     return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])
-
-
-def choose(policy: Policy, output: AgentOutput, generator: torch.Generator, deterministic: bool) -> Tensor:
-    """A policy's actions `[B, ...]`: the likeliest, or drawn."""
-    by_logits = choose_action if not isinstance(policy, Chooser) else policy.choose
-    return by_logits(output.policy_logits, generator, deterministic)
-
-
-def choose_action(policy_logits: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
-    """Actions `[B]` from logits `[B, A]`: the likeliest, or drawn."""
-    return policy_logits.argmax(dim=-1) if deterministic else sample_action(policy_logits, generator)
 
 
 def _play_each_once(

@@ -12,9 +12,9 @@ from rich.console import Console
 from rmc_agents import __version__, command_line
 from rmc_agents.evaluate.episodes import EVALUATION_SEED, MAX_STEPS, check_fits, cut_note, evaluate
 from rmc_agents.pretrained import SUFFIX
-from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent
+from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent, saved_env_name
 
-from .cli import check_writable
+from .cli import Trust, check_writable
 
 DESCRIPTION = """Evaluate a saved agent and write it, without what only training needs, to one file.
 
@@ -31,6 +31,7 @@ class Arguments:
     """A run's folder (its newest valid checkpoint is taken) or a checkpoint."""
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT.safetensors")]
     """The file to write."""
+    trust: Trust = False
     episodes: int = 200
     """Whole episodes of the evaluation; episode i begins from seed + i."""
     seed: int = EVALUATION_SEED
@@ -54,7 +55,7 @@ def _main(argv: Sequence[str] | None) -> int:
     saved = load_agent(arguments.run, device)
     if arguments.out.exists() and arguments.out.samefile(saved.path):
         raise ValueError(f"{arguments.out} is what would be exported: expected another file to write to")
-    env_name = saved.config.env.env
+    env_name = saved_env_name(saved, arguments.trust)
     check_fits(saved.spec, env_name)
 
     console = Console()

@@ -1,7 +1,6 @@
 """Trainings of agents by seeds, side by side, each a process of rmc-train that is resumed if it was stopped."""
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmc_agents.config import Config
-from rmc_agents.runs.archive import resume_flags
-from rmc_agents.runs.checkpoint import FOLDER, write_atomically
-from rmc_agents.runs.folder import CONFIG, SUMMARY, TENSORBOARD, RunFolder
+from rmc_agents.runs import archive
+from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.runs.folder import CONFIG, SUMMARY, RunFolder, has_checkpoints
 
 from .comparison import COMMITS, read_commits
 from .plot import essence
@@ -41,13 +40,13 @@ def train_all(jobs: Sequence[Job], at_once: int, trust: bool = False) -> Iterato
     """Trains what is not finished, and hands out every job once it is; stopped, it stops and saves what is under way.
 
     Args:
-      jobs: all that are wanted.
+      jobs: which.
       at_once: trainings side by side.
-      trust: whether unfinished runs of Stable-Baselines3's algorithms may be resumed.
+      trust: whether to resume runs of Stable-Baselines3's algorithms, whose checkpoints may run code.
 
     Raises:
-      ValueError: if a folder holds a run with other settings or one that is not trusted, or a training fails, with its
-        last line.
+      ValueError: if a folder holds a run with other settings, or one that is not trusted, or a training fails, with
+        its last line.
     """
     for job in jobs:
         check_folder(job, trust)
@@ -70,18 +69,22 @@ def train_all(jobs: Sequence[Job], at_once: int, trust: bool = False) -> Iterato
             process.wait()
 
 
-def start(job: Job, trust: bool = False) -> subprocess.Popen:
-    """The training as a process, new or resumed, in a session of its own: Ctrl-C is for this script to handle."""
+def start(job: Job, trust: bool) -> subprocess.Popen:
+    """The training as a process, new or resumed, in a session of its own: Ctrl-C is for this script to handle.
+
+    Raises:
+      ValueError: if another process trains there.
+    """
     folder = job.folder
-    flags = resume_flags(folder, trust)
-    if flags is None:
-        with RunFolder(folder, resuming=(folder / FOLDER).is_dir()):  # no other process trains there
-            for leftover in (TENSORBOARD, FOLDER):  # of one that was killed before its first checkpoint
-                shutil.rmtree(folder / leftover, ignore_errors=True)
-            (folder / COMMITS).unlink(missing_ok=True)
+    if has_checkpoints(folder):
+        flags = ["--resume", str(folder)]
+    else:
+        with RunFolder(folder, resuming=False):  # no other process trains there
+            (folder / COMMITS).unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         settings = beside(folder, ".yaml")
         write_atomically(settings, job.config.to_yaml().encode())
         flags = ["--config", str(settings), "--run-dir", str(folder)]
+    flags += ["--env", job.config.env.env, *(["--trust"] if trust else [])]
     note_commit(folder)
     with log_of(job).open("a") as log:
         return subprocess.Popen([*TRAIN, *flags], stdout=log, stderr=log, start_new_session=True)
@@ -114,8 +117,8 @@ def check_folder(job: Job, trust: bool) -> None:
             raise ValueError(
                 f"{job.folder} holds a run that differs in {', '.join(names)}: choose another --folder, or remove it"
             )
-    if not is_finished(job.folder):
-        resume_flags(job.folder, trust)
+    if archive.is_archive(job.folder) and not is_finished(job.folder):
+        archive.check_trust(job.folder, trust)
 
 
 def check_success(job: Job, status: int) -> None:

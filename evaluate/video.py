@@ -20,10 +20,9 @@ from PIL import Image
 from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.collect import Lanes
+from rmc_agents.collect import Lanes, choose
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews
-from rmc_agents.evaluate.episodes import choose
 from rmc_agents.evaluate.panels import Facts, compose
 from rmc_agents.types import AgentOutput, Policy, State
 

@@ -12,7 +12,7 @@ from rmc_agents import command_line, pretrained
 from rmc_agents.evaluate.episodes import EVALUATION_SEED, check_fits
 from rmc_agents.evaluate.panels import plain_number
 from rmc_agents.runs.checkpoint import FOLDER
-from rmc_agents.runs.saved import load_policy, pick_device
+from rmc_agents.runs.saved import load_policy, pick_device, saved_env_name
 
 from . import video
 from .cli import Pretrained, Run, Trust, check_writable
@@ -66,7 +66,7 @@ def _main(argv: Sequence[str] | None) -> int:
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
     saved = load_policy(pretrained.choose(arguments.run, arguments.pretrained), device, arguments.trust)
-    env_name = arguments.env or saved.config.env.env
+    env_name = arguments.env or saved_env_name(saved, arguments.trust)
     check_fits(saved.spec, env_name)
 
     console = Console()

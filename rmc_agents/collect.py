@@ -1,6 +1,6 @@
 """The agent in its environment: time steps out of a vector environment, rollouts out of both."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -9,7 +9,11 @@ from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.guarded import check_finite
-from rmc_agents.types import AgentOutput, Rollout, SpaceSpec, State, TimeStep
+from rmc_agents.tree_checks import ANYTHING, Either
+from rmc_agents.types import AgentOutput, Policy, Rollout, SpaceSpec, State, TimeStep
+
+FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
+"""The seeds of lanes that start anew in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
 
 
 class Episode(NamedTuple):
@@ -92,7 +96,10 @@ class Lanes:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` gave."""
+        """Go on from what `get_state` gave. Raises ValueError for what lanes cannot be in."""
+        check_ranges(TimeStep(*state["steps"]), self.spec)
+        if (state["lengths"] < 0).any():
+            raise ValueError("lengths: expected no negative number")
         self.env.set_state(state["env"])  # type: ignore[attr-defined]
         self._returns, self._lengths = state["returns"], state["lengths"]
         self.steps = TimeStep(*(field.to(self.device) for field in state["steps"]))
@@ -102,6 +109,26 @@ class Lanes:
         is_first, action, reward, terminated, truncated = (torch.as_tensor(x, device=self.device) for x in fields)
         obs_tensor = torch.as_tensor(np.ascontiguousarray(obs), device=self.device)
         return TimeStep(obs_tensor, is_first, action.long(), reward.float(), terminated, truncated)
+
+
+def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
+    """Raises ValueError for time steps `[...]` whose actions or categories are none of the environment's."""
+    low, high = int(steps.prev_action.min()), int(steps.prev_action.max())
+    if low < 0 or high >= spec.num_actions:
+        raise ValueError(f"prev_action: expected 0 to {spec.num_actions - 1}, got {low} to {high}")
+    if spec.obs_categories:
+        limit = torch.tensor(spec.obs_categories)
+        if (steps.obs < 0).any() or (steps.obs >= limit).any():
+            raise ValueError("obs: expected names of categories or tokens, got one beyond them")
+
+
+def seed_after(seed: int, frames: int) -> int:
+    """For lanes that start anew after so many frames: other episodes than before, and than any evaluation's.
+
+    `seed + frames` would not do: it comes upon the evaluation's seeds sooner or later.
+    """
+    drawn = np.random.SeedSequence((seed, frames)).generate_state(1, np.uint32)[0]
+    return FIRST_SEED_AFTER + int(drawn) % SEEDS_AFTER
 
 
 def sample_action(policy_logits: Tensor, generator: torch.Generator) -> Tensor:
@@ -117,6 +144,25 @@ def draw(cumulative: Tensor, generator: torch.Generator) -> Tensor:
     total = cumulative[:, -1:]
     threshold = total * torch.rand(total.shape, generator=generator, device=total.device)
     return (cumulative <= threshold).sum(dim=-1).clamp_(max=cumulative.shape[1] - 1)
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """A policy that makes actions of its outputs itself, since they are not Discrete or not drawn from logits."""
+
+    def choose(self, parameters: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
+        """Actions `[B, ...]` from what its output has for `policy_logits`: the likeliest, or drawn."""
+
+
+def choose(policy: Policy, output: AgentOutput, generator: torch.Generator, deterministic: bool) -> Tensor:
+    """A policy's actions `[B, ...]`: the likeliest, or drawn."""
+    by_logits = choose_action if not isinstance(policy, Chooser) else policy.choose
+    return by_logits(output.policy_logits, generator, deterministic)
+
+
+def choose_action(policy_logits: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
+    """Actions `[B]` from logits `[B, A]`: the likeliest, or drawn."""
+    return policy_logits.argmax(dim=-1) if deterministic else sample_action(policy_logits, generator)
 
 
 class Collector:
@@ -178,6 +224,12 @@ class Collector:
         core = list(self.state) if lanes is not None else None
         device = self.lanes.device.type
         return {"lanes": lanes, "core": core, "device": device, "generator": self.generator.get_state()}
+
+    def expected_state(self) -> dict[str, Any]:
+        """What a saved state is like (see `tree_checks`); the environment and the generator look at theirs."""
+        state = self.get_state()
+        lanes = None if state["lanes"] is None else state["lanes"] | {"env": ANYTHING}
+        return state | {"lanes": Either(None, lanes), "core": Either(None, state["core"]), "generator": ANYTHING}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from what `get_state` gave; on another kind of device the draws of actions start anew."""

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PLACES = {name: ROOT / name for name in ("envs", "train", "evaluate", "configs")}
 LAYERS = (
-    ("types", "config", "configs", "command_line", "envs", "pretrained"),
+    ("types", "config", "configs", "command_line", "envs", "pretrained", "tree_checks"),
     ("kernels",),
     ("cores",),
     ("losses",),

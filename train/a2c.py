@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rmc_agents import losses
-from rmc_agents.collect import Collector, Lanes
+from rmc_agents.collect import Collector, Lanes, seed_after
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
@@ -105,10 +105,15 @@ class A2C(Learner):
         """The tree of a checkpoint (see `checkpoint`)."""
         return super().get_state() | {"collector": self.collector.get_state()}
 
+    def expected_state(self) -> dict[str, Any]:
+        """As `Learner.expected_state`."""
+        return super().expected_state() | {"collector": self.collector.expected_state()}
+
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint's tree, to the bit where the environment can be saved."""
+        self.check_state(state)
         if state["collector"]["lanes"] is None:
-            self.lanes.reset(self.config.run.seed + state["frames"])  # other episodes than those at the run's start
+            self.lanes.reset(seed_after(self.config.run.seed, state["frames"]))
         self.collector.set_state(state["collector"])
         super().set_state(state)
         self._prepare()

@@ -29,7 +29,8 @@ class Arguments(Config):
     resume: Path | None = None
     """Go on with the run in this folder, exactly where its newest valid checkpoint stands."""
     trust: bool = False
-    """With --resume: open checkpoints of Stable-Baselines3's algorithms, which may run code that was put in them."""
+    """Open what may run code of others: with --resume, checkpoints of Stable-Baselines3's algorithms; and the
+    environment's own module where a checkpoint or --config names one (module:Id)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,12 +49,21 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _lead(argv: Sequence[str] | None) -> int:
     """All but the learners that torchrun may have started beside the first."""
+    from rmc_agents.envs.registry import refuse_unnamed_module
     from rmc_agents.runs.folder import RunFolder
 
-    from .run import read_saved, resume, start
+    from .resuming import read_saved
+    from .run import resume, start
 
     first = _sources(argv)
     command_line.find_modules_here(first.env)
+
+    def with_flags(base: Config) -> Config:
+        config = _parse(argv, base)
+        if first.env is None and not first.trust:
+            refuse_unnamed_module(config.env.env, first.resume or first.config)
+        return config
+
     console = Console()
     if first.resume is not None:
         if first.config is not None or first.run_dir is not None:
@@ -63,14 +73,13 @@ def _lead(argv: Sequence[str] | None) -> int:
         if first.resume.is_file():
             read_saved(first.resume, first.trust)  # which may have more to say than that it is no folder
         with RunFolder(first.resume, resuming=True) as folder:
-            saved = read_saved(first.resume, first.trust)
-            return resume(_parse(argv, saved.config), folder, saved, console)
+            return resume(folder, with_flags, first.trust, console)
     base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
-    return start(_parse(argv, base), first.run_dir, console)
+    return start(with_flags(base), first.run_dir, console)
 
 
 def _sources(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The flags that decide what the defaults of the others are, and --env, whose module may be in this folder."""
+    """What decides the other flags' defaults, --config, --run-dir, --resume, and what the user names or trusts."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for flag in ("--config", "--run-dir", "--resume"):
         parser.add_argument(flag, type=_path)

@@ -10,7 +10,7 @@ started, every function here gives back what it was given, at once.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -83,6 +83,16 @@ def check_settings(config: Config, device: torch.device) -> None:
         raise ValueError(
             f"torchrun: expected a GPU for each of the {here} learners on this machine, got {gpus}; "
             f"use --nproc-per-node {gpus}, or --device cpu"
+        )
+
+
+def check_learners(actors: Sequence[Any], config: Config) -> None:
+    """Raises ValueError if a checkpoint's actors, of all learners, are those of another number of learners."""
+    learners = len(actors) // config.actors.actors
+    if learners != size():
+        raise ValueError(
+            f"this run has {learners} learners: expected as many to go on with it, got {size()}; "
+            f"use {command(learners)} --resume RUN"
         )
 
 

@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.envs.registry import module_of
 from rmc_agents.runs import checkpoint
+from rmc_agents.runs.saved import to_spec
+from rmc_agents.tree_checks import ANYTHING, check_like
 from rmc_agents.types import SpaceSpec
 
 from . import distributed
@@ -36,11 +39,11 @@ class Learner(ABC):
       trust_flag: see `Trainer`.
     """
 
-    trust_flag = ""
     lanes: TrainingLanes
 
     def __init__(self, config: Config, spec: SpaceSpec, device: torch.device) -> None:
         self.config, self.train, self.spec = config, config.train, spec
+        self.trust_flag = " --trust" if module_of(config.env.env) else ""
         torch.manual_seed(config.run.seed)
         self.agent = make_agent(config, spec, device)
         self.backend = self.agent.core.chosen_scan().backend
@@ -107,8 +110,21 @@ class Learner(ABC):
             "torch_rng": torch.get_rng_state(),
         }
 
+    def expected_state(self) -> dict[str, Any]:
+        """What a checkpoint's tree is like (see `tree_checks`); settings and spec are compared by value elsewhere."""
+        return self.get_state() | {"config": ANYTHING, "spec": ANYTHING, "optimizer": self.optimizer.expected_state()}
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raises ValueError if a checkpoint's tree is not one of a run with these settings."""
+        for name, kind in self.expected_state().items():
+            if name not in state:
+                raise ValueError(f"{name} is missing")
+            check_like(state[name], kind, name)
+        if (found := to_spec(state["spec"])) != self.spec:
+            raise ValueError(f"spec: expected that of the environment, {self.spec}, got {found}")
+
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's tree."""
+        """Go on from a checkpoint's tree that `check_state` found to be one."""
         self.agent.load_state_dict(state["agent"])
         self.optimizer.set_state(state["optimizer"])
         torch.set_rng_state(state["torch_rng"])

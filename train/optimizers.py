@@ -1,6 +1,6 @@
 """The one place where the name of an optimizer becomes one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -8,7 +8,13 @@ from torch import Tensor, nn
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import TrainConfig
+from rmc_agents.tree_checks import Either
 
+MOMENTS: dict[type[torch.optim.Optimizer], Callable[[Tensor], dict[str, Tensor]]] = {
+    torch.optim.Adam: lambda p: {"step": torch.tensor(0.0), "exp_avg": p, "exp_avg_sq": p},
+    torch.optim.Muon: lambda p: {"momentum_buffer": p},
+}
+"""What an optimizer keeps of a parameter."""
 FEWEST = 16  # rows and columns of a matrix that Muon takes
 
 
@@ -58,8 +64,23 @@ class Optimizers:
             states += [saved["state"].get(i, {}) for group in saved["param_groups"] for i in group["params"]]
         return states
 
+    def expected_state(self) -> list[Either]:
+        """What a saved state is like (see `tree_checks`): no parameter's, or moments as large as it is."""
+        return [
+            Either({}, MOMENTS[type(part)](parameter))
+            for part in self.parts
+            for group in part.param_groups
+            for parameter in group["params"]
+        ]
+
     def set_state(self, states: list[dict[str, Any]]) -> None:
-        """Go on from what `get_state` gave; raises ValueError for another number of parameters."""
+        """Go on from what `get_state` gave.
+
+        Raises:
+          ValueError: for another number of parameters, or a negative count of steps or mean of squares.
+        """
+        if any(name in state and (state[name] < 0).any() for state in states for name in ("step", "exp_avg_sq")):
+            raise ValueError("optimizer: expected no negative steps and means of squares")
         sizes = [sum(len(group["params"]) for group in part.param_groups) for part in self.parts]
         if len(states) != sum(sizes):
             raise ValueError(f"expected the optimizer's state of {sum(sizes)} parameters, got {len(states)}")

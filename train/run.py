@@ -2,13 +2,12 @@
 
 import shlex
 import signal
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from rich.console import Console
 
 from rmc_agents import pretrained
@@ -16,93 +15,35 @@ from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import EVALUATION_SEED, check_fits, cut_note, evaluate
 from rmc_agents.evaluate.video import can_render, record
-from rmc_agents.runs import archive, checkpoint
+from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder, default_path
-from rmc_agents.runs.saved import load_agent, pick_device
+from rmc_agents.runs.saved import load_agent
 
 from . import distributed
-from .algorithms import make_trainer
 from .learner import Learner
 from .reporting import Reporter
+from .resuming import Saved, new_trainer, notes, reopen
 from .stopping import StopSignals
 from .trainer import Trainer
 
-MAY_CHANGE_ON_RESUME = frozenset(
-    {
-        "total_frames",
-        "env_workers",
-        "rollouts_ahead",
-        "max_policy_lag",
-        "actor_timeout",
-        "actor_engine",
-        "ray_address",
-        "device",
-        "cuda_graphs",
-        "threads",
-        "save_every",
-        "keep_checkpoints",
-        "log_every",
-        "diagnostics",
-        "eval_episodes",
-        "eval_max_steps",
-        "video",
-    }
-)
 VIDEO_STEPS = 500  # enough to see how it plays; rmc-watch records more
-
-
-class Saved(NamedTuple):
-    """A run to go on with."""
-
-    config: Config
-    path: Path  # the checkpoint
-    seconds: float  # of training so far
-    tree: dict[str, Any]  # what the trainer's set_state takes
-
-
-def read_saved(run_dir: Path, trust: bool) -> Saved:
-    """The newest valid checkpoint of a run.
-
-    Raises:
-      CheckpointError: if there is none.
-      ValueError: if it may run code and is not trusted.
-    """
-    if archive.is_archive(run_dir):
-        path, facts = archive.find(run_dir)
-        archive.check_trust(path, trust)
-        config = Config().updated(facts.config, str(path))
-        return Saved(config, path, facts.seconds, {"path": path, "facts": facts})
-    path, tree = checkpoint.find_and_load(run_dir)
-    if "provenance" in tree:
-        raise checkpoint.CheckpointError(
-            f"{path} holds an agent only: it plays (rmc-evaluate, rmc-watch) and --init-from takes it, but it "
-            "cannot be resumed"
-        )
-    with _one_error(path):
-        return Saved(Config().updated(tree["config"], str(path)), path, float(tree["seconds"]), tree)
 
 
 def start(config: Config, run_dir: Path | None, console: Console) -> int:
     """A new run, in a folder of its own. Returns the exit status."""
-    trainer = _make_trainer(config)
+    trainer = new_trainer(config)
     if isinstance(trainer, Learner) and config.run.init_from is not None:
         _take_weights(trainer, config.run.init_from)
     with RunFolder(run_dir or default_path(trainer.config), resuming=False) as folder:
         return _run(trainer, folder, None, console)
 
 
-def resume(config: Config, folder: RunFolder, saved: Saved, console: Console) -> int:
-    """Go on with the run in `folder`; few settings may differ from the saved ones. Returns the exit status."""
-    _check_unchanged(saved.config, config)
-    trainer = _make_trainer(config)
-    with _one_error(saved.path):
-        trainer.set_state(saved.tree)
+def resume(folder: RunFolder, settings: Callable[[Config], Config], trust: bool, console: Console) -> int:
+    """Go on with the run in `folder`; the arguments are `reopen`'s. Returns the exit status."""
+    trainer, saved = reopen(folder.path, settings, trust)
+    for path in checkpoint.set_aside_newer(saved.path):
+        _say(console, f"set aside, because it could not be opened: {path}")
     return _run(trainer, folder, saved, console)
-
-
-def _make_trainer(config: Config) -> Trainer:
-    torch.set_num_threads(config.run.threads)
-    return make_trainer(config, pick_device(config.run.device))
 
 
 def _take_weights(trainer: Learner, source: str) -> None:
@@ -121,22 +62,15 @@ def _take_weights(trainer: Learner, source: str) -> None:
     trainer.agent.load_state_dict(saved.agent.state_dict())
 
 
-@contextmanager
-def _one_error(path: Path) -> Iterator[None]:
-    """Whatever is wrong with the contents of a checkpoint that is whole is one error, for the user."""
-    try:
-        yield
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError) as error:
-        raise checkpoint.CheckpointError(f"{path} does not hold a run of this version: {error!r}") from error
-
-
 def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> int:
     """Train until total_frames or a signal, save, evaluate, record."""
-    folder.write_config(trainer.config)
     if distributed.size() > 1:
         assert isinstance(trainer, Learner)
         distributed.share(trainer.get_state())
     _print_header(trainer, folder, saved, console)
+    folder.write_config(trainer.config)
+    if trainer.frames < trainer.train.total_frames:
+        folder.drop_summary()
     resume_command = _resume_command(trainer, folder)
     with StopSignals() as stop, closing(trainer):
         try:
@@ -179,21 +113,12 @@ def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignal
                 trainer.save(folder.path, reporter.seconds)
                 raise
             reporter.update(metrics)
-            if distributed.highest(reporter.seconds - saved_at >= settings.save_every):
+            is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every
+            if distributed.highest(is_due):  # the first at once: from then on the run can be resumed
                 trainer.save(folder.path, reporter.seconds)
                 saved_at = reporter.seconds
         trainer.save(folder.path, reporter.seconds)
         return reporter.seconds
-
-
-def _check_unchanged(old: Config, new: Config) -> None:
-    before, after = old.to_mapping(), new.to_mapping()
-    changed = [name for name in before if before[name] != after[name] and name not in MAY_CHANGE_ON_RESUME]
-    if changed:
-        raise ValueError(
-            f"--resume cannot change {', '.join(changed)}: a resumed run goes on as it was; it can change "
-            f"{', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
-        )
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
@@ -214,8 +139,9 @@ def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, cons
     if saved is None and init_from is not None:
         lines.append(f"begins with the weights of {init_from}")
     if saved is not None:
-        lines.append(f"resumed from {saved.path} at {trainer.frames:,} frames")
-        lines += trainer.resume_notes(saved.tree)
+        lines += notes(trainer, saved, folder)
+    if trainer.frames >= (total := trainer.train.total_frames):
+        lines.append(f"nothing to train: {trainer.frames:,} frames are trained, and total_frames is {total:,}")
     for line in lines:
         _say(console, line)
 

@@ -8,14 +8,17 @@ of the same zip file that Stable-Baselines3 passes over: finding, describing and
 import io
 import json
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from rmc_agents.runs.checkpoint import FOLDER, CheckpointError, numbered, write_numbered
+from rmc_agents.runs import checkpoint
+from rmc_agents.runs.checkpoint import CheckpointError, check_regular, numbered, opening, write_numbered
+from rmc_agents.tree_checks import ANYTHING, check_like, check_progress
 
 SUFFIX = ".zip"
 MEMBER = "rmc_agents.json"
+MOST_UNPACKED = 20
+"""Times its own size that an archive may unpack to."""
 
 
 class Facts(NamedTuple):
@@ -35,20 +38,30 @@ class Facts(NamedTuple):
         Raises:
           CheckpointError: if the file is missing, damaged, or no archive of a run.
         """
-        try:
+        with opening(path):
+            check_regular(path)
             with zipfile.ZipFile(path) as archive:
+                _check_declared(archive, path)
                 damaged = archive.testzip()
                 if damaged is not None:
                     raise CheckpointError(f"{path} is damaged: {damaged} does not match its checksum")
-                return cls(**json.loads(archive.read(MEMBER)))
-        except FileNotFoundError:
-            raise CheckpointError(f"there is no checkpoint {path}") from None
-        except KeyError:
-            raise CheckpointError(f"{path} is no checkpoint of rmc-train: expected {MEMBER} in it") from None
-        except CheckpointError:
-            raise
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from None
+                if MEMBER not in archive.namelist():
+                    raise CheckpointError(f"{path} is no checkpoint of rmc-train: expected {MEMBER} in it")
+                facts = cls(**json.loads(archive.read(MEMBER)))
+            check_progress(facts._asdict())
+            check_like(facts.parameters, 0, "parameters")
+            check_like(facts.config, dict.fromkeys(facts.config, ANYTHING), "config")
+            return facts
+
+
+def _check_declared(archive: zipfile.ZipFile, path: Path) -> None:
+    """Raises ValueError for what would unpack to far more than it is: Stable-Baselines3 compresses nothing."""
+    size = path.stat().st_size
+    declared = sum(member.file_size for member in archive.infolist())
+    if declared > MOST_UNPACKED * size:
+        raise ValueError(
+            f"expected its {size:,} bytes to unpack to at most {MOST_UNPACKED} times as many, declared are {declared:,}"
+        )
 
 
 def is_archive(path: Path) -> bool:
@@ -74,30 +87,7 @@ def find(path: Path) -> tuple[Path, Facts]:
     Raises:
       CheckpointError: if there is none.
     """
-    if not path.is_dir():
-        return path, Facts.read(path)
-    problem = f"{path} holds no checkpoint (expected {path / FOLDER / f'update-*{SUFFIX}'})"
-    for candidate in numbered(path, SUFFIX):
-        try:
-            return candidate, Facts.read(candidate)
-        except CheckpointError as error:
-            problem = f"{path} holds no valid checkpoint; {error}"
-    raise CheckpointError(problem)
-
-
-def resume_flags(run_dir: Path, trust: bool) -> list[str] | None:
-    """The flags with which rmc-train goes on with a run; None if its folder holds no checkpoint of any kind.
-
-    Raises:
-      ValueError: if the checkpoints are archives and not trusted.
-    """
-    newest = next(numbered(run_dir, suffix=""), None)
-    if newest is None:
-        return None
-    if not is_archive(run_dir):
-        return ["--resume", str(run_dir)]
-    check_trust(newest, trust)
-    return ["--resume", str(run_dir), "--trust"]
+    return checkpoint.find(path, lambda candidate: (candidate, Facts.read(candidate)), SUFFIX)
 
 
 def check_trust(path: Path, trust: bool) -> None:

@@ -7,24 +7,31 @@ neither safetensors nor torch notices a flipped bit.
 
 import hashlib
 import json
+import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import safetensors
 import torch
 from safetensors.torch import load as from_safetensors
 from safetensors.torch import save as to_safetensors
 
-FORMAT = "rmc-agents-checkpoint-1"
+from rmc_agents import __version__
+
+FORMATS = "rmc-agents-checkpoint-"
+FORMAT = f"{FORMATS}1"
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
+UNREADABLE = ".unreadable"
 _NAME = re.compile(r"update-\d+")
+
+Opened = TypeVar("Opened")
+logger = logging.getLogger(__name__)
 
 
 class CheckpointError(ValueError):
@@ -45,7 +52,7 @@ def to_bytes(tree: dict[str, Any]) -> bytes:
     """The contents of a checkpoint's file. Raises TypeError as `save` does."""
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_take_tensors(tree, "", tensors), allow_nan=True)
-    metadata = {"format": FORMAT, "tree": text, "sha256": _digest(text, tensors)}
+    metadata = {"format": FORMAT, "version": __version__, "tree": text, "sha256": _digest(text, tensors)}
     return to_safetensors(tensors, metadata)
 
 
@@ -55,13 +62,32 @@ def load(path: Path) -> dict[str, Any]:
     Raises:
       CheckpointError: if the file is missing, damaged, or no checkpoint of this project.
     """
+    with opening(path):
+        check_regular(path)
+        return from_bytes(path.read_bytes(), str(path))
+
+
+def check_regular(path: Path) -> None:
+    """Raises CheckpointError for what is no regular file: reading a pipe or a device can take for ever."""
+    if not path.exists():
+        raise CheckpointError(f"there is no checkpoint {path}")
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no checkpoint: expected a regular file")
+
+
+@contextmanager
+def opening(source: Path | str, passing: type[Exception] = CheckpointError) -> Iterator[None]:
+    """Whatever goes wrong in here, with contents that can be anything, is one CheckpointError that names the source.
+
+    Not so an exception `passing`, whose cause is elsewhere.
+    """
     try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise CheckpointError(f"there is no checkpoint {path}") from None
-    except OSError as error:
-        raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from None
-    return from_bytes(content, str(path))
+        yield
+    except (CheckpointError, passing):
+        raise
+    except Exception as error:
+        problem = " ".join(str(error).split()) or type(error).__name__
+        raise CheckpointError(f"{source} is damaged or no checkpoint of this version: {problem}") from error
 
 
 def from_bytes(content: bytes, source: str) -> dict[str, Any]:
@@ -70,17 +96,32 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
     Raises:
       CheckpointError: if it is damaged or nothing of this project; the message names the source.
     """
-    try:
+    with opening(source):
         tensors = from_safetensors(content)
-    except (safetensors.SafetensorError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{source} is damaged or no checkpoint: {error}") from None
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])  # which was just found to be sound
-    metadata = header.get("__metadata__", {})
-    if metadata.get("format") != FORMAT:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])  # which was just found to be sound
+        metadata = header.get("__metadata__", {})
+        _check_format(metadata, source)
+        if metadata.get("sha256") != _digest(metadata.get("tree", ""), tensors):
+            raise CheckpointError(
+                f"{source} is damaged: its contents do not match its checksum; use another checkpoint"
+            )
+        tree = _put_tensors(json.loads(metadata["tree"]), tensors)
+        if not isinstance(tree, dict):
+            raise TypeError(f"expected a dict, got a {type(tree).__name__}")
+        return tree
+
+
+def _check_format(metadata: dict[str, str], source: str) -> None:
+    found = metadata.get("format", "")
+    if found == FORMAT:
+        return
+    if not found.startswith(FORMATS):
         raise CheckpointError(f"{source} is no checkpoint of rmc-agents (expected format {FORMAT})")
-    if metadata.get("sha256") != _digest(metadata.get("tree", ""), tensors):
-        raise CheckpointError(f"{source} is damaged: its contents do not match its checksum; use another checkpoint")
-    return _put_tensors(json.loads(metadata["tree"]), tensors)
+    made_by = metadata.get("version", "unknown")
+    raise CheckpointError(
+        f"{source} is a checkpoint of another version of rmc-agents: made by version {made_by} in format "
+        f"{found.removeprefix(FORMATS)}; version {__version__} reads format {FORMAT.removeprefix(FORMATS)}"
+    )
 
 
 def save_numbered(run_dir: Path, update: int, tree: dict[str, Any], keep: int) -> Path:
@@ -91,40 +132,61 @@ def save_numbered(run_dir: Path, update: int, tree: dict[str, Any], keep: int) -
 def write_numbered(run_dir: Path, update: int, content: bytes, keep: int, suffix: str = SUFFIX) -> Path:
     """Write the checkpoint of an update in a run's folder, atomically, then delete all but the newest `keep`.
 
-    Checkpoints of later updates go too: the run resumed from an earlier one because they were damaged.
+    A run that was resumed has set aside the damaged ones (`set_aside_newer`), so that none counts as kept.
     """
     path = run_dir / FOLDER / f"update-{update:09d}{suffix}"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
-    found = list(numbered(run_dir, suffix))
-    here = found.index(path)
     interrupted = path.parent.glob(".update-*")  # temporary files of a process that was killed
-    for other in [*found[:here], *found[here + keep :], *interrupted]:
-        other.unlink(missing_ok=True)
+    for other in [*list(numbered(run_dir, suffix))[keep:], *interrupted]:
+        if other != path and other.is_file():
+            other.unlink(missing_ok=True)
     return path
 
 
-def find_and_load(path: Path) -> tuple[Path, dict[str, Any]]:
-    """The checkpoint a user means by `path`, and its tree: the file itself, or the newest valid one of a run's folder.
+def find(path: Path, open_one: Callable[[Path], Opened], suffix: str = SUFFIX) -> Opened:
+    """What `open_one` makes of the checkpoint a user means by `path`: the file itself, or a run's newest valid one.
+
+    A run's checkpoint for which it raises CheckpointError is passed over, with a warning, for the next older one.
 
     Raises:
-      CheckpointError: if there is none.
+      CheckpointError: if there is no valid one, with what is wrong with the newest.
     """
     if not path.is_dir():
-        return path, load(path)
-    problem = f"{path} holds no checkpoint (expected {path / FOLDER / 'update-*.safetensors'})"
-    for candidate in numbered(path):
+        return open_one(path)
+    problems: list[str] = []
+    for candidate in numbered(path, suffix):
         try:
-            return candidate, load(candidate)
+            opened = open_one(candidate)
         except CheckpointError as error:
-            problem = f"{path} holds no valid checkpoint; {error}"
-    raise CheckpointError(problem)
+            problems.append(str(error))
+            continue
+        for problem in problems:
+            logger.warning("passed over: %s", problem)
+        return opened
+    if problems:
+        raise CheckpointError(f"{path} holds no valid checkpoint; {problems[0]}")
+    raise CheckpointError(f"{path} holds no checkpoint (expected {path / FOLDER / f'update-*{suffix}'})")
+
+
+def find_and_load(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint a user means by `path`, and its tree. Raises CheckpointError as `find` does."""
+    return find(path, lambda candidate: (candidate, load(candidate)))
 
 
 def numbered(run_dir: Path, suffix: str = SUFFIX) -> Iterator[Path]:
     """A run's checkpoints, newest first."""
-    found = [path for path in (run_dir / FOLDER).glob(f"update-*{suffix}") if _NAME.fullmatch(path.stem)]
-    return iter(sorted(found, reverse=True))
+    found = (run_dir / FOLDER).glob(f"update-*{suffix}")
+    return iter(sorted((path for path in found if _NAME.fullmatch(path.stem) and path.is_file()), reverse=True))
+
+
+def set_aside_newer(path: Path) -> list[Path]:
+    """Rename the checkpoints of later updates than the one that a run goes on from: they were passed over.
+
+    Else they would count among those kept, in place of valid ones. Returns their new paths.
+    """
+    newer = [other for other in numbered(path.parent.parent, path.suffix) if other.name > path.name]
+    return [other.rename(other.with_name(other.name + UNREADABLE)) for other in newer]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -167,9 +229,12 @@ def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:
 
 
 def _take_tensors(tree: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
-    """The tree with every tensor and array moved to `tensors` under its place's name."""
+    """The tree with every tensor and array moved to `tensors` under its place's name.
+
+    In a name, the parts of a place are separated by slashes, and a key's own are written ~1, as in JSON pointers.
+    """
     if isinstance(tree, dict):
-        return {key: _take_tensors(value, f"{name}/{key}", tensors) for key, value in tree.items()}
+        return {key: _take_tensors(value, f"{name}/{_escaped(key)}", tensors) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return [_take_tensors(value, f"{name}/{i}", tensors) for i, value in enumerate(tree)]
     if isinstance(tree, torch.Tensor):
@@ -183,13 +248,18 @@ def _take_tensors(tree: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any
     raise TypeError(f"a checkpoint holds tensors, arrays and plain values; {name} is a {type(tree).__name__}")
 
 
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
 def _put_tensors(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """The tree with its tensors in their places, each in one: a file that names one twice ends in a KeyError."""
     if isinstance(tree, list):
         return [_put_tensors(value, tensors) for value in tree]
     if not isinstance(tree, dict):
         return tree
     if tree.keys() == {"tensor"}:
-        return tensors[tree["tensor"]]
+        return tensors.pop(tree["tensor"])
     if tree.keys() == {"array"}:
-        return tensors[tree["array"]].numpy()
+        return tensors.pop(tree["array"]).numpy()
     return {key: _put_tensors(value, tensors) for key, value in tree.items()}

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shlex
 import sys
 from datetime import datetime
 from importlib.metadata import version
@@ -12,7 +13,8 @@ import torch
 from filelock import FileLock, Timeout
 
 from rmc_agents.config import SB3_ALGORITHMS, Config
-from rmc_agents.runs.checkpoint import FOLDER, write_atomically
+from rmc_agents.runs import archive, checkpoint
+from rmc_agents.runs.checkpoint import FOLDER, numbered, write_atomically
 
 CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
 TIME_TAG = "time/time_elapsed"
@@ -35,8 +37,8 @@ class RunFolder:
 
     def __init__(self, path: Path, resuming: bool) -> None:
         self.path = path
-        if resuming and not (path / FOLDER).is_dir():
-            raise ValueError(f"cannot resume {path}: expected a run's folder, with its checkpoints in {path / FOLDER}")
+        if resuming and not has_checkpoints(path):
+            raise ValueError(f"cannot resume {path}: {_nothing_to_resume(path)}")
         path.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(path / ".lock")
         try:
@@ -45,9 +47,19 @@ class RunFolder:
             raise ValueError(
                 f"{path} is in use by another rmc-train; wait for it, or choose another --run-dir"
             ) from None
-        if not resuming and (path / FOLDER).exists():
-            self._lock.release()
-            raise ValueError(f"{path} already holds a run; go on with --resume {path}, or choose another --run-dir")
+        if not resuming:
+            if has_checkpoints(path):
+                self._lock.release()
+                raise ValueError(f"{path} already holds a run; go on with --resume {path}, or choose another --run-dir")
+            self._clean()
+
+    def _clean(self) -> None:
+        """Remove what a run left that ended before its first checkpoint, so that it does not mix with a new one's."""
+        if not (self.path / VERSIONS).is_file():
+            return  # what is here is none of ours
+        leftovers = [*(self.path / TENSORBOARD).glob("events.out.tfevents.*"), *(self.path / FOLDER).glob(".update-*")]
+        for leftover in [self.path / SUMMARY, *leftovers]:
+            leftover.unlink(missing_ok=True)
 
     def write_config(self, config: Config) -> None:
         """`config.yaml`, which `--config` takes, and `versions.json`."""
@@ -57,6 +69,10 @@ class RunFolder:
         versions |= {"python": sys.version.split()[0], "platform": platform.platform()}
         versions |= {"torch_threads": str(torch.get_num_threads()), "seed": str(config.run.seed)}
         self._write_json(VERSIONS, versions)
+
+    def drop_summary(self) -> None:
+        """Training goes on: `summary.json` tells of what is finished."""
+        (self.path / SUMMARY).unlink(missing_ok=True)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """`summary.json`."""
@@ -71,6 +87,18 @@ class RunFolder:
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
         write_atomically(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def has_checkpoints(path: Path) -> bool:
+    """Whether the folder's run can be resumed, with one kind of checkpoints or the other."""
+    return any(True for suffix in (checkpoint.SUFFIX, archive.SUFFIX) for _ in numbered(path, suffix))
+
+
+def _nothing_to_resume(path: Path) -> str:
+    if not (path / CONFIG).is_file():
+        return f"expected a run's folder, with its checkpoints in {path / FOLDER}"
+    again = f"rmc-train --config {shlex.quote(str(path / CONFIG))} --run-dir {shlex.quote(str(path))}"
+    return f"its run ended before the first checkpoint; begin it anew with: {again}"
 
 
 def default_path(config: Config) -> Path:

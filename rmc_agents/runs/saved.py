@@ -1,6 +1,7 @@
 """An agent as it was saved: what evaluation and video need of a run or a checkpoint."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -8,7 +9,9 @@ import torch
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.envs.registry import refuse_unnamed_module
 from rmc_agents.runs import archive, checkpoint
+from rmc_agents.tree_checks import check_like
 from rmc_agents.types import Policy, SpaceSpec
 
 Agent_co = TypeVar("Agent_co", bound=Policy, covariant=True)
@@ -57,7 +60,8 @@ def load_policy(path: Path, device: torch.device, trust: bool) -> SavedAgent[Pol
         from rmc_agents.sb3.saved import load_model, make_player
     except ImportError as error:
         raise ValueError(str(error)) from error
-    config, spec = Config().updated(facts.config, str(path)), to_spec(facts.spec)
+    with checkpoint.opening(path):
+        config, spec = Config().updated(facts.config, "config"), to_spec(facts.spec)
     agent = make_player(load_model(config.train.algo, path, device))
     return SavedAgent(agent, config, spec, path, facts.frames)
 
@@ -74,16 +78,42 @@ def load_agent(path: Path, device: torch.device) -> SavedAgent[ActorCritic]:
             f"{path} was trained by Stable-Baselines3: expected an agent of --algo a2c or ppo; rmc-evaluate and "
             "rmc-watch open it with --trust"
         )
-    path, tree = checkpoint.find_and_load(path)
-    try:
-        config = Config().updated(tree["config"], str(path))
-        spec = to_spec(tree["spec"])
+    return checkpoint.find(path, partial(_open_agent, device=device))
+
+
+def _open_agent(path: Path, device: torch.device) -> SavedAgent[ActorCritic]:
+    tree = checkpoint.load(path)
+    with checkpoint.opening(path):
+        config, spec = to_settings(tree)
         agent = ActorCritic(spec, config.core, config.agent)
         agent.load_state_dict(tree["agent"])
-        provenance = Provenance(**tree["provenance"]) if "provenance" in tree else None
-        return SavedAgent(agent.to(device).eval(), config, spec, path, int(tree["frames"]), provenance)
-    except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
-        raise checkpoint.CheckpointError(f"{path} does not hold an agent of this version: {error!r}") from error
+        check_like(tree["frames"], 0, "frames")
+        provenance = to_provenance(tree["provenance"]) if "provenance" in tree else None
+        return SavedAgent(agent.to(device).eval(), config, spec, path, tree["frames"], provenance)
+
+
+def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
+    """The settings of a checkpoint's tree, once its weights are found to be those of an agent of these settings.
+
+    Whatever is raised means that they are not (see `checkpoint.opening`).
+    """
+    config, spec = Config().updated(tree["config"], "config"), to_spec(tree["spec"])
+    with torch.device("meta"):  # takes no memory, whatever sizes the file claims
+        expected = ActorCritic(spec, config.core, config.agent).state_dict()
+    check_like(tree["agent"], dict(expected), "agent")
+    return config, spec
+
+
+def saved_env_name(saved: SavedAgent[Any], trust: bool) -> str:
+    """The environment that an agent was trained in, to play it there.
+
+    Raises:
+      ValueError: if that imports a module, and the user does not trust the file that names it.
+    """
+    name = saved.config.env.env
+    if not trust:
+        refuse_unnamed_module(name, saved.path)
+    return name
 
 
 def settings_and_size(path: Path) -> tuple[Config, int]:
@@ -94,7 +124,8 @@ def settings_and_size(path: Path) -> tuple[Config, int]:
     """
     if archive.is_archive(path):
         path, facts = archive.find(path)
-        return Config().updated(facts.config, str(path)), facts.parameters
+        with checkpoint.opening(path):
+            return Config().updated(facts.config, "config"), facts.parameters
     saved = load_agent(path, torch.device("cpu"))
     return saved.config, sum(parameter.numel() for parameter in saved.agent.parameters())
 
@@ -103,6 +134,12 @@ def to_spec(fields: Sequence[Any]) -> SpaceSpec:
     """A spec that was saved as a list."""
     values: list[Any] = [tuple(field) if isinstance(field, list) else field for field in fields]
     return SpaceSpec(*values)
+
+
+def to_provenance(fields: dict[str, Any]) -> Provenance:
+    """A provenance that was saved by its fields. Raises ValueError if it is none."""
+    check_like(fields, {"version": "", "mean_return": 0.0, "ci95": [0.0, 0.0], "episodes": 0, "seed": 0}, "provenance")
+    return Provenance(**fields | {"ci95": tuple(fields["ci95"])})
 
 
 def save_agent(path: Path, saved: SavedAgent[ActorCritic], provenance: Provenance) -> None:

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 from torch.distributions import Normal
 
-from rmc_agents.evaluate.episodes import choose_action
+from rmc_agents.collect import choose_action
 from rmc_agents.types import AgentOutput, State, TimeStep
 
 ALGORITHMS: dict[str, type[OnPolicyAlgorithm]] = {"recurrent-ppo": RecurrentPPO, "sb3-a2c": A2C, "sb3-ppo": PPO}

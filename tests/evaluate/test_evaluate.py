@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.agent import ActorCritic
+from rmc_agents.collect import choose_action
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli, curves, plot, watch
 from rmc_agents.evaluate import episodes as evaluation
@@ -24,7 +25,6 @@ from rmc_agents.evaluate.episodes import (
     UniformPolicy,
     bootstrap_interval,
     check_fits,
-    choose_action,
     env_spec,
     evaluate,
     play,

@@ -1,6 +1,7 @@
 """Checkpoints: exact round trips, damage noticed, nothing half-written, the newest valid one found."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save as to_safetensors
 from safetensors.torch import save_file
 
 from rmc_agents.runs import checkpoint
@@ -110,14 +112,80 @@ def test_the_newest_valid_one_is_found_and_old_ones_go(tmp_path: Path) -> None:
         checkpoint.find_and_load(tmp_path)
 
 
-def test_damaged_newer_ones_do_not_crowd_out_what_is_saved(tmp_path: Path) -> None:
-    for update in (100, 200, 300):
-        checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=3)
-    for update in (200, 300):
+def test_damaged_newer_ones_do_not_crowd_out_valid_ones(tmp_path: Path) -> None:
+    for update in (7, 8, 9, 10):
+        checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=4)
+    for update in (9, 10):
         (tmp_path / "checkpoints" / f"update-{update:09d}.safetensors").write_bytes(b"damaged")
-    assert checkpoint.find_and_load(tmp_path)[1]["update"] == 100
-    checkpoint.save_numbered(tmp_path, 150, {"update": 150}, keep=2)
-    assert [path.name[7:16] for path in sorted((tmp_path / "checkpoints").iterdir())] == ["000000100", "000000150"]
+    path, tree = checkpoint.find_and_load(tmp_path)
+    assert tree["update"] == 8
+    aside = checkpoint.set_aside_newer(path)
+    assert [file.read_bytes() for file in aside] == [b"damaged", b"damaged"], "nothing is lost"
+    checkpoint.save_numbered(tmp_path, 11, {"update": 11}, keep=2)
+    assert [int(path.name[7:16]) for path in checkpoint.numbered(tmp_path)] == [11, 8]
+
+
+def test_places_with_a_slash_in_a_key_are_told_apart(tmp_path: Path) -> None:
+    tree = {"a": {"b": torch.zeros(1), "~1b": torch.ones(3)}, "a/b": torch.ones(2), "a~1b": torch.ones(4)}
+    checkpoint.save(tmp_path / "x", tree)
+    assert_same(tree, checkpoint.load(tmp_path / "x"))
+
+
+def packed(text: str, **metadata: str) -> bytes:
+    """A file whose checksum is right, whatever its tree's JSON is."""
+    tensors = {"/a": torch.zeros(2)}
+    told = {"format": checkpoint.FORMAT, "tree": text, "sha256": checkpoint._digest(text, tensors)}
+    return to_safetensors(tensors, told | metadata)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a":' * 20_000 + "1" + "}" * 20_000,
+        "{",
+        "[]",
+        "7",
+        '{"a": ' + "1" * 5000 + "}",
+        '{"a": {"tensor": "/b"}}',
+        '{"a": {"tensor": ["/a"]}}',
+        '{"a": {"tensor": "/a"}, "b": {"tensor": "/a"}}',
+    ],
+    ids=["recursion", "deep", "cut off", "list", "number", "digits", "no tensor", "no name", "one tensor twice"],
+)
+def test_a_whole_file_with_a_bad_tree_is_one_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(packed(text))
+    with pytest.raises(CheckpointError, match=re.escape(str(path))) as raised:
+        checkpoint.load(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_another_format_says_which_version_made_it(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(packed("{}", format="rmc-agents-checkpoint-7", version="3.2.1"))
+    with pytest.raises(CheckpointError, match=r"made by version 3\.2\.1 in format 7; version .* reads format 1"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link to a device"])
+def test_only_regular_files_are_opened(kind: str, tmp_path: Path) -> None:
+    checkpoint.save_numbered(tmp_path, 1, {"update": 1}, keep=2)
+    path = tmp_path / "checkpoints" / "update-000000002.safetensors"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "link to a device":
+            path.symlink_to("/dev/zero")
+        case "device":
+            path = Path("/dev/zero")
+    with pytest.raises(CheckpointError, match="expected a regular file"):
+        checkpoint.load(path)
+    assert checkpoint.find_and_load(tmp_path)[1] == {"update": 1}
+    checkpoint.save_numbered(tmp_path, 3, {"update": 3}, keep=2)
+    assert checkpoint.find_and_load(tmp_path)[1] == {"update": 3}
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli as evaluate_cli
-from rmc_agents.evaluate import compare, comparison, export, watch
+from rmc_agents.evaluate import compare, comparison, export, grid, watch
 from rmc_agents.evaluate.episodes import env_spec
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.saved import load_policy
@@ -36,6 +37,7 @@ from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.bench import command as bench
 from rmc_agents.train.sb3.model import _batch_size
 from rmc_agents.train.sb3.trainer import Sb3Lanes
+from rmc_agents.train.sweep.trial import TrialProcess
 from rmc_agents.types import TimeStep
 
 CPU = torch.device("cpu")
@@ -310,6 +312,64 @@ def test_a_damaged_archive_is_passed_over_or_one_line(
     RecurrentPPO("RmcPolicy", make_sb3_env("recall", 2), n_steps=2, batch_size=4).save(tmp_path / "foreign.zip")
     assert evaluate_cli.main([str(tmp_path / "foreign.zip"), "--trust"]) == 2
     assert "is no checkpoint of rmc-train" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        ({"frames": -1}, "frames: expected a number of at least 0"),
+        ({"seconds": float("nan")}, "seconds: expected a finite number"),
+        ({"config": [1]}, "config"),
+        ({"updates": "10"}, "updates: expected a int"),
+        ({"spec": {"a": 1}}, ""),
+        ({"unknown": 1}, "unexpected keyword argument 'unknown'"),
+    ],
+    ids=str,
+)
+def test_facts_that_no_run_has_are_one_line(
+    spoil: dict[str, Any], told: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, facts = archive.find(trained)
+    spoiled = tmp_path / "checkpoints" / path.name
+    spoiled.parent.mkdir()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(spoiled, "w") as new:
+        for name in old.namelist():
+            is_facts = name == archive.MEMBER
+            new.writestr(name, json.dumps(facts._asdict() | spoil) if is_facts else old.read(name))
+    assert evaluate_cli.main([str(spoiled), "--trust"]) == 2
+    captured = capsys.readouterr()
+    assert f"{spoiled} is damaged or no checkpoint" in captured.err
+    assert told in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_bomb_is_refused_by_its_declared_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bomb = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(archive.MEMBER, b" " * 10_000_000)
+    assert evaluate_cli.main([str(bomb), "--trust"]) == 2
+    assert f"{bomb} is damaged or no checkpoint" in (said := capsys.readouterr().err)
+    assert "declared are 10,000,000" in said
+
+
+def test_unfinished_runs_in_a_grid_or_sweep_are_resumed_and_not_deleted(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "trial-0003"
+    shutil.copytree(trained, folder)
+    (folder / "summary.json").unlink()
+    config = Config().updated_from_yaml(folder / "config.yaml")
+    job = grid.Job("agent", folder, config)
+    with pytest.raises(ValueError, match="add --trust"):
+        next(grid.train_all([job], 1))
+    started: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
+    grid.start(job, trust=True)
+    TrialProcess(tmp_path, 3, config, trust=True)._start()
+    for command in started:
+        assert command[-5:] == ["--resume", str(folder), "--env", "minipacman", "--trust"]
+    assert len(started) == 2
+    assert archive.find(folder)[1].frames == 400
 
 
 BAD = {

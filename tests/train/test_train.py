@@ -266,7 +266,7 @@ def test_a_checkpoint_without_a_part_is_one_line(
     capsys.readouterr()
     assert resume(tmp_path / "run", "--total-frames", "80") == 2
     captured = capsys.readouterr()
-    assert "does not hold a run of this version" in captured.err
+    assert f"{path} is damaged or no checkpoint of this version" in captured.err
     assert captured.err.count("\n") == 1
 
 

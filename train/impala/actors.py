@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from rmc_agents.collect import Collector, Episode, Lanes
+from rmc_agents.collect import Collector, Episode, Lanes, check_ranges, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
@@ -95,11 +95,15 @@ class Actor:
         """What another actor of this index needs to go on after the rollouts made so far."""
         return {"sequence": self.sequence, "collector": self.collector.get_state()}
 
+    def expected_state(self) -> dict[str, Any]:
+        """What a saved state is like (see `tree_checks`)."""
+        return {"sequence": 0, "collector": self.collector.expected_state()}
+
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from what `get_state` gave; episodes start anew where the environment cannot be saved."""
         self.sequence = state["sequence"]
         if state["collector"]["lanes"] is None:
-            self.lanes.reset(self._seed + self.sequence * self._frames)  # other episodes than those at the start
+            self.lanes.reset(seed_after(self._seed, self.sequence * self._frames))
         self.collector.set_state(state["collector"])
 
     def close(self) -> None:
@@ -149,9 +153,7 @@ class ParcelReader:
             rollout = self._rollout(**tree["rollout"])
             parcel = Parcel(**tree)._replace(rollout=rollout, episodes=self._episodes(**tree["episodes"]))
             next_sequence = parcel.snapshot["sequence"]
-        except UnfitParcel:
-            raise
-        except checkpoint.CheckpointError as error:
+        except ValueError as error:
             raise UnfitParcel(str(error)) from error
         except Exception as error:  # what is not of the right kind can fail in any way
             raise UnfitParcel(f"{type(error).__name__}: {error}") from error
@@ -169,7 +171,8 @@ class ParcelReader:
         state = self._state_type(*initial_state) if initial_state else ()
         rollout = Rollout(steps=TimeStep(*steps), initial_state=state, **others)
         self._check_tensors(named_tensors(rollout))
-        self._check_ranges(rollout.steps)
+        check_ranges(rollout.steps, self.spec)
+        _check_boundaries(rollout.steps)
         return rollout
 
     def _check_tensors(self, tensors: dict[str, Tensor]) -> None:
@@ -183,23 +186,17 @@ class ParcelReader:
             if dtype.is_floating_point and not tensor.isfinite().all():
                 raise UnfitParcel(f"{name}: expected finite numbers, got NaN or infinity")
 
-    def _check_ranges(self, steps: TimeStep) -> None:
-        low, high = int(steps.prev_action.min()), int(steps.prev_action.max())
-        if low < 0 or high >= self.spec.num_actions:
-            raise UnfitParcel(f"prev_action: expected 0 to {self.spec.num_actions - 1}, got {low} to {high}")
-        if self.spec.obs_categories:
-            limit = torch.tensor(self.spec.obs_categories)
-            if (steps.obs < 0).any() or (steps.obs >= limit).any():
-                raise UnfitParcel("obs: expected names of categories or tokens, got one beyond them")
-        is_last = steps.terminated | steps.truncated
-        if (steps.is_first[1:] != is_last[:-1]).any():
-            raise UnfitParcel("is_first: expected it after the last step of an episode, and nowhere else")
-
     def _episodes(self, returns: np.ndarray, lengths: np.ndarray, successes: np.ndarray) -> list[Episode]:
         if not len(returns) == len(lengths) == len(successes) <= self._most_episodes or not np.isfinite(returns).all():
             raise UnfitParcel("episodes: expected as many finite returns as lengths and successes")
         told = (None if success == UNTOLD else bool(success) for success in successes)
         return [Episode(float(r), int(n), s) for r, n, s in zip(returns, lengths, told, strict=True)]
+
+
+def _check_boundaries(steps: TimeStep) -> None:
+    is_last = steps.terminated | steps.truncated
+    if (steps.is_first[1:] != is_last[:-1]).any():
+        raise UnfitParcel("is_first: expected it after the last step of an episode, and nowhere else")
 
 
 def named_tensors(rollout: Rollout) -> dict[str, Tensor]:

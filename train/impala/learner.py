@@ -24,6 +24,7 @@ from rmc_agents.train import distributed
 from rmc_agents.train.a2c import Targets, actor_critic_loss, find_transitions, normalized, state_norm
 from rmc_agents.train.learner import Learner
 from rmc_agents.train.trainer import Metrics
+from rmc_agents.tree_checks import Either
 from rmc_agents.types import AgentOutput, Rollout, TimeStep
 
 from .actors import Actor, Parcel, ParcelReader, pack_weights
@@ -58,6 +59,7 @@ class Impala(Learner):
         check_settings(config)
         with closing(Actor(config, 0)) as example:
             spec, parcel = example.lanes.spec, example.act(waited=0.0)
+            self._actor_state = example.expected_state()
         self._reader = ParcelReader(parcel.rollout, spec)
         self._parcel_bytes = len(parcel.to_bytes()) + ROOM + BYTES_OF_EPISODE * parcel.rollout.value.numel()
         super().__init__(config, spec, device)
@@ -158,18 +160,16 @@ class Impala(Learner):
         states = self._states if self._pool is None else distributed.gather(self._pool.get_state())
         return super().get_state() | {"actors": list(states)}
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's tree: actors after the last rollouts of theirs that were learned from.
+    def expected_state(self) -> dict[str, Any]:
+        """As `Learner.expected_state`."""
+        return super().expected_state() | {"actors": [Either(None, self._actor_state)] * len(self._states)}
 
-        Raises:
-          ValueError: if it is that of another number of learners.
-        """
-        learners = len(state["actors"]) // self.config.actors.actors
-        if learners != distributed.size():
-            raise ValueError(
-                f"this run has {learners} learners: expected as many to go on with it, got {distributed.size()}; "
-                f"use {distributed.command(learners)} --resume RUN"
-            )
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's tree: actors after the last rollouts of theirs that were learned from."""
+        self.check_state(state)
+        with closing(Actor(self.config, 0)) as actor:
+            for actor_state in filter(None, state["actors"]):
+                actor.set_state(actor_state)  # here and now, what no environment can be in is the checkpoint's fault
         super().set_state(state)
         self._states = state["actors"]
 

@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 from torch import nn
 
-from rmc_agents.collect import Episode
+from rmc_agents.collect import Episode, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.guarded import check_finite
 from rmc_agents.envs.registry import make_vector_env
@@ -37,8 +37,6 @@ NAMES = {
     "train/approx_kl": "losses/approx_kl",
 }
 """What Stable-Baselines3 calls the scalars, and what we do. The losses are of scaled rewards, as ours are."""
-
-SEEDS = 2**32
 
 
 class Sb3Trainer:
@@ -132,7 +130,7 @@ class Sb3Trainer:
         facts: archive.Facts = state["facts"]
         self.frames, self.updates = facts.frames, facts.updates
         model = load_model(self.train.algo, state["path"], self.lanes.device, self.lanes)
-        model.set_random_seed((self.config.run.seed + self.frames) % SEEDS)  # other episodes than at the run's start
+        model.set_random_seed(seed_after(self.config.run.seed, self.frames))
         self._take(model)
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:

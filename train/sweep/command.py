@@ -18,10 +18,12 @@ from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from rmc_agents import command_line
+from rmc_agents.envs.registry import refuse_unnamed_module
+from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
 
 from .plan import Params, Plan, parse_fixed
-from .results import LOG, Row, describe, importances, last_line, make_rows, print_results, write_results
+from .results import LOG, Row, describe, importances, last_line, make_rows, print_results, trial_folder, write_results
 
 if TYPE_CHECKING:
     import optuna
@@ -68,7 +70,8 @@ class Arguments:
     eval_episodes: int = 100
     """Episodes of every trial's evaluation."""
     trust: bool = False
-    """Go on with trials of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them."""
+    """Resume trials of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them, and import
+    the environment's own module where the study names one (module:Id) and not --set env=module:Id."""
     show: Path | None = None
     """Only show the table of the sweep in this folder."""
 
@@ -93,10 +96,11 @@ def _main(argv: Sequence[str] | None) -> int:
     plan = Plan.read(
         arguments.study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, list(arguments.seeds)
     )
+    if not arguments.trust and "env" not in fixed:
+        refuse_unnamed_module(plan.base.env.env, arguments.study)
     out = arguments.out or Path("runs/sweeps") / arguments.study.stem
     with _own(out, plan):
-        sweep = Sweep(plan, out, arguments.trials or DEFAULT_TRIALS, console, arguments.trust)
-        return sweep.run(arguments.jobs)
+        return Sweep(plan, out, arguments.trials or DEFAULT_TRIALS, console, arguments.trust).run(arguments.jobs)
 
 
 def _check(arguments: Arguments) -> None:
@@ -194,7 +198,10 @@ class Sweep:
       out: the sweep's folder, owned by this process.
       budget: trials of a search.
       console: where to print.
-      trust: whether trials of Stable-Baselines3's algorithms may be gone on with.
+      trust: whether to resume trials from checkpoints that may run code.
+
+    Raises:
+      ValueError: if there are such trials and they are not trusted.
     """
 
     def __init__(self, plan: Plan, out: Path, budget: int, console: Console, trust: bool = False) -> None:
@@ -203,6 +210,9 @@ class Sweep:
         self.distributions = plan.distributions()
         self.budget = len(plan.one_by_one()) if plan.one_at_a_time else budget
         self._interrupted = [trial for trial in self._trials() if not trial.state.is_finished()]
+        for folder in (trial_folder(out, trial.number) for trial in self._interrupted):
+            if archive.is_archive(folder):
+                archive.check_trust(folder, trust)
         self._failures: list[str] = []  # of this process's trials, until one has a result
 
     def run(self, jobs: int) -> int:

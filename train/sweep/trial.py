@@ -2,16 +2,14 @@
 
 import fcntl
 import math
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from rmc_agents.config import Config
-from rmc_agents.runs.archive import resume_flags
-from rmc_agents.runs.checkpoint import FOLDER, write_atomically
-from rmc_agents.runs.folder import CONFIG, TENSORBOARD
+from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.runs.folder import CONFIG, has_checkpoints
 
 from .results import LOG, last_line, read_summary, trial_folder
 
@@ -28,14 +26,15 @@ class TrialProcess:
       out: the sweep's folder.
       number: of the trial.
       config: all its settings.
-      trust: whether a run of Stable-Baselines3's algorithms may be gone on with.
+      trust: whether to resume it from a checkpoint that may run code.
 
     Raises:
       OSError: if its folder cannot be written to.
     """
 
     def __init__(self, out: Path, number: int, config: Config, trust: bool = False) -> None:
-        self.number, self.folder, self.trust = number, trial_folder(out, number), trust
+        self.number, self.folder = number, trial_folder(out, number)
+        self._env, self._trust = config.env.env, trust
         self.folder.mkdir(exist_ok=True)
         write_atomically(self.folder / CONFIG, config.to_yaml().encode())
         self._log = (self.folder / LOG).open("ab")
@@ -61,11 +60,11 @@ class TrialProcess:
         return self._process.poll() is not None
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        flags = resume_flags(self.folder, self.trust)
-        if flags is None:
-            for part in (FOLDER, TENSORBOARD):  # of a process that ended before its first checkpoint
-                shutil.rmtree(self.folder / part, ignore_errors=True)
+        if has_checkpoints(self.folder):
+            flags = ["--resume", str(self.folder)]
+        else:
             flags = ["--config", str(self.folder / CONFIG), "--run-dir", str(self.folder)]
+        flags += ["--env", self._env, *(["--trust"] if self._trust else [])]
         # In a session of its own it does not hear the terminal's Ctrl-C; `stop` tells it, only once.
         return subprocess.Popen(
             [*TRAIN, *flags], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True

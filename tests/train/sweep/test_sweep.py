@@ -157,12 +157,11 @@ def test_an_unfinished_run_of_any_kind_is_resumed(
             pass
         return last_line(folder)
 
-    if suffix == ".zip":
-        with pytest.raises(ValueError, match=r"update-000000007\.zip is an archive .* add --trust"):
+    if suffix == ".zip" and command == "compare":
+        with pytest.raises(ValueError, match=r"is an archive .* add --trust"):
             start(trust=False)
         assert saved.exists()
-    assert f"--resume {folder}" in (told := start(trust=True))
-    assert ("--trust" in told) == (suffix == ".zip")
+    assert f"--resume {folder}" in start(trust=suffix == ".zip")
     assert saved.exists()
 
 

@@ -1,0 +1,167 @@
+"""Going on with a run: which checkpoint, what may change, and what a user should know before."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from rmc_agents.config import Config
+from rmc_agents.envs.processes import WorkerError
+from rmc_agents.runs import archive, checkpoint
+from rmc_agents.runs.folder import CONFIG, RunFolder
+from rmc_agents.runs.saved import pick_device, to_settings
+from rmc_agents.tree_checks import check_progress
+
+from . import distributed
+from .algorithms import make_trainer
+from .trainer import Trainer
+
+MAY_CHANGE_ON_RESUME = frozenset(
+    {
+        "total_frames",
+        "env_workers",
+        "rollouts_ahead",
+        "max_policy_lag",
+        "actor_timeout",
+        "actor_engine",
+        "ray_address",
+        "device",
+        "cuda_graphs",
+        "threads",
+        "save_every",
+        "keep_checkpoints",
+        "log_every",
+        "diagnostics",
+        "eval_episodes",
+        "eval_max_steps",
+        "video",
+    }
+)
+
+
+class Saved(NamedTuple):
+    """A run to go on with."""
+
+    config: Config
+    path: Path  # the checkpoint
+    seconds: float  # of training so far
+    tree: dict[str, Any]  # what the trainer's set_state takes
+
+
+def reopen(run_dir: Path, settings: Callable[[Config], Config], trust: bool) -> tuple[Trainer, Saved]:
+    """A trainer that stands where the newest valid checkpoint of a run does.
+
+    Args:
+      run_dir: the run's folder.
+      settings: from those that were saved to those that the user wants; few may differ.
+      trust: whether checkpoints that may run code are opened.
+
+    Raises:
+      CheckpointError: if there is no valid checkpoint.
+      ValueError: if a setting cannot be changed, or a checkpoint may run code and is not trusted.
+    """
+
+    def open_one(path: Path) -> tuple[Trainer, Saved]:
+        saved = read_saved(path, trust)
+        config = settings(saved.config)
+        _check_unchanged(saved.config, config)
+        if "actors" in saved.tree:
+            distributed.check_learners(saved.tree["actors"], config)
+        trainer = new_trainer(config)
+        try:
+            with checkpoint.opening(path, passing=WorkerError):
+                trainer.set_state(saved.tree)
+        except BaseException:
+            trainer.close()
+            raise
+        return trainer, saved
+
+    suffix = archive.SUFFIX if archive.is_archive(run_dir) else checkpoint.SUFFIX
+    return checkpoint.find(run_dir, open_one, suffix)
+
+
+def new_trainer(config: Config) -> Trainer:
+    """The trainer of these settings, at the beginning. Raises ValueError as `make_trainer` does."""
+    torch.set_num_threads(config.run.threads)
+    return make_trainer(config, pick_device(config.run.device))
+
+
+def read_saved(path: Path, trust: bool) -> Saved:
+    """A checkpoint, of which all that can be is checked without an environment.
+
+    Raises:
+      CheckpointError: if it is damaged, or holds no run.
+      ValueError: if it may run code and is not trusted.
+    """
+    if archive.is_archive(path):
+        facts = archive.Facts.read(path)
+        archive.check_trust(path, trust)
+        with checkpoint.opening(path):
+            return Saved(Config().updated(facts.config, "config"), path, facts.seconds, {"path": path, "facts": facts})
+    tree = checkpoint.load(path)
+    if "provenance" in tree:
+        raise checkpoint.CheckpointError(
+            f"{path} holds an agent only: it plays (rmc-evaluate, rmc-watch) and --init-from takes it, but it "
+            "cannot be resumed"
+        )
+    with checkpoint.opening(path):
+        config, _ = to_settings(tree)
+        check_progress(tree)
+        if not isinstance(tree.get("actors", []), list):
+            raise TypeError("actors: expected a list")
+        return Saved(config, path, tree["seconds"], tree)
+
+
+def _check_unchanged(old: Config, new: Config) -> None:
+    changed = [name for name in differing(old, new) if name not in MAY_CHANGE_ON_RESUME]
+    if changed:
+        raise ValueError(
+            f"--resume cannot change {', '.join(changed)}: a resumed run goes on as it was; it can change "
+            f"{', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
+        )
+
+
+def differing(one: Config, other: Config) -> list[str]:
+    """Names of the settings in which two configurations differ."""
+    before, after = one.to_mapping(), other.to_mapping()
+    return [name for name in before if before[name] != after[name]]
+
+
+def notes(trainer: Trainer, saved: Saved, folder: RunFolder) -> list[str]:
+    """What a user should know before the run goes on."""
+    return [
+        f"resumed from {saved.path} at {trainer.frames:,} frames",
+        *_edited(saved.config, trainer.config, folder),
+        *_learning_rate(trainer, saved.config),
+        *trainer.resume_notes(saved.tree),
+    ]
+
+
+def _edited(saved: Config, config: Config, folder: RunFolder) -> list[str]:
+    """Settings that somebody has changed in `config.yaml`, which the checkpoint's and flags win over."""
+    path = folder.path / CONFIG
+    if not path.is_file():
+        return []
+    try:
+        written = Config().updated_from_yaml(path).settled()
+    except ValueError as error:
+        return [f"warning: {error}; it is written anew"]
+    there, here = written.to_mapping(), config.to_mapping()
+    return [
+        f"warning: {path} has {name} {there[name]}, but the run goes on with {here[name]}: only flags change settings"
+        for name in differing(written, config)
+        if there[name] != saved.to_mapping()[name]
+    ]
+
+
+def _learning_rate(trainer: Trainer, old: Config) -> list[str]:
+    """That a linear schedule with another end goes on from another learning rate."""
+    train, before = trainer.train, old.train.total_frames
+    if train.learning_rate_schedule != "linear" or train.total_frames == before or trainer.frames >= train.total_frames:
+        return []
+    then, now = (train.learning_rate * max(0.0, 1.0 - trainer.frames / total) for total in (before, train.total_frames))
+    return [
+        f"warning: the learning rate jumps from {then:.3g} to {now:.3g}: its linear schedule ends at total_frames, "
+        f"now {train.total_frames:,} instead of {before:,}"
+    ]
