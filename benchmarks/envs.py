@@ -23,8 +23,10 @@ from gymnasium.vector import VectorEnv  # noqa: E402
 
 from rmc_agents.envs.boxworld import BoxWorldVectorEnv  # noqa: E402
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv  # noqa: E402
+from rmc_agents.envs.registry import make_vector_env  # noqa: E402
 
 LANES, STEPS, REPEATS = 4096, 300, 9
+SEQUENCES, SEQUENCE_LANES = ("nth-farthest", "program", "program-copy", f"text:{Path(__file__).parent}"), 1024
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -36,7 +38,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 def environment_rate(env: VectorEnv) -> Callable[[], float]:
     """A measurement, in steps of one lane per second, of a warmed-up environment."""
-    num_actions = env.single_action_space.n  # type: ignore[attr-defined]
+    num_actions = int(env.single_action_space.n)  # type: ignore[attr-defined]
     actions = np.random.default_rng(0).integers(0, num_actions, (STEPS, env.num_envs))
     env.reset(seed=0)
 
@@ -76,6 +78,9 @@ def main() -> None:
     for viewport in (5, None):
         seen = "whole room" if viewport is None else f"{viewport}x{viewport} viewport"
         measurements[f"BoxWorld, {seen} (steps/s)"] = environment_rate(BoxWorldVectorEnv(LANES, viewport=viewport))
+    for name in SEQUENCES:
+        title = f"{name.partition(':')[0]}, {SEQUENCE_LANES} lanes (steps/s)"
+        measurements[title] = environment_rate(make_vector_env(name, SEQUENCE_LANES))
     measurements["memory copy (bytes/s)"] = copy_rate
     measurements["float32 matrix product (operations/s)"] = product_rate
     rates: dict[str, list[float]] = {name: [] for name in measurements}
@@ -83,7 +88,8 @@ def main() -> None:
         for name, measure in measurements.items():
             rates[name].append(measure())
 
-    print(f"{LANES} lanes, one thread, {REPEATS} repeats of {STEPS} steps, random actions, resets included; millions:")
+    print(f"{LANES} lanes unless said otherwise, one thread, {REPEATS} repeats of {STEPS} steps with random actions,")
+    print("resets included; millions:")
     for name, values in rates.items():
         median, low, high = (value / 1e6 for value in (statistics.median(values), min(values), max(values)))
         print(f"{name:48} {median:10.2f}   ({low:.2f} .. {high:.2f})")

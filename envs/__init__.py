@@ -19,3 +19,10 @@ if "BoxWorld-v0" not in registry:
         entry_point="rmc_agents.envs.boxworld:BoxWorldEnv",
         vector_entry_point="rmc_agents.envs.boxworld:BoxWorldVectorEnv",
     )
+for _name, _module in (("NthFarthest", "nth_farthest"), ("Program", "programs"), ("Text", "text")):
+    if f"{_name}-v0" not in registry:
+        register(
+            id=f"{_name}-v0",
+            entry_point=f"rmc_agents.envs.sequences.{_module}:{_name}Env",
+            vector_entry_point=f"rmc_agents.envs.sequences.{_module}:{_name}VectorEnv",
+        )

@@ -21,6 +21,7 @@ from rmc_agents.envs.minipacman.tokens import MapTokens
 
 from .guarded import GuardedEnv, blamed
 from .processes import EnvError
+from .sequences import names as sequences
 from .stacking import stack_views
 from .workers import WorkerVectorEnv
 
@@ -50,6 +51,7 @@ SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "recall": ("rmc_agents.envs:Recall-v0", {}),
     **{f"memory-{size}": (f"MiniGrid-Memory{size.upper()}-v0", {}) for size in ("s7", "s9", "s11", "s13")},
     **{f"memory-{size}-random": (f"MiniGrid-Memory{size.upper()}Random-v0", {}) for size in ("s13", "s17")},
+    **sequences.SHORT_NAMES,
 }
 """Short name -> gymnasium id and arguments."""
 
@@ -84,7 +86,8 @@ def make_vector_env(
 
     Args:
       name: a short name or a registered gymnasium id, 'module:Id' included; with -stackK behind it, an observation
-        holds the last K (see `StackedViews`).
+        holds the last K (see `StackedViews`). Names of sequences may have options, and text:PATH names a text (see
+        `sequences.names`).
       num_envs: lanes.
       render_mode: as in gymnasium.
       num_workers: processes that share the lanes (see `WorkerVectorEnv`); 0: this one steps them all.
@@ -100,13 +103,13 @@ def make_vector_env(
         workers where the native engine steps it, or more of them than lanes.
       EnvError: if the environment's own code fails, now or when it is reset, stepped or drawn.
     """
-    if stacked := STACKED.fullmatch(name):
+    if not sequences.is_text(name) and (stacked := STACKED.fullmatch(name)):
         base, num_views = stacked.groups()
         if not num_views.isdecimal() or int(num_views) < 2:
             raise ValueError(f"environment {name!r}: expected a number of at least 2 behind -stack, got {num_views!r}")
         views = make_vector_env(base, num_envs, render_mode, num_workers, backend, autoreset_mode, env_kwargs, wrapper)
         return stack_views(views, int(num_views))
-    env_id, arguments = SHORT_NAMES.get(name, (name, {}))
+    env_id, arguments = sequences.find_sequences(name) or SHORT_NAMES.get(name, (name, {}))
     rendered = {} if render_mode is None else {"render_mode": render_mode}  # many constructors do not know it
     arguments = {**arguments, **rendered, **(env_kwargs or {})}
     spec = _find_spec(env_id, name)
@@ -253,4 +256,4 @@ def _import_module(env_id: str, name: str) -> None:
 def _nearest(name: str) -> str:
     known = [*SHORT_NAMES, *gym.registry]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"; did you mean {near[0]!r}?" if near else f"; short names are {', '.join(SHORT_NAMES)}"
+    return f"; did you mean {near[0]!r}?" if near else f"; short names are {', '.join(SHORT_NAMES)}, text:PATH"

@@ -1,0 +1,99 @@
+"""Texts on disk as documents of tokens."""
+
+import glob
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .vocabulary import Bytes, Vocabulary, Words
+
+
+class Corpus(NamedTuple):
+    """Documents, one behind the other.
+
+    tokens          uint8 or int32 [L]
+    ends            int64 [D]   where each document ends
+    """
+
+    tokens: NDArray[np.integer[Any]]
+    ends: NDArray[np.int64]
+    vocabulary: Vocabulary
+
+
+def load_corpus(path: str | Path, unit: str, vocabulary: str | Path | None, vocabulary_size: int | None) -> Corpus:
+    """The documents at a path, as tokens. Raises ValueError as `Text` does."""
+    files = _files(path)
+    try:
+        stamps = tuple((name, (stat := name.stat()).st_size, stat.st_mtime_ns) for name in files)
+        known = Words.load(vocabulary) if vocabulary is not None else None
+        return _read(str(path), stamps, unit, known and known.words, vocabulary_size)
+    except OSError as error:
+        raise ValueError(f"text {error.filename or path}: cannot be read: {error.strerror or error}") from None
+
+
+@lru_cache(maxsize=2)  # a run makes its environment several times, and a hundred million words take half a minute
+def _read(
+    path: str,
+    stamps: tuple[tuple[Path, int, int], ...],
+    unit: str,
+    words: tuple[str, ...] | None,
+    vocabulary_size: int | None,
+) -> Corpus:
+    """The files of `stamps`, read anew if one has changed."""
+    texts = [name.read_bytes() for name, _, _ in stamps]
+    if not any(texts):
+        raise ValueError(f"text {path}: expected a text, received an empty one")
+    try:
+        vocabulary: Vocabulary = Bytes()
+        if unit == "words":
+            vocabulary = Words(words) if words is not None else Words.of(texts, vocabulary_size)
+        documents = [vocabulary.encode(text) for text in texts]
+    except ValueError as error:
+        raise ValueError(f"text {path}: {error}") from None
+    tokens: NDArray[np.integer[Any]] = np.concatenate(documents)
+    tokens.flags.writeable = False
+    return Corpus(tokens, np.cumsum([len(document) for document in documents]), vocabulary)
+
+
+def _files(path: str | Path) -> list[Path]:
+    """The file, a folder's files in the order of their paths without hidden ones, or those of a pattern."""
+    base = Path(path).expanduser()
+    if base.is_file():
+        return [base]
+    if base.is_dir():
+        found = [name for name in base.rglob("*") if not any(p.startswith(".") for p in name.relative_to(base).parts)]
+    else:
+        found = [Path(name) for name in glob.glob(str(base), recursive=True)]
+    files = sorted(name for name in found if name.is_file())
+    if not files:
+        what = "the folder has no files" if base.is_dir() else "there is no such file or folder"
+        raise ValueError(f"text {path}: {what}; expected a file, a folder of files, or a pattern such as 'books/*.txt'")
+    return files
+
+
+def part_of(corpus: Corpus, part: str, held_out: float) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
+    """The tokens of a part [L], and the borders of its documents [D + 1]."""
+    cut = len(corpus.tokens) - round(held_out * len(corpus.tokens))
+    first = cut if part == "heldout" else 0
+    last = cut if part == "train" else len(corpus.tokens)
+    inside = corpus.ends[(corpus.ends > first) & (corpus.ends < last)]
+    return corpus.tokens[first:last], np.array([first, *inside, last], np.int64) - first
+
+
+def passages(borders: NDArray[np.int64], steps: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first and the last token of each passage: a document, or of a longer one pieces of so many steps.
+
+    A piece begins with the token that the one before it ends with, so that every token but a document's first is asked
+    for once. Documents of one token ask nothing and are left out.
+    """
+    first, last = borders[:-1], borders[1:] - 1
+    first, last = first[last > first], last[last > first]
+    if steps is None:
+        return first, last
+    pieces = -(-(last - first) // steps)
+    offsets = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begins = np.repeat(first, pieces) + steps * offsets
+    return begins, np.minimum(begins + steps, np.repeat(last, pieces))

@@ -1,0 +1,122 @@
+"""What programs are written with: characters, the state of the lanes, and an expression that grows on both sides.
+
+The expression under way lies in a buffer with room at both ends. When it is given a name, it moves to the program's
+text, and the name takes its place.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmc_agents.envs.random_stream import compiled
+
+CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz+-*=<>(): \n"
+"""What programs are made of; digits come first, so that the token of a digit is the digit."""
+
+END = 10
+"""The answer's last character; the others are digits."""
+
+
+def encode(text: str) -> NDArray[np.uint8]:
+    """The tokens of a text."""
+    return np.array([CHARACTERS.index(character) for character in text], np.uint8)
+
+
+class State(NamedTuple):
+    """Everything about N lanes, with room for programs of M characters and answers of A.
+
+    key, counter    uint64 [N]      the lane's random stream, and the numbers drawn from it so far
+    time, length    int64 [N]       see `Sequences`
+    all_right       bool [N]        likewise
+    written         int64 [N]       characters of the program
+    program         uint8 [N, M]    tokens, see `CHARACTERS`
+    answer          uint8 [N, A]    digits, and `END` after the last
+    """
+
+    key: NDArray[np.uint64]
+    counter: NDArray[np.uint64]
+    time: NDArray[np.int64]
+    length: NDArray[np.int64]
+    all_right: NDArray[np.bool_]
+    written: NDArray[np.int64]
+    program: NDArray[np.uint8]
+    answer: NDArray[np.uint8]
+
+
+class Draft(NamedTuple):
+    """The expression under way: tokens[first[0]:last[0]]; `letters` [1] are the names in use, a bit each."""
+
+    tokens: NDArray[np.uint8]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    letters: NDArray[np.int64]
+
+
+def make_draft(room: int) -> Draft:
+    """An empty expression that may become so long."""
+    one = (np.zeros(1, np.int64) for _ in range(3))
+    return Draft(np.zeros(2 * room, np.uint8), *one)
+
+
+@compiled
+def append(draft: Draft, token: int) -> None:
+    """One token behind the expression."""
+    draft.tokens[draft.last[0]] = token
+    draft.last[0] += 1
+
+
+@compiled
+def append_all(draft: Draft, tokens: NDArray[np.uint8]) -> None:
+    """Tokens behind the expression."""
+    for token in tokens:
+        append(draft, token)
+
+
+@compiled
+def prepend(draft: Draft, token: int) -> None:
+    """One token before the expression."""
+    draft.first[0] -= 1
+    draft.tokens[draft.first[0]] = token
+
+
+@compiled
+def prepend_all(draft: Draft, tokens: NDArray[np.uint8]) -> None:
+    """Tokens before the expression, in their order."""
+    for i in range(len(tokens)):
+        prepend(draft, tokens[len(tokens) - 1 - i])
+
+
+@compiled
+def append_number(draft: Draft, number: int) -> None:
+    """A number of at least 0 behind the expression."""
+    unit = 1
+    while number // unit >= 10:
+        unit *= 10
+    while unit > 0:
+        append(draft, number // unit % 10)
+        unit //= 10
+
+
+@compiled
+def prepend_number(draft: Draft, number: int) -> None:
+    """A number of at least 0 before the expression."""
+    while number >= 10:
+        prepend(draft, number % 10)
+        number //= 10
+    prepend(draft, number)
+
+
+@compiled
+def clear(draft: Draft) -> None:
+    """An empty expression."""
+    draft.first[0] = draft.last[0] = len(draft.tokens) // 2
+
+
+@compiled
+def flush(state: State, lane: int, draft: Draft) -> None:
+    """Moves the expression to the program's text."""
+    for i in range(draft.first[0], draft.last[0]):
+        state.program[lane, state.written[lane]] = draft.tokens[i]
+        state.written[lane] += 1
+    clear(draft)

@@ -1,0 +1,215 @@
+"""Language modelling: read a text token by token, and say which comes next."""
+
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from rmc_agents.envs.vector_checks import check_range, checked_num_envs
+
+from .base import NOTHING_ASKED, Sequences, checked_int
+from .corpus import load_corpus, part_of, passages
+from .environment import SequenceEnv, SequenceVectorEnv
+
+PARTS = ("train", "heldout", "all")
+UNITS = ("bytes", "words")
+MOST_WORDS = 2**24
+GOLDEN_RATIO = 0x9E3779B97F4A7C15  # its fraction, times 2**64
+
+
+class State(NamedTuple):
+    """Everything about N lanes.
+
+    time, length    int64 [N]   see `Sequences`
+    all_right       bool [N]    likewise
+    begin           int64 [N]   the token at which this sequence begins
+    next_begin      int64 [N]   where the next one is to begin
+    next_passage    int64 [N]   in which passage that is
+    """
+
+    time: NDArray[np.int64]
+    length: NDArray[np.int64]
+    all_right: NDArray[np.bool_]
+    begin: NDArray[np.int64]
+    next_begin: NDArray[np.int64]
+    next_passage: NDArray[np.int64]
+
+
+class Text(Sequences):
+    """The sequences of `TextEnv`, in N lanes.
+
+    Args:
+        num_envs: number of lanes, N.
+        path, unit, part, held_out, vocabulary, vocabulary_size, steps: as for `TextEnv`.
+
+    Attributes:
+        vocabulary: what tokens stand for; `encode` and `decode` texts with it.
+
+    Raises:
+        ValueError: for a value that is not allowed, and for a text that is missing, empty, too short or unreadable.
+    """
+
+    state: State
+    is_answer_whole: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        num_envs: int,
+        path: str | Path,
+        unit: str = "bytes",
+        part: str = "train",
+        held_out: float = 0.1,
+        vocabulary: str | Path | None = None,
+        vocabulary_size: int | None = None,
+        steps: int | None = None,
+    ) -> None:
+        """See the class."""
+        lanes = checked_num_envs(num_envs)
+        _check_choice("unit", unit, UNITS)
+        _check_choice("part", part, PARTS)
+        if not isinstance(held_out, int | float) or not 0 < held_out < 1:
+            raise ValueError(f"held_out: expected a number between 0 and 1, received {held_out!r}")
+        if unit == "bytes" and (vocabulary is not None or vocabulary_size is not None):
+            raise ValueError("vocabulary: expected none with bytes; it is for the unit words")
+        if vocabulary_size is not None:
+            checked_int("vocabulary_size", vocabulary_size, 2, MOST_WORDS)
+        self.steps = None if steps is None else checked_int("steps", steps, 1, 2**31)
+        corpus = load_corpus(path, unit, vocabulary, vocabulary_size)
+        self.path, self.vocabulary = path, corpus.vocabulary
+        self.tokens, documents = part_of(corpus, part, held_out)
+        self._first, self._last = passages(documents, self.steps)
+        if not len(self._first):
+            raise ValueError(f"text {path}: expected a {part} part of at least 2 tokens, received {len(self.tokens)}")
+        self.observation_space = MultiDiscrete([self.vocabulary.size], dtype=np.int32)
+        self.action_space = Discrete(self.vocabulary.size)
+        self.chance = 1 / self.vocabulary.size
+        names = ("length", "begin", "next_begin", "next_passage")
+        zeros = {name: np.zeros(lanes, np.int64) for name in names}
+        self.state = State(time=np.full(lanes, -1, np.int64), all_right=np.ones(lanes, np.bool_), **zeros)
+
+    def seed(self, lane: int, seed: int) -> None:
+        """Lets a lane go on from another place. Those of consecutive seeds are spread evenly; 0 is the beginning."""
+        if seed < 0:
+            raise ValueError(f"seed: expected a non-negative int, received {seed}")
+        share = seed * GOLDEN_RATIO % 2**64
+        place = share * len(self.tokens) >> 64
+        passage = max(int(np.searchsorted(self._first, place, side="right")) - 1, 0)
+        begins_within = self.steps is None and self._first[passage] <= place < self._last[passage]
+        self.state.next_passage[lane] = passage
+        self.state.next_begin[lane] = place if begins_within else self._first[passage]
+
+    def start(self, mask: NDArray[np.bool_]) -> None:
+        """Goes on to the next passage, from the last one to the first."""
+        state = self.state
+        passage = state.next_passage[mask]
+        state.begin[mask] = state.next_begin[mask]
+        state.length[mask] = self._last[passage] - state.next_begin[mask]
+        state.time[mask], state.all_right[mask] = 0, True
+        state.next_passage[mask] = (passage + 1) % len(self._first)
+        state.next_begin[mask] = self._first[state.next_passage[mask]]
+
+    def observe(self) -> NDArray[np.int32]:
+        """See `Sequences`: [N, 1]."""
+        return self.tokens[self.state.begin + self.state.time].astype(np.int32)[:, None]
+
+    def targets(self) -> NDArray[np.int64]:
+        """See `Sequences`."""
+        state = self.state
+        is_last = state.time == state.length
+        following = self.tokens[state.begin + state.time + ~is_last]
+        return np.where(is_last, NOTHING_ASKED, following.astype(np.int64))
+
+    def describe(self, lane: int) -> str:
+        """See `Sequences`: what was read last."""
+        begin = int(self.state.begin[lane])
+        end = begin + int(self.state.time[lane]) + 1
+        return self.vocabulary.decode(self.tokens[max(begin, end - 500) : end].tolist())
+
+    def check_unroll(self, unroll_length: int) -> None:
+        """See `Sequences`."""
+        lanes = len(self.state.time)
+        if len(self.tokens) < lanes * unroll_length:
+            raise ValueError(
+                f"text {self.path}: expected at least {lanes * unroll_length} tokens for {lanes} lanes of "
+                f"{unroll_length} steps, received {len(self.tokens)}; take fewer lanes or shorter unrolls"
+            )
+
+    def check_state(self, state: State) -> None:
+        """See `Sequences`."""
+        super().check_state(state)
+        check_range("begin", state.begin, 0, None)
+        check_range("begin", (state.begin + state.length), 0, len(self.tokens) - 1)
+        check_range("next_passage", state.next_passage, 0, len(self._first) - 1)
+        check_range("next_begin", state.next_begin - self._first[state.next_passage], 0, None)
+        check_range("next_begin", self._last[state.next_passage] - state.next_begin, 1, None)
+
+
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}: expected one of {', '.join(allowed)}; received {value!r}")
+
+
+class TextEnv(SequenceEnv):
+    """
+    ## Description
+
+    A text is read token by token, and each time the next token is asked for. A lane reads a document to its end, then
+    the next one, and after the last the first: a stream. The places where lanes begin depend on their seeds and are
+    spread evenly over the text, however many lanes there are; with seed 0 it is the text's beginning.
+
+    ## Action space
+
+    `Discrete(vocabulary's size)`: the next token; 256 for bytes.
+
+    ## Observation
+
+    `MultiDiscrete([vocabulary's size], int32)`, one entry: the token.
+
+    ## Rewards
+
+    1 for the right token, else 0.
+
+    ## Termination
+
+    At a document's last token, at which nothing is asked. `info["target"]` is the next token, there -1.
+
+    ## Arguments
+
+    - `path`: a file, which is one document; a folder, whose files are documents, hidden ones left out; or a pattern
+      such as "books/**/*.txt"
+    - `unit`: "bytes" (default), which can always be read, or "words": UTF-8 parted by whitespace, lines' ends too
+    - `part`: "train" (default), "heldout" or "all"
+    - `held_out`: the share of the text, at its end, that is not for training (default 0.1)
+    - `vocabulary`: for words, a file that `Words.save` wrote, so that tokens mean what they meant in another text; None
+      (default): the words of the whole text
+    - `vocabulary_size`: for words, so many of the most frequent ones, others being read as "<unk>"; None (default): all
+    - `steps`: documents are parted in passages of at most so many steps, each with a beginning and an end of its own;
+      None (default): a document is one
+    - `render_mode`: "rgb_array" or "ansi"
+
+    ## Registered configurations
+
+    - `Text-v0`, by `gymnasium.make("rmc_agents.envs:Text-v0", path="book.txt")`
+    """
+
+    def __init__(self, path: str | Path, render_mode: str | None = None, **settings: Any) -> None:
+        """See the class; raises ValueError for a value that is not allowed."""
+        super().__init__(Text(1, path, **settings), render_mode)
+
+
+class TextVectorEnv(SequenceVectorEnv):
+    """Many lanes of `TextEnv`, whose arguments it takes."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        path: str | Path,
+        render_mode: str | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **settings: Any,
+    ) -> None:
+        """See `SequenceVectorEnv`; raises ValueError for a value that is not allowed."""
+        super().__init__(Text(num_envs, path, **settings), render_mode, autoreset_mode)

@@ -1,0 +1,129 @@
+"""What the numbers of a text's tokens stand for: bytes, or words."""
+
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNKNOWN = "<unk>"
+"""Stands for every word that is not in the vocabulary, where it is a word of it."""
+
+LINE_END = "\n"
+BYTES = 256
+
+
+class Bytes:
+    """Every byte is a token: there is nothing that could not be read."""
+
+    size = BYTES
+
+    def encode(self, text: bytes) -> NDArray[np.uint8]:
+        """The tokens of a text, [L]."""
+        return np.frombuffer(text, np.uint8)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of tokens; bytes that are no UTF-8 become U+FFFD."""
+        return bytes(tokens).decode(errors="replace")
+
+
+class Words:
+    """Words, as whitespace parts them; a line's end is a word too.
+
+    Args:
+        words: without repetition; a word's place is its token.
+
+    Raises:
+        ValueError: for a word that comes twice, for less than two words, or for what is no word.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        """See the class."""
+        if not all(isinstance(word, str) and word and (word == LINE_END or word.split() == [word]) for word in words):
+            raise ValueError("vocabulary: expected words without whitespace in them, or a line's end")
+        self.words = tuple(words)
+        self.size = len(self.words)
+        self._tokens = {word: token for token, word in enumerate(self.words)}
+        if len(self._tokens) < self.size:
+            twice = Counter(self.words).most_common(1)[0][0]
+            raise ValueError(f"vocabulary: expected every word once, received {twice!r} twice")
+        if self.size < 2:
+            raise ValueError(f"vocabulary: expected at least 2 words, received {self.size}")
+
+    @classmethod
+    def of(cls, texts: Iterable[bytes], size: int | None = None) -> Self:
+        """The words of the texts, the most frequent first; with a `size`, at most so many, `UNKNOWN` among them."""
+        counts = Counter(chain.from_iterable(map(split, texts)))
+        if size is not None:
+            counts[UNKNOWN] = max(counts.values(), default=0) + 1  # at the very front, so that it stays
+        words = sorted(counts, key=lambda word: (-counts[word], word))
+        return cls(words[:size])
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """What `save` wrote. Raises ValueError for a file that is missing or no vocabulary."""
+        try:
+            words = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(f"vocabulary {path}: cannot be read: {error.strerror or error}") from None
+        except (ValueError, RecursionError):
+            raise ValueError(f"vocabulary {path}: expected a list of words in JSON") from None
+        if not isinstance(words, list):
+            raise ValueError(f"vocabulary {path}: expected a list of words in JSON, received a {type(words).__name__}")
+        return cls(words)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the words as a JSON list; the file appears when it is complete."""
+        path = Path(path)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump(self.words, file, ensure_ascii=False)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+    def encode(self, text: bytes) -> NDArray[np.int32]:
+        """The tokens of a text, [L].
+
+        Raises:
+            ValueError: for a word that is not in the vocabulary, unless `UNKNOWN` is, and for a text that is no UTF-8.
+        """
+        unknown = self._tokens.get(UNKNOWN, -1)
+        tokens = np.fromiter((self._tokens.get(word, unknown) for word in split(text)), np.int32)
+        if (tokens < 0).any():
+            word = next(word for word in split(text) if word not in self._tokens)
+            raise ValueError(f"the word {word!r} is none of the vocabulary's {self.size}, nor is {UNKNOWN!r}")
+        return tokens
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of tokens, with single spaces between words."""
+        text = " ".join(self.words[token] for token in tokens)
+        return text.replace(f" {LINE_END}", LINE_END).replace(f"{LINE_END} ", LINE_END)
+
+
+Vocabulary = Bytes | Words
+
+
+def split(text: bytes) -> Iterator[str]:
+    """The words of a text, and its lines' ends. Raises ValueError if it is no UTF-8."""
+    try:
+        lines = text.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is no UTF-8; it can be read as bytes") from None
+    last = lines.pop()
+    for line in lines:
+        yield from line.split()
+        yield LINE_END
+    yield from last.split()

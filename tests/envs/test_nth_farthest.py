@@ -1,0 +1,99 @@
+"""Nth Farthest: what is asked against exact arithmetic on what is shown, and the distribution of what is drawn."""
+
+import numpy as np
+import pytest
+from oracles.sequences import nth_farthest
+
+from rmc_agents.envs.sequences.nth_farthest import GRID, NthFarthest, NthFarthestVectorEnv
+
+
+def sequences_of(env: NthFarthestVectorEnv, steps: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The finished sequences of all lanes: observations [L + 1, D + 3 * V] and targets [L + 1]."""
+    obs, infos = env.reset(seed=1)
+    found, current = [], [([row], [target]) for row, target in zip(obs, infos["target"], strict=True)]
+    ended = np.zeros(env.num_envs, bool)
+    for _ in range(steps):
+        was_ended = ended
+        obs, _, ended, _, infos = env.step(np.zeros(env.num_envs, int))
+        for lane in range(env.num_envs):
+            if was_ended[lane]:
+                current[lane] = ([], [])
+            current[lane][0].append(obs[lane])
+            current[lane][1].append(infos["target"][lane])
+            if ended[lane]:
+                found.append((np.array(current[lane][0]), np.array(current[lane][1])))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("vectors", "size", "fewest", "thinking"), [(8, 16, None, 0), (2, 1, None, 3), (5, 3, 2, 1), (20, 64, None, 0)]
+)
+def test_the_label_that_is_asked_for_is_the_nth_farthest(
+    vectors: int, size: int, fewest: int | None, thinking: int
+) -> None:
+    env = NthFarthestVectorEnv(20, vectors=vectors, size=size, fewest=fewest, thinking=thinking)
+    counts = set()
+    for shown, targets in sequences_of(env, 4 * (vectors + thinking + 1)):
+        assert targets[-2] == nth_farthest(shown[:-1], size)
+        assert (targets[:-2] == -1).all()
+        assert targets[-1] == -1
+        assert not shown[-1].any()
+        counts.add(len(shown) - 1 - thinking)
+        if thinking:
+            assert not shown[-1 - thinking : -1, : size + vectors].any()
+    assert counts == set(range(fewest or vectors, vectors + 1))
+
+
+def test_the_papers_inputs_are_forty_numbers() -> None:
+    env = NthFarthestVectorEnv(50)
+    assert env.single_observation_space.shape == (40,)
+    for shown, targets in sequences_of(env, 9):
+        assert len(shown) == 9
+        labels, n, m = (shown[:8, 16 + 8 * i : 24 + 8 * i] for i in range(3))
+        np.testing.assert_array_equal(np.sort(labels.argmax(axis=1)), np.arange(8))
+        for one_hot in (labels, n, m):
+            np.testing.assert_array_equal(one_hot.sum(axis=1), 1)
+        for constant in (n, m):
+            assert (constant == constant[0]).all()
+        assert 0 <= targets[7] < 8
+
+
+def test_everything_is_drawn_uniformly() -> None:
+    lanes = 20_000
+    engine = NthFarthest(lanes, fewest=2)
+    engine.begin(np.ones(lanes, bool), range(lanes), np.random.default_rng(0))
+    state = engine.state
+    numbers = np.concatenate([state.vectors[state.shown > i, i].ravel() for i in range(8)]).astype(np.float64)
+    assert abs(numbers).max() < 1
+    assert abs(numbers.mean()) < 0.005
+    assert abs(numbers.var() - 1 / 3) < 0.002
+    histogram = np.histogram(numbers, 16, (-1, 1))[0] / len(numbers)
+    np.testing.assert_allclose(histogram, 1 / 16, atol=0.002)
+    eights = state.shown == 8
+    for drawn in (state.reference, state.rank, state.answer, *state.labels.T):
+        np.testing.assert_allclose(np.bincount(drawn[eights], minlength=8) / eights.sum(), 1 / 8, atol=0.025)
+    np.testing.assert_allclose(np.bincount(state.shown, minlength=9)[2:] / lanes, 1 / 7, atol=0.012)
+
+
+def test_no_two_distances_are_equal() -> None:
+    """Of 64 numbers on a line, two in several thousand sequences would be equally far."""
+    lanes = 30_000
+    engine = NthFarthest(lanes, vectors=64, size=1)
+    engine.begin(np.ones(lanes, bool), range(lanes), np.random.default_rng(0))
+    numbers = np.rint(engine.state.vectors[..., 0].astype(np.float64) * GRID).astype(np.int64)
+    place = np.argmax(engine.state.labels == engine.state.reference[:, None], axis=1)
+    distances = np.sort(abs(numbers - numbers[np.arange(lanes), place, None]), axis=1)
+    assert (np.diff(distances, axis=1) > 0).all()
+
+
+def test_chance_is_to_guess_among_the_vectors_shown() -> None:
+    assert NthFarthestVectorEnv(1).metadata["chance"] == 1 / 8
+    assert NthFarthestVectorEnv(1, vectors=4, fewest=2).metadata["chance"] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)
+
+
+@pytest.mark.parametrize("name", ["reference", "rank", "answer", "shown"])
+def test_a_state_out_of_bounds_is_refused(name: str) -> None:
+    env = NthFarthestVectorEnv(2)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* received .*9"):
+        env.set_state({**env.get_state(), name: np.array([9, 0])})
