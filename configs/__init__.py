@@ -4,20 +4,21 @@ if __name__ == "configs":
     raise ImportError("this folder is the package rmc_agents.configs: install the project and import that instead")
 
 import difflib
+from os import PathLike
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
 SWEEPS = "sweeps"
 
 
-def find(name: Path, folder: str = ".") -> Path:
+def find(name: str | PathLike[str], folder: str = ".") -> Path:
     """The file `name`; the preset of that name where there is no such file, or the sweep, from the folder `SWEEPS`.
 
     Raises:
       ValueError: if there is neither; the message has the nearest preset.
     """
-    if name.exists():
-        return name
+    if Path(name).exists():
+        return Path(name)
     if str(name) not in names(folder):
         near = difflib.get_close_matches(str(name), names(folder), n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the presets are {', '.join(names(folder))}"

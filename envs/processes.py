@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Self
 
 SECONDS_TO_END = 5.0  # what a process may take to end by itself before it is killed
-STOPS = (signal.SIGINT, signal.SIGTERM)
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class WorkerError(ValueError):
@@ -59,7 +59,7 @@ def end_all(processes: Sequence[BaseProcess]) -> None:
 
 @contextmanager
 def stops_held_back() -> Iterator[None]:
-    """Processes started in here do not get Ctrl-C and SIGTERM, until they are ready to; this one gets them later."""
+    """Processes started in here do not get the `STOPS`, until they are ready to; this one gets them later."""
     resource_tracker.ensure_running()  # else it is started with the first process, and then lets the signals through
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
@@ -69,7 +69,7 @@ def stops_held_back() -> Iterator[None]:
 
 
 def leave_stops_to_the_parent() -> None:
-    """In a process that was started in `stops_held_back`: take no notice of Ctrl-C and SIGTERM.
+    """In a process that was started in `stops_held_back`: take no notice of the `STOPS`.
 
     The terminal and job schedulers send their signals to all processes of a group; here the parent decides what they
     mean. A handler that does nothing, unlike an ignored signal, is not inherited by programs that are started here.

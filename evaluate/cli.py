@@ -27,7 +27,7 @@ DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did
   rmc-evaluate runs/lstm --ablate-memory --windows 1 8 32"""
 
 # The arguments by which a command is told which agent to open; `pretrained.choose` takes them.
-Run = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT]")]
+Run = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME]")]
 Pretrained = Annotated[
     str | None,
     tyro.conf.arg(
@@ -50,7 +50,7 @@ class Arguments:
     """What to evaluate, and how."""
 
     run: Run = None
-    """A run's folder (its newest valid checkpoint is taken) or a checkpoint."""
+    """A run's folder (its newest valid checkpoint is taken), a checkpoint, or a pretrained policy's name."""
     pretrained: Pretrained = None
     trust: Trust = False
     episodes: int = 100
@@ -178,20 +178,21 @@ def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
     table.add_column("memory", no_wrap=True)
     table.add_column("mean return (95 % interval)", justify="right")
     for name, statistics in result["ablation"].items():
-        table.add_row(name, _with_interval(statistics["mean_return"], statistics["ci95"]))
+        table.add_row(name, command_line.with_interval(statistics["mean_return"], statistics["ci95"]))
 
 
 def _fill(table: Table, result: dict[str, Any]) -> None:
+    digits = command_line.decimals(result["mean_return"], result["random_mean_return"])
     table.add_column(no_wrap=True)
     table.add_column("agent", justify="right")
     table.add_column("uniform random", justify="right")
     table.add_row(
         "mean return (95 % interval)",
-        _with_interval(result["mean_return"], result["ci95"]),
-        _with_interval(result["random_mean_return"], result["random_ci95"]),
+        command_line.with_interval(result["mean_return"], result["ci95"], digits),
+        command_line.with_interval(result["random_mean_return"], result["random_ci95"], digits),
     )
     for name in ("median", "min", "max"):
-        table.add_row(f"{name} return", f"{result[name]:.2f}", "")
+        table.add_row(f"{name} return", f"{result[name]:.{digits}f}", "")
     table.add_row("mean length", f"{result['mean_length']:.1f}", "")
     if result["mean_level"] is not None:
         table.add_row("mean level reached", f"{result['mean_level']:.2f}", "")
@@ -200,7 +201,3 @@ def _fill(table: Table, result: dict[str, Any]) -> None:
         table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")
     for length, rate in (result["success_by_corridor"] or {}).items():
         table.add_row(f"success rate, corridor of {length}", f"{rate:.1%}", "")
-
-
-def _with_interval(mean: float, interval: Sequence[float]) -> str:
-    return f"{mean:.2f} ({interval[0]:.2f} to {interval[1]:.2f})"

@@ -1,13 +1,14 @@
 """rmc-compare: agents by seeds at equal frames and at equal minutes, to one table and one figure."""
 
-import signal
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from rich.console import Console
 
 from rmc_agents import command_line, configs
 from rmc_agents.config import Config
@@ -32,6 +33,16 @@ Of runs that are finished, of earlier comparisons, or of a grid of agents by see
 Flags of rmc-train behind -- hold for all that is trained. OUT.json (raw numbers), OUT.md and OUT.png are written anew
 after every run. Started again, it keeps the runs that are finished and resumes the others. Runs that differ in the
 seed alone are one agent's. Scores are success rates where every environment tells them, else mean returns."""
+
+SUFFIXES = (".json", ".md", ".png")
+DECIDED = {
+    "core": "name cores by --cores",
+    "seed": "name seeds by --seeds",
+    "eval_episodes": "give --episodes before --",
+    "video": "it records none",
+    "log_every": "it logs every second",
+}
+"""Settings of the trainings that flags behind -- cannot give, and what to do instead."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +80,6 @@ class Arguments:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    if argv is None:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # trainings under way are saved
     return command_line.run("rmc-compare", lambda: _main(sys.argv[1:] if argv is None else argv))
 
 
@@ -87,12 +96,22 @@ def _main(argv: Sequence[str]) -> int:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     taken = {(run.agent, run.seed) for run in runs}
     missing = [job for job in jobs if (job.agent, job.config.run.seed) not in taken]
-    for job in train_all(missing, arguments.jobs, arguments.trust):
-        runs.append(comparison.collect(job.agent, job.folder))
-        print(f"{job.folder.name}: {runs[-1].score(comparison.metric_of(runs[-1:])):.4g}", flush=True)
-        report(in_order(runs, jobs), arguments, marks)
-    print(report(in_order(runs, jobs), arguments, marks))
+    console = Console()
+    with (
+        command_line.interrupted_by_stops(),
+        closing(train_all(missing, arguments.jobs, console, arguments.trust)) as finished,
+    ):
+        for job in finished:  # interrupted, it has the trainings under way save
+            runs.append(comparison.collect(job.agent, job.folder))
+            report(in_order(runs, jobs), arguments, marks)
+            _say(console, f"{job.folder.name}: {comparison.told_score(runs[-1])}")
+    table = report(in_order(runs, jobs), arguments, marks)
+    _say(console, f"{table}\nwritten to {', '.join(str(beside(arguments.out, suffix)) for suffix in SUFFIXES)}")
     return 0
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def read_all(given: Sequence[Path]) -> list[comparison.Run]:
@@ -109,12 +128,13 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
         if flags:
             raise ValueError(f"flags of rmc-train need --agents or --cores to train, got {' '.join(flags)}")
         return []
+    _check_left_to_flags(arguments, flags)
     own = {"eval_episodes": arguments.episodes, "video": False, "log_every": 1.0}
     if arguments.total_frames is not None:
         own["total_frames"] = arguments.total_frames
     agents = {}
     for agent in arguments.agents or (None,):
-        preset = Config() if agent is None else Config().updated_from_yaml(configs.find(Path(agent)))
+        preset = Config() if agent is None else Config().updated_from_yaml(configs.find(agent))
         name = None if agent is None else Path(agent).name.removesuffix(".yaml")
         for core in arguments.cores or (None,):
             label = "-".join(part for part in (name, core) if part)
@@ -134,6 +154,17 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
         for seed in arguments.seeds
         for name, config in agents.items()
     ]
+
+
+def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
+    """Raises ValueError for a flag of rmc-train whose value is the comparison's to decide: it would have no effect, or
+    make an agent another one than it is called.
+    """
+    decided = DECIDED | ({} if arguments.total_frames is None else {"total_frames": "it is given before -- already"})
+    for flag in flags:
+        name = flag.partition("=")[0].lstrip("-").replace("-", "_").removeprefix("no_")
+        if flag.startswith("--") and name in decided:
+            raise ValueError(f"{flag} behind --: the comparison decides that; {decided[name]}")
 
 
 def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:

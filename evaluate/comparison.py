@@ -3,26 +3,37 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
-from pydantic import TypeAdapter, ValidationError
-from scipy.stats import t as student
+from pydantic import Field, TypeAdapter
 
+from rmc_agents.command_line import decimals, quoted, with_interval
 from rmc_agents.config import Config
-from rmc_agents.evaluate.episodes import Statistics
+from rmc_agents.evaluate.episodes import Statistics, student_interval
+from rmc_agents.evaluate.summary import read_json, read_summary
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS
 from rmc_agents.runs.saved import settings_and_size
 
-from .curves import METRICS, QUANTITIES, Curve, bootstrap_band, interquartile_mean, read_curve, smoothed
+from .curves import (
+    METRICS,
+    QUANTITIES,
+    SMOOTH,
+    Curve,
+    bootstrap_band,
+    interquartile_mean,
+    read_curve,
+    smoothed,
+    smoothing,
+    thinned,
+)
 from .plot import draw, labels, write_png
 
 COMMITS = "commits.txt"  # in a run's folder: what it was trained with, a line for each part
-MOST_POINTS = 200
-SMOOTH = 5  # points of a curve that figure and table average over
 MARKS = 4
 
 
@@ -35,6 +46,13 @@ class Points:
     returns: list[float]
     successes: list[float] | None = None
     """The success rate; None where the environment does not tell it."""
+
+    def __post_init__(self) -> None:
+        lengths = {
+            len(values) for values in (self.frames, self.seconds, self.returns, self.successes) if values is not None
+        }
+        if len(lengths) > 1 or 0 in lengths:
+            raise ValueError("expected as many frames as seconds, returns and successes, at least one of each")
 
 
 @dataclass(frozen=True)
@@ -50,7 +68,7 @@ class Run:
     """Of the libraries."""
     parameters: int
     frames: int
-    seconds: float
+    seconds: Annotated[float, Field(gt=0)]
     """Of training."""
     evaluation: Statistics
     random_mean_return: float
@@ -76,38 +94,39 @@ class Run:
     def curve_of(self, metric: str) -> Curve:
         """The learning curve, smoothed."""
         values = self.curve.successes if metric == "success" else self.curve.returns
-        return smoothed(Curve(np.array(self.curve.frames), np.array(values), np.array(self.curve.seconds)), SMOOTH)
+        return smoothed(Curve(np.array(self.curve.frames), np.array(values), np.array(self.curve.seconds)))
 
 
-def collect(agent: str, folder: Path) -> Run:
+def collect(agent: str, folder: str | PathLike[str]) -> Run:
     """What is to be known of the finished run in `folder`.
 
     Raises:
-      ValueError: if it is not finished, or its checkpoint or its TensorBoard events are missing or damaged.
-      OSError: if one of its other files is.
+      ValueError: if it is not finished, or one of its files is missing or damaged.
     """
+    folder = Path(folder)
     if not (folder / SUMMARY).exists():
-        raise ValueError(f"{folder} is not trained to its end: go on with rmc-train --resume {folder}")
-    summary, versions = (json.loads((folder / name).read_text()) for name in (SUMMARY, VERSIONS))
-    if summary["evaluation"] is None:
+        raise ValueError(f"{folder} is not trained to its end: go on with rmc-train --resume {quoted(folder)}")
+    summary = read_summary(folder)
+    if summary.evaluation is None:
         raise ValueError(f"{folder} was not evaluated at its end: resume it with --eval-episodes 200")
+    versions = read_json(dict[str, str], folder / VERSIONS, "list of versions")
     successes = None
-    if summary["evaluation"]["success_rate"] is not None:
-        successes = thinned(read_curve(folder, "success")).returns
+    if summary.evaluation.success_rate is not None:
+        successes = _points(folder, "success").returns
     config, parameters = settings_and_size(folder)
     row = {
         "agent": agent,
         "seed": config.run.seed,
         "commits": read_commits(folder) or ["unknown"],
-        "versions": {name: versions[name] for name in PACKAGES},
+        "versions": {name: versions.get(name, "unknown") for name in PACKAGES},
         "parameters": parameters,
-        "frames": summary["frames"],
-        "seconds": round(summary["seconds"], 1),
-        "evaluation": summary["evaluation"],
-        "random_mean_return": summary["evaluation"]["random_mean_return"],
-        "random_success_rate": summary["evaluation"]["random_success_rate"],
+        "frames": summary.frames,
+        "seconds": round(summary.seconds, 1),
+        "evaluation": summary.evaluation.of_the_agent(),
+        "random_mean_return": summary.evaluation.random_mean_return,
+        "random_success_rate": summary.evaluation.random_success_rate,
         "settings": config.to_mapping(),
-        "curve": asdict(thinned(read_curve(folder))) | {"successes": successes},
+        "curve": asdict(_points(folder, "return")) | {"successes": successes},
     }
     return TypeAdapter(Run).validate_python(row)
 
@@ -118,30 +137,20 @@ def read_commits(folder: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def thinned(curve: Curve) -> Points:
-    """The curve with at most MOST_POINTS points: neighbours become their mean, at the place of the last of them."""
-    bins = np.array_split(np.arange(len(curve.frames)), min(len(curve.frames), MOST_POINTS))
-    last = [group[-1] for group in bins]
-    returns = [round(float(curve.values[group].mean()), 4) for group in bins]
-    return Points(curve.frames[last].tolist(), curve.seconds[last].round(1).tolist(), returns)
+def _points(folder: Path, metric: str) -> Points:
+    curve = thinned(read_curve(folder, metric))
+    return Points(curve.frames.tolist(), curve.seconds.round(1).tolist(), curve.values.round(4).tolist())
 
 
-def read(path: Path) -> list[Run]:
+def read(path: str | PathLike[str]) -> list[Run]:
     """The rows of a result file. Raises ValueError if it is missing, damaged or of another format."""
-    try:
-        return TypeAdapter(list[Run]).validate_json(path.read_bytes())
-    except OSError as error:
-        raise ValueError(f"cannot read the result {path}: {error.strerror}") from error
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise ValueError(f"{path} is no result of rmc-compare: {place}: {problem['msg']}") from error
+    return read_json(list[Run], path, "result of rmc-compare")
 
 
-def write(runs: Sequence[Run], path: Path) -> None:
+def write(runs: Sequence[Run], path: str | PathLike[str]) -> None:
     """The rows as JSON, a line for each."""
     lines = ",\n".join(json.dumps(asdict(run)) for run in runs)
-    write_atomically(path, f"[\n{lines}\n]\n".encode())
+    write_atomically(Path(path), f"[\n{lines}\n]\n".encode())
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -178,20 +187,21 @@ def mean_at(runs: Sequence[Run], metric: str, name: str, mark: float) -> float |
 
 def mean_with_interval(scores: Sequence[float], digits: int) -> str:
     """The mean over seeds with Student's 95 % interval, which one seed does not have."""
-    mean = float(np.mean(scores))
-    if len(scores) < 2:
-        return f"{mean:.{digits}f}"
-    half = student.ppf(0.975, len(scores) - 1) * float(np.std(scores, ddof=1)) / len(scores) ** 0.5
-    return f"{mean:.{digits}f} ({mean - half:.{digits}f} to {mean + half:.{digits}f})"
+    return with_interval(float(np.mean(scores)), student_interval(scores) if len(scores) > 1 else None, digits)
 
 
 def interquartile_with_interval(scores: Sequence[float], digits: int) -> str:
     """The interquartile mean over seeds with its 95 % bootstrap interval, which one seed does not have."""
-    mean = interquartile_mean(scores)
-    if len(scores) < 2:
-        return f"{mean:.{digits}f}"
-    low, high = bootstrap_band(np.array(scores))
-    return f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    interval = [float(end) for end in bootstrap_band(np.array(scores))] if len(scores) > 1 else None
+    return with_interval(float(interquartile_mean(scores)), interval, digits)
+
+
+def told_score(run: Run) -> str:
+    """A run's score and what it is, in words."""
+    metric = metric_of([run])
+    score = run.score(metric)
+    assert score is not None
+    return f"{METRICS[metric].label} {with_interval(score, None)}"
 
 
 def table(
@@ -200,7 +210,7 @@ def table(
     """The comparison as Markdown, and what its columns are; marks default to a few round ones."""
     runs = [run for group in groups.values() for run in group]
     metric = metric_of(runs)
-    digits = 3 if metric == "success" else 1
+    digits = 3 if metric == "success" else decimals(*(run.evaluation.mean_return for run in runs))
     frame_marks = frame_marks or default_marks(max(run.frames for run in runs))
     minute_marks = minute_marks or default_marks(max(run.seconds for run in runs) / 60)
     marks = [*(("frames", mark) for mark in frame_marks), *(("minutes", mark) for mark in minute_marks)]
@@ -232,12 +242,12 @@ def random_play(groups: Mapping[str, Sequence[Run]], metric: str) -> dict[str, f
     return {f"{name}, {env}": score for env, score in scores.items()}
 
 
-def figure(groups: Mapping[str, Sequence[Run]], marks: Mapping[str, float], path: Path) -> None:
+def figure(groups: Mapping[str, Sequence[Run]], marks: Mapping[str, float], path: str | PathLike[str]) -> None:
     """Curves against frames and against minutes, with dashed lines at uniform random play and at `marks`."""
     metric = metric_of([run for group in groups.values() for run in group])
     curves = {label: [run.curve_of(metric) for run in group] for label, group in groups.items()}
     random = {name: round(score, 2) for name, score in random_play(groups, metric).items()}
-    write_png(draw(curves, random | dict(marks), "Learning curves", tuple(QUANTITIES), metric), path)
+    write_png(draw(curves, random | dict(marks), "Learning curves", tuple(QUANTITIES), metric, SMOOTH), path)
 
 
 def _notes(groups: Mapping[str, Sequence[Run]], metric: str) -> str:
@@ -247,8 +257,9 @@ def _notes(groups: Mapping[str, Sequence[Run]], metric: str) -> str:
     label, episodes = METRICS[metric].label, _span([run.evaluation.episodes for run in runs])
     return (
         f"Columns of frames and minutes (of training alone): {label} of training episodes around there, mean over\n"
-        f"seeds. The evaluation's {label} is of {episodes} episodes a seed; intervals are over\n"
-        "seeds: Student's of the mean, percentile bootstrap of the interquartile mean (Agarwal et al., 2021).\n"
+        f"seeds; curves are {smoothing(SMOOTH)}. The evaluation's {label} is of {episodes} episodes\n"
+        "a seed; intervals are over seeds: Student's of the mean, percentile bootstrap of the interquartile mean\n"
+        "(Agarwal et al., 2021).\n"
         f"Seeds: {seeds}. Trained at commit {', '.join(commits)}."
     )
 

@@ -1,6 +1,7 @@
 """Learning curves: read from TensorBoard's events, smoothed, and brought together over seeds."""
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +10,8 @@ from scipy.stats import bootstrap, trim_mean
 
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
+MOST_POINTS = 200  # of a curve that is drawn or kept
+SMOOTH = 5  # of them that are averaged, if nothing else is asked for
 GRID_POINTS = 400
 RESAMPLES = 2_000
 
@@ -48,7 +51,7 @@ METRICS = {
 }
 
 
-def read_curve(run: Path, metric: str = "return") -> Curve:
+def read_curve(run: str | PathLike[str], metric: str = "return") -> Curve:
     """The mean over the episodes that ended between two points, against frames and seconds of training.
 
     Args:
@@ -60,7 +63,7 @@ def read_curve(run: Path, metric: str = "return") -> Curve:
     """
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    folder = run / TENSORBOARD
+    folder = Path(run) / TENSORBOARD
     if not any(folder.glob("*tfevents*")):
         raise ValueError(f"{run} holds no TensorBoard events (expected {folder}): is it the folder of a run?")
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them
@@ -80,7 +83,14 @@ def _by_frames(events: Sequence[Any]) -> dict[int, float]:
     return {frames: values[frames] for frames in sorted(values)}
 
 
-def smoothed(curve: Curve, points: int) -> Curve:
+def thinned(curve: Curve) -> Curve:
+    """The curve with at most MOST_POINTS points: neighbours become their mean, at the place of the last of them."""
+    bins = np.array_split(np.arange(len(curve.frames)), min(len(curve.frames), MOST_POINTS))
+    last = [group[-1] for group in bins]
+    return Curve(curve.frames[last], np.array([curve.values[group].mean() for group in bins]), curve.seconds[last])
+
+
+def smoothed(curve: Curve, points: int = SMOOTH) -> Curve:
     """A centred moving average over so many points, fewer at both ends."""
     if points == 1:
         return curve
@@ -89,6 +99,11 @@ def smoothed(curve: Curve, points: int) -> Curve:
     index = np.arange(len(curve.values))
     first, last = np.maximum(index - before, 0), np.minimum(index + after + 1, len(index))
     return curve._replace(values=(sums[last] - sums[first]) / (last - first))
+
+
+def smoothing(points: int) -> str:
+    """What `smoothed` does, in words."""
+    return "not smoothed" if points == 1 else f"averaged over {points} neighbouring points"
 
 
 def on_common_grid(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

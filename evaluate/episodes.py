@@ -1,5 +1,6 @@
 """How well a policy plays: whole episodes, and statistics with an interval."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from scipy.stats import bootstrap
+from scipy.stats import t as student
 from torch import Tensor
 
 from rmc_agents.collect import Lanes, choose
@@ -113,6 +115,13 @@ def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float
     batch = max(1, MOST_RESAMPLED // len(samples))
     interval = bootstrap((samples,), np.mean, batch=batch, rng=np.random.default_rng(seed)).confidence_interval
     return float(interval.low), float(interval.high)
+
+
+def student_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Student's 95 % interval of the mean, of at least two samples; a point where nothing varies."""
+    mean = float(np.mean(samples))
+    half = student.ppf(0.975, len(samples) - 1) * float(np.std(samples, ddof=1)) / len(samples) ** 0.5
+    return mean - half, mean + half
 
 
 def evaluate(

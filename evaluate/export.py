@@ -9,7 +9,7 @@ import torch
 import tyro
 from rich.console import Console
 
-from rmc_agents import __version__, command_line
+from rmc_agents import __version__, command_line, pretrained
 from rmc_agents.evaluate.episodes import EVALUATION_SEED, MAX_STEPS, check_fits, cut_note, evaluate
 from rmc_agents.pretrained import SUFFIX
 from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent, saved_env_name
@@ -28,7 +28,7 @@ class Arguments:
     """What to export, and where to."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|CHECKPOINT")]
-    """A run's folder (its newest valid checkpoint is taken) or a checkpoint."""
+    """A run's folder (its newest valid checkpoint is taken), a checkpoint, or a pretrained policy's name."""
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT.safetensors")]
     """The file to write."""
     trust: Trust = False
@@ -52,7 +52,7 @@ def _main(argv: Sequence[str] | None) -> int:
     _check(arguments)
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
-    saved = load_agent(arguments.run, device)
+    saved = load_agent(pretrained.choose(arguments.run), device)
     if arguments.out.exists() and arguments.out.samefile(saved.path):
         raise ValueError(f"{arguments.out} is what would be exported: expected another file to write to")
     env_name = saved_env_name(saved, arguments.trust)

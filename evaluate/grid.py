@@ -1,24 +1,28 @@
 """Trainings of agents by seeds, side by side, each a process of rmc-train that is resumed if it was stopped."""
 
-import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
 from rmc_agents.config import Config
+from rmc_agents.evaluate import trainings
+from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
-from rmc_agents.runs.folder import CONFIG, SUMMARY, RunFolder, has_checkpoints
+from rmc_agents.runs.folder import CONFIG, LOCK, RunFolder, has_checkpoints
 
 from .comparison import COMMITS, read_commits
 from .plot import essence
 
 ROOT = Path(__file__).parent.parent
-TRAIN = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
 POLL = 0.2  # seconds between looks at the running trainings
 
 
@@ -36,12 +40,13 @@ def differing(one: Config, other: Config) -> list[str]:
     return [name for name in before if before[name] != after[name]]
 
 
-def train_all(jobs: Sequence[Job], at_once: int, trust: bool = False) -> Iterator[Job]:
-    """Trains what is not finished, and hands out every job once it is; stopped, it stops and saves what is under way.
+def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool = False) -> Iterator[Job]:
+    """Trains what is not finished, and hands out every job once it is; closed, it has what is under way save and end.
 
     Args:
       jobs: which.
       at_once: trainings side by side.
+      console: shows how far each of them is.
       trust: whether to resume runs of Stable-Baselines3's algorithms, whose checkpoints may run code.
 
     Raises:
@@ -52,29 +57,91 @@ def train_all(jobs: Sequence[Job], at_once: int, trust: bool = False) -> Iterato
         check_folder(job, trust)
     yield from (job for job in jobs if is_finished(job.folder))
     waiting = [job for job in jobs if not is_finished(job.folder)]
-    running: dict[Job, subprocess.Popen] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                job = waiting.pop(0)
-                running[job] = start(job, trust)
-            time.sleep(POLL)
-            for job in [job for job, process in running.items() if process.poll() is not None]:
-                check_success(job, running.pop(job).returncode)
-                yield job
-    finally:
-        for process in running.values():
-            process.terminate()  # rmc-train saves, and can be resumed
-        for process in running.values():
-            process.wait()
+    running: dict[Training, TaskID] = {}
+    line = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+    shown = Progress(line, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal)
+    with shown as progress:
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    running[Training(waiting.pop(0), console, trust)] = progress.add_task("")
+                time.sleep(POLL)
+                for training, task in list(running.items()):
+                    if training.has_ended():
+                        progress.remove_task(running.pop(training))
+                        yield training.job
+                    else:
+                        said = trainings.last_line(log_of(training.job))
+                        progress.update(task, description=f"{training.job.folder.name}: {said}")
+        finally:
+            for training in running:
+                training.stop()
+            for training in running:
+                training.wait()
 
 
-def start(job: Job, trust: bool) -> subprocess.Popen:
-    """The training as a process, new or resumed, in a session of its own: Ctrl-C is for this script to handle.
+class Training:
+    """A job under way: its process, as soon as no other one trains in its folder.
 
-    Raises:
-      ValueError: if another process trains there.
+    Args:
+      job: what is wanted.
+      console: told when it begins or waits.
+      trust: as of `train_all`.
     """
+
+    def __init__(self, job: Job, console: Console, trust: bool) -> None:
+        self.job, self._console, self._trust = job, console, trust
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waits = False
+
+    def has_ended(self) -> bool:
+        """Whether the run is finished; starts its process when nobody else trains there.
+
+        Raises:
+          ValueError: if the process failed, with its last line.
+        """
+        if self._process is None:
+            if is_in_use(self.job.folder):
+                if not self._waits:
+                    self._say(f"waits: {self.job.folder} is in use by another training")
+                self._waits = True
+                return False
+            if is_finished(self.job.folder):
+                return True
+            self._process = start(self.job, self._trust)
+            self._say(f"begins, see {log_of(self.job)}")
+        if self._process.poll() is None:
+            return False
+        check_success(self.job, self._process.returncode)
+        return True
+
+    def stop(self) -> None:
+        """Have it save and end; it can be resumed."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def wait(self) -> None:
+        """Until it has."""
+        if self._process is not None:
+            self._process.wait()
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"{self.job.folder.name} {text}", highlight=False, soft_wrap=True, markup=False)
+
+
+def is_in_use(folder: Path) -> bool:
+    """Whether a process trains there, perhaps one of a comparison that was killed."""
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def start(job: Job, trust: bool) -> subprocess.Popen[bytes]:
+    """The training as a process, new or resumed."""
     folder = job.folder
     if has_checkpoints(folder):
         flags = ["--resume", str(folder)]
@@ -86,8 +153,8 @@ def start(job: Job, trust: bool) -> subprocess.Popen:
         flags = ["--config", str(settings), "--run-dir", str(folder)]
     flags += ["--env", job.config.env.env, *(["--trust"] if trust else [])]
     note_commit(folder)
-    with log_of(job).open("a") as log:
-        return subprocess.Popen([*TRAIN, *flags], stdout=log, stderr=log, start_new_session=True)
+    with log_of(job).open("ab") as log:
+        return trainings.start(flags, log)
 
 
 def note_commit(folder: Path) -> None:
@@ -102,8 +169,7 @@ def note_commit(folder: Path) -> None:
 
 def is_finished(folder: Path) -> bool:
     """Whether the run is trained and evaluated."""
-    path = folder / SUMMARY
-    return path.exists() and json.loads(path.read_text())["evaluation"] is not None
+    return read_evaluated(folder) is not None
 
 
 def check_folder(job: Job, trust: bool) -> None:
@@ -124,8 +190,8 @@ def check_folder(job: Job, trust: bool) -> None:
 def check_success(job: Job, status: int) -> None:
     """Raises ValueError with the last line of the training's log if it failed."""
     if status != 0 or not is_finished(job.folder):
-        said = log_of(job).read_text(errors="replace").strip().splitlines() or [f"exit status {status}"]
-        raise ValueError(f"training of {job.folder.name} failed: {said[-1]} (see {log_of(job)})")
+        said = trainings.last_line(log_of(job)) or f"exit status {status}"
+        raise ValueError(f"training of {job.folder.name} failed: {said} (see {log_of(job)})")
 
 
 def log_of(job: Job) -> Path:

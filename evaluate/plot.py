@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ from rmc_agents.runs.folder import CONFIG
 from .curves import (
     METRICS,
     QUANTITIES,
+    SMOOTH,
     Curve,
     Quantity,
     bootstrap_band,
@@ -28,6 +30,8 @@ from .curves import (
     on_common_grid,
     read_curve,
     smoothed,
+    smoothing,
+    thinned,
 )
 
 BESIDE_THE_POINT = frozenset(
@@ -51,8 +55,8 @@ class Arguments:
     """Folders of runs."""
     out: Path | None = None
     """The file, .png; None: learning-curve.png in the run's folder, or here for several runs."""
-    smooth: int = 1
-    """Average over so many neighbouring points."""
+    smooth: int = SMOOTH
+    """Average over so many neighbouring points, of 200 at most; 1: do not."""
     against: Literal["frames", "minutes", "both"] = "frames"
     """What to draw against; minutes: of training, without the time between a stop and a resume."""
     metric: Literal["return", "success"] = "return"
@@ -78,7 +82,7 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"{path}: expected a file name that ends in .png")
     marks = dict(parse_mark(mark) for mark in arguments.mark)
 
-    curves = [smoothed(read_curve(run, arguments.metric), arguments.smooth) for run in arguments.runs]
+    curves = [smoothed(thinned(read_curve(run, arguments.metric)), arguments.smooth) for run in arguments.runs]
     configs = [Config().updated_from_yaml(run / CONFIG) for run in arguments.runs]
     envs = sorted({config.env.env for config in configs})
     groups: dict[str, list[Curve]] = {}
@@ -87,8 +91,10 @@ def _main(argv: Sequence[str] | None) -> int:
     ):
         groups.setdefault(label, []).append(curve)
     against = tuple(QUANTITIES) if arguments.against == "both" else (arguments.against,)
-    write_png(draw(groups, marks, f"Learning curves: {', '.join(envs)}", against, arguments.metric), path)
-    Console().print(str(path), highlight=False, markup=False, soft_wrap=True)
+    title = f"Learning curves: {', '.join(envs)}"
+    write_png(draw(groups, marks, title, against, arguments.metric, arguments.smooth), path)
+    told = f"{path} (curves {smoothing(arguments.smooth)})"
+    Console().print(told, highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
@@ -137,6 +143,7 @@ def draw(
     title: str,
     against: Sequence[str] = ("frames",),
     metric: str = "return",
+    smooth: int = 1,
 ) -> Figure:
     """The figure: one colour per agent, the interquartile mean of its seeds with its bootstrap interval.
 
@@ -146,6 +153,7 @@ def draw(
       title: over the figure.
       against: names of `QUANTITIES`, a panel for each.
       metric: one of `METRICS`: what the curves are of.
+      smooth: points that the curves were averaged over, for the legend.
     """
     figure = Figure(figsize=(8 if len(against) == 1 else 12, 4.8), layout="constrained")
     panels = figure.subplots(1, len(against), sharey=True, squeeze=False)[0]
@@ -158,24 +166,25 @@ def draw(
         _furnish(axes, QUANTITIES[name].label)
     panels[0].set_title(title, fontweight="bold", loc="left")
     panels[0].set_ylabel(METRICS[metric].label)
-    explained = "interquartile mean over seeds, 95 % bootstrap interval"
-    several = any(len(curves) > 1 for curves in groups.values())
+    explained = f"curves {smoothing(smooth)}"
+    if any(len(curves) > 1 for curves in groups.values()):
+        explained += "; interquartile mean over seeds, 95 % bootstrap interval"
     figure.legend(
         *panels[0].get_legend_handles_labels(),
         loc="outside lower center",
         ncols=3,
         frameon=False,
         fontsize="small",
-        title=explained if several else None,
+        title=explained,
     )
     return figure
 
 
-def write_png(figure: Figure, path: Path) -> None:
+def write_png(figure: Figure, path: str | PathLike[str]) -> None:
     """The figure as a file, atomically. Raises OSError if it cannot be written."""
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=150)
-    write_atomically(path, content.getvalue())
+    write_atomically(Path(path), content.getvalue())
 
 
 def _furnish(axes: Axes, label: str) -> None:
@@ -191,11 +200,17 @@ def _furnish(axes: Axes, label: str) -> None:
 def _draw_agent(axes: Axes, curves: Sequence[Curve], quantity: Quantity, name: str, colour: str) -> None:
     lines = [(getattr(curve, quantity.field) / quantity.unit, curve.values) for curve in curves]
     if len(lines) == 1:
-        axes.plot(*lines[0], color=colour, linewidth=2, label=f"{name} (1 seed)")
+        _draw_line(axes, *lines[0], color=colour, linewidth=2, label=f"{name} (1 seed)")
         return
     for line in lines:
-        axes.plot(*line, color=colour, linewidth=0.7, alpha=0.45)
+        _draw_line(axes, *line, color=colour, linewidth=0.7, alpha=0.45)
     grid, values = on_common_grid(lines)
     if len(grid):
         axes.fill_between(grid, *bootstrap_band(values), color=colour, alpha=0.15, linewidth=0)
-    axes.plot(grid, interquartile_mean(values), color=colour, linewidth=2.2, label=f"{name} ({len(lines)} seeds)")
+    label = f"{name} ({len(lines)} seeds)"
+    _draw_line(axes, grid, interquartile_mean(values), color=colour, linewidth=2.2, label=label)
+
+
+def _draw_line(axes: Axes, x: np.ndarray, y: np.ndarray, **style: Any) -> None:
+    """A line; a dot where it has one place only."""
+    axes.plot(x, y, marker="o" if len(np.unique(x)) == 1 else None, **style)

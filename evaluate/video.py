@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
+from os import PathLike
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -57,12 +58,13 @@ def can_render(env_name: str) -> bool:
         return "rgb_array" in env.metadata.get("render_modes", [])
 
 
-def check_target(path: Path) -> None:
+def check_target(path: str | PathLike[str]) -> None:
     """Find out before anything is played that no video could be written there.
 
     Raises:
       ValueError: for another suffix than .mp4 and .gif, or a folder that does not exist.
     """
+    path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{path}: expected a file name that ends in {' or '.join(SUFFIXES)}")
     if path.is_dir():
@@ -74,7 +76,7 @@ def check_target(path: Path) -> None:
 def record(
     policy: Policy,
     env_name: str,
-    path: Path,
+    path: str | PathLike[str],
     *,
     episodes: int = 1,
     seed: int = 0,
@@ -105,6 +107,7 @@ def record(
       ValueError: for a path, number or environment that allows no video.
       OSError: if the file cannot be written; nothing is left behind.
     """
+    path = Path(path)
     check_target(path)
     for name, number in {"episodes": episodes, "max_steps": max_steps, "fps": fps}.items():
         if number < 1:

@@ -28,7 +28,7 @@ class Arguments:
     """What to record, and where."""
 
     run: Run = None
-    """A run's folder (its newest valid checkpoint is taken) or a checkpoint."""
+    """A run's folder (its newest valid checkpoint is taken), a checkpoint, or a pretrained policy's name."""
     pretrained: Pretrained = None
     trust: Trust = False
     episodes: int = 1

@@ -7,23 +7,54 @@ need no section in front.
 
 import difflib
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from functools import cache
+from os import PathLike
+from typing import Annotated, Any, Literal, Self, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
+
+from rmc_agents.plain_yaml import read_yaml, shortened
 
 SB3_ALGORITHMS = ("recurrent-ppo", "sb3-a2c", "sb3-ppo")
 """The values of `algo` that are Stable-Baselines3's."""
 
-UnitFloat = Annotated[float, Field(ge=0.0, le=1.0)]
+LARGEST = 10**15  # tensors of float32 end at 3.4e38, and settings are multiplied there
+Float = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST)]
+NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST)]
+UnitFloat = Annotated[float, Field(ge=0, le=1)]
+PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
 class Section:
-    """Base of the sections: pydantic checks types and ranges, numbers written as text included."""
+    """Base of the sections: their values are checked whenever one is made, by `dataclasses.replace` too.
 
-    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+    Numbers written as text become numbers.
+
+    Raises:
+      ValueError: for a value of another type or out of its range.
+    """
+
+    def __post_init__(self) -> None:
+        for name, adapter in _adapters(type(self)).items():  # type: ignore[arg-type]  # mypy takes it for unhashable
+            try:
+                value = adapter.validate_python(getattr(self, name))
+            except PydanticValidationError as error:
+                problem = error.errors()[0]
+                expected, got = problem["msg"][0].lower() + problem["msg"][1:], shortened(problem["input"])
+                raise ValueError(f"{name}: {expected}, got {got}") from None
+            object.__setattr__(self, name, value)  # the sections are frozen
+
+
+@cache
+def _adapters(section: type) -> dict[str, TypeAdapter[Any]]:
+    """What checks a value of each of a section's settings."""
+    hints = get_type_hints(section, include_extras=True)
+    finite = ConfigDict(allow_inf_nan=False)
+    return {each.name: TypeAdapter(hints[each.name], config=finite) for each in fields(section)}
 
 
 @dataclass(frozen=True)
@@ -67,11 +98,11 @@ class CoreConfig(Section):
     gate_style: Literal["unit", "coupled", "memory", "none"] = "unit"
     """rmc: unit: input and forget gate for each unit; coupled: the input gate is 1 less the forget gate, which bounds
     the memory; memory: a pair for each slot; none."""
-    forget_bias: float = 1.0
+    forget_bias: Float = 1.0
     """rmc, and the LSTM in lstm and relational-rnn: added to the forget gate before its sigmoid."""
-    update_bias: float = 0.0
+    update_bias: Float = 0.0
     """gru: where the bias of the update gate starts; above 0, the memory holds on longer from the beginning."""
-    input_bias: float = 0.0
+    input_bias: Float = 0.0
     """rmc: added to the input gate before its sigmoid."""
     slot_embedding: bool = False
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same; not in the
@@ -242,7 +273,10 @@ class Config:
         for section in fields(self):
             values = asdict(getattr(self, section.name))
             values |= {name: value for name, value in settings.items() if name in values}
-            sections[section.name] = _validated(type(getattr(self, section.name)), values, source)
+            try:
+                sections[section.name] = type(getattr(self, section.name))(**values)
+            except ValueError as error:
+                raise ValueError(f"{source}: {error}") from None
         return type(self)(**sections)
 
     def settled(self) -> Self:
@@ -271,30 +305,6 @@ class Config:
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in self.to_mapping().items()}
         return yaml.safe_dump(plain, sort_keys=False)
 
-    def updated_from_yaml(self, path: Path) -> Self:
+    def updated_from_yaml(self, path: str | PathLike[str]) -> Self:
         """A copy with the settings of a YAML file. Raises ValueError as `updated` and `read_yaml` do."""
         return self.updated(read_yaml(path), str(path))
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The names and values of a YAML file. Raises ValueError if it cannot be read or holds something else."""
-    try:
-        settings = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ValueError(f"cannot read the config {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
-    if settings is None:
-        settings = {}
-    if not isinstance(settings, dict):
-        raise ValueError(f"{path}: expected lines of 'name: value', got a {type(settings).__name__}")
-    return settings
-
-
-def _validated(section: type, values: dict[str, Any], source: str) -> Any:
-    try:
-        return TypeAdapter(section).validate_python(values)
-    except PydanticValidationError as error:
-        problem = error.errors()[0]
-        name, expected = problem["loc"][0], problem["msg"][0].lower() + problem["msg"][1:]
-        raise ValueError(f"{source}: {name}: {expected}, got {problem['input']!r}") from None

@@ -10,7 +10,18 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PLACES = {name: ROOT / name for name in ("envs", "train", "evaluate", "configs")}
 LAYERS = (
-    ("types", "config", "configs", "command_line", "envs", "pretrained", "tree_checks"),
+    (
+        "types",
+        "config",
+        "configs",
+        "command_line",
+        "envs",
+        "pretrained",
+        "tree_checks",
+        "trainings",
+        "summary",
+        "plain_yaml",
+    ),
     ("kernels",),
     ("cores",),
     ("losses",),
@@ -28,7 +39,7 @@ LATE = {("rmc_agents.runs.saved", "rmc_agents.sb3.saved")}
 ALONE = {
     "rmc_agents.envs": {"torch", "rmc_agents"},
     "rmc_agents.types": {"rmc_agents"},
-    "rmc_agents.config": {"rmc_agents"},
+    "rmc_agents.config": {"torch", "rmc_agents.types", "rmc_agents.envs"},
     "rmc_agents.losses": {"rmc_agents.cores", "rmc_agents.kernels", "rmc_agents.config"},
     "rmc_agents.runs.checkpoint": {"rmc_agents.agent", "rmc_agents.config"},
     "rmc_agents.kernels": {"rmc_agents.config", "rmc_agents.envs"},

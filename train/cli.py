@@ -100,5 +100,4 @@ def _path(text: str) -> Path:
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:
     default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})
     arguments = command_line.parse(Arguments, argv, "rmc-train", DESCRIPTION, default)
-    config = Config(**{section.name: getattr(arguments, section.name) for section in fields(Config)})
-    return config.updated({}, "command line")  # checks ranges
+    return Config(**{section.name: getattr(arguments, section.name) for section in fields(Config)})

@@ -1,7 +1,6 @@
 """One run from its settings to its summary."""
 
 import shlex
-import signal
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from rmc_agents import pretrained
+from rmc_agents.command_line import interrupted_by_stops, quoted, with_interval
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import EVALUATION_SEED, check_fits, cut_note, evaluate
@@ -84,10 +84,10 @@ def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Cons
     if stop.received is not None:
         _say(console, f"stopped by {stop.received.name} and saved; go on with: {resume_command}")
         return 128 + stop.received
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        folder.write_summary(_summary(trainer, seconds))
-        _finish(trainer, folder, seconds, console)
+        with interrupted_by_stops():
+            folder.write_summary(_summary(trainer, seconds))
+            _finish(trainer, folder, seconds, console)
     except KeyboardInterrupt:
         _say(
             console, f"interrupted, but the training is complete and saved; evaluate and record with: {resume_command}"
@@ -96,8 +96,6 @@ def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Cons
     except WorkerError:
         _say(console, f"the training is complete and saved; evaluate and record with: {resume_command}")
         raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
     return 0
 
 
@@ -109,10 +107,10 @@ def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignal
         while trainer.frames < trainer.train.total_frames and not stop.agreed():
             try:
                 metrics = trainer.update()
-            except WorkerError:  # in the middle of a rollout, of which nothing has been learned yet
+                reporter.update(metrics)
+            except (WorkerError, BrokenPipeError):  # nothing is learned of an unfinished rollout; nobody reads on
                 trainer.save(folder.path, reporter.seconds)
                 raise
-            reporter.update(metrics)
             is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every
             if distributed.highest(is_due):  # the first at once: from then on the run can be resumed
                 trainer.save(folder.path, reporter.seconds)
@@ -122,7 +120,7 @@ def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignal
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
-    return f"{distributed.command(distributed.size())} --resume {shlex.quote(str(folder.path))}{_flags(trainer)}"
+    return f"{distributed.command(distributed.size())} --resume {quoted(folder.path)}{_flags(trainer)}"
 
 
 def _flags(trainer: Trainer) -> str:
@@ -135,7 +133,7 @@ def _flags(trainer: Trainer) -> str:
 def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> None:
     init_from = trainer.config.run.init_from
     lines = trainer.describe()
-    lines.append(f"run folder: {folder.path}   watch it learn: tensorboard --logdir {folder.path}")
+    lines.append(f"run folder: {folder.path}   watch it learn: tensorboard --logdir {quoted(folder.path)}")
     if saved is None and init_from is not None:
         lines.append(f"begins with the weights of {init_from}")
     if saved is not None:
@@ -162,11 +160,10 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
                 max_steps=config.run.eval_max_steps,
             )
         summary["evaluation"] = result
-        low, high = result["ci95"]
         _say(
             console,
-            f"mean return {result['mean_return']:.1f} (95 % interval {low:.1f} to {high:.1f}) over "
-            f"{result['episodes']} episodes; uniform random play: {result['random_mean_return']:.1f}",
+            f"mean return {with_interval(result['mean_return'], result['ci95'])} over {result['episodes']} episodes "
+            f"(95 % interval); uniform random play: {with_interval(result['random_mean_return'], None)}",
         )
         if note := cut_note(result):
             _say(console, f"{note} (--eval-max-steps)")
@@ -222,13 +219,14 @@ def _print_next(run_dir: Path, flags: str, summary: dict[str, Any], console: Con
     ]
     if summary["video"]:
         lines.append(f"  video           {run_dir / summary['video']}")
+    run = quoted(run_dir)
     lines += [
         "next:",
-        f"  rmc-watch {run_dir} --episodes 3{flags}",
-        f"  rmc-evaluate {run_dir} --episodes 200{flags}",
-        f"  rmc-plot {run_dir}",
-        f"  {program} --resume {run_dir} --total-frames {2 * summary['frames']}{flags}",
-        f"  tensorboard --logdir {run_dir}",
+        f"  rmc-watch {run} --episodes 3{flags}",
+        f"  rmc-evaluate {run} --episodes 200{flags}",
+        f"  rmc-plot {run}",
+        f"  {program} --resume {run} --total-frames {2 * summary['frames']}{flags}",
+        f"  tensorboard --logdir {run}",
     ]
     _say(console, "\n".join(lines))
 

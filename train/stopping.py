@@ -1,15 +1,17 @@
-"""Ctrl-C and SIGTERM: noted, so that training ends between two updates."""
+"""Ctrl-C, SIGTERM and SIGHUP: noted, so that training ends between two updates."""
 
 import os
 import signal
 from types import FrameType, TracebackType
 from typing import Any
 
+from rmc_agents import command_line
+
 from . import distributed
 
 
 class StopSignals:
-    """While this is entered, Ctrl-C and SIGTERM are noted in `received`; a second one ends the process at once.
+    """While entered, the `command_line.stop_signals` are noted in `received`; a second one ends the process at once.
 
     Not so with several learners: what a scheduler sends to all processes, torchrun passes on to its own once more. It
     kills those that do not end.
@@ -21,7 +23,7 @@ class StopSignals:
         self._parent = os.getppid()
 
     def __enter__(self) -> "StopSignals":
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in command_line.stop_signals():
             self._previous[number] = signal.signal(number, self._note)
         return self
 

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable
+from typing import Any
 
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores.base import Core
@@ -12,7 +13,18 @@ from rmc_agents.cores.relational_rnn import RelationalRNN
 from rmc_agents.cores.rmc import RMC
 from rmc_agents.cores.rnn import RNN
 
-__all__ = ["GRU", "LSTM", "RMC", "RNN", "Core", "Feedforward", "RelationalRNN", "core_gain", "make_core"]
+__all__ = [
+    "GRU",
+    "LSTM",
+    "RMC",
+    "RNN",
+    "Core",
+    "Feedforward",
+    "RelationalRNN",
+    "core_gain",
+    "make_core",
+    "settings_used",
+]
 
 DEFAULT_GAIN = {"rmc": 0.5}
 """Of cores for which it is not 1. A fresh RMC's values are around 1.2 in size, a fresh LSTM's output around 0.13: at
@@ -31,13 +43,33 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
     Raises:
       ValueError: for an unknown name (with the nearest that exists) or a senseless size.
     """
+    return _find(config.core)(config, input_size)
+
+
+def settings_used(core: str) -> set[str]:
+    """Names of the settings in `CoreConfig` that the core of that name is made from.
+
+    Raises:
+      ValueError: for an unknown name.
+    """
+    defaults, read = CoreConfig(core=core), set()
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            read.add(name)
+            return getattr(defaults, name)
+
+    _find(core)(Watched(), 1)  # type: ignore[arg-type]
+    return read
+
+
+def _find(name: str) -> Callable[[CoreConfig, int], Core]:
     try:
-        build = _BUILDERS[config.core]
+        return _BUILDERS[name]
     except KeyError:
-        near = difflib.get_close_matches(str(config.core), _BUILDERS, n=1)
+        near = difflib.get_close_matches(str(name), _BUILDERS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(_BUILDERS)}"
-        raise ValueError(f"core: there is no core {config.core!r}; {hint}") from None
-    return build(config, input_size)
+        raise ValueError(f"core: there is no core {name!r}; {hint}") from None
 
 
 def _rmc(config: CoreConfig, input_size: int) -> Core:

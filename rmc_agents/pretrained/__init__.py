@@ -1,6 +1,7 @@
 """Policies that come with the project, one file each. rmc-export makes them; they play wherever a checkpoint does."""
 
 import difflib
+from os import PathLike
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -30,14 +31,17 @@ def find(name: str) -> Path:
     return FOLDER / f"{name}{SUFFIX}"
 
 
-def choose(run: Path | None, name: str | None) -> Path:
+def choose(run: str | PathLike[str] | None, name: str | None = None) -> Path:
     """What a command opens: the path of its argument RUN, or the policy of its flag --pretrained.
+
+    A RUN that does not exist may be a policy's name.
 
     Raises:
       ValueError: if both are given or neither is, or there is no such policy.
     """
     if run is not None and name is None:
-        return run
+        is_name = not Path(run).exists() and difflib.get_close_matches(str(run), names(), n=1, cutoff=0.8)
+        return find(str(run)) if is_name else Path(run)
     if name is not None and run is None:
         return find(name)
     got = "neither" if run is None else "both"

@@ -17,6 +17,7 @@ from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.checkpoint import FOLDER, numbered, write_atomically
 
 CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
+LOCK = ".lock"
 TIME_TAG = "time/time_elapsed"
 """In TensorBoard: seconds of training, earlier parts of the run included."""
 PACKAGES = ("rmc-agents", "torch", "numpy", "numba", "gymnasium", "minigrid", "safetensors")
@@ -40,7 +41,7 @@ class RunFolder:
         if resuming and not has_checkpoints(path):
             raise ValueError(f"cannot resume {path}: {_nothing_to_resume(path)}")
         path.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(path / ".lock")
+        self._lock = FileLock(path / LOCK)
         try:
             self._lock.acquire(blocking=False)
         except Timeout:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
 from rmc_agents.agent import ActorCritic
+from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import refuse_unnamed_module
 from rmc_agents.runs import archive, checkpoint
@@ -27,10 +29,9 @@ class Provenance(NamedTuple):
     seed: int  # episode i began from seed + i
 
     def __str__(self) -> str:
-        low, high = self.ci95
         return (
-            f"mean return {self.mean_return:.2f} (95 % interval {low:.2f} to {high:.2f}) over {self.episodes} episodes "
-            f"from seed {self.seed} when exported, by version {self.version}"
+            f"mean return {with_interval(self.mean_return, self.ci95)} over {self.episodes} episodes from seed "
+            f"{self.seed} (95 % interval) when exported, by version {self.version}"
         )
 
 
@@ -45,13 +46,14 @@ class SavedAgent(NamedTuple, Generic[Agent_co]):
     provenance: Provenance | None = None  # None: a run's checkpoint, which was not exported
 
 
-def load_policy(path: Path, device: torch.device, trust: bool) -> SavedAgent[Policy]:
+def load_policy(path: str | PathLike[str], device: torch.device, trust: bool) -> SavedAgent[Policy]:
     """As `load_agent`, for all that only plays: archives of Stable-Baselines3 are opened too, if they are trusted.
 
     Raises:
       ValueError: if they are not, or Stable-Baselines3 is not installed.
       CheckpointError: as `load_agent` does.
     """
+    path = Path(path)
     if not archive.is_archive(path):
         return load_agent(path, device)
     path, facts = archive.find(path)
@@ -66,13 +68,14 @@ def load_policy(path: Path, device: torch.device, trust: bool) -> SavedAgent[Pol
     return SavedAgent(agent, config, spec, path, facts.frames)
 
 
-def load_agent(path: Path, device: torch.device) -> SavedAgent[ActorCritic]:
+def load_agent(path: str | PathLike[str], device: torch.device) -> SavedAgent[ActorCritic]:
     """The agent of a checkpoint, or of the newest valid checkpoint of a run's folder.
 
     Raises:
       CheckpointError: if there is none, or it is damaged or foreign.
       ValueError: for an archive of Stable-Baselines3, which holds no agent of this project.
     """
+    path = Path(path)
     if archive.is_archive(path):
         raise ValueError(
             f"{path} was trained by Stable-Baselines3: expected an agent of --algo a2c or ppo; rmc-evaluate and "
@@ -116,12 +119,13 @@ def saved_env_name(saved: SavedAgent[Any], trust: bool) -> str:
     return name
 
 
-def settings_and_size(path: Path) -> tuple[Config, int]:
+def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:
     """A saved agent's settings and its number of parameters, for which archives need not be opened.
 
     Raises:
       CheckpointError: as `load_agent` does.
     """
+    path = Path(path)
     if archive.is_archive(path):
         path, facts = archive.find(path)
         with checkpoint.opening(path):
@@ -142,7 +146,7 @@ def to_provenance(fields: dict[str, Any]) -> Provenance:
     return Provenance(**fields | {"ci95": tuple(fields["ci95"])})
 
 
-def save_agent(path: Path, saved: SavedAgent[ActorCritic], provenance: Provenance) -> None:
+def save_agent(path: str | PathLike[str], saved: SavedAgent[ActorCritic], provenance: Provenance) -> None:
     """Write an agent alone, atomically: a checkpoint that plays, but with nothing of what a resumed run needs.
 
     Raises:
@@ -155,7 +159,7 @@ def save_agent(path: Path, saved: SavedAgent[ActorCritic], provenance: Provenanc
         "agent": saved.agent.state_dict(),
         "provenance": provenance._asdict(),
     }
-    checkpoint.save(path, tree)
+    checkpoint.save(Path(path), tree)
 
 
 def pick_device(name: str) -> torch.device:

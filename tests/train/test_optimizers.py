@@ -70,6 +70,20 @@ def test_muon_takes_the_hidden_matrices_and_moves_all_their_directions_alike() -
 
 
 @pytest.mark.parametrize("name", ["adam", "muon"])
+def test_weights_move_by_gradients_alone_and_by_none_at_a_learning_rate_of_zero(name: str) -> None:
+    agent, optimizer = make(name)
+    before = [parameter.detach().clone() for parameter in agent.parameters()]
+    for parameter in agent.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.set_learning_rate(0.0)
+    set_gradients(agent, 0)
+    optimizer.step()
+    for parameter, old in zip(agent.parameters(), before, strict=True):
+        assert torch.equal(parameter, old)
+
+
+@pytest.mark.parametrize("name", ["adam", "muon"])
 def test_state_goes_over_exactly(name: str) -> None:
     (agent, optimizer), (twin, other) = make(name), make(name)
     set_gradients(agent, 0)

@@ -1,5 +1,6 @@
 """PPO: its loss by definition, its minibatches, and that one pass over everything is A2C."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -78,12 +79,41 @@ def test_filler_steps_enter_neither_loss_nor_gradient() -> None:
     assert torch.equal(ppo_loss(AgentOutput(logits, value), rollout, poisoned, train)[0], loss)
 
 
+def test_the_ratio_is_to_the_policy_that_acted() -> None:
+    torch.manual_seed(0)
+    rollout = rollout_with_every_ending()
+    rollout = rollout._replace(policy_logits=torch.randn_like(rollout.policy_logits))
+    output = AgentOutput(torch.randn_like(rollout.policy_logits), torch.zeros(LENGTH, LANES))
+    valid = ~rollout.steps.is_first[1:]
+    targets = Targets(torch.zeros(LENGTH, LANES), torch.randn(LENGTH, LANES), valid)
+    config = Config().train
+    policy_loss, ratios = [], []
+    for t, lane in np.ndindex(LENGTH, LANES):
+        if valid[t, lane]:
+            action = int(rollout.steps.prev_action[t + 1, lane])
+            now, then = (logits[t, lane].softmax(-1)[action].item() for logits in (output[0], rollout.policy_logits))
+            ratios.append(now / then)
+            clipped = min(max(ratios[-1], 1 - config.ppo_clip), 1 + config.ppo_clip)
+            policy_loss.append(-min(ratios[-1] * targets.advantage[t, lane], clipped * targets.advantage[t, lane]))
+    _, metrics = ppo_loss(output, rollout, targets, config)
+    assert metrics["losses/policy_loss"].item() == pytest.approx(float(np.mean(policy_loss)), rel=1e-4)
+    assert metrics["losses/clipfrac"].item() == pytest.approx(np.mean(np.abs(np.array(ratios) - 1) > config.ppo_clip))
+    assert metrics["losses/approx_kl"].item() == pytest.approx(np.mean([r - 1 - np.log(r) for r in ratios]), rel=1e-4)
+
+
 def test_every_pass_takes_every_lane_once() -> None:
     parts = list(_minibatches(num_lanes=10, epochs=3, minibatches=4))
     assert [len(part) for part in parts] == [3, 3, 2, 2] * 3
     assert [len(part) for part in _minibatches(num_lanes=2, epochs=1, minibatches=4)] == [1, 1]
     for first in range(0, 12, 4):
         assert torch.cat(parts[first : first + 4]).sort().values.tolist() == list(range(10))
+
+
+def test_every_pass_puts_other_lanes_together() -> None:
+    torch.manual_seed(0)
+    passes = [{frozenset(part.tolist()) for part in _minibatches(64, epochs=1, minibatches=4)} for _ in range(3)]
+    assert all(not one & other for one, other in itertools.combinations(passes, 2))
+    assert frozenset(range(16)) not in passes[0]
 
 
 def test_lanes_of_a_rollout_are_whole_sequences_with_their_own_state() -> None:

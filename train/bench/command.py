@@ -79,7 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     arguments = _parse(argv)
     config = Config(**{section.name: getattr(arguments, section.name) for section in fields(Config)})
-    config = config.updated({}, "command line")  # checks ranges
     if arguments.repeats < 1:
         raise ValueError(f"--repeats: expected at least 1, got {arguments.repeats}")
     if arguments.seconds is not None and not arguments.seconds >= 0:

@@ -223,6 +223,8 @@ class Sweep:
         """
         from rmc_agents.train.stopping import StopSignals
 
+        if self.plan.left_out:
+            self._say(f"not searched, as the core does not use them: {', '.join(self.plan.left_out)}")
         running: dict[TrialProcess, TaskID] = {}
         line = Column(no_wrap=True, overflow="ellipsis")
         columns = TextColumn("{task.description}", markup=False, table_column=line), TimeElapsedColumn()
@@ -296,7 +298,7 @@ class Sweep:
         if score is not None:
             self.study.tell(trial.number, score)
             self._failures = []
-            self._say(f"trial {trial.number} has a mean return of {score:.2f}")
+            self._say(f"trial {trial.number} has a mean return of {command_line.with_interval(score, None)}")
         elif trial.stopped:
             self._say(f"trial {trial.number} is stopped")
         else:

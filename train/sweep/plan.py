@@ -3,14 +3,16 @@
 import difflib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
 from rmc_agents import configs
-from rmc_agents.config import Config, read_yaml
+from rmc_agents.config import Config, CoreConfig
+from rmc_agents.cores import settings_used
+from rmc_agents.plain_yaml import parse_yaml, read_yaml, shortened
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -36,6 +38,7 @@ class Plan:
       one_at_a_time: the base alone, then each choice, or end of a range, alone; else a search.
       seed: of the search's draws.
       seeds: of the runs in one-at-a-time mode, each change with each; a search's runs have the base's.
+      left_out: settings that the study's file would search, but that the core does not use.
     """
 
     base: Config
@@ -43,6 +46,7 @@ class Plan:
     one_at_a_time: bool
     seed: int
     seeds: tuple[int, ...]
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def read(
@@ -64,14 +68,20 @@ class Plan:
         settings, search = (_mapping(study.get(key), f"{path}: {key}") for key in ("settings", "search"))
         base = Config().updated({"video": False}, "default")
         if study.get("base") is not None:
-            base = base.updated_from_yaml(configs.find(Path(str(study["base"]))))
+            base = base.updated_from_yaml(configs.find(str(study["base"])))
         base = base.updated(settings, f"{path}: settings").updated(fixed, "--set")
         base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
         read = {key: _read_range(key, value, base, f"{path}: search") for key, value in search.items()}
         searched = {key: value for key, value in read.items() if one_at_a_time or key not in fixed}
+        cores = read["core"][1] if "core" in searched and not one_at_a_time else [base.settled().core.core]
+        unused = _unused(searched, cores)
+        searched = {key: values for key, values in searched.items() if key not in unused}
         if not searched:
-            raise ValueError(f"{path}: search: expected at least one setting that --set does not fix")
-        return cls(base, searched, one_at_a_time, seed, tuple(seeds or [base.run.seed]))
+            raise ValueError(
+                f"{path}: search: expected at least one setting that core {' or '.join(cores)} uses and that --set "
+                "does not fix"
+            )
+        return cls(base, searched, one_at_a_time, seed, tuple(seeds or [base.run.seed]), unused)
 
     @classmethod
     def from_description(cls, path: Path) -> Self:
@@ -132,8 +142,8 @@ def parse_fixed(assignments: Iterable[str]) -> dict[str, Any]:
     for text in assignments:
         name, separator, value = text.partition("=")
         try:
-            fixed[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            fixed[name] = parse_yaml(value, f"--set {name}")
+        except ValueError:
             separator = ""
         if not name or not separator:
             raise ValueError(f"--set: expected NAME=VALUE, got {text!r}")
@@ -147,26 +157,34 @@ def _read_range(name: str, told: Any, base: Config, source: str) -> tuple[str, l
     if name in NOT_SEARCHED:
         raise ValueError(f"{where}: cannot be searched: {NOT_SEARCHED[name]}")
     if not isinstance(told, dict) or len(told) != 1:
-        raise ValueError(f"{where}: expected one of {', '.join(KINDS)}, such as {{log: [low, high]}}, got {told!r}")
+        raise ValueError(
+            f"{where}: expected one of {', '.join(KINDS)}, such as {{log: [low, high]}}, got {shortened(told)}"
+        )
     kind, values = next(iter(told.items()))
     _check_names([kind], KINDS, where, "kind of range")
     if not isinstance(values, list) or not values:
-        raise ValueError(f"{where}: {kind}: expected a list of at least one value, got {values!r}")
+        raise ValueError(f"{where}: {kind}: expected a list of at least one value, got {shortened(values)}")
     read = [_label(base.updated({name: value}, source).to_mapping()[name]) for value in values]
     if kind == "choice":
         return kind, list(dict.fromkeys(read))
     if len(read) != 2 or any(isinstance(value, bool) or not isinstance(value, int | float) for value in read):
-        raise ValueError(f"{where}: {kind}: expected two numbers, [low, high], got {values!r}")
+        raise ValueError(f"{where}: {kind}: expected two numbers, [low, high], got {shortened(values)}")
     low, high = read
     if low > high:
-        raise ValueError(f"{where}: {kind}: expected low before high, got {values!r}")
+        raise ValueError(f"{where}: {kind}: expected low before high, got {shortened(values)}")
     if kind == "log" and low <= 0:
-        raise ValueError(f"{where}: log: expected low above 0, got {values!r}")
+        raise ValueError(f"{where}: log: expected low above 0, got {shortened(values)}")
     if kind == "integer":
         if not (float(low).is_integer() and float(high).is_integer()):
-            raise ValueError(f"{where}: integer: expected whole numbers, got {values!r}")
+            raise ValueError(f"{where}: integer: expected whole numbers, got {shortened(values)}")
         return kind, [int(low), int(high)]
     return kind, [low, high]
+
+
+def _unused(names: Iterable[str], cores: Iterable[str]) -> tuple[str, ...]:
+    """Those that are settings of cores, but of none of these."""
+    unused = {each.name for each in fields(CoreConfig)} - {"core"}.union(*map(settings_used, cores))
+    return tuple(name for name in names if name in unused)
 
 
 def _distribution(kind: str, values: list[Any]) -> "BaseDistribution":
@@ -192,7 +210,7 @@ def _unlabel(value: Any) -> Any:
 
 def _mapping(value: Any, source: str) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
-        raise ValueError(f"{source}: expected lines of 'name: value', got {value!r}")
+        raise ValueError(f"{source}: expected lines of 'name: value', got {shortened(value)}")
     return value or {}
 
 

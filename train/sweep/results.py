@@ -11,11 +11,12 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from scipy.stats import sem
-from scipy.stats import t as student
 
+from rmc_agents.command_line import decimals, quoted, with_interval
+from rmc_agents.evaluate import trainings
+from rmc_agents.evaluate.episodes import student_interval
+from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.runs.checkpoint import write_atomically
-from rmc_agents.runs.folder import SUMMARY
 
 from .plan import Params, Plan
 
@@ -35,7 +36,9 @@ class Row:
     settings: Params  # that vary; in one-at-a-time mode what differs from the base
     scores: list[float]  # the mean evaluation return of each trial that is complete
     score: float | None  # their mean
-    interval: list[float] | None  # 95 %: of one trial its evaluation's, over episodes; of several Student's, over them
+    interval: (
+        tuple[float, float] | None
+    )  # 95 %: of one trial its evaluation's, over episodes; of several Student's, over them
     frames_per_second: float | None  # the mean
     seconds: float | None  # the sum
     unfinished: dict[int, str]  # by trial, why
@@ -48,22 +51,7 @@ def trial_folder(out: Path, number: int) -> Path:
 
 def last_line(folder: Path) -> str:
     """The last line that the trial printed."""
-    try:
-        with (folder / LOG).open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - 4096))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1].strip() if lines else ""
-
-
-def read_summary(folder: Path) -> dict[str, Any] | None:
-    """The summary of a run that was trained and evaluated; None if it is not there yet."""
-    try:
-        summary = json.loads((folder / SUMMARY).read_text())
-    except (OSError, ValueError):
-        return None
-    return summary if summary.get("evaluation") else None
+    return trainings.last_line(folder / LOG)
 
 
 def make_rows(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> list[Row]:
@@ -79,7 +67,7 @@ def make_rows(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> list[Ro
 def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
     params = trials[0].params
     complete = [trial for trial in trials if trial.value is not None]
-    summaries = [read_summary(trial_folder(out, trial.number)) for trial in complete]
+    summaries = [read_evaluated(trial_folder(out, trial.number)) for trial in complete]
     known = [summary for summary in summaries if summary is not None]  # a folder may have been deleted since
     scores = [float(trial.value) for trial in complete if trial.value is not None]
     unfinished = {
@@ -89,19 +77,15 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
         for trial in trials
         if trial.value is None
     }
-    interval: list[float] | None
-    if len(scores) > 1:
-        interval = [float(end) for end in student.interval(0.95, len(scores) - 1, np.mean(scores), sem(scores))]
-    else:
-        interval = known[0]["evaluation"]["ci95"] if known else None
+    one = known[0][1].ci95 if known else None
     return Row(
         trials=[trial.number for trial in trials],
         settings=plan.changed(params) if plan.one_at_a_time else {name: params[name] for name in plan.search},
         scores=scores,
         score=float(np.mean(scores)) if scores else None,
-        interval=interval,
-        frames_per_second=float(np.mean([s["frames_per_second"] for s in known])) if known else None,
-        seconds=sum(s["seconds"] for s in known) if known else None,
+        interval=student_interval(scores) if len(scores) > 1 else one,
+        frames_per_second=float(np.mean([s.frames_per_second for s, _ in known])) if known else None,
+        seconds=sum(s.seconds for s, _ in known) if known else None,
         unfinished=unfinished,
     )
 
@@ -118,18 +102,23 @@ def make_cells(plan: Plan, rows: Sequence[Row]) -> list[list[str]]:
 
 def _row_cells(plan: Plan, row: Row) -> list[str]:
     settings = [describe(row.settings) or "base"] if plan.one_at_a_time else map(_plain, row.settings.values())
-    notes = [f"trial {number} {why}" for number, why in row.unfinished.items()]
-    if len(row.scores) > 1:
-        notes.insert(0, "by seed " + ", ".join(f"{score:.2f}" for score in row.scores))
+    digits = decimals(*row.scores)
     return [
         ", ".join(map(str, row.trials)),
         *settings,
-        "" if row.score is None else f"{row.score:.2f}",
-        "" if row.interval is None else f"{row.interval[0]:.2f} to {row.interval[1]:.2f}",
+        "" if row.score is None else f"{row.score:.{digits}f}",
+        "" if row.interval is None else " to ".join(f"{end:.{digits}f}" for end in row.interval),
         "" if row.frames_per_second is None else f"{row.frames_per_second:,.0f}",
         "" if row.seconds is None else f"{row.seconds:,.0f}",
-        "; ".join(notes),
+        "; ".join(_notes(row)),
     ]
+
+
+def _notes(row: Row) -> list[str]:
+    """What there is to say of a row beside its figures."""
+    digits = decimals(*row.scores)
+    by_seed = [f"by seed {', '.join(f'{score:.{digits}f}' for score in row.scores)}"] if len(row.scores) > 1 else []
+    return by_seed + [f"trial {number} {why}" for number, why in row.unfinished.items()]
 
 
 def describe(settings: Params) -> str:
@@ -166,17 +155,22 @@ def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
 
 
 def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out: Path, console: Console) -> None:
-    """The table, and what to type next."""
-    heading, *body = make_cells(plan, rows)
-    table = Table(title=f"{plan.base.env.env} · {out}")
-    for name in heading:
-        figure = name in ("return", "95 % interval", "frames/s", "seconds")
-        table.add_column(name.replace("_", " "), justify="right" if figure else "left", no_wrap=figure, overflow="fold")
-    for cells in body:
-        table.add_row(*map(escape, cells))
+    """The table, narrower than that of `results.md`, and what to type next."""
+    table = Table(title=f"{escape(plan.base.env.env)} · {escape(str(out))}")
+    table.add_column("trial")
+    table.add_column("settings", overflow="fold")
+    for name in ("return (95 % interval)", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        settings = "\n".join([describe(row.settings) or "base", *_notes(row)])
+        score = "" if row.score is None else with_interval(row.score, row.interval)
+        seconds = "" if row.seconds is None else f"{row.seconds:,.0f}"
+        table.add_row(", ".join(map(str, row.trials)), escape(settings), score, seconds)
     console.print(table)
+    lines = [f"written to {out / 'results.md'} and {out / 'results.json'}"]
     if shares:
-        console.print(f"shares in being among the best tenth: {describe(shares)}", highlight=False, soft_wrap=True)
+        lines.append(f"shares in being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:
         best = trial_folder(out, rows[0].trials[0])
-        console.print(f"best: {best}   rmc-watch {best}   rmc-plot {best}", highlight=False, soft_wrap=True)
+        lines.append(f"best: {best}   rmc-watch {quoted(best)}   rmc-plot {quoted(best)}")
+    console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)

@@ -4,16 +4,15 @@ import fcntl
 import math
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from rmc_agents.config import Config
+from rmc_agents.evaluate import trainings
+from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import CONFIG, has_checkpoints
 
-from .results import LOG, last_line, read_summary, trial_folder
-
-TRAIN = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
+from .results import LOG, last_line, trial_folder
 
 
 class TrialProcess:
@@ -54,7 +53,7 @@ class TrialProcess:
                 fcntl.flock(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            if read_summary(self.folder) is not None:
+            if read_evaluated(self.folder) is not None:
                 return True
             self._process = self._start()
         return self._process.poll() is not None
@@ -65,10 +64,7 @@ class TrialProcess:
         else:
             flags = ["--config", str(self.folder / CONFIG), "--run-dir", str(self.folder)]
         flags += ["--env", self._env, *(["--trust"] if self._trust else [])]
-        # In a session of its own it does not hear the terminal's Ctrl-C; `stop` tells it, only once.
-        return subprocess.Popen(
-            [*TRAIN, *flags], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
-        )
+        return trainings.start(flags, self._log)
 
     def stop(self, received: signal.Signals) -> None:
         """Have it save and end; only the first call counts."""
@@ -79,8 +75,8 @@ class TrialProcess:
     def close(self) -> float | None:
         """After the end: the mean evaluation return; None if there is none, and then the log's last line says why."""
         status = self._process.returncode if self._process is not None else 0
-        summary = read_summary(self.folder) if status == 0 else None
-        score = summary["evaluation"]["mean_return"] if summary is not None else None
+        found = read_evaluated(self.folder) if status == 0 else None
+        score = found[1].mean_return if found is not None else None
         if score is not None and not math.isfinite(score):
             self._log.write(f"the mean return is {score}\n".encode())
             score = None

@@ -44,6 +44,13 @@ def parcel_of(actor: Actor) -> Parcel:
     return actor.act(waited=0.5)
 
 
+def test_all_actors_of_all_learners_draw_different_actions() -> None:
+    settings = config(actors=2)
+    generators = [Actor(settings, *place).collector.generator for place in ((0, 0), (1, 0), (0, 1), (1, 1))]
+    draws = {tuple(torch.rand(4, generator=generator).tolist()) for generator in generators}
+    assert len(draws) == 4
+
+
 def test_a_parcel_arrives_as_it_was_sent() -> None:
     for env in ("counting:Counting-v0", "memory-s7"):  # with and without told success, of amounts and of names
         actor = make_actor(env=env, unroll_length=400)

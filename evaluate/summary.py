@@ -1,0 +1,71 @@
+"""What a run's `summary.json` says of it, for those who read many of them."""
+
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from rmc_agents.evaluate.episodes import Statistics
+from rmc_agents.runs.folder import SUMMARY
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Statistics):
+    """Figures over the episodes of a run's evaluation, beside those of uniform random play."""
+
+    random_mean_return: float
+    random_success_rate: float | None
+
+    def of_the_agent(self) -> dict[str, Any]:
+        """Without those of uniform random play."""
+        return {name: value for name, value in asdict(self).items() if not name.startswith("random_")}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run that was trained to its end, and how well it did."""
+
+    frames: Annotated[int, Field(gt=0)]
+    seconds: Annotated[float, Field(gt=0)]
+    frames_per_second: float
+    evaluation: Evaluation | None
+    """None: not evaluated, or not yet."""
+
+
+def read_summary(folder: str | PathLike[str]) -> Summary:
+    """The summary of the run in `folder`. Raises ValueError if there is none or it is damaged."""
+    return read_json(Summary, Path(folder) / SUMMARY, "summary of rmc-train")
+
+
+def read_evaluated(folder: str | PathLike[str]) -> tuple[Summary, Evaluation] | None:
+    """The summary of a run, with its evaluation; None while there is no sound one, so that the run is to go on."""
+    try:
+        summary = read_summary(folder)
+    except ValueError:
+        return None
+    return None if summary.evaluation is None else (summary, summary.evaluation)
+
+
+def read_json(kind: type[Kind], path: str | PathLike[str], what: str) -> Kind:
+    """The content of a JSON file.
+
+    Args:
+      kind: of it, as pydantic takes it.
+      path: of the file.
+      what: it is expected to be, for the error message.
+
+    Raises:
+      ValueError: if the file is missing or holds anything else, in one line that names it and the place.
+    """
+    try:
+        return TypeAdapter(kind).validate_json(Path(path).read_bytes())
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"])) or "content"
+        raise ValueError(f"{path} is no {what}: {place}: {problem['msg']}") from None

@@ -1,0 +1,66 @@
+"""rmc-train as a process of its own, for programs that train many agents: it ends with the program that started it."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import IO
+
+RUN = "from rmc_agents.train.cli import main; sys.exit(main())"
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+SECONDS_BETWEEN_LOOKS = 0.5
+TAIL = 4096  # bytes of a log that are looked at for its last line
+
+
+def start(flags: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """rmc-train with these flags, in a session of its own: the terminal's Ctrl-C is for this process to pass on.
+
+    Args:
+      flags: of rmc-train.
+      log: takes all that it prints.
+    """
+    program = f"import sys; from rmc_agents.evaluate.trainings import end_with; end_with({os.getpid()}); {RUN}"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+def end_with(parent: int) -> None:
+    """Has this process receive SIGTERM, after which a training saves, once its parent has ended, even by SIGKILL.
+
+    Args:
+      parent: the process id of whoever started this one; it may have ended by now.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def last_line(log: str | PathLike[str]) -> str:
+    """The last line that a training printed; nothing if there is none."""
+    try:
+        with Path(log).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,83 @@
+"""Settings: checked wherever a section is made, and read from YAML that holds plain values only."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmc_agents.config import AgentConfig, Config, CoreConfig, RunConfig, TrainConfig
+from rmc_agents.plain_yaml import parse_yaml, read_yaml
+
+SENSELESS: dict[str, tuple[Callable[[], object], str]] = {
+    "made": (lambda: CoreConfig(mem_slots=-3), "mem_slots: input should be greater than 0, got -3"),
+    "replaced": (lambda: replace(CoreConfig(), key_size=0), "key_size: input should be greater than 0, got 0"),
+    "within a tuple": (
+        lambda: AgentConfig(encoder_sizes=(8, 0)),
+        "encoder_sizes: input should be greater than 0, got 0",
+    ),
+    "another type": (lambda: RunConfig(video="perhaps"), "video: input should be a valid boolean"),  # type: ignore[arg-type]
+    "no such choice": (lambda: CoreConfig(gate_style="unitt"), "gate_style: input should be 'unit'"),  # type: ignore[arg-type]
+    "no number": (
+        lambda: CoreConfig(forget_bias=float("nan")),
+        "forget_bias: input should be a finite number, got nan",
+    ),
+    "beyond float32": (lambda: TrainConfig(learning_rate=1e38), "learning_rate: input should be less than or equal to"),
+    "beyond float64": (
+        lambda: TrainConfig(total_frames=10**400),
+        "total_frames: input should be less than or equal to",
+    ),
+    "updated": (
+        lambda: Config().updated({"num_envs": 0}, "x.yaml"),
+        "x.yaml: num_envs: input should be greater than 0",
+    ),
+    "endless": (lambda: Config().updated({"env": ["a" * 10**6] * 9}, "x.yaml"), "env: input should be a valid string"),
+}
+
+
+@pytest.mark.parametrize("case", SENSELESS)
+def test_a_senseless_value_is_refused_in_one_short_line(case: str) -> None:
+    make, expected = SENSELESS[case]
+    with pytest.raises(ValueError) as raised:  # noqa: PT011  # the text is looked at below
+        make()
+    assert expected in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 600
+
+
+def test_numbers_written_as_text_become_numbers() -> None:
+    config = Config().updated({"learning_rate": "1e-4", "encoder_sizes": [16, "8"]}, "test")
+    assert config.train.learning_rate == 1e-4
+    assert config.agent.encoder_sizes == (16, 8)
+
+
+BAD_YAML = {
+    "deep": ("a: " + "[" * 1000 + "]" * 1000, "expected at most 20 levels, got more"),
+    "a key twice": ("core: rmc\nseed: 1\ncore: lstm", "expected each key once, got 'core' again in line 3"),
+    "no such day": ("a: 2024-13-45", "month must be in 1..12"),
+    "code": ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+    "a list as a key": ("? [a]\n: 1", "unhashable key"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_YAML)
+def test_bad_yaml_is_one_line_that_names_the_file(case: str, tmp_path: Path) -> None:
+    text, expected = BAD_YAML[case]
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"x\.yaml is no YAML: ") as raised:
+        read_yaml(str(path))
+    assert expected in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 400
+
+
+def test_keys_may_replace_those_that_are_merged_in() -> None:
+    assert parse_yaml("a: &x {b: 1, c: 2}\nd: {<<: *x, b: 3}", "test")["d"] == {"b": 3, "c": 2}
+
+
+def test_the_settings_are_light_to_import() -> None:
+    heavy = "import sys, rmc_agents.config; sys.exit(bool({'torch', 'numpy', 'gymnasium'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", heavy], check=False).returncode == 0
