@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.kernels.dispatch import Scan, choose
+from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.types import State
 
 
@@ -46,8 +47,15 @@ class Core(nn.Module, ABC):
         return choose(self.kernel, self.backend, self.precision, self.weights(), self.initial_leaves())
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """`unroll` on arguments that have been checked."""
-        return self.chosen_scan().unroll(inputs, should_reset, state, self.initial_leaves(), self.weights())
+        """`unroll` on arguments that have been checked; in the core's dtype, autocast or not."""
+        inputs, state = self.cast(inputs), type(state)(*map(self.cast, state))
+        with no_autocast(inputs.device.type):
+            return self.chosen_scan().unroll(inputs, should_reset, state, self.initial_leaves(), self.weights())
+
+    def cast(self, x: Tensor) -> Tensor:
+        """x in the core's dtype: what comes from layers under autocast has another."""
+        leaves = self.initial_leaves()
+        return x.to(leaves[0].dtype) if leaves else x
 
     def record(self, steps: int, state: State) -> "Recording":
         """Begin an unroll whose inputs come one step at a time, and whose gradient is wanted afterwards.
@@ -152,8 +160,7 @@ class Recording:
             output, self.state = self.core.step(inputs, should_reset, self.state)
             return output
         self.core._check(inputs, should_reset, self._initial_state, axes=("B",))
-        self._tape.write_inputs(self._tape.length, inputs.unsqueeze(0))
-        output = self._tape.step(should_reset)
+        output: Tensor = self._tape.step(self.core.cast(inputs), should_reset)
         if self._tape.length == self._steps:
             self.state = self._tape.final_state()
         return output
@@ -170,8 +177,10 @@ class Recording:
         Args:
           inputs: `[T, B, D]`, as they were, now with their own gradient.
         """
-        if self._tape is not None:
-            return self._tape.replay(inputs)[0]
+        tape, self._tape = self._tape, None  # it can be read once only
+        if tape is not None:
+            outputs: Tensor = tape.replay(self.core.cast(inputs))[0]
+            return outputs
         return self.core.unroll(inputs, torch.stack(self._should_reset), self._initial_state)[0]
 
 

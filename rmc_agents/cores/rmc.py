@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rmc_agents.cores.base import Core, check_sizes, linear, truncated_normal
 from rmc_agents.kernels import reference
+from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.weights import RMCBlock, RMCState, RMCWeights, affine
 
 GateStyle = Literal["unit", "coupled", "memory", "none"]
@@ -97,8 +98,9 @@ class RMC(Core):
           ValueError: as `step` does.
         """
         self._check(inputs, should_reset, state, axes=("B",))
-        weights = self.weights()
-        return reference.rmc_attention(inputs, should_reset, state, self.initial_leaves(), weights)
+        inputs, state = self.cast(inputs), RMCState(self.cast(state.memory))
+        with no_autocast(inputs.device.type):
+            return reference.rmc_attention(inputs, should_reset, state, self.initial_leaves(), self.weights())
 
     def weights(self) -> RMCWeights:
         """The parameters, as the kernels take them."""

@@ -6,7 +6,8 @@
 | fused     | lstm, gru, rnn, rmc | CPU, float32; rmc with one block                            |
 | triton    | lstm, rmc           | CUDA, float32, with the extra `triton`; rmc with one block  |
 
-`auto` takes fused where it can do it, else reference; triton has to be asked for.
+`auto` takes fused where it can do it, else reference; triton has to be asked for. While torch traces, exports or
+compiles, the reference runs, whatever was asked for: the others are not made of torch's operators.
 
 With precision bf16 the operands of the scan's matrix products are rounded to bfloat16 (fused, where the processor can
 multiply it, and triton's rmc); weights, sums, and all that is no product stay float32.
@@ -21,6 +22,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from rmc_agents.kernels import reference
+from rmc_agents.kernels.modes import tracing
 from rmc_agents.kernels.products import Precision, bf16_supported
 
 Backend = Literal["auto", "reference", "fused", "triton"]
@@ -47,6 +50,8 @@ def choose(core: str, backend: str, precision: str, weights: Any, initial_state:
     Raises:
       ValueError: for a backend that does not exist or cannot do it, with the reason.
     """
+    if tracing():
+        return Scan("reference", getattr(reference, f"{core}_unroll"), None)
     for name, value, known in (("backend", backend, Backend), ("precision", precision, Precision)):
         if value not in get_args(known):
             raise ValueError(f"{name}: expected one of {', '.join(get_args(known))}, got {value!r}")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rmc_agents.kernels.modes import tracing
 from rmc_agents.kernels.pointwise import float32, jit, view
 
 ZERO = float32(0.0)
@@ -24,7 +25,8 @@ def rectified_lookup(chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:
     Returns:
       `[R, M]`.
     """
-    if table.device.type == "cpu" and table.dtype == torch.float32 and torch.is_grad_enabled():
+    ours = table.device.type == "cpu" and table.dtype == torch.float32
+    if ours and torch.is_grad_enabled() and not tracing():
         return _RectifiedLookup.apply(chosen, table, bias)
     return _rectified_lookup(chosen, table, bias)
 
@@ -47,7 +49,7 @@ class _RectifiedLookup(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[None, Tensor, Tensor]:
         chosen, y = ctx.saved_tensors
-        d_table, d_bias = torch.zeros(ctx.rows, y.shape[1]), torch.zeros(y.shape[1])
+        d_table, d_bias = y.new_zeros(ctx.rows, y.shape[1]), y.new_zeros(y.shape[1])
         _scatter(view(chosen), y.numpy(), view(d_y), d_table.numpy(), d_bias.numpy())
         return None, d_table, d_bias
 

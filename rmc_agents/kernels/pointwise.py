@@ -16,6 +16,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import torch
 from torch import Tensor
 
 float32, int32 = np.float32, np.int32
@@ -33,8 +34,13 @@ jit = numba.njit(**OPTIONS)
 inlined = numba.njit(**OPTIONS, inline="always")  # what is constant for the caller is so within
 
 
+def buffer(*shape: int) -> Tensor:
+    """Memory for the compiled passes, float32 on the CPU whatever torch's defaults are; its numbers are arbitrary."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
+
+
 def view(x: Tensor) -> np.ndarray:
-    """The memory of x, as the compiled passes take it; a copy if x is not contiguous."""
+    """The memory of x, as the compiled passes read it; a copy if x is not contiguous."""
     return x.detach().contiguous().numpy()
 
 

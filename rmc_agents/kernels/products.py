@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rmc_agents.kernels.modes import tracing
 from rmc_agents.kernels.pointwise import rectify_backward, view
 
 Precision = Literal["float32", "bf16"]
@@ -55,13 +56,12 @@ def transposed_product(x: Tensor, y: Tensor, dtype: torch.dtype = torch.float32)
 def rectified_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """max(0, x weightᵀ + bias), with gradient: x `[R, K]`, weight `[M, K]`, bias `[M]` to `[R, M]`.
 
-    On a CPU in float32 by `product`, else as torch does it.
+    On a CPU in float32 by `product`, else, or under autocast, or while torch traces, as torch does it.
     """
-    if x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32:
-        return (
-            _RectifiedLinear.apply(x, weight, bias) if torch.is_grad_enabled() else _rectified_linear(x, weight, bias)
-        )
-    return functional.relu(functional.linear(x, weight, bias))
+    ours = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
+    if not ours or torch.is_autocast_enabled("cpu") or tracing():
+        return functional.relu(functional.linear(x, weight, bias))
+    return _RectifiedLinear.apply(x, weight, bias) if torch.is_grad_enabled() else _rectified_linear(x, weight, bias)
 
 
 class _RectifiedLinear(torch.autograd.Function):
@@ -75,7 +75,7 @@ class _RectifiedLinear(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         x, weight, y = ctx.saved_tensors
-        d_sum, d_bias = torch.empty_like(y), torch.zeros(y.shape[1])
+        d_sum, d_bias = torch.empty_like(y), y.new_zeros(y.shape[1])
         rectify_backward(view(d_y), y.numpy(), d_sum.numpy(), d_bias.numpy())
         d_x = product(d_sum, weight.t()) if ctx.needs_input_grad[0] else None
         return d_x, transposed_product(x, d_sum).t(), d_bias

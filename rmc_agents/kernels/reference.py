@@ -284,8 +284,8 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, heads: int) -> tuple[Tens
     """
     lanes = query.shape[1]
     q, k, v = (x.reshape(len(x), lanes * heads, -1).transpose(0, 1) for x in (query, key, value))
-    scores = torch.bmm(q, k.mT) * q.shape[-1] ** -0.5  # [B * heads, R, S]
-    attention = scores.movedim(-1, 0).softmax(0).movedim(0, -1)  # rows are short: vectorised across them
+    scores = torch.bmm(q, k.transpose(1, 2)) * q.shape[-1] ** -0.5  # [B * heads, R, S]
+    attention = scores.movedim(2, 0).softmax(0).movedim(0, 2)  # rows are short: vectorised across them
     return torch.bmm(attention, v).transpose(0, 1).reshape(len(query), lanes, -1), attention
 
 

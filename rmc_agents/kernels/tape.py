@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rmc_agents.kernels.modes import undisturbed
 from rmc_agents.kernels.products import DTYPES, Precision
 
 KEPT = 4  # spare tapes
@@ -16,9 +18,9 @@ KEPT = 4  # spare tapes
 class Tape(ABC):
     """All that an unroll's backward pass needs of its forward pass, in buffers for T steps of B lanes.
 
-    Use: `take`, then for every step `write_inputs` (or once for all steps) and `step`, then `replay` or `put_back`.
-    Buffers of hundreds of megabytes are slow to get from the system, so a tape that has been read is kept for the next
-    unroll of its sizes. The outputs alone are new each time: they are handed out.
+    Use: `take`, then `run` or T times `step`, then `replay` or `put_back`. Buffers of hundreds of megabytes are slow to
+    get from the system, so a tape that has been read is kept for the next unroll of its sizes, in whatever thread. The
+    outputs alone are new each time: they are handed out, so `backward` must not read them.
 
     A subclass names its buffers in `__init__` and gives the arithmetic of one core.
 
@@ -31,6 +33,7 @@ class Tape(ABC):
     outputs: Tensor
     dtype: torch.dtype
     _spare: ClassVar[dict[tuple[Any, ...], "Tape"]] = {}
+    _lock: ClassVar[Lock] = Lock()  # of `_spare`
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         self.steps, self.lanes, self.sizes = steps, lanes, sizes
@@ -43,18 +46,21 @@ class Tape(ABC):
         precision is that of the operands of matrix products; all else is float32.
         """
         lanes, sizes = len(state[0]), cls.sizes_of(initial_state, weights)
-        tape: Any = Tape._spare.pop((cls, steps, lanes, sizes), None) or cls(steps, lanes, sizes)
-        tape.dtype = DTYPES[precision]
-        with torch.no_grad():
+        with Tape._lock:
+            tape: Any = Tape._spare.pop((cls, steps, lanes, sizes), None)
+        with undisturbed():
+            tape = tape or cls(steps, lanes, sizes)
+            tape.dtype = DTYPES[precision]
             tape.start(state, initial_state, weights)
         return tape
 
     def put_back(self) -> None:
         """Nobody needs what is on the tape any more."""
         del self.state, self.initial_state, self.weights, self.factors, self.outputs
-        while len(Tape._spare) >= KEPT:
-            Tape._spare.pop(next(iter(Tape._spare)))
-        Tape._spare[(type(self), self.steps, self.lanes, self.sizes)] = self
+        with Tape._lock:
+            while len(Tape._spare) >= KEPT:
+                Tape._spare.pop(next(iter(Tape._spare)))
+            Tape._spare[(type(self), self.steps, self.lanes, self.sizes)] = self
 
     @staticmethod
     @abstractmethod
@@ -83,17 +89,27 @@ class Tape(ABC):
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: Any) -> tuple[Tensor, Any, Any, Any]:
         """Gradients of inputs, state, initial state and weights; weights' as tensors in the order of `tensors`.
 
-        Overwrites buffers: once for every forward pass.
+        Overwrites buffers: once for every forward pass. d_outputs and d_final are contiguous, and not to be written.
         """
 
-    @torch.no_grad()
-    def step(self, should_reset: Tensor) -> Tensor:
-        """The next step, whose inputs have been written, with should_reset `[B]`; returns the output `[B, H]`."""
-        t = self.length
-        self.should_reset[t] = should_reset.numpy()
-        self.forward(t)
+    def step(self, inputs: Tensor, should_reset: Tensor) -> Tensor:
+        """The next step, of inputs `[B, I]` and should_reset `[B]`; returns the output `[B, H]`, the reader's own."""
+        with undisturbed():
+            self.write_inputs(self.length, inputs.unsqueeze(0))
+            self._advance(should_reset)
+            return self.outputs[self.length - 1].clone()
+
+    def run(self, inputs: Tensor, should_reset: Tensor) -> None:
+        """All T steps, of inputs `[T, B, I]` and should_reset `[T, B]`, to `outputs`."""
+        with undisturbed():
+            self.write_inputs(0, inputs)
+            for should_reset_t in should_reset:
+                self._advance(should_reset_t)
+
+    def _advance(self, should_reset: Tensor) -> None:
+        self.should_reset[self.length] = should_reset.numpy()
+        self.forward(self.length)
         self.length += 1
-        return self.outputs[t]
 
     def replay(self, inputs: Tensor) -> tuple[Tensor, Any]:
         """Outputs and final state of all T steps, attached to autograd's graph.
@@ -110,7 +126,8 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tape: Tape, inputs: Tensor, *leaves: Tensor) -> tuple[Tensor, ...]:
         ctx.tape = tape
-        ctx.save_for_backward(inputs, *leaves)  # a change in place before the backward pass is an error
+        weights = leaves[len(tape.state) + len(tape.initial_state) :]
+        ctx.save_for_backward(inputs, *weights)  # a change in place before the backward pass is an error
         return tape.outputs.detach(), *tape.final_state()
 
     @staticmethod
@@ -119,7 +136,8 @@ class _Replay(torch.autograd.Function):
         inputs, *_ = ctx.saved_tensors
         if ctx.tape is None:
             raise RuntimeError("the fused backend goes backward once for every unroll; use the reference backend")
-        gradients = ctx.tape.backward(inputs, d_outputs.contiguous(), d_final)
+        with undisturbed():
+            gradients = ctx.tape.backward(inputs, d_outputs.contiguous(), tuple(d.contiguous() for d in d_final))
         ctx.tape.put_back()
         ctx.tape = None
         d_inputs, d_state, d_initial, d_weights = gradients
@@ -137,10 +155,7 @@ def unroll(
 ) -> tuple[Tensor, Any]:
     """The scan of a core by its tape; arguments as in `reference`, precision as in `Tape.take`."""
     tape = kind.take(len(inputs), state, initial_state, weights, precision)
-    with torch.no_grad():
-        tape.write_inputs(0, inputs)
-    for should_reset_t in should_reset:
-        tape.step(should_reset_t)
+    tape.run(inputs, should_reset)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors((inputs, state, initial_state, weights))):
         return tape.replay(inputs)
     outputs, final = tape.outputs, tape.final_state()

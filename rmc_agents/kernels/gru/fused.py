@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.pointwise import float32, jit, select_state, sigmoid, stop_gradient, tanh, view
+from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, sigmoid, stop_gradient, tanh, view
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.tape import Tape, unroll
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
@@ -21,8 +21,8 @@ class GRUTape(Tape):
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         super().__init__(steps, lanes, sizes)
         (size,) = sizes
-        self.hidden = torch.empty(steps, lanes, size)
-        self.gates, self.from_hidden = torch.empty(2, steps, lanes, 3 * size)
+        self.hidden = buffer(steps, lanes, size)
+        self.gates, self.from_hidden = buffer(2, steps, lanes, 3 * size)
         self._hidden, self._gates, self._from_hidden = map(view, (self.hidden, self.gates, self.from_hidden))
 
     @staticmethod
@@ -33,7 +33,7 @@ class GRUTape(Tape):
     def start(self, state: HiddenState, initial_state: HiddenState, weights: RecurrentWeights) -> None:
         """See `Tape.start`."""
         super().start(state, initial_state, weights)
-        self.outputs = torch.empty(self.steps, self.lanes, *self.sizes)
+        self.outputs = buffer(self.steps, self.lanes, *self.sizes)
         self._outputs = view(self.outputs)
         assert weights.hidden_bias is not None
         self._state, self._initial = view(state.hidden), view(initial_state.hidden)
@@ -58,12 +58,12 @@ class GRUTape(Tape):
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
         d_hidden = d_final[0].clone()
-        d_initial = torch.zeros(1, d_hidden.shape[1])
-        _d_outputs, _d_hidden, weight = view(d_outputs), view(d_hidden), self.factors.hidden.t()
+        d_initial = d_hidden.new_zeros(1, *self.sizes)
+        _d_outputs, _d_hidden, weight = view(d_outputs), d_hidden.numpy(), self.factors.hidden.t()
         for t in reversed(range(self.steps)):
             _backward(_d_outputs[t], _d_hidden, self._hidden[t], self._gates[t], self._from_hidden[t])
             d_hidden += product(self.from_hidden[t], weight)
-            stop_gradient(self.should_reset[t], _d_hidden, view(d_initial))
+            stop_gradient(self.should_reset[t], _d_hidden, d_initial.numpy())
         d_gates, d_from_hidden = self.gates.flatten(0, 1), self.from_hidden.flatten(0, 1)
         d_inputs = product(d_gates, self.factors.input.weight.t()).view_as(inputs)
         d_weights = (

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.pointwise import float32, jit, select_state, sigmoid, stop_gradient, tanh, view
+from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, sigmoid, stop_gradient, tanh, view
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.tape import Tape, unroll
 from rmc_agents.kernels.weights import LSTMState, RecurrentWeights
@@ -21,9 +21,9 @@ class LSTMTape(Tape):
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         super().__init__(steps, lanes, sizes)
         (size,) = sizes
-        self.gates = torch.empty(steps, lanes, 4 * size)
-        self.hidden = torch.empty(steps, lanes, size)
-        self.cell = torch.empty(steps + 1, lanes, size)  # before each step, and after the last
+        self.gates = buffer(steps, lanes, 4 * size)
+        self.hidden = buffer(steps, lanes, size)
+        self.cell = buffer(steps + 1, lanes, size)  # before each step, and after the last
         self._gates, self._hidden, self._cell = map(view, (self.gates, self.hidden, self.cell))
 
     @staticmethod
@@ -34,7 +34,7 @@ class LSTMTape(Tape):
     def start(self, state: LSTMState, initial_state: LSTMState, weights: RecurrentWeights) -> None:
         """See `Tape.start`."""
         super().start(state, initial_state, weights)
-        self.outputs = torch.empty(self.steps, self.lanes, *self.sizes)
+        self.outputs = buffer(self.steps, self.lanes, *self.sizes)
         self._outputs = view(self.outputs)
         self.cell[0] = state.cell
         self._state_hidden = view(state.hidden)
@@ -60,13 +60,13 @@ class LSTMTape(Tape):
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: LSTMState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
         d_hidden, d_cell = (x.clone() for x in d_final)
-        d_initial = tuple(torch.zeros(1, x.shape[1]) for x in d_final)
-        _d_outputs, _d_cell, weight = view(d_outputs), view(d_cell), self.factors.hidden.t()
+        d_initial = tuple(x.new_zeros(1, *self.sizes) for x in d_final)
+        _d_outputs, _d_cell, weight = view(d_outputs), d_cell.numpy(), self.factors.hidden.t()
         for t in reversed(range(self.steps)):
-            _backward(_d_outputs[t], view(d_hidden), _d_cell, self._gates[t], self._cell[t])
+            _backward(_d_outputs[t], d_hidden.numpy(), _d_cell, self._gates[t], self._cell[t])
             d_hidden = product(self.gates[t], weight)
-            stop_gradient(self.should_reset[t], view(d_hidden), view(d_initial[0]))
-            stop_gradient(self.should_reset[t], _d_cell, view(d_initial[1]))
+            stop_gradient(self.should_reset[t], d_hidden.numpy(), d_initial[0].numpy())
+            stop_gradient(self.should_reset[t], _d_cell, d_initial[1].numpy())
         d_gates = self.gates.flatten(0, 1)
         d_inputs = product(d_gates, self.factors.input.weight.t()).view_as(inputs)
         d_weight = transposed_product(inputs.flatten(0, 1), d_gates, self.dtype).t()

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.pointwise import rectify, rectify_backward, view
+from rmc_agents.kernels.pointwise import buffer, rectify, rectify_backward, view
 from rmc_agents.kernels.products import BLOCK, product, transposed_product
 from rmc_agents.kernels.reference import rmc_gate_bias
 from rmc_agents.kernels.rmc import fused_pointwise as pointwise
@@ -59,7 +59,7 @@ class Buffers(NamedTuple):
             input_attended=(lanes, width),
             input_gates=(lanes, gates),
         )
-        return cls(*(torch.empty(steps, *shape) for shape in shapes))
+        return cls(*(buffer(steps, *shape) for shape in shapes))
 
 
 class Gradients(NamedTuple):
@@ -84,8 +84,8 @@ class RMCTape(Tape):
         slots, heads, key_size, head_size, gates, layers = sizes
         rows, size, width = lanes * slots, heads * head_size, heads * (2 * key_size + head_size)
         self.buffers = Buffers.empty(steps, lanes, slots, size, heads, width, gates)
-        self.hidden = [torch.empty(steps, rows, size) for _ in range(layers - 1)]
-        self.attended = torch.empty(rows, size)  # of one step
+        self.hidden = [buffer(steps, rows, size) for _ in range(layers - 1)]
+        self.attended = buffer(rows, size)  # of one step
         self._attended, self._no_gates = view(self.attended), np.empty((rows, 0), np.float32)
         self.attention = attention_kernels(slots, heads, key_size, head_size)
         # Step by step, once for all: making views is slow beside what a step does with them.
@@ -107,7 +107,7 @@ class RMCTape(Tape):
         """See `Tape.start`."""
         super().start(state, initial_state, weights)
         rows, size = self.attended.shape
-        self.outputs = torch.empty(self.steps, self.lanes, rows // self.lanes * size)
+        self.outputs = buffer(self.steps, self.lanes, rows // self.lanes * size)
         self._outputs = view(self.outputs.view(self.steps, rows, size))
         block = weights.blocks[0]
         self._state, self._initial = view(state.memory.flatten(0, 1)), view(initial_state.memory[0])
@@ -201,17 +201,17 @@ class _Backward:
         self.block = min(max(1, BLOCK // rows), tape.steps)  # steps
         self.d_outputs = view(d_outputs.view(tape.steps, rows, size))
         self.d_memory = d_final.flatten(0, 1).clone()
-        self.d_initial = torch.zeros(rows // tape.lanes, size)
-        self.d_qkv, self.d_gates = (torch.empty(self.block, rows, n) for n in (width, gates))
-        self.d_layers = [torch.empty(self.block, rows, size) for _ in self.weights.mlp]
+        self.d_initial = d_final.new_zeros(rows // tape.lanes, size)
+        self.d_qkv, self.d_gates = (buffer(self.block, rows, n) for n in (width, gates))
+        self.d_layers = [buffer(self.block, rows, size) for _ in self.weights.mlp]
         # One row for each step, and one for the input rows: sums of many small terms lose less so.
         shapes = [(width,)] * 3 + [(size,)] * 4 + [(layers, size), tuple(self.d_initial.shape)]
-        self.vectors = Gradients(*(torch.zeros(tape.steps + 1, *shape) for shape in shapes))
+        self.vectors = Gradients(*(d_final.new_zeros(tape.steps + 1, *shape) for shape in shapes))
         self._vectors = [Gradients(*step) for step in zip(*(x.numpy() for x in self.vectors), strict=True)]
         self._d_memory, self._d_initial = self.d_memory.numpy(), self.d_initial.numpy()
-        self.d_qkv_weight = torch.zeros(size, width)
-        self.d_gate_weight = torch.zeros(size, gates)
-        self.d_mlp_weights = [torch.zeros(size, size) for _ in self.weights.mlp]
+        self.d_qkv_weight = d_final.new_zeros(size, width)
+        self.d_gate_weight = d_final.new_zeros(size, gates)
+        self.d_mlp_weights = [d_final.new_zeros(size, size) for _ in self.weights.mlp]
 
     def run(self, inputs: Tensor) -> tuple[Tensor, Any, Any, Any]:
         """All gradients, as `Tape.backward` returns them."""

@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.pointwise import float32, jit, select_state, stop_gradient, tanh, view
+from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, stop_gradient, tanh, view
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.tape import Tape, unroll
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 
 
 class RNNTape(Tape):
-    """Buffers: h before each step, outputs, and the gradients of the sums under tanh."""
+    """Buffers: h before each step; h after it, first what the inputs add to it, in the end the sums' gradients."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         super().__init__(steps, lanes, sizes)
         (size,) = sizes
-        self.hidden, self.d_sums = torch.empty(2, steps, lanes, size)
-        self._hidden, self._d_sums = map(view, (self.hidden, self.d_sums))
+        self.hidden, self.units = buffer(2, steps, lanes, size)
+        self._hidden, self._units = map(view, (self.hidden, self.units))
 
     @staticmethod
     def sizes_of(initial_state: HiddenState, weights: RecurrentWeights) -> tuple[int, ...]:
@@ -31,20 +31,20 @@ class RNNTape(Tape):
     def start(self, state: HiddenState, initial_state: HiddenState, weights: RecurrentWeights) -> None:
         """See `Tape.start`."""
         super().start(state, initial_state, weights)
-        self.outputs = torch.empty(self.steps, self.lanes, *self.sizes)
+        self.outputs = buffer(self.steps, self.lanes, *self.sizes)
         self._outputs = view(self.outputs)
         self._state, self._initial = view(state.hidden), view(initial_state.hidden)
 
     def write_inputs(self, first: int, inputs: Tensor) -> None:
-        """The input's part of the sum, where the output will stand."""
-        sums = self.outputs[first : first + len(inputs)].flatten(0, 1)
+        """The input's part of the sums."""
+        sums = self.units[first : first + len(inputs)].flatten(0, 1)
         torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=sums)
 
     def forward(self, t: int) -> None:
         """See `Tape.forward`."""
         before = self._outputs[t - 1] if t else self._state
         select_state(self.should_reset[t], self._initial, before, self._hidden[t])
-        _forward(view(product(self.hidden[t], self.factors.hidden)), self._outputs[t])
+        _forward(view(product(self.hidden[t], self.factors.hidden)), self._units[t], self._outputs[t])
 
     def final_state(self) -> HiddenState:
         """See `Tape.final_state`."""
@@ -52,14 +52,14 @@ class RNNTape(Tape):
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
-        d_hidden = d_final[0].clone()
-        d_initial = torch.zeros(1, d_hidden.shape[1])
+        d_hidden = d_final[0]
+        d_initial = d_hidden.new_zeros(1, *self.sizes)
         _d_outputs = view(d_outputs)
         for t in reversed(range(self.steps)):
-            _backward(_d_outputs[t], view(d_hidden), self._outputs[t], self._d_sums[t])
-            d_hidden = product(self.d_sums[t], self.factors.hidden.t())
-            stop_gradient(self.should_reset[t], view(d_hidden), view(d_initial))
-        d_sums = self.d_sums.flatten(0, 1)
+            _backward(_d_outputs[t], view(d_hidden), self._units[t])
+            d_hidden = product(self.units[t], self.factors.hidden.t())
+            stop_gradient(self.should_reset[t], d_hidden.numpy(), d_initial.numpy())
+        d_sums = self.units.flatten(0, 1)
         d_inputs = product(d_sums, self.factors.input.weight.t()).view_as(inputs)
         d_weight = transposed_product(inputs.flatten(0, 1), d_sums, self.dtype).t()
         d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_sums, self.dtype).t()
@@ -70,15 +70,16 @@ rnn_unroll = partial(unroll, RNNTape)  # see `reference.rnn_unroll`
 
 
 @jit
-def _forward(from_hidden, hidden):
-    for b in range(len(hidden)):
-        for j in range(hidden.shape[1]):
-            hidden[b, j] = tanh(hidden[b, j] + from_hidden[b, j])
+def _forward(from_hidden, units, hidden_after):
+    for b in range(len(units)):
+        for j in range(units.shape[1]):
+            units[b, j] = tanh(units[b, j] + from_hidden[b, j])
+            hidden_after[b, j] = units[b, j]
 
 
 @jit
-def _backward(d_output, d_hidden, hidden, d_sum):
-    for b in range(len(hidden)):
-        for j in range(hidden.shape[1]):
-            h = hidden[b, j]
-            d_sum[b, j] = (d_output[b, j] + d_hidden[b, j]) * (float32(1.0) - h * h)
+def _backward(d_output, d_hidden, units):
+    for b in range(len(units)):
+        for j in range(units.shape[1]):
+            h = units[b, j]
+            units[b, j] = (d_output[b, j] + d_hidden[b, j]) * (float32(1.0) - h * h)

@@ -1,0 +1,182 @@
+"""What a scan hands out is the reader's own, and gradients come back to it in whatever layout they have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from test_kernels import INPUT, case
+from torch import Tensor
+
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, RelationalRNN
+from rmc_agents.kernels.tape import tensors
+
+CORES: dict[str, tuple[type[Core], dict[str, int]]] = {
+    "lstm": (LSTM, {"hidden_size": 6}),
+    "gru": (GRU, {"hidden_size": 6}),
+    "rnn": (RNN, {"hidden_size": 6}),
+    "rmc": (RMC, {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
+    "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
+}
+BACKENDS = {
+    "reference": list(CORES),
+    "fused": ["lstm", "gru", "rnn", "rmc"],
+    "triton": ["lstm", "rmc"],
+}
+EVERY_SCAN = [(name, backend) for backend, names in BACKENDS.items() for name in names]
+STEPS, LANES = 4, 3
+
+every_scan = pytest.mark.parametrize(("name", "backend"), EVERY_SCAN)
+every_core = pytest.mark.parametrize("name", CORES)
+
+
+def build(name: str) -> Core:
+    torch.manual_seed(0)
+    kind, options = CORES[name]
+    return kind(INPUT, **options)
+
+
+class Scan:
+    """A scan of STEPS steps of LANES lanes on one backend; Triton's kernels are interpreted where there is no GPU."""
+
+    def __init__(self, name: str, backend: str) -> None:
+        self.core = build(name)
+        self.core.backend = backend
+        inputs, self.should_reset, state, initial_state = case(self.core, STEPS, LANES)
+        self.inputs = inputs.requires_grad_()
+        self.state, self.initial_state = (type(s)(*(x.requires_grad_() for x in s)) for s in (state, initial_state))
+        self.wanted = [self.inputs, *self.state, *self.initial_state, *tensors(self.core.weights())]
+        self.unroll = _triton_unroll(name) if backend == "triton" else self.core.chosen_scan().unroll
+
+    def __call__(self) -> tuple[Tensor, ...]:
+        """Outputs and the leaves of the final state."""
+        arguments = self.inputs, self.should_reset, self.state, self.initial_state, self.core.weights()
+        outputs, final = self.unroll(*arguments)
+        return outputs, *final
+
+    def gradients(self, results: tuple[Tensor, ...], d_results: list[Tensor]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(results, self.wanted, d_results, materialize_grads=True)
+
+
+def _triton_unroll(name: str) -> Callable[..., Any]:
+    pytest.importorskip("triton", reason="Triton is not installed: pip install rmc-agents[triton]")
+    from rmc_agents.kernels.lstm import triton as triton_lstm
+    from rmc_agents.kernels.rmc import triton as triton_rmc
+
+    if torch.cuda.is_available():
+        pytest.skip("the kernels are compiled for the GPU, and these tensors are on the CPU")
+    return triton_lstm.lstm_unroll if name == "lstm" else triton_rmc.rmc_unroll
+
+
+def assert_close(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(tuple(actual), tuple(expected), rtol=1e-4, atol=1e-4)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "transposed": lambda d: d.mT.contiguous().mT,
+    "reversed axes": lambda d: d.permute(*reversed(range(d.dim()))).contiguous().permute(*reversed(range(d.dim()))),
+    "with gaps": lambda d: torch.stack([d, torch.full_like(d, torch.nan)], -1)[..., 0],
+    "one lane for all": lambda d: d[..., :1, :].expand_as(d),
+    "one number for all": lambda d: d.flatten()[0].expand_as(d),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@every_scan
+def test_gradients_of_any_layout(name: str, backend: str, layout: str) -> None:
+    """Of the outputs and of the final state, against the reference's of the same numbers laid out plainly."""
+    scan, plain = Scan(name, backend), Scan(name, "reference")
+    results = scan()
+    strided = [LAYOUTS[layout](torch.randn_like(x)) for x in results]
+    assert not any(d.is_contiguous() for d in strided)
+    assert_close(
+        scan.gradients(results, strided),
+        plain.gradients(plain(), [d.clone(memory_format=torch.contiguous_format) for d in strided]),
+    )
+
+
+@every_scan
+def test_the_gradient_handed_in_is_not_written(name: str, backend: str) -> None:
+    scan = Scan(name, backend)
+    results = scan()
+    d_results = [torch.randn_like(x) for x in results]
+    before = [d.clone() for d in d_results]
+    scan.gradients(results, d_results)
+    assert all(map(torch.equal, d_results, before))
+
+
+@every_scan
+def test_gradients_after_a_change_in_place_of_what_was_handed_out(name: str, backend: str) -> None:
+    """They are right, or autograd's own check of versions refuses them; never silently wrong."""
+    scan, plain = Scan(name, backend), Scan(name, "reference")
+    factors = [torch.randn_like(x) for x in plain()]
+    expected = plain.gradients(tuple(map(torch.mul, plain(), factors)), [torch.ones_like(x) for x in factors])
+    changed = tuple(x.mul_(factor) for x, factor in zip(scan(), factors, strict=True))
+    if backend == "reference" and name in ("rnn", "relational-rnn"):  # their h is the result of a tanh
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            scan.gradients(changed, [torch.ones_like(x) for x in factors])
+    else:
+        assert_close(scan.gradients(changed, [torch.ones_like(x) for x in factors]), expected)
+
+
+@pytest.mark.parametrize("with_gradient", [True, False])
+@every_scan
+def test_results_share_no_memory_with_each_other_or_with_a_later_scan(
+    name: str, backend: str, with_gradient: bool
+) -> None:
+    scan = Scan(name, backend)
+    with torch.set_grad_enabled(with_gradient):
+        results = scan()
+    if with_gradient:  # its buffers are free for the next scan only after that
+        scan.gradients(results, [torch.ones_like(x) for x in results])
+    outputs, *final = (x.detach() for x in results)
+    kept, kept_final = outputs.clone(), [x.clone() for x in final]
+    with torch.no_grad():
+        scan.inputs.mul_(2.0)
+        scan()
+    assert torch.equal(outputs, kept)
+    outputs.zero_()
+    assert all(map(torch.equal, final, kept_final))
+    places = [x.untyped_storage().data_ptr() for x in (outputs, *final)]
+    assert len(set(places)) == len(places)
+
+
+@every_core
+class TestRecording:
+    def test_a_reader_that_changes_the_outputs_changes_nothing_else(self, name: str) -> None:
+        core, (inputs, should_reset, state, _) = build(name), case(build(name), STEPS, LANES)
+        expected, final = core.unroll(inputs, should_reset, state)
+        recording = core.record(STEPS, state)
+        for inputs_t, should_reset_t, expected_t in zip(inputs, should_reset, expected, strict=True):
+            output = recording.step(inputs_t, should_reset_t)
+            assert_close([output], [expected_t])
+            output.fill_(torch.nan)
+        assert_close(recording.state, final)
+        actual = recording.replay(inputs)
+        assert_close([actual], [expected])
+        parameters = list(core.parameters())
+        gradients = (torch.autograd.grad(x.square().sum(), parameters) for x in (actual, expected))
+        assert_close(*gradients)
+
+    def test_a_second_replay_is_as_good_as_the_first(self, name: str) -> None:
+        core, (inputs, should_reset, state, _) = build(name), case(build(name), STEPS, LANES)
+        recording = core.record(STEPS, state)
+        for inputs_t, should_reset_t in zip(inputs, should_reset, strict=True):
+            recording.step(inputs_t, should_reset_t)
+        parameters = list(core.parameters())
+        first, second = recording.replay(inputs), recording.replay(inputs)
+        recording.discard()  # too late to take back what a replay needs
+        core.unroll(2 * inputs, should_reset, state)
+        assert_close(*(torch.autograd.grad(x.square().sum(), parameters) for x in (second, first)))
+
+
+def test_a_state_may_change_once_it_has_been_read() -> None:
+    """As on the reference: the backward pass does not read it."""
+    for name in ("lstm", "gru", "rnn", "rmc"):
+        core, (inputs, should_reset, state, _) = build(name), case(build(name), STEPS, LANES)
+        expected = core.unroll(inputs, should_reset, type(state)(*(x.clone() for x in state)))[0]
+        actual = core.unroll(inputs, should_reset, state)[0]
+        for leaf in state:
+            leaf.zero_()
+        gradients = (torch.autograd.grad(x.square().sum(), list(core.parameters())) for x in (actual, expected))
+        assert_close(*gradients)

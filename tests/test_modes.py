@@ -1,0 +1,232 @@
+"""Torch's modes and defaults: inference, autocast, another dtype, threads; tracing, exporting and compiling."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from test_handed_out import CORES, EVERY_SCAN, LANES, STEPS, build
+from test_kernels import case
+from torch import Tensor, nn
+
+from rmc_agents.cores import RMC, Core
+from rmc_agents.kernels.lookup import rectified_lookup
+from rmc_agents.kernels.products import rectified_linear
+from rmc_agents.kernels.tape import KEPT, Tape
+from rmc_agents.pretrained import find
+from rmc_agents.runs.saved import SavedAgent, load_agent
+from rmc_agents.types import TimeStep
+
+CPU = torch.device("cpu")
+every_core = pytest.mark.parametrize("name", CORES)
+
+
+@pytest.fixture(autouse=True)
+def no_spare_tapes() -> None:
+    """Buffers are made anew, in the mode that the test sets."""
+    Tape._spare.clear()
+
+
+def forward(core: Core, inputs: Tensor, should_reset: Tensor, state: Any) -> tuple[Tensor, ...]:
+    outputs, final = core.unroll(inputs, should_reset, state)
+    return outputs, *final
+
+
+def backward(core: Core, results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    d_results = [torch.ones_like(x) for x in results]
+    return torch.autograd.grad(results, list(core.parameters()), d_results, materialize_grads=True)
+
+
+def assert_same(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
+    """To the bit."""
+    for a, b in zip(actual, expected, strict=True):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+
+
+def results_of(core: Core) -> tuple[Tensor, ...]:
+    """Outputs, final state and the gradients of all weights."""
+    results = forward(core, *case(core, STEPS, LANES)[:3])
+    return *results, *backward(core, results)
+
+
+def recorded(core: Core, inputs: Tensor, should_reset: Tensor, state: Any) -> Any:
+    """A recording of all the steps."""
+    recording = core.record(len(inputs), state)
+    for inputs_t, should_reset_t in zip(inputs, should_reset, strict=True):
+        recording.step(inputs_t, should_reset_t)
+    return recording
+
+
+@every_core
+class TestInferenceMode:
+    def test_training_after_it(self, name: str) -> None:
+        core = build(name)
+        inputs, should_reset, state, _ = case(core, STEPS, LANES)
+        with torch.inference_mode():
+            acted = forward(core, inputs, should_reset, state)
+        expected = results_of(core)
+        assert_same(acted, expected[: len(acted)])
+        with torch.inference_mode():  # in the buffers that training has left
+            assert_same(forward(core, inputs, should_reset, state), acted)
+
+    def test_learning_from_steps_and_states_that_were_made_in_it(self, name: str) -> None:
+        core = build(name)
+        inputs, should_reset, state, _ = case(core, STEPS, LANES)
+        with torch.inference_mode():
+            state = core.step(inputs[0], should_reset[0], state)[1]
+            recording = recorded(core, inputs, should_reset, state)
+        outputs = core.unroll(inputs, should_reset, state)[0]
+        actual, expected = (backward(core, (x,)) for x in (recording.replay(inputs), outputs))
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+class TestAutocast:
+    """A core works in its own dtype, and takes what other layers make of their inputs."""
+
+    @pytest.mark.parametrize(("name", "backend"), [scan for scan in EVERY_SCAN if scan[1] != "triton"])
+    def test_it_changes_nothing(self, name: str, backend: str) -> None:
+        core = build(name)
+        core.backend = backend
+        expected = results_of(core)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            results = forward(core, *case(core, STEPS, LANES)[:3])
+        assert_same((*results, *backward(core, results)), expected)
+
+    @pytest.mark.parametrize("name", [name for name, backend in EVERY_SCAN if backend == "fused"])
+    def test_nor_on_the_way_back(self, name: str) -> None:
+        core = build(name)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            within = results_of(core)
+        assert_same(within, results_of(core))
+
+    @every_core
+    def test_inputs_of_another_dtype(self, name: str) -> None:
+        core = build(name)
+        inputs, should_reset, state, _ = case(core, STEPS, LANES)
+        inputs = inputs.bfloat16()
+        outputs, _ = core.unroll(inputs.float(), should_reset, state)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            recording = recorded(core, inputs, should_reset, state)
+            replayed = recording.replay(inputs.requires_grad_())
+        torch.testing.assert_close(replayed, outputs, rtol=1e-4, atol=1e-4)
+        assert torch.autograd.grad(replayed.sum(), inputs)[0].dtype == torch.bfloat16
+
+
+def test_autocast_and_the_layers_before_the_core() -> None:
+    x, weight, bias = torch.randn(4, 3), torch.randn(5, 3, requires_grad=True), torch.randn(5, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = rectified_linear(x, weight, bias)
+    y.sum().backward()
+    assert y.dtype == torch.bfloat16
+    assert weight.grad is not None
+
+
+def test_autocast_and_attention() -> None:
+    core = build("rmc")
+    inputs, should_reset, state, _ = case(core, 1, LANES)
+    assert isinstance(core, RMC)
+    expected = core.attention(inputs[0], should_reset[0], state)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(core.attention(inputs[0].double(), should_reset[0], state), expected)
+
+
+@every_core
+def test_another_default_dtype_changes_nothing(name: str, request: pytest.FixtureRequest) -> None:
+    core = build(name)
+    arguments = case(core, STEPS, LANES)[:3]
+    expected = results_of(core)
+    Tape._spare.clear()
+    request.addfinalizer(lambda: torch.set_default_dtype(torch.float32))
+    torch.set_default_dtype(torch.float64)
+    results = forward(core, *arguments)
+    assert_same((*results, *backward(core, results)), expected)
+
+
+class Interrupted(dict[Any, Any]):
+    """Spare tapes; while one thread looks for the oldest, another returns a tape too, if it can."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.other = threading.Thread(target=meanwhile)
+
+    def __iter__(self) -> Iterator[Any]:
+        oldest = next(super().__iter__())
+        if not self.other.ident:
+            self.other.start()
+            self.other.join(timeout=0.2)  # it waits for its turn
+        return iter([oldest])
+
+
+def test_threads_may_return_buffers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = build("rnn")
+    *recordings, last, another = (core.record(steps, core.initial_state(1)) for steps in range(1, KEPT + 3))
+    monkeypatch.setattr(Tape, "_spare", Interrupted(another.discard))
+    for recording in recordings:
+        recording.discard()
+    last.discard()
+    Tape._spare.other.join()
+    assert len(Tape._spare) == KEPT
+
+
+class Step(nn.Module):
+    """A policy's step with tensors alone for arguments and results."""
+
+    def __init__(self, saved: SavedAgent[Any]) -> None:
+        super().__init__()
+        self.agent, self.spec = saved.agent, saved.spec
+        self.kind = type(self.agent.initial_state(1))
+
+    def forward(
+        self, obs: Tensor, is_first: Tensor, prev_action: Tensor, prev_reward: Tensor, *state: Tensor
+    ) -> tuple[Tensor, ...]:
+        never = torch.zeros_like(is_first)
+        steps = TimeStep(obs, is_first, prev_action, prev_reward, terminated=never, truncated=never)
+        output, after = self.agent.step(steps, self.kind(*state))
+        return *output, *after
+
+    def arguments(self, seed: int) -> tuple[Tensor, ...]:
+        """Of 64 lanes, some of which begin an episode: so many that eager products are not torch's."""
+        torch.manual_seed(seed)
+        obs = torch.randint(0, 256, (64, *self.spec.obs_shape)).to(getattr(torch, self.spec.obs_dtype))
+        state = (leaf + 0.1 * torch.randn_like(leaf) for leaf in self.agent.initial_state(64))
+        return obs, torch.rand(64) < 0.3, torch.randint(0, self.spec.num_actions, (64,)), torch.randn(64), *state
+
+
+def traced(step: Step) -> Callable[..., Any]:
+    return torch.jit.trace(step, step.arguments(seed=0))
+
+
+def compiled(step: Step) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return torch.compile(step, fullgraph=True, backend="eager")
+
+
+def exported(step: Step) -> Callable[..., Any]:
+    program = torch.export.export(step, step.arguments(seed=0))
+    operators = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    assert {getattr(operator, "namespace", "") for operator in operators} <= {"aten", ""}
+    return program.module()
+
+
+@pytest.mark.filterwarnings("ignore")  # about the checks of shapes, which are not traced
+@pytest.mark.parametrize("with_gradient", [True, False])
+@pytest.mark.parametrize("capture", [traced, compiled, exported])
+@pytest.mark.parametrize("policy", ["minipacman-lstm", "minipacman-gru", "minipacman-rmc"])
+def test_a_captured_policy_says_what_it_says_eagerly(
+    policy: str, capture: Callable[[Step], Callable[..., Any]], with_gradient: bool
+) -> None:
+    """Logits, values and states, to other observations than those it was captured with."""
+    step = Step(load_agent(find(policy), CPU))
+    assert step.agent.core.chosen_scan().backend == "fused"
+    with torch.set_grad_enabled(with_gradient):
+        captured = capture(step)
+        arguments = step.arguments(seed=1)
+        torch.testing.assert_close(tuple(captured(*arguments)), step(*arguments), rtol=1e-4, atol=1e-4)
+
+
+def test_a_captured_lookup() -> None:
+    chosen, table, bias = torch.randint(0, 7, (4, 3), dtype=torch.int32), torch.randn(7, 5), torch.randn(5)
+    leaves = chosen, table.requires_grad_(), bias
+    captured = torch.compile(rectified_lookup, fullgraph=True, backend="eager")
+    assert torch.equal(captured(*leaves), rectified_lookup(*leaves))
