@@ -269,5 +269,5 @@ def _play_each_once(
         playing &= ~ended
         if not playing.any():
             break
-    told = (facts.get(key) for key in ("level", "is_success", "corridor_length"))
-    return Episodes(returns, lengths, *told, cut=playing)
+    levels, successes, corridors = map(facts.get, ("level", "is_success", "corridor_length"))
+    return Episodes(returns, lengths, levels, successes, corridors, playing)
