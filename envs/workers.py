@@ -173,6 +173,7 @@ class _SharedLanes:
 
     def __init__(self, context: SpawnContext, num_envs: int, observation: Box | MultiDiscrete, action: Space) -> None:
         assert action.shape is not None
+        assert action.dtype is not None
         self.num_envs = num_envs
         self.kinds: tuple[tuple[DTypeLike, tuple[int, ...]], ...] = (
             (action.dtype, action.shape),

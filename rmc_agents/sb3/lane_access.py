@@ -23,7 +23,7 @@ class LaneAccess(Protocol):
     def set(self, name: str, value: Any, lanes: Sequence[int]) -> None:
         """Set an attribute. Raises ValueError where it cannot be."""
 
-    def call(self, name: str, lanes: Sequence[int], *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, lanes: Sequence[int], /, *args: Any, **kwargs: Any) -> list[Any]:
         """What a method of each returns. Raises ValueError where it cannot be called for these lanes."""
 
     def is_wrapped(self, wrapper_class: type[gym.Wrapper], lanes: Sequence[int]) -> list[bool]:
@@ -54,7 +54,7 @@ class SeparateLanes:
         for lane in lanes:
             self._envs[lane].set_wrapper_attr(name, value)
 
-    def call(self, name: str, lanes: Sequence[int], *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, lanes: Sequence[int], /, *args: Any, **kwargs: Any) -> list[Any]:
         return [method(*args, **kwargs) for method in self.get(name, lanes)]
 
     def is_wrapped(self, wrapper_class: type[gym.Wrapper], lanes: Sequence[int]) -> list[bool]:
@@ -83,9 +83,9 @@ class RemoteLanes:
         old = self.get(name, everyone) if len(set(lanes)) < len(everyone) else [None] * len(everyone)
         self._base.set_attr(name, [value if lane in lanes else old[lane] for lane in everyone])
 
-    def call(self, name: str, lanes: Sequence[int], *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, lanes: Sequence[int], /, *args: Any, **kwargs: Any) -> list[Any]:
         if name == "get_wrapper_attr":
-            return self.get(*args, lanes, **kwargs)
+            return self.get(_attribute(*args, **kwargs), lanes)
         _check_callable(self._base, name, lanes, reads=("render", "has_wrapper_attr"))
         self._check(name)
         results = self._base.call(name, *args, **kwargs)
@@ -117,9 +117,9 @@ class EngineLanes:
         kind = type(self._base).__name__
         raise ValueError(f"{name}: expected to be set when {kind} is made, it cannot be later")
 
-    def call(self, name: str, lanes: Sequence[int], *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, lanes: Sequence[int], /, *args: Any, **kwargs: Any) -> list[Any]:
         if name == "get_wrapper_attr":
-            return self.get(*args, lanes, **kwargs)
+            return self.get(_attribute(*args, **kwargs), lanes)
         if name == "has_wrapper_attr":
             return [self.has(*args, **kwargs)] * len(lanes)
         _check_callable(self._base, name, lanes, reads=("render",))
@@ -129,6 +129,11 @@ class EngineLanes:
 
     def is_wrapped(self, wrapper_class: type[gym.Wrapper], lanes: Sequence[int]) -> list[bool]:
         return [False] * len(lanes)
+
+
+def _attribute(name: str) -> str:
+    """What `get_wrapper_attr` is asked for, by place or by name."""
+    return name
 
 
 def _check_callable(base: Any, name: str, lanes: Sequence[int], reads: Sequence[str]) -> None:

@@ -224,7 +224,7 @@ def test_asynchronous_lanes_are_asked_without_harm() -> None:
     with pytest.raises(AttributeError, match="'no_such'"):
         env.env_method("get_wrapper_attr", "no_such")
     assert env.get_attr("delay") == env.env_method("get_wrapper_attr", "delay") == [1, 2]
-    assert env.env_method("get_wrapper_attr", "delay", indices=[1]) == [2]
+    assert env.env_method("get_wrapper_attr", name="delay", indices=[1]) == [2]
     env.set_attr("delay", 7, indices=[1])
     assert env.get_attr("delay") == [1, 7]
     assert env.env_is_wrapped(Monitor) == [True, False]
