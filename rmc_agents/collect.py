@@ -10,7 +10,7 @@ from torch import Tensor
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.guarded import check_finite
 from rmc_agents.tree_checks import ANYTHING, Either
-from rmc_agents.types import AgentOutput, Policy, Rollout, SpaceSpec, State, TimeStep
+from rmc_agents.types import AgentOutput, Policy, Rollout, SpaceSpec, State, TimeStep, map_leaves
 
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """The seeds of lanes that start anew in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
@@ -183,36 +183,25 @@ class Collector:
 
     def __init__(self, agent: ActorCritic, lanes: Lanes, unroll_length: int, generator: torch.Generator) -> None:
         self.agent, self.lanes, self.generator = agent, lanes, generator
-        self.state: State = agent.initial_state(lanes.num_lanes)
+        with torch.no_grad():
+            self.state: State = agent.initial_state(lanes.num_lanes)
         self.unroll_length = unroll_length
         self._steps = TimeStep(*(_buffer(unroll_length + 1, field) for field in lanes.steps))
         logits = torch.empty(lanes.num_lanes, lanes.spec.num_actions, device=lanes.device)
         self._policy_logits, self._value = _buffer(unroll_length, logits), _buffer(unroll_length, logits[:, 0])
 
+    @torch.no_grad()
     def collect(self) -> Rollout:
         """T steps of all lanes. The rollout's tensors are valid until the next call."""
         initial_state = self.state
-        self._recording = self.agent.record(self.unroll_length, initial_state)
         self._record(0)
         for t in range(self.unroll_length):
-            output = self._recording.step(self.lanes.steps)
+            output, self.state = self.agent.step(self.lanes.steps, self.state)
             self._policy_logits[t], self._value[t] = output
             self.lanes.step(sample_action(output.policy_logits, self.generator))
             self._record(t + 1)
-        self.state = self._recording.state
         self.rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state)
         return self.rollout
-
-    def replay(self) -> AgentOutput:
-        """What the agent said in the rollout collected last, with gradient: what `agent.unroll` gives, for less.
-
-        Once per rollout, and before the agent's weights change.
-        """
-        return self._recording.replay(TimeStep(*(field[:-1] for field in self._steps)))
-
-    def discard(self) -> None:
-        """Instead of `replay`, by learners that unroll the rollout themselves."""
-        self._recording.discard()
 
     def _record(self, t: int) -> None:
         for buffer, field in zip(self._steps, self.lanes.steps, strict=True):
@@ -238,8 +227,7 @@ class Collector:
         if state["lanes"] is None:
             return
         self.lanes.set_state(state["lanes"])
-        core = [leaf.to(self.lanes.device) for leaf in state["core"]]
-        self.state = type(self.state)(*core) if core else ()
+        self.state = map_leaves(lambda _, leaf: leaf.to(self.lanes.device), self.state, state["core"])
 
 
 def _buffer(length: int, like: Tensor) -> Tensor:

@@ -75,7 +75,8 @@ class A2C(Learner):
 
     def _find_gradients(self, rollout: Rollout) -> Metrics:
         """Sets the parameters' gradients, clipped, to those of the rollout collected last; returns its scalars."""
-        output = self.collector.replay()
+        steps = TimeStep(*(field[:-1] for field in rollout.steps))
+        output, _ = self.agent.unroll(steps, rollout.initial_state)
         return self._backward(*a2c_loss(output, self._bootstrap_value(rollout), rollout.steps, self.train))
 
     @torch.no_grad()

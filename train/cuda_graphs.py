@@ -20,7 +20,7 @@ from torch import Tensor
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector, Lanes, draw
 from rmc_agents.config import TrainConfig
-from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
+from rmc_agents.types import AgentOutput, Rollout, State, TimeStep, map_leaves
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -147,7 +147,7 @@ class GraphedCollector(Collector):
         super().__init__(agent, lanes, unroll_length, generator)
         self._rows = lanes.row.new_empty(unroll_length + 1, len(lanes.row))  # one time step after the other
         self._steps = views(self._rows, lanes.steps)
-        initial_state = type(self.state)(*(leaf.clone() for leaf in self.state))
+        initial_state = map_leaves(torch.clone, self.state)
         self.rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state)
         self._host_action = empty_on_host(lanes.num_lanes, torch.int64, lanes.device)
         self._act = graphed(self._act_as_it_is, generator)
@@ -164,11 +164,6 @@ class GraphedCollector(Collector):
             self.lanes.step(self._host_action)
             self._record(t + 1)
         return self.rollout
-
-    def replay(self) -> AgentOutput:
-        """As `Collector.replay`."""
-        steps = TimeStep(*(field[:-1] for field in self._steps))
-        return self.agent.unroll(steps, self.rollout.initial_state)[0]
 
     @torch.no_grad()
     def _act_as_it_is(self) -> tuple[Tensor, AgentOutput]:

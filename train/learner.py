@@ -46,7 +46,7 @@ class Learner(ABC):
         self.trust_flag = " --trust" if module_of(config.env.env) else ""
         torch.manual_seed(config.run.seed)
         self.agent = make_agent(config, spec, device)
-        self.backend = self.agent.core.chosen_scan().backend
+        self.backend = self.agent.core.chosen_backend()
         self.optimizer = make_optimizer(self.agent, self.train)
         self.frames = 0
         self.updates = 0

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rmc_agents import losses
 from rmc_agents.config import TrainConfig
-from rmc_agents.types import AgentOutput, Rollout, TimeStep
+from rmc_agents.types import AgentOutput, Rollout, TimeStep, map_leaves
 
 from .a2c import A2C, Metrics, Targets, actor_critic_loss, find_targets
 
@@ -22,7 +22,6 @@ class PPO(A2C):
     def _optimize(self, rollout: Rollout) -> Metrics:
         """A step of the optimizer for each minibatch of each pass; returns the means of their scalars."""
         config = self.train
-        self.collector.discard()
         targets = find_targets(rollout.value, self._bootstrap_value(rollout), rollout.steps, config)
         every: list[Metrics] = []
         for lanes in _minibatches(self.lanes.num_lanes, config.ppo_epochs, config.ppo_minibatches):
@@ -66,10 +65,9 @@ def _minibatches(num_lanes: int, epochs: int, minibatches: int) -> Iterator[Tens
 
 def _lanes_of(rollout: Rollout, lanes: Tensor) -> Rollout:
     """The rollout of some of its lanes."""
-    state = rollout.initial_state
     return Rollout(
         TimeStep(*(field[:, lanes] for field in rollout.steps)),
         rollout.policy_logits[:, lanes],
         rollout.value[:, lanes],
-        type(state)(*(leaf[lanes] for leaf in state)),
+        map_leaves(lambda leaf: leaf[lanes], rollout.initial_state),
     )

@@ -20,13 +20,14 @@ from rmc_agents import command_line, configs
 from rmc_agents.config import Config
 from rmc_agents.cores import Core
 from rmc_agents.kernels.dispatch import Backend
+from rmc_agents.kernels.operations import Product
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.saved import pick_device
 from rmc_agents.train.a2c import A2C
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.types import Rollout
 
-from .operations import Product, plain_products, scan_products
+from .operations import plain_products
 from .timing import Figure, peak_memory, rounds
 
 DESCRIPTION = """Measure where training time goes, for one environment, core, number of lanes and device.
@@ -36,7 +37,7 @@ meets all of them; told are medians over the rounds, and the interquartile range
 
   training     one update, everything included; frames are environment steps over all lanes
   environment  the lanes stepped unroll-length times by a fixed action
-  acting       collecting a rollout less the environment: encoder, core, heads, the draw of actions, the recording
+  acting       collecting a rollout less the environment: encoder, core, heads, the draw of actions
   update       loss, gradient, optimizer
   core steps   the core alone, stepped unroll-length times without gradients, as acting does it
   scan         the core's unroll over unroll-length steps of all lanes, and its gradient
@@ -45,8 +46,7 @@ meets all of them; told are medians over the rounds, and the interquartile range
                and by torch.mm
 
 A scan's operations are those of these products; attention's own and all that is no product are not counted. Outside the
-scan is training less one such scan; where acting is the scan's forward pass (backend fused), that is inside. Peak
-memory is read after two updates, before anything else is measured: on a GPU what torch allocated there, else the
+scan is training less one such scan. Peak memory is read after two updates, before anything else is measured: on a GPU what torch allocated there, else the
 process's resident set, interpreter and libraries included.
 
   rmc-bench --core rmc --num-envs 256 --num-heads 4 --backends reference --json bench.json"""
@@ -136,7 +136,8 @@ def measure(trainer: A2C, backends: Sequence[str], repeats: int, limit: float | 
     own = trainer.backend
     scans = list(dict.fromkeys((own, *backends)))
     length, lanes = trainer.train.unroll_length, trainer.lanes.num_lanes
-    products = scan_products(core, length, lanes)
+    told = core.matrix_products(length, lanes)
+    products = told or []
     seconds = rounds(_work(trainer, scans, products), repeats, limit, device)
 
     operations = sum(product.operations for product in products)
@@ -150,7 +151,7 @@ def measure(trainer: A2C, backends: Sequence[str], repeats: int, limit: float | 
         "frames_per_update": length * lanes,
         "rounds": len(seconds["collect"]),
         "parts": _parts(seconds, length * lanes),
-        "scan_gflop": operations / 1e9,
+        "scan_gflop": None if told is None else operations / 1e9,  # null: the core does not tell its products
         "scan": {
             name: _arithmetic(figure, operations)
             | {"of_products": figure.rate(plain.seconds) if products else None}
@@ -290,7 +291,9 @@ def _print_report(report: dict[str, Any], console: Console) -> None:
                 f"scan, {name}: {scan['of_products']:.0%} of the rate of its products alone, "
                 f"{scan['of_torch_mm']:.0%} of that of torch.mm",
             )
-    _say(console, f"operations of the scan's products: {report['scan_gflop']:,.3f} GFLOP")
+    gflop = report["scan_gflop"]
+    told = "the core does not tell its matrix products" if gflop is None else f"{gflop:,.3f} GFLOP"
+    _say(console, f"operations of the scan's products: {told}")
     _say(console, f"outside the scan: {report['outside_scan']:.0%} of training's time")
     _say(console, f"peak memory: {report['peak_memory_mib']:,.0f} MiB")
 

@@ -85,7 +85,6 @@ class Actor:
         """The next rollout, after having waited so many seconds for leave to make it."""
         began = time.perf_counter()
         rollout = self.collector.collect()
-        self.collector.discard()
         sequence, self.sequence = self.sequence, self.sequence + 1
         acted = time.perf_counter() - began
         episodes = self.lanes.take_episodes()

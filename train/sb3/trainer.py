@@ -71,7 +71,7 @@ class Sb3Trainer:
         _, self._callback = model._setup_learn(self.train.total_frames, reset_num_timesteps=self.frames == 0)
         policy = model.policy
         is_ours = isinstance(policy, RmcPolicy)
-        self.backend = policy.lstm_actor.core.chosen_scan().backend if is_ours else "reference"
+        self.backend = policy.lstm_actor.core.chosen_backend() if is_ours else "reference"
         self.agent: Player = make_player(model)
 
     def update(self) -> Metrics:
