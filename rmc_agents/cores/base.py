@@ -277,6 +277,8 @@ def _checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: in
 
 def check_sizes(**sizes: int) -> None:
     """Raises ValueError unless every size is a positive integer."""
+    if torch.jit.is_tracing():
+        return  # there, a size read from a shape is a tensor
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"{name}: expected a positive integer, got {size!r}")

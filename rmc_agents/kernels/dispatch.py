@@ -22,10 +22,22 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from rmc_agents.kernels.gru.reference import gru_unroll
+from rmc_agents.kernels.lstm.reference import lstm_unroll
 from rmc_agents.kernels.modes import tracing
 from rmc_agents.kernels.products import Precision, bf16_supported
+from rmc_agents.kernels.relational_rnn.reference import relational_rnn_unroll
+from rmc_agents.kernels.rmc.reference import rmc_unroll
+from rmc_agents.kernels.rnn.reference import rnn_unroll
 
 Backend = Literal["auto", "reference", "fused", "triton"]
+REFERENCES: dict[str, Callable[..., tuple[Tensor, Any]]] = {
+    "gru": gru_unroll,
+    "lstm": lstm_unroll,
+    "relational_rnn": relational_rnn_unroll,
+    "rmc": rmc_unroll,
+    "rnn": rnn_unroll,
+}
 
 
 class Scan(NamedTuple):
@@ -49,7 +61,7 @@ def choose(core: str, backend: str, precision: str, weights: Any, initial_state:
       ValueError: for a backend that does not exist or cannot do it, with the reason.
     """
     if tracing():
-        return _load(core, "reference", "float32")
+        return Scan("reference", REFERENCES[core])
     check_names(backend, precision)
     for name in [backend] if backend != "auto" else ["fused", "reference"]:
         obstacle = _obstacle(core, name, precision, weights, initial_state)
@@ -95,6 +107,8 @@ def _triton_obstacle(core: str, precision: str, weights: Any, initial_state: Any
 
 def _load(core: str, backend: str, precision: str) -> Scan:
     """Imports what is wanted, and no more: compiling libraries are slow to load."""
+    if backend == "reference":
+        return Scan(backend, REFERENCES[core])
     module = import_module(f"rmc_agents.kernels.{core}.{backend}")
     unroll = getattr(module, f"{core}_unroll")
     return Scan(backend, unroll if precision == "float32" else partial(unroll, precision=precision))

@@ -430,7 +430,7 @@ class TestRMC:
 
     def test_attention(self, rmc, options):
         inputs, should_reset, state = random_inputs()[0], flags((0, 1))[0], random_state(rmc)
-        weights = rmc.attention(inputs, should_reset, state)
+        weights = rmc.attention_weights(inputs, should_reset, state)
         slots = options["mem_slots"]
         assert weights.shape == (LANES, options["num_blocks"], options["num_heads"], slots, slots + 1)
         torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
@@ -441,7 +441,7 @@ class TestRMC:
 
     def test_attention_refuses_what_step_refuses(self, rmc):
         with pytest.raises(ValueError, match=r"should_reset: expected a tensor of torch\.bool"):
-            rmc.attention(random_inputs()[0], flags()[0].int(), rmc.initial_state(LANES))
+            rmc.attention_weights(random_inputs()[0], flags()[0].int(), rmc.initial_state(LANES))
 
     def test_initial_memory_is_the_identity(self, rmc, options):
         width = options["num_heads"] * options["head_size"]

@@ -1,7 +1,5 @@
 """Every backend of a core's scan against the reference in float64: outputs, final state and every gradient."""
 
-from importlib import import_module
-
 import pytest
 import torch
 from test_cores import CORES, RMC_OPTIONS
@@ -63,7 +61,7 @@ def results(unroll, inputs, should_reset, state, initial_state, weights):
 
 
 def reference_unroll(core):
-    return getattr(import_module(f"rmc_agents.kernels.{core.kernel}.reference"), f"{core.kernel}_unroll")
+    return dispatch.REFERENCES[core.kernel]
 
 
 def expected_results(core, name, inputs, should_reset, state, initial_state):

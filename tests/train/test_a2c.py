@@ -107,20 +107,3 @@ def test_an_episode_that_ends_both_ways_is_terminated() -> None:
     steps = lanes.step(torch.zeros(2, dtype=torch.int64))
     assert steps.terminated.all()
     assert not steps.truncated.any()
-
-
-@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "rnn", "relational-rnn", "none"])
-def test_learning_from_the_recording_is_learning_from_an_unroll(core: str) -> None:
-    """Loss and every gradient, through three rollouts with episodes that end in them."""
-    settings = {"core": core, "env": "recall", "hidden_size": 8, "head_size": 4, "encoder_sizes": [8]}
-    trainer = small_trainer(**settings)
-    parameters = [p for p in trainer.agent.parameters() if p.requires_grad]
-    for _ in range(3):
-        rollout = trainer.collector.collect()
-        expected = loss_of(trainer.agent, rollout.steps, rollout.initial_state, trainer.train)
-        expected_gradients = torch.autograd.grad(expected, parameters)
-        bootstrap = trainer._bootstrap_value(rollout)
-        loss, _ = a2c_loss(trainer.collector.replay(), bootstrap, rollout.steps, trainer.train)
-        torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(torch.autograd.grad(loss, parameters), expected_gradients, rtol=1e-4, atol=1e-6)
-        assert rollout.steps.is_first.any()

@@ -46,8 +46,8 @@ meets all of them; told are medians over the rounds, and the interquartile range
                and by torch.mm
 
 A scan's operations are those of these products; attention's own and all that is no product are not counted. Outside the
-scan is training less one such scan. Peak memory is read after two updates, before anything else is measured: on a GPU what torch allocated there, else the
-process's resident set, interpreter and libraries included.
+scan is training less one such scan. Peak memory is read after two updates, before anything else is measured: on a GPU
+what torch allocated there, else the process's resident set, interpreter and libraries included.
 
   rmc-bench --core rmc --num-envs 256 --num-heads 4 --backends reference --json bench.json"""
 
