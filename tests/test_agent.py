@@ -23,7 +23,7 @@ ALL_FIRST = torch.ones(2, dtype=torch.bool)
 
 def make_agent(core: str = "rmc", **settings: object) -> ActorCritic:
     config = Config().updated({"core": core, "num_heads": 2, "head_size": 8, "hidden_size": 16} | settings, "test")
-    return ActorCritic(SPEC, config.core, config.agent)
+    return ActorCritic.from_config(SPEC, config.core, config.agent)
 
 
 def random_steps(*leading: int, spec: SpaceSpec = SPEC, seed: int = 0) -> TimeStep:
@@ -52,7 +52,7 @@ def test_unroll_is_steps(core: str, skip: bool) -> None:
 
 
 def test_previous_action_and_reward_are_forgotten_at_a_boundary() -> None:
-    encoder = Encoder(SPEC, AgentConfig())
+    encoder = Encoder(SPEC)
     steps = random_steps(4)._replace(is_first=torch.tensor([True, True, False, False]))
     other = steps._replace(prev_action=(steps.prev_action + 1) % 5, prev_reward=steps.prev_reward + 1.0)
     same = (encoder(steps) == encoder(other)).all(dim=1)
@@ -73,14 +73,14 @@ def test_the_skip_gives_the_heads_both_outputs() -> None:
 
 def test_pictures_go_through_convolutions() -> None:
     spec = SpaceSpec((36, 40, 3), "uint8", 1 / 255, 4)
-    encoder = Encoder(spec, AgentConfig())
+    encoder = Encoder(spec)
     steps = random_steps(3, 2, spec=spec)
     assert encoder(steps).shape == (3, 2, 128)
     assert any(isinstance(module, torch.nn.Conv2d) for module in encoder.modules())
     with pytest.raises(
         ValueError, match=r"expected pictures .* got observations of shape \(5, 5, 3\); use encoder mlp"
     ):
-        Encoder(SPEC, AgentConfig(encoder="conv"))
+        Encoder(SPEC, "conv")
 
 
 def test_the_layouts_of_pictures_are_recognised() -> None:
@@ -90,18 +90,18 @@ def test_the_layouts_of_pictures_are_recognised() -> None:
     for obs in (picture, picture.movedim(-1, 1), picture[..., 0]):
         torch.manual_seed(0)
         spec = SpaceSpec(tuple(obs.shape[1:]), "uint8", 1 / 255, 4)
-        features.append(Encoder(spec, AgentConfig())(random_steps(2, spec=spec)._replace(obs=obs, is_first=ALL_FIRST)))
+        features.append(Encoder(spec)(random_steps(2, spec=spec)._replace(obs=obs, is_first=ALL_FIRST)))
     torch.testing.assert_close(features[1], features[0])
     torch.testing.assert_close(features[2], features[0])
     for shape in ((4, 84, 84), (84, 84), (84, 84, 4)):
-        encoder = Encoder(SpaceSpec(shape, "uint8", 1 / 255, 4), AgentConfig())
+        encoder = Encoder(SpaceSpec(shape, "uint8", 1 / 255, 4))
         assert sum(parameter.numel() for parameter in encoder.parameters()) < 1e6 * 1.0
 
 
 def test_a_large_picture_is_not_flattened_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    Encoder(SPEC, AgentConfig())
+    Encoder(SPEC)
     assert not caplog.records
-    Encoder(SpaceSpec((84, 84), "uint8", 1 / 255, 4), AgentConfig(encoder="mlp"))
+    Encoder(SpaceSpec((84, 84), "uint8", 1 / 255, 4), "mlp")
     assert "(84, 84) are flattened to 7,056 numbers" in caplog.text
     assert "1,806,336 parameters" in caplog.text
 
@@ -110,7 +110,7 @@ def test_categories_are_looked_up_and_not_taken_as_amounts() -> None:
     space = MultiDiscrete([3, 2, 4], dtype=np.uint8)
     spec = SpaceSpec.from_spaces(space, Discrete(2))
     assert spec == SpaceSpec((3,), "uint8", 1.0, 2, (3, 2, 4))
-    encoder = Encoder(spec, AgentConfig(encoder_sizes=(8,)))
+    encoder = Encoder(spec, sizes=(8,))
     steps = random_steps(2, 5, spec=spec)._replace(obs=torch.tensor([2, 1, 3], dtype=torch.uint8).expand(2, 5, 3))
     table, bias = encoder.trunk.table, encoder.trunk.bias
     expected = torch.relu(table[2] + table[3 + 1] + table[3 + 2 + 3] + bias)
@@ -134,7 +134,7 @@ def test_spaces_that_cannot_be_encoded_are_named() -> None:
             SpaceSpec.from_spaces(observation, action)
     spec = SpaceSpec.from_spaces(box, MultiDiscrete([2, 2]))  # which Stable-Baselines3's algorithms take
     with pytest.raises(ValueError, match=r"expected a Discrete action space .* got MultiDiscrete"):
-        ActorCritic(spec, CoreConfig(), AgentConfig())
+        ActorCritic(spec, "rmc")
 
 
 class CountingEnv(gym.Env):
@@ -166,7 +166,7 @@ def counting_lanes() -> Lanes:
 def test_rollouts_join_without_loss_or_doubling() -> None:
     lanes = counting_lanes()
     config = CoreConfig(core="lstm", hidden_size=4)
-    agent = ActorCritic(lanes.spec, config, AgentConfig(encoder_sizes=(8,)))
+    agent = ActorCritic.from_config(lanes.spec, config, AgentConfig(encoder_sizes=(8,)))
     collector = Collector(agent, lanes, 4, torch.Generator().manual_seed(0))
     time = torch.zeros(3)
     previous_last = None
@@ -194,7 +194,7 @@ def test_rollouts_join_without_loss_or_doubling() -> None:
 
 def test_the_loss_ignores_what_happens_on_filler_steps() -> None:
     lanes = counting_lanes()
-    agent = ActorCritic(lanes.spec, CoreConfig(core="lstm", hidden_size=4), AgentConfig(encoder_sizes=(8,)))
+    agent = ActorCritic.from_config(lanes.spec, CoreConfig(core="lstm", hidden_size=4), AgentConfig(encoder_sizes=(8,)))
     rollout = Collector(agent, lanes, 8, torch.Generator().manual_seed(0)).collect()
     config = Config().train
     steps = rollout.steps
