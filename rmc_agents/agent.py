@@ -13,7 +13,6 @@ from rmc_agents.cores import Core, make_core
 from rmc_agents.encoders import BuildEncoder, make_encoder
 from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
 
-
 BuildCore = Callable[[int], nn.Module]
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "settings_used",
 ]
 
+
 def make_core(config: CoreConfig, input_size: int) -> Core:
     """The core that `config.core` names, for inputs `[..., input_size]`.
 
