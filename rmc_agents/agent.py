@@ -181,7 +181,7 @@ def _make_core(core: str | nn.Module | BuildCore, input_size: int) -> Core:
     made = core if isinstance(core, nn.Module) else core(input_size)
     if getattr(made, "input_size", input_size) != input_size:
         raise ValueError(
-            f"core: expected one for inputs as wide as the encoder's features, {input_size}, got input_size "
+            f"core: expected one for inputs as wide as the encoder's features, {input_size}, got one for "
             f"{made.input_size}; a class or a function of the input size always fits"
         )
     return made

@@ -1,5 +1,8 @@
 """Encoder, agent and collector: what flows where, and what must not."""
 
+from functools import partial
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,7 +12,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector, Lanes, sample_action
 from rmc_agents.config import AgentConfig, Config, CoreConfig
-from rmc_agents.encoders import Encoder
+from rmc_agents.cores import LSTM
+from rmc_agents.encoders import Encoder, register_encoder
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.train.a2c import a2c_loss
 from rmc_agents.types import AgentOutput, SpaceSpec, TimeStep
@@ -69,6 +73,73 @@ def test_the_skip_gives_the_heads_both_outputs() -> None:
     output, _ = agent.core.step(encoded, steps.is_first, state)
     expected = agent.policy(torch.cat([output * agent.core_gain, encoded], dim=1))
     torch.testing.assert_close(agent.step(steps, state)[0].policy_logits, expected)
+
+
+class Sums(torch.nn.Module):
+    """An encoder of one's own: the sums of the rows, times a weight."""
+
+    def __init__(self, spec: SpaceSpec, width: int = 5) -> None:
+        super().__init__()
+        self.output_size, self.weight = width, torch.nn.Parameter(torch.ones(5))
+
+    def forward(self, steps: TimeStep) -> torch.Tensor:
+        rows = steps.obs.float().flatten(2).sum(dim=2)  # of [N, 5, 5, 3] only, not of [T, B, 5, 5, 3]
+        return rows * self.weight
+
+
+def test_an_encoder_of_ones_own_sees_time_and_lanes_as_one_axis() -> None:
+    register_encoder("sums", Sums)
+    steps = random_steps(3, 2)
+    for encoder in (Sums, Sums(SPEC), partial(Sums, width=5), "sums"):
+        agent = ActorCritic(SPEC, "lstm", encoder)
+        output, _ = agent.unroll(steps, agent.initial_state(2))
+        one, _ = agent.step(TimeStep(*(field[0] for field in steps)), agent.initial_state(2))
+        torch.testing.assert_close(output.value[0], one.value)
+        assert agent.encode(steps).shape == (3, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "expected"),
+    [
+        ("sumz", "there is no encoder 'sumz': did you mean 'sums'.* rmc.register_encoder"),
+        ("xyz", "there is no encoder 'xyz': expected auto, mlp, conv or sums"),
+        (lambda spec: torch.nn.Linear(1, 1), "expected a module with an attribute output_size.* got Linear"),
+        (lambda spec: 3, "output_size.* got int"),
+    ],
+)
+def test_what_is_no_encoder_is_named(encoder: Any, expected: str) -> None:
+    register_encoder("sums", Sums)
+    with pytest.raises(ValueError, match=expected):
+        ActorCritic(SPEC, "lstm", encoder)
+
+
+def test_encoders_are_registered_under_names_of_their_own() -> None:
+    with pytest.raises(ValueError, match="another name than those of the built-in ones, auto, mlp or conv"):
+        register_encoder("mlp", Sums)
+    with pytest.raises(ValueError, match="expected a class or a function from a SpaceSpec to a module, got Sums"):
+        register_encoder("sums", Sums(SPEC))  # type: ignore[arg-type]
+    agent = ActorCritic(SPEC, "lstm", partial(Sums, width=4))
+    with pytest.raises(ValueError, match=r"encoder: expected features \[2, 4\], got \[2, 5\]"):
+        agent.encode(random_steps(2)._replace(obs=torch.zeros(2, 5, 5, 3)))
+
+
+def test_a_core_is_a_name_a_function_or_a_module() -> None:
+    """To the bit: the weights are drawn in one order."""
+    config = Config().updated({"core": "lstm", "hidden_size": 16}, "test")
+    torch.manual_seed(3)
+    expected = ActorCritic.from_config(SPEC, config.core, config.agent).state_dict()
+    torch.manual_seed(3)
+    found = ActorCritic(SPEC, partial(LSTM, hidden_size=16)).state_dict()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    core = LSTM(128, hidden_size=16)
+    assert ActorCritic(SPEC, core).core is core
+    assert isinstance(ActorCritic(SPEC, "lstm").core, LSTM)
+    assert [float(ActorCritic(SPEC, name).core_gain) for name in ("rmc", "lstm")] == [0.5, 1.0]
+    assert float(ActorCritic(SPEC, "rmc", core_gain=0.25).core_gain) == 0.25
+    with pytest.raises(ValueError, match="core: expected one for inputs"):
+        ActorCritic(SPEC, LSTM(7))
+    with pytest.raises(ValueError, match="did you mean 'lstm'"):
+        ActorCritic(SPEC, "lstn")
 
 
 def test_pictures_go_through_convolutions() -> None:
