@@ -116,10 +116,11 @@ class CoreConfig(Section):
 class AgentConfig(Section):
     """Encoder and heads."""
 
-    encoder: Literal["auto", "mlp", "conv"] = "auto"
-    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on."""
+    encoder: str = "auto"
+    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on; or the name of a registered
+    encoder (`register_encoder`)."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
-    """Widths of the encoder's fully connected layers."""
+    """Widths of the fully connected layers of auto, mlp and conv."""
     core_skip: bool = True
     """The heads read the encoder's output beside the core's."""
     core_gain: PositiveFloat | None = None

@@ -150,6 +150,6 @@ def state_norm(state: State) -> Tensor:
 
 def make_agent(config: Config, spec: SpaceSpec, device: torch.device) -> ActorCritic:
     """A new agent by the settings, its core's scan by the run's backend and precision."""
-    agent = ActorCritic(spec, config.core, config.agent).to(device)
+    agent = ActorCritic.from_config(spec, config.core, config.agent).to(device)
     agent.core.backend, agent.core.precision = config.run.backend, config.run.precision
     return agent
