@@ -94,7 +94,8 @@ def as_core(module: object, input_size: int) -> Core:
     core = module if isinstance(module, Core) else AdaptedCore(module, getattr(module, "input_size", input_size))
     if core.input_size != input_size:
         raise ValueError(
-            f"core: expected one for inputs {input_size} wide, got {type(module).__name__} for {core.input_size}"
+            f"core: expected one for inputs {input_size} wide, got {type(module).__name__} for {core.input_size}; "
+            "a class or a function of the input size always fits"
         )
     return core
 

@@ -16,6 +16,7 @@ from rmc_agents.cores.lstm import LSTM
 from rmc_agents.cores.relational_rnn import RelationalRNN
 from rmc_agents.cores.rmc import RMC
 from rmc_agents.cores.rnn import RNN
+from rmc_agents.types import NotRegistered
 
 
 def register_core(name: str, build: Callable[..., nn.Module]) -> None:
@@ -42,8 +43,8 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
     """The core that `config.core` names, for inputs `[..., input_size]`.
 
     Raises:
-      ValueError: for an unknown name (with the nearest that exists, or how to register it), for arguments that the
-        core does not take, and for a senseless size.
+      NotRegistered: for an unknown name, with the nearest that exists and how to register one's own.
+      ValueError: for arguments that the core does not take, and for a senseless size.
     """
     return _find(config.core)(config, input_size)
 
@@ -52,7 +53,7 @@ def settings_used(core: str) -> set[str]:
     """Names of the settings in `CoreConfig` that the core of that name is made from.
 
     Raises:
-      ValueError: for an unknown name.
+      NotRegistered: for an unknown name.
     """
     if core in _registered:
         return {"core_args"}
@@ -72,15 +73,17 @@ def _find(name: str) -> Callable[[CoreConfig, int], Core]:
         return _BUILT_IN[name]
     if name in _registered:
         return lambda config, input_size: _build(name, config.core_args, input_size)
-    if ":" in str(name):
-        raise ValueError(
+    if ":" in name:
+        raise NotRegistered(
             f"core: {name!r} is not registered, and no file imports code: name it on the command line (--core {name}), "
-            f"or call register_core({name!r}, ...)"
+            f"or call rmc.register_core({name!r}, build) first"
         )
     known = [*_BUILT_IN, *_registered]
-    near = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}, or a name registered before"
-    raise ValueError(f"core: there is no core {name!r}; {hint}")
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+    raise NotRegistered(
+        f"core: there is no core {name!r}; {hint} One's own is registered first, by rmc.register_core({name!r}, build)"
+    )
 
 
 def _build(name: str, arguments: dict[str, Any], input_size: int) -> Core:

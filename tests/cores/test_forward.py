@@ -153,8 +153,8 @@ class TestModes:
 
     @pytest.mark.filterwarnings("ignore")  # about the checks of shapes, which are not traced
     def test_traced(self, rmc: RMC, x: Tensor) -> None:
-        traced = torch.jit.trace(lambda y: rmc(y)[0], x)
-        torch.testing.assert_close(traced(2 * x), rmc(2 * x)[0], rtol=1e-4, atol=1e-4)
+        traced, other = torch.jit.trace(rmc, x), random_inputs(lanes=2).float()
+        torch.testing.assert_close(tuple(traced(other)), tuple(rmc(other)), rtol=1e-4, atol=1e-4)
 
     @pytest.mark.filterwarnings("ignore")
     def test_lengths_are_not_traced(self, rmc: RMC, x: Tensor) -> None:

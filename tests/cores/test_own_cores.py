@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.config import AgentConfig, CoreConfig
+from rmc_agents.config import CoreConfig
 from rmc_agents.cores import LSTM, Core, as_core, make_core, register_core, registry, settings_used
 from rmc_agents.cores.inspection import inspect
 from rmc_agents.sb3.packed_core import PackedCore
-from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep, map_leaves
+from rmc_agents.types import AgentOutput, NotRegistered, SpaceSpec, State, TimeStep, map_leaves
 
 STEPS, LANES, SIZE = 6, 3, 4
 
@@ -255,7 +255,7 @@ class TestRegistry:
     def test_it_is_an_agents(self) -> None:
         register_core("test_own_cores:Odd", Odd)
         spec = SpaceSpec((SIZE,), "float32", 1.0, 3)
-        agent = ActorCritic(spec, CoreConfig(core="test_own_cores:Odd"), AgentConfig(encoder_sizes=(8,)))
+        agent = ActorCritic(spec, "test_own_cores:Odd", encoder_sizes=(8,))
         never, zeros = torch.zeros(LANES, dtype=torch.bool), torch.zeros(LANES)
         steps = TimeStep(torch.randn(LANES, SIZE), ~never, zeros.long(), zeros, never, never)
         output, state = agent.step(steps, agent.initial_state(LANES))
@@ -269,16 +269,16 @@ class TestRegistry:
         ("name", "message"),
         [
             ("decai", "core: there is no core 'decai'; did you mean 'decay'?"),
-            ("x", "core: there is no core 'x'; expected one of rmc, lstm, .*, decay, or a name registered before"),
+            ("x", "core: there is no core 'x'; expected one of rmc, lstm, .*, decay. One's own is registered first"),
             (
                 "my_cores:Decay",
-                r"'my_cores:Decay' is not registered, .* \(--core my_cores:Decay\), or call register_core",
+                r"'my_cores:Decay' is not registered, .* \(--core my_cores:Decay\), or call rmc.register_core",
             ),
         ],
     )
     def test_names_that_are_not_registered(self, name: str, message: str) -> None:
         register_core("decay", Decay)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(NotRegistered, match=message):
             make_core(CoreConfig(core=name), SIZE)
 
     def test_arguments_that_it_does_not_take(self) -> None:
