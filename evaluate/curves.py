@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import bootstrap, trim_mean
 
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
@@ -117,11 +116,15 @@ def on_common_grid(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.n
 
 def interquartile_mean(samples: Any, axis: int = 0) -> Any:
     """The mean of the middle half (Agarwal et al., 2021); of fewer than four samples, of all."""
+    from scipy.stats import trim_mean  # takes a second to import
+
     return trim_mean(samples, 0.25, axis=axis)
 
 
 def bootstrap_band(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The 95 % percentile bootstrap interval of the interquartile mean over axis 0, of at least two samples."""
+    from scipy.stats import bootstrap
+
     rng = np.random.default_rng(0)
     result = bootstrap(
         (samples,), interquartile_mean, axis=0, n_resamples=RESAMPLES, batch=100, method="percentile", rng=rng

@@ -3,13 +3,13 @@
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -25,11 +25,9 @@ from rmc_agents.collect import Lanes, choose
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.evaluate.panels import Facts, compose
+from rmc_agents.evaluate.video_file import FRAMES_PER_SECOND, HIGHEST_FPS, MOST_STEPS, check_target
 from rmc_agents.types import AgentOutput, Policy, State
 
-SUFFIXES = (".mp4", ".gif")
-MOST_STEPS = 1000
-FRAMES_PER_SECOND, HIGHEST_FPS = 10, 50
 HOLD_SECONDS = 1.0
 COUNTERS = ("level", "power")
 ACTION_NAMES = {
@@ -52,25 +50,10 @@ class _Picture(NamedTuple):
     repeats: int  # frames it stands for
 
 
-def can_render(env_name: str) -> bool:
+def can_render(env_name: str, env_kwargs: Mapping[str, Any] | None = None) -> bool:
     """Whether videos of the environment can be made."""
-    with closing(make_vector_env(env_name, 1)) as env:
+    with closing(make_vector_env(env_name, 1, env_kwargs=env_kwargs)) as env:
         return "rgb_array" in env.metadata.get("render_modes", [])
-
-
-def check_target(path: str | PathLike[str]) -> None:
-    """Find out before anything is played that no video could be written there.
-
-    Raises:
-      ValueError: for another suffix than .mp4 and .gif, or a folder that does not exist.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{path}: expected a file name that ends in {' or '.join(SUFFIXES)}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: expected a file name")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}")
 
 
 def record(
@@ -86,6 +69,7 @@ def record(
     max_steps: int = MOST_STEPS,
     fps: int = FRAMES_PER_SECOND,
     reward_scale: float = 1.0,
+    env_kwargs: Mapping[str, Any] | None = None,
 ) -> RecordedVideo:
     """Play whole episodes, one after the other, and write a video of them; the file appears when it is finished.
 
@@ -102,6 +86,7 @@ def record(
       max_steps: an episode is cut after so many steps.
       fps: steps shown per second.
       reward_scale: that the policy learned with; values are shown without it, as discounted sums of true rewards.
+      env_kwargs: arguments of the environment.
 
     Raises:
       ValueError: for a path, number or environment that allows no video.
@@ -114,10 +99,11 @@ def record(
             raise ValueError(f"{name}: expected at least 1, got {number}")
     if fps > HIGHEST_FPS:
         raise ValueError(f"fps: expected at most {HIGHEST_FPS}, got {fps}")
-    if not can_render(env_name):
+    if not can_render(env_name, env_kwargs):
         raise ValueError(f"environment {env_name!r} draws no pictures (no render mode rgb_array): no video can be made")
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
-    with _replacing(path) as temporary, closing(make_vector_env(env_name, 1, render_mode="rgb_array")) as env:
+    env = make_vector_env(env_name, 1, render_mode="rgb_array", env_kwargs=env_kwargs)
+    with closing(env), _replacing(path) as temporary:
         show = _Show(policy, Lanes(env, seed, device), title or env_name, deterministic, reward_scale)
         frames = write(temporary, show.play(episodes, seed, max_steps, round(HOLD_SECONDS * fps)), fps)
     return RecordedVideo(path, frames, show.returns, show.cut)

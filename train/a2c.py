@@ -31,8 +31,14 @@ class A2C(Learner):
         if graphs:
             cuda_graphs.check_settings(config.train)
             cuda_graphs.check_device(device)
-        workers, backend = config.env.env_workers, config.env.env_backend
-        env = make_vector_env(config.env.env, config.env.num_envs, num_workers=workers, backend=backend)
+        wanted = config.env
+        env = make_vector_env(
+            wanted.env,
+            wanted.num_envs,
+            num_workers=wanted.env_workers,
+            backend=wanted.env_backend,
+            env_kwargs=wanted.env_kwargs,
+        )
         self.lanes = (cuda_graphs.StagedLanes if graphs else Lanes)(env, config.run.seed, device)
         super().__init__(config, self.lanes.spec, device)
         if graphs:

@@ -8,10 +8,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
+from rmc_agents import plugins
 from rmc_agents.agent import ActorCritic
 from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
-from rmc_agents.envs.registry import refuse_unnamed_module
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.tree_checks import check_like
 from rmc_agents.types import Policy, SpaceSpec
@@ -107,15 +107,14 @@ def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
     return config, spec
 
 
-def saved_env_name(saved: SavedAgent[Any], trust: bool) -> str:
+def saved_env_name(saved: SavedAgent[Any]) -> str:
     """The environment that an agent was trained in, to play it there.
 
     Raises:
-      ValueError: if that imports a module, and the user does not trust the file that names it.
+      ValueError: if that imports a module which the user has not named.
     """
     name = saved.config.env.env
-    if not trust:
-        refuse_unnamed_module(name, saved.path)
+    plugins.check_named(name, saved.path)
     return name
 
 
