@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from rmc_agents import command_line, configs, plugins
+from rmc_agents import command_line, configs
 from rmc_agents.config import Config
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import CONFIG
@@ -84,8 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     split = argv.index("--") if "--" in argv else len(argv)
     arguments = command_line.parse(Arguments, argv[:split], "rmc-compare", DESCRIPTION)
-    plugins.load(arguments.imports, *arguments.cores)
-    command_line.import_typed(argv[split + 1 :])
+    command_line.import_typed(argv[split + 1 :], arguments.imports, arguments.cores)
     marks = dict(parse_mark(mark) for mark in arguments.mark)
     if arguments.jobs < 1 or arguments.episodes < 1:
         raise ValueError(f"expected --jobs and --episodes of at least 1, got {arguments.jobs} and {arguments.episodes}")

@@ -60,11 +60,11 @@ def read_curve(run: str | PathLike[str], metric: str = "return") -> Curve:
     Raises:
       ValueError: if the folder holds no such events.
     """
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     folder = Path(run) / TENSORBOARD
     if not any(folder.glob("*tfevents*")):
         raise ValueError(f"{run} holds no TensorBoard events (expected {folder}): is it the folder of a run?")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them
     events.Reload()
     tags = METRICS[metric].tag, TIME_TAG

@@ -145,10 +145,10 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
-def import_typed(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The `sources`, after the import of the modules that they name."""
+def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
+    """The `sources`, after the import of the modules that they name, and of further ones (see `plugins.load`)."""
     found = sources(argv)
-    plugins.load(found.imports, found.env, found.core, found.encoder)
+    plugins.load([*modules, *found.imports], *names, found.env, found.core, found.encoder)
     return found
 
 

@@ -28,7 +28,7 @@ class ImportFailed(ValueError):
 
 
 def load(modules: Sequence[str], *names: str | None) -> None:
-    """Import what a user typed; modules in the current folder are found, as `python -m` finds them.
+    """Import what a user typed for a command; modules in the current folder are found, as `python -m` finds them.
 
     Args:
       modules: of --import.
@@ -37,6 +37,7 @@ def load(modules: Sequence[str], *names: str | None) -> None:
     Raises:
       ImportFailed: if there is no such module or its code fails, which a note then shows.
     """
+    _typed.clear()  # a process may run several commands, one after the other
     flags = dict.fromkeys(modules, "--import")
     flags |= {module: name for name in names if name and (module := module_of(name)) and module not in flags}
     if flags and (here := os.getcwd()) not in sys.path:

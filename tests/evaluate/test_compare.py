@@ -14,8 +14,8 @@ import pytest
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison
 from rmc_agents.evaluate.curves import Curve
-from rmc_agents.evaluate.episodes import Episodes, Statistics
 from rmc_agents.evaluate.grid import Job
+from rmc_agents.evaluate.statistics import Episodes, Statistics
 
 COMMAND = "import sys; from rmc_agents.evaluate.compare import main; sys.exit(main())"
 SMALL = ["--episodes", "3", "--jobs", "2", "--seeds", "0", "1"]
