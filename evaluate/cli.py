@@ -20,6 +20,7 @@ from rmc_agents.runs.checkpoint import write_atomically
 if TYPE_CHECKING:
     import torch
 
+    from rmc_agents.envs.making import EnvFactory
     from rmc_agents.runs.saved import SavedAgent
     from rmc_agents.types import Policy
 
@@ -89,8 +90,7 @@ class Opened(NamedTuple):
 
     saved: "SavedAgent[Policy]"
     device: "torch.device"
-    env_name: str
-    env_kwargs: EnvArguments
+    env: "str | EnvFactory"
 
 
 def find(run: Path | None, name: str | None, trust: bool) -> Path:
@@ -117,6 +117,7 @@ def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwarg
     """
     import torch
 
+    from rmc_agents.envs.making import with_arguments
     from rmc_agents.evaluate.episodes import check_fits
     from rmc_agents.runs.saved import load_policy, pick_device, saved_env_name
 
@@ -125,8 +126,9 @@ def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwarg
     saved = load_policy(path, picked, trust)
     name = env or saved_env_name(saved)
     kwargs = env_kwargs or ({} if env else saved.config.env.env_kwargs)
-    check_fits(saved.spec, name, kwargs)
-    return Opened(saved, picked, name, kwargs)
+    place = with_arguments(name, kwargs)
+    check_fits(saved.spec, place)
+    return Opened(saved, picked, place)
 
 
 def check_env(env: str | None) -> None:
@@ -157,22 +159,22 @@ def _main(argv: Sequence[str] | None) -> int:
     check_env(arguments.env)
     opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
 
+    from rmc_agents.envs.making import name_of
     from rmc_agents.evaluate.episodes import evaluate
 
     saved, console = opened.saved, Console()
     if arguments.ablate_memory:
         result = _ablate(arguments, opened, console)
     else:
-        with console.status(f"playing {arguments.episodes} episodes of {opened.env_name}, and as many at random"):
+        with console.status(f"playing {arguments.episodes} episodes of {name_of(opened.env)}, and as many at random"):
             result = evaluate(
                 saved.agent,
-                opened.env_name,
+                opened.env,
                 arguments.episodes,
                 arguments.seed,
                 opened.device,
                 arguments.deterministic,
                 arguments.max_steps,
-                opened.env_kwargs,
             )
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     _print(result, console)
@@ -203,6 +205,7 @@ def check_writable(path: Path) -> None:
 def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str, Any]:
     """Statistics of every variant of the agent, as plain values for JSON."""
     from rmc_agents.agent import ActorCritic
+    from rmc_agents.envs.making import name_of
     from rmc_agents.evaluate import ablation
     from rmc_agents.evaluate.episodes import play
 
@@ -215,20 +218,19 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
     ablation.check(agent, arguments.windows, arguments.episodes)
     found = {}
     for name, policy in ablation.variants(agent, arguments.windows, arguments.seed).items():
-        with console.status(f"playing {arguments.episodes} episodes of {opened.env_name}, memory: {name}"):
+        with console.status(f"playing {arguments.episodes} episodes of {name_of(opened.env)}, memory: {name}"):
             played = play(
                 policy,
-                opened.env_name,
+                opened.env,
                 arguments.episodes,
                 arguments.seed,
                 opened.device,
                 arguments.deterministic,
                 arguments.max_steps,
-                opened.env_kwargs,
             )
             found[name] = asdict(Statistics.of(played))
     return {
-        "env": opened.env_name,
+        "env": name_of(opened.env),
         "seed": arguments.seed,
         "deterministic": arguments.deterministic,
         "max_steps": arguments.max_steps,

@@ -1,5 +1,6 @@
 """Learning curves: read from TensorBoard's events, smoothed, and brought together over seeds."""
 
+import warnings
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -126,7 +127,9 @@ def bootstrap_band(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     from scipy.stats import bootstrap
 
     rng = np.random.default_rng(0)
-    result = bootstrap(
-        (samples,), interquartile_mean, axis=0, n_resamples=RESAMPLES, batch=100, method="percentile", rng=rng
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy's, about samples that are not finite: the interval is NaN then
+        result = bootstrap(
+            (samples,), interquartile_mean, axis=0, n_resamples=RESAMPLES, batch=100, method="percentile", rng=rng
+        )
     return result.confidence_interval.low, result.confidence_interval.high

@@ -54,21 +54,19 @@ def _main(argv: Sequence[str] | None) -> int:
     import torch
 
     from rmc_agents.evaluate.episodes import check_fits, evaluate
-    from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent, saved_env_name
+    from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent, saved_env
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
     saved = load_agent(path, device)
     if arguments.out.exists() and arguments.out.samefile(saved.path):
         raise ValueError(f"{arguments.out} is what would be exported: expected another file to write to")
-    env_name, env_kwargs = saved_env_name(saved), saved.config.env.env_kwargs
-    check_fits(saved.spec, env_name, env_kwargs)
+    env = saved_env(saved)
+    check_fits(saved.spec, env)
 
     console = Console()
-    with console.status(f"playing {arguments.episodes} episodes of {env_name}"):
-        result = evaluate(
-            saved.agent, env_name, arguments.episodes, arguments.seed, device, False, arguments.max_steps, env_kwargs
-        )
+    with console.status(f"playing {arguments.episodes} episodes of {saved.config.env.env}"):
+        result = evaluate(saved.agent, env, arguments.episodes, arguments.seed, device, max_steps=arguments.max_steps)
     if note := cut_note(result):
         console.print(f"{note} (--max-steps)", highlight=False, markup=False, soft_wrap=True)
     provenance = Provenance(__version__, result["mean_return"], result["ci95"], arguments.episodes, arguments.seed)

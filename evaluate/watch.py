@@ -63,28 +63,26 @@ def _main(argv: Sequence[str] | None) -> int:
     path = find(arguments.run, arguments.pretrained, arguments.trust)
     plugins.load(arguments.imports, arguments.env)
     check_env(arguments.env)
-    saved, device, env_name, env_kwargs = open_policy(
-        path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs
-    )
+    saved, device, env = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
 
+    from rmc_agents.envs.making import name_of
     from rmc_agents.evaluate.panels import plain_number
     from rmc_agents.evaluate.video import record
 
     console = Console()
-    with console.status(f"recording {env_name}"):
+    with console.status(f"recording {name_of(env)}"):
         recorded = record(
             saved.agent,
-            env_name,
+            env,
             arguments.out or _default_path(saved.path, arguments.seed),
             episodes=arguments.episodes,
             seed=arguments.seed,
             device=device,
             deterministic=arguments.deterministic,
-            title=f"{env_name} · {saved.config.core.core} · {saved.frames:,} frames",
+            title=f"{name_of(env)} · {saved.config.core.core} · {saved.frames:,} frames",
             max_steps=arguments.max_steps,
             fps=arguments.fps,
             reward_scale=saved.config.train.reward_scale,
-            env_kwargs=env_kwargs,
         )
     for i, (episode_return, is_cut) in enumerate(zip(recorded.returns, recorded.cut, strict=True)):
         note = f" when cut after {arguments.max_steps} steps (--max-steps)" if is_cut else ""

@@ -11,6 +11,7 @@ from rich.console import Console
 from rmc_agents import plugins, pretrained
 from rmc_agents.command_line import interrupted_by_stops, quoted, with_interval
 from rmc_agents.config import Config
+from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_fits, evaluate
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, cut_note
@@ -51,7 +52,7 @@ def _take_weights(trainer: Learner, source: str) -> None:
     path = Path(source)
     pretrained.check(source, "--init-from")
     saved = load_agent(path if path.exists() else pretrained.find(source), trainer.lanes.device)
-    check_fits(saved.spec, trainer.config.env.env, trainer.config.env.env_kwargs)
+    check_fits(saved.spec, _env(trainer))
     here, there = ({**asdict(config.core), **asdict(config.agent)} for config in (trainer.config, saved.config))
     other = [f"{name} {there[name]} (got {here[name]})" for name in there if there[name] != here[name]]
     if other:
@@ -105,7 +106,7 @@ def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignal
             try:
                 metrics = trainer.update()
                 reporter.update(metrics)
-            except (WorkerError, BrokenPipeError):  # nothing is learned of an unfinished rollout; nobody reads on
+            except (WorkerError, SystemExit):  # in a rollout, of which nothing is learned yet; by rich: nobody reads on
                 trainer.save(folder.path, reporter.seconds)
                 raise
             is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every
@@ -114,6 +115,11 @@ def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignal
                 saved_at = reporter.seconds
         trainer.save(folder.path, reporter.seconds)
         return reporter.seconds
+
+
+def _env(trainer: Trainer) -> str | EnvFactory:
+    """Where the agent is evaluated and filmed."""
+    return with_arguments(trainer.config.env.env, trainer.config.env.env_kwargs)
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
@@ -148,12 +154,11 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
         with console.status(f"evaluating over {config.run.eval_episodes} episodes"):
             result = evaluate(
                 agent,
-                config.env.env,
+                _env(trainer),
                 config.run.eval_episodes,
                 EVALUATION_SEED,
                 device,
                 max_steps=config.run.eval_max_steps,
-                env_kwargs=config.env.env_kwargs,
             )
         summary["evaluation"] = result
         _say(
@@ -164,7 +169,7 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
         if note := cut_note(result):
             _say(console, f"{note} (--eval-max-steps)")
     folder.write_summary(summary)
-    if config.run.video and can_render(config.env.env, config.env.env_kwargs):
+    if config.run.video and can_render(_env(trainer)):
         with console.status("recording a video"):
             summary["video"] = _record(trainer, folder, console)
         folder.write_summary(summary)
@@ -192,14 +197,13 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
         path.parent.mkdir(exist_ok=True)
         record(
             trainer.agent,
-            env,
+            _env(trainer),
             path,
             seed=EVALUATION_SEED,
             device=device,
             title=title,
             max_steps=VIDEO_STEPS,
             reward_scale=trainer.train.reward_scale,
-            env_kwargs=trainer.config.env.env_kwargs,
         )
     except (ValueError, OSError) as error:
         _say(console, f"no video: {error}")

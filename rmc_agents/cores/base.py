@@ -25,6 +25,8 @@ class Core(nn.Module, ABC):
     """
 
     kernel: ClassVar[str]
+    default_gain: ClassVar[float] = 1.0
+    """What the heads of an agent multiply the outputs by, unless they are told otherwise."""
 
     def __init__(self, input_size: int, output_size: int) -> None:
         super().__init__()
@@ -160,10 +162,10 @@ class Recording:
             output, self.state = self.core.step(inputs, should_reset, self.state)
             return output
         self.core._check(inputs, should_reset, self._initial_state, axes=("B",))
-        output: Tensor = self._tape.step(self.core.cast(inputs), should_reset)
+        recorded: Tensor = self._tape.step(self.core.cast(inputs), should_reset)
         if self._tape.length == self._steps:
             self.state = self._tape.final_state()
-        return output
+        return recorded
 
     def discard(self) -> None:
         """Instead of `replay`: the next recording takes the buffers."""
