@@ -13,8 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import Core, make_core
 from rmc_agents.kernels.operations import Product
-from rmc_agents.train.bench import command as bench
+from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.bench import timing
+from rmc_agents.train.bench.command import using
 from rmc_agents.train.bench.operations import plain_products
 
 CPU = torch.device("cpu")
@@ -203,7 +204,7 @@ def test_settings_come_from_presets_and_flags_win(tmp_path: Path) -> None:
 
 def test_another_backend_is_for_a_while() -> None:
     core = core_of("rmc")
-    with bench.using(core, "auto"):
+    with using(core, "auto"):
         assert core.backend == "auto"
     assert core.backend == "reference"
     with pytest.raises(ValueError, match="halfway"):
@@ -212,7 +213,7 @@ def test_another_backend_is_for_a_while() -> None:
 
 
 def fail_halfway(core: Core) -> None:
-    with bench.using(core, "auto"):
+    with using(core, "auto"):
         raise ValueError("halfway")
 
 
