@@ -4,8 +4,7 @@ import importlib
 import logging
 import os
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +27,24 @@ NOT_THEIRS = (
 logger = logging.getLogger(__name__)
 
 
-@contextmanager
-def blamed(name: str, call: str) -> Iterator[None]:
-    """What is raised in here was raised by the code of environment `name`, which was asked for `call`.
+class Blame:
+    """In it, what is raised was raised by the code of environment `name`, which was asked for `call`.
+
+    A class, as it is entered at every step of every lane: contextlib's generators take several times as long.
 
     Raises:
       EnvError: in its place; a note has the traceback through their code, if it got as far as that.
     """
-    try:
-        yield
-    except EnvError:
-        raise
-    except Exception as error:
-        raise _as_theirs(error, f"the environment {name!r} failed in {call}") from error
+
+    def __init__(self, name: str, call: str) -> None:
+        self.name, self.call = name, call
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, EnvError):
+            raise _as_theirs(error, f"the environment {self.name!r} failed in {self.call}") from error
 
 
 def _as_theirs(error: BaseException, what: str) -> EnvError:
@@ -75,23 +79,27 @@ class GuardedEnv(gym.Wrapper):
 
     def __init__(self, env: gym.Env, name: str) -> None:
         super().__init__(env)
-        self._name = name
+        space = env.observation_space
+        assert space.dtype is not None
+        self._shape, self._dtype = space.shape, space.dtype
+        self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
+        self._rendering, self._closing = Blame(name, "render()"), Blame(name, "close()")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
-        with blamed(self._name, "reset()"):
+        with self._resetting:
             obs, info = self.env.reset(seed=seed, options=options)
             return self._checked(obs), _usable(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
-        with blamed(self._name, "step()"):
+        with self._stepping:
             obs, reward, terminated, truncated, info = self.env.step(action)
             return self._checked(obs), float(reward), bool(terminated), bool(truncated), _usable(info)
 
     def render(self) -> Any:
         """As the environment's; with the render mode rgb_array a picture. Raises EnvError."""
-        with blamed(self._name, "render()"):
+        with self._rendering:
             frame = self.env.render()
             if self.render_mode == "rgb_array" and np.ndim(frame) != 3:  # type: ignore[arg-type]  # anything may come
                 raise ValueError(f"expected a picture [height, width, 3], got {type(frame).__name__}")
@@ -100,18 +108,17 @@ class GuardedEnv(gym.Wrapper):
     def close(self) -> None:
         """Whatever goes wrong then is told and changes nothing."""
         try:
-            with blamed(self._name, "close()"):
+            with self._closing:
                 self.env.close()
         except EnvError as error:
             logger.warning("%s", " ".join(str(error).split()))
 
     def _checked(self, obs: Any) -> NDArray[Any]:
         """The observation as an array. Raises ValueError unless it is one of the space's shape and kind of numbers."""
-        array, space = np.asarray(obs), self.observation_space
-        assert space.dtype is not None
-        if array.shape != space.shape or not np.can_cast(array.dtype, space.dtype, "same_kind"):
+        array = np.asarray(obs)
+        if array.shape != self._shape or not np.can_cast(array.dtype, self._dtype, "same_kind"):
             raise ValueError(
-                f"expected an observation {space.shape} of {space.dtype}, got {array.shape} of {array.dtype}"
+                f"expected an observation {self._shape} of {self._dtype}, got {array.shape} of {array.dtype}"
             )
         return array
 

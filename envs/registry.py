@@ -19,7 +19,7 @@ from rmc_agents.envs.minigrid.memory import MiniGridView
 from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
 from rmc_agents.envs.minipacman.tokens import MapTokens
 
-from .guarded import GuardedEnv, blamed
+from .guarded import Blame, GuardedEnv
 from .processes import EnvError
 from .sequences import names as sequences
 from .stacking import stack_views
@@ -166,7 +166,7 @@ def _make_lanes(
 
 def _make_lane(name: str, env_id: str, spec: EnvSpec, arguments: dict[str, Any], view: dict[str, Any]) -> gym.Env:
     _import_module(env_id, name)  # in a worker nothing else has
-    with blamed(name, "its constructor"):
+    with Blame(name, "its constructor"):
         env = gym.make(spec, **arguments)
     return GuardedEnv(as_numbers(env, **view), name)
 
@@ -245,7 +245,7 @@ def _import_module(env_id: str, name: str) -> None:
     """Import what registers the environment: the module in front of its id; minigrid's ids need none."""
     module = env_id.rpartition(":")[0] or "minigrid"
     try:
-        with blamed(name, f"the import of {module}"):
+        with Blame(name, f"the import of {module}"):
             importlib.import_module(module)
     except EnvError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):

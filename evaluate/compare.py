@@ -39,8 +39,8 @@ DECIDED = {
     "core": "name cores by --cores",
     "seed": "name seeds by --seeds",
     "eval_episodes": "give --episodes before --",
-    "video": "it records none",
-    "log_every": "it logs every second",
+    "video": "a comparison records none",
+    "log_every": "a comparison logs every second",
 }
 """Settings of the trainings that flags behind -- cannot give, and what to do instead."""
 
@@ -160,11 +160,11 @@ def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
     """Raises ValueError for a flag of rmc-train whose value is the comparison's to decide: it would have no effect, or
     make an agent another one than it is called.
     """
-    decided = DECIDED | ({} if arguments.total_frames is None else {"total_frames": "it is given before -- already"})
+    decided = DECIDED | ({} if arguments.total_frames is None else {"total_frames": "it stands before -- already"})
     for flag in flags:
         name = flag.partition("=")[0].lstrip("-").replace("-", "_").removeprefix("no_")
         if flag.startswith("--") and name in decided:
-            raise ValueError(f"{flag} behind --: the comparison decides that; {decided[name]}")
+            raise ValueError(f"{flag} has no place behind --: {decided[name]}")
 
 
 def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:

@@ -1,5 +1,6 @@
 """Learning curves: read from TensorBoard's events, smoothed, and brought together over seeds."""
 
+import warnings
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -123,7 +124,9 @@ def interquartile_mean(samples: Any, axis: int = 0) -> Any:
 def bootstrap_band(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The 95 % percentile bootstrap interval of the interquartile mean over axis 0, of at least two samples."""
     rng = np.random.default_rng(0)
-    result = bootstrap(
-        (samples,), interquartile_mean, axis=0, n_resamples=RESAMPLES, batch=100, method="percentile", rng=rng
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy's, about samples that are not finite: the interval is NaN then
+        result = bootstrap(
+            (samples,), interquartile_mean, axis=0, n_resamples=RESAMPLES, batch=100, method="percentile", rng=rng
+        )
     return result.confidence_interval.low, result.confidence_interval.high

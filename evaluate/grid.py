@@ -2,7 +2,7 @@
 
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +40,7 @@ def differing(one: Config, other: Config) -> list[str]:
     return [name for name in before if before[name] != after[name]]
 
 
-def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool = False) -> Iterator[Job]:
+def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool = False) -> Generator[Job, None, None]:
     """Trains what is not finished, and hands out every job once it is; closed, it has what is under way save and end.
 
     Args:

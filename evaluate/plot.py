@@ -1,6 +1,7 @@
 """rmc-plot: learning curves of runs, seeds together; and the drawing of them."""
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -183,7 +184,9 @@ def draw(
 def write_png(figure: Figure, path: str | PathLike[str]) -> None:
     """The figure as a file, atomically. Raises OSError if it cannot be written."""
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=150)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about characters that the font does not have
+        figure.savefig(content, format="png", dpi=150)
     write_atomically(Path(path), content.getvalue())
 
 

@@ -5,6 +5,7 @@ import io
 import math
 import os
 import re
+import select
 import shlex
 import signal
 import sys
@@ -94,13 +95,13 @@ def _fail(program: str, message: str, status: int = 2) -> int:
 
 
 def _output_is_closed() -> bool:
-    """Whether standard output can take nothing more; it is then sent nowhere, so that nothing else fails of it."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+    """Whether nobody reads standard output any more; what is left of it then goes nowhere, and fails no more."""
+    output = select.poll()
+    output.register(sys.stdout, 0)  # errors alone
+    if not output.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 def find_modules_here(env: str | None) -> None:

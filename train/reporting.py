@@ -109,7 +109,7 @@ class Reporter:
         if self._diagnostics is not None:
             self._diagnostics.write()
         self._writer.flush()
-        shown = with_interval(np.mean([e.episode_return for e in self._recent]), None) if self._recent else "-"
+        shown = with_interval(float(np.mean([e.episode_return for e in self._recent])), None) if self._recent else "-"
         self._progress.update(self._task, speed=f"{speed:,.0f}", mean_return=shown)
         if not self.console.is_terminal:
             eta = timedelta(seconds=round((self.total_frames - frames) / speed)) if frames < self.total_frames else "-"

@@ -108,7 +108,7 @@ def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignal
             try:
                 metrics = trainer.update()
                 reporter.update(metrics)
-            except (WorkerError, BrokenPipeError):  # nothing is learned of an unfinished rollout; nobody reads on
+            except (WorkerError, SystemExit):  # in a rollout, of which nothing is learned yet; by rich: nobody reads on
                 trainer.save(folder.path, reporter.seconds)
                 raise
             is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every

@@ -152,7 +152,7 @@ def test_a_run_is_the_same_with_workers_and_goes_on_after_a_fault(
     assert checkpoint.find_and_load(failed)[1]["frames"] == int(frames)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
     flags = ["--env-workers", "2", "--run-dir", str(tmp_path / "run"), "--save-every", "1e-9"]
@@ -167,12 +167,12 @@ def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, tm
     while not list((tmp_path / "run" / "checkpoints").glob("update-*")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    if number == signal.SIGINT:
+    if number != signal.SIGKILL:
         os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)
     _, err = process.communicate(timeout=120)  # returns once every process that holds the pipes has ended
-    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     assert err == ""
 
 

@@ -4,18 +4,20 @@ import json
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from rmc_agents.config import Config
-from rmc_agents.evaluate import compare, comparison
-from rmc_agents.evaluate.curves import Curve
+from rmc_agents.evaluate import compare, comparison, grid
+from rmc_agents.evaluate.curves import MOST_POINTS, Curve, thinned
 from rmc_agents.evaluate.episodes import Episodes, Statistics
-from rmc_agents.evaluate.grid import Job
+from rmc_agents.evaluate.grid import Job, Training
+from rmc_agents.runs.folder import RunFolder
 
 COMMAND = "import sys; from rmc_agents.evaluate.compare import main; sys.exit(main())"
 SMALL = ["--episodes", "3", "--jobs", "2", "--seeds", "0", "1"]
@@ -69,13 +71,13 @@ def test_rows_survive_the_file(tmp_path: Path) -> None:
 
 def test_thinned_keeps_the_ends_and_the_mean() -> None:
     frames = np.arange(1, 1001) * 10
-    points = comparison.thinned(Curve(frames, np.sin(frames), frames / 7.0))
-    assert len(points.frames) == comparison.MOST_POINTS
-    assert points.frames[-1] == 10_000
-    assert points.seconds[-1] == round(10_000 / 7, 1)
-    assert np.mean(points.returns) == pytest.approx(np.sin(frames).mean(), abs=0.01)
-    few = comparison.thinned(Curve(frames[:3], np.array([1.0, 2.0, 3.0]), frames[:3] / 10.0))
-    assert few == comparison.Points([10, 20, 30], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+    points = thinned(Curve(frames, np.sin(frames), frames / 7.0))
+    assert len(points.frames) == MOST_POINTS
+    assert (points.frames[-1], points.seconds[-1]) == (10_000, 10_000 / 7)
+    assert points.values.mean() == pytest.approx(np.sin(frames).mean(), abs=0.01)
+    few = Curve(frames[:3], np.array([1.0, 2.0, 3.0]), frames[:3] / 10.0)
+    for kept, before in zip(thinned(few), few, strict=True):
+        np.testing.assert_array_equal(kept, before)
 
 
 def arguments(place: Path, *flags: str, frames: int = 800) -> list[str]:
@@ -121,7 +123,9 @@ def test_results_are_merged_and_redrawn(tmp_path: Path, capsys: pytest.CaptureFi
     (second / "out.md").unlink()
     assert compare.main([str(second / "out.json"), "--out", str(second / "out"), "--mark", "RMC (paper)=677"]) == 0
     assert ((second / "out.json").read_text(), (second / "out.md").read_text()) == (result, table)
-    capsys.readouterr()
+    told = capsys.readouterr().out
+    assert f"seen-seed0 begins, see {first / 'runs' / 'seen-seed0.log'}\n" in told
+    assert f"written to {first / 'out.json'}, {first / 'out.md'}, {first / 'out.png'}\n" in told
     assert compare.main(arguments(first, *agent, frames=840)) == 2
     assert "holds a run that differs in total_frames" in capsys.readouterr().err
 
@@ -131,6 +135,69 @@ def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str
     runs = [make_run(seed=1), make_run(seed=2, mem_slots=8), make_run("b")]
     assert compare.fitting(runs, jobs) == runs[1:]
     assert capsys.readouterr().out == "left out: a, seed 1, which differs in mem_slots\n"
+
+
+def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = Job("a", tmp_path / "a-seed0", Config())
+    training = Training(job, Console())
+    with RunFolder(job.folder, resuming=False):
+        assert not training.has_ended()
+        assert not training.has_ended()
+        evaluation = asdict(make_run().evaluation) | {"random_mean_return": 1.0, "random_success_rate": None}
+        summary = {"frames": 1, "seconds": 1.0, "frames_per_second": 1.0, "evaluation": evaluation}
+        (job.folder / "summary.json").write_text(json.dumps(summary))
+    assert training.has_ended(), "what the other one trained is taken"
+    assert capsys.readouterr().out == f"a-seed0 waits: {job.folder} is in use by another training\n"
+
+
+DECIDED = {
+    "core": (["--core", "lstm"], "--core has no place behind --: name cores by --cores"),
+    "seed": (["--num-envs", "8", "--seed=3"], "--seed=3 has no place behind --: name seeds by --seeds"),
+    "episodes": (["--eval_episodes", "9"], "--eval_episodes has no place behind --: give --episodes before --"),
+    "video": (["--no-video"], "--no-video has no place behind --: a comparison records none"),
+    "frames": (["--total-frames", "9"], "--total-frames has no place behind --: it stands before -- already"),
+}
+
+
+@pytest.mark.parametrize("case", DECIDED)
+def test_flags_that_the_grid_decides_are_refused(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags, expected = DECIDED[case]
+    own = ["--agents", "minipacman-rmc", "--total-frames", "800", "--folder", str(tmp_path / "runs")]
+    assert compare.main([*own, "--", *flags]) == 2
+    assert capsys.readouterr().err == f"rmc-compare: {expected}\n"
+    assert not (tmp_path / "runs").exists()
+
+
+SUMMARY = {"frames": 100, "seconds": 2.0, "frames_per_second": 50.0, "evaluation": None}
+DAMAGED = {
+    "no JSON": ("summary.json", "{", "summary.json is no summary of rmc-train: content: Invalid JSON"),
+    "a list": ("summary.json", "[]", "summary.json is no summary of rmc-train: content: "),
+    "no evaluation": ("summary.json", "{}", "summary.json is no summary of rmc-train: frames: Field required"),
+    "deep": ("summary.json", "[" * 10_000, "summary.json is no summary of rmc-train: content: Invalid JSON"),
+    "no time": ("summary.json", json.dumps(SUMMARY | {"seconds": 0}), "seconds: Input should be greater than 0"),
+    "no score": ("summary.json", json.dumps(SUMMARY | {"evaluation": {}}), "evaluation.mean_return: Field required"),
+    "not evaluated": ("summary.json", json.dumps(SUMMARY), "was not evaluated at its end"),
+    "no curve": ("result.json", "", "0.curve: Value error, expected as many frames as seconds"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_summary_or_result_is_one_line(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, content, expected = DAMAGED[case]
+    row = asdict(make_run())
+    row["curve"]["seconds"].pop()
+    (tmp_path / name).write_text(content or json.dumps([row]))
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    given = tmp_path if name == "summary.json" else tmp_path / name
+    assert compare.main([str(given), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert expected in said
+    assert said.count("\n") == 1
+
+
+def test_a_damaged_summary_is_no_finished_run(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("{")
+    assert not grid.is_finished(tmp_path)
 
 
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -315,6 +315,8 @@ def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert out.read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
     (tmp_path / "empty").mkdir()
+    assert plot.main([str(runs[0]), "--out", str(out), "--smooth", "1"]) == 0
+    assert capsys.readouterr().out == f"{out} (curves not smoothed)\n"
     assert "holds no TensorBoard events" in refused(capsys, plot, tmp_path / "empty")
     assert "expected NAME=VALUE, got 'random'" in refused(capsys, plot, runs[0], "--mark", "random")
     assert "ends in .png" in refused(capsys, plot, runs[0], "--out", "a.pdf")
@@ -332,6 +334,20 @@ def test_plot_draws_the_mean_over_seeds() -> None:
         np.testing.assert_allclose(mean.get_xdata()[[0, -1]], ends)
         np.testing.assert_allclose(mean.get_ydata()[[0, -1]], [2.0, 3.0])
     assert [text.get_text() for text in figure.legends[0].get_texts()][1] == "random (1)"
+
+
+def test_a_curve_of_one_point_is_a_dot_and_the_legend_says_how_curves_are_smoothed() -> None:
+    curves = {"short": [make_curve([10], [1.0])], "seeds": [make_curve([10, 20], [0, 1]), make_curve([20, 30], [1, 2])]}
+    figure = plot.draw(curves, {}, "title", smooth=5)
+    markers = {len(np.unique(line.get_xdata())): line.get_marker() for line in figure.axes[0].lines}
+    assert markers == {1: "o", 2: "None"}
+    assert "averaged over 5 neighbouring points" in figure.legends[0].get_title().get_text()
+
+
+@pytest.mark.filterwarnings("error")
+def test_drawing_and_intervals_warn_of_nothing(tmp_path: Path) -> None:
+    assert np.isnan(curves.bootstrap_band(np.array([np.nan, 1.0]))).all()
+    plot.write_png(plot.draw({"\u7d19": [make_curve([10], [1.0])]}, {}, "title"), str(tmp_path / "a.png"))
 
 
 def test_interquartile_mean_leaves_out_a_quarter_at_both_ends() -> None:

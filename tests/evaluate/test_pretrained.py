@@ -91,7 +91,7 @@ def test_evaluate_opens_it_by_file_and_by_name(
     exported: Path, by_name: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = []
-    for argv in ([str(exported)], ["--pretrained", "little"]):
+    for argv in ([str(exported)], ["--pretrained", "little"], ["little"]):
         target = tmp_path / "result.json"
         assert evaluate_cli.main([*argv, "--episodes", "10", "--seed", "7", "--json", str(target)]) == 0
         results.append(json.loads(target.read_text()))
@@ -119,6 +119,10 @@ def test_which_agent_is_said_once_and_by_a_name_that_exists(
     program: Any, by_name: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for argv, message in (
+        (
+            ["litle"],
+            "there is no pretrained policy 'litle'; did you mean 'little'? (there are: little)",
+        ),
         (
             ["--pretrained", "litle"],
             "there is no pretrained policy 'litle'; did you mean 'little'? (there are: little)",

@@ -363,6 +363,7 @@ def test_unfinished_runs_in_a_grid_or_sweep_are_resumed_and_not_deleted(
     with pytest.raises(ValueError, match="add --trust"):
         next(grid.train_all([job], 1))
     started: list[list[str]] = []
+    monkeypatch.setattr(grid, "note_commit", lambda folder: None)
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     grid.start(job, trust=True)
     TrialProcess(tmp_path, 3, config, trust=True)._start()

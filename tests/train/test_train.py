@@ -83,7 +83,7 @@ def test_resume_after_kill_is_exact(tmp_path: Path) -> None:
     assert_same(newest(tmp_path / "whole"), newest(tmp_path / "killed"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_finishes_the_update_saves_and_says_how_to_go_on(number: signal.Signals, tmp_path: Path) -> None:
     process = start_process("--run-dir", str(tmp_path / "run"), "--save-every", "1e-9", "--total-frames", "1000000")
     wait_for_checkpoints(tmp_path / "run", 1, process)
@@ -95,6 +95,16 @@ def test_a_stop_finishes_the_update_saves_and_says_how_to_go_on(number: signal.S
     frames = newest(tmp_path / "run")["frames"]
     assert resume(tmp_path / "run", "--total-frames", str(frames + FRAMES_PER_UPDATE)) == 0
     assert newest(tmp_path / "run")["frames"] == frames + FRAMES_PER_UPDATE
+
+
+def test_a_run_whose_output_nobody_reads_any_more_is_saved(tmp_path: Path) -> None:
+    process = start_process("--run-dir", str(tmp_path / "run"), "--log-every", "1e-9", "--total-frames", "1000000")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    assert process.communicate()[1] == ""
+    assert newest(tmp_path / "run")["frames"] < 1_000_000
 
 
 def test_the_run_folder_explains_the_run(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """rmc-sweep: many trainings over ranges of settings, and which of them was best."""
 
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 PLAN, JOURNAL, NAME = "sweep.yaml", "study.journal", "sweep"
 DEFAULT_TRIALS = 16
+DECIDED = {"eval_episodes": "give --eval-episodes instead", "video": "trials record none"}
+"""Settings that --set cannot fix, and why."""
 SAME_FAILURES = 3  # at the beginning of a sweep, that end it
 POLL_SECONDS = 0.2
 
@@ -82,6 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
+    if "--" in (sys.argv if argv is None else argv):
+        raise ValueError(
+            "rmc-sweep takes no flags of rmc-train behind --: fix a setting of all trials by --set NAME=VALUE"
+        )
     arguments = command_line.parse(Arguments, argv, "rmc-sweep", DESCRIPTION)
     console = Console()
     if arguments.show is not None:
@@ -93,6 +100,9 @@ def _main(argv: Sequence[str] | None) -> int:
     _check(arguments)
     assert arguments.study is not None
     fixed = parse_fixed(arguments.set)
+    decided = DECIDED | ({"seed": "the runs have those of --seeds"} if arguments.seeds else {})
+    for name in fixed.keys() & decided.keys():
+        raise ValueError(f"--set {name}: {decided[name]}")
     plan = Plan.read(
         arguments.study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, list(arguments.seeds)
     )

@@ -94,15 +94,15 @@ def make_cells(plan: Plan, rows: Sequence[Row]) -> list[list[str]]:
     """The table as text, its heading first."""
     names = ["change"] if plan.one_at_a_time else list(plan.search)
     heading = ["trial", *names, "return", "95 % interval", "frames/s", "seconds", "notes"]
-    cells = [_row_cells(plan, row) for row in rows]
+    digits = _digits(rows)
+    cells = [_row_cells(plan, row, digits) for row in rows]
     if not any(row[-1] for row in cells):
         heading, cells = heading[:-1], [row[:-1] for row in cells]
     return [heading, *cells]
 
 
-def _row_cells(plan: Plan, row: Row) -> list[str]:
+def _row_cells(plan: Plan, row: Row, digits: int) -> list[str]:
     settings = [describe(row.settings) or "base"] if plan.one_at_a_time else map(_plain, row.settings.values())
-    digits = decimals(*row.scores)
     return [
         ", ".join(map(str, row.trials)),
         *settings,
@@ -110,13 +110,16 @@ def _row_cells(plan: Plan, row: Row) -> list[str]:
         "" if row.interval is None else " to ".join(f"{end:.{digits}f}" for end in row.interval),
         "" if row.frames_per_second is None else f"{row.frames_per_second:,.0f}",
         "" if row.seconds is None else f"{row.seconds:,.0f}",
-        "; ".join(_notes(row)),
+        "; ".join(_notes(row, digits)),
     ]
 
 
-def _notes(row: Row) -> list[str]:
+def _digits(rows: Sequence[Row]) -> int:
+    return decimals(*(score for row in rows for score in row.scores))
+
+
+def _notes(row: Row, digits: int) -> list[str]:
     """What there is to say of a row beside its figures."""
-    digits = decimals(*row.scores)
     by_seed = [f"by seed {', '.join(f'{score:.{digits}f}' for score in row.scores)}"] if len(row.scores) > 1 else []
     return by_seed + [f"trial {number} {why}" for number, why in row.unfinished.items()]
 
@@ -161,9 +164,10 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     table.add_column("settings", overflow="fold")
     for name in ("return (95 % interval)", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
+    digits = _digits(rows)
     for row in rows:
-        settings = "\n".join([describe(row.settings) or "base", *_notes(row)])
-        score = "" if row.score is None else with_interval(row.score, row.interval)
+        settings = "\n".join([describe(row.settings) or "base", *_notes(row, digits)])
+        score = "" if row.score is None else with_interval(row.score, row.interval, digits)
         seconds = "" if row.seconds is None else f"{row.seconds:,.0f}"
         table.add_row(", ".join(map(str, row.trials)), escape(settings), score, seconds)
     console.print(table)

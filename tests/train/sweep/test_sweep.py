@@ -5,9 +5,11 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 import yaml
@@ -16,27 +18,21 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
 
 from rmc_agents import configs
+from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
-from rmc_agents.evaluate import grid
+from rmc_agents.evaluate import grid, trainings
+from rmc_agents.evaluate.episodes import Episodes, Statistics
+from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.train.sweep import command as sweep
-from rmc_agents.train.sweep import trial as sweep_trial
 from rmc_agents.train.sweep.plan import Plan
-from rmc_agents.train.sweep.results import (
-    LOG,
-    importances,
-    last_line,
-    make_cells,
-    make_rows,
-    read_summary,
-    trial_folder,
-)
+from rmc_agents.train.sweep.results import LOG, importances, make_cells, make_rows, print_results, trial_folder
 from rmc_agents.train.sweep.trial import TrialProcess
 
 SETTINGS = {"env": "recall", "core": "none", "num_envs": 4, "unroll_length": 5, "total_frames": 100}
 SEARCH = {"learning_rate": {"log": [1e-4, 1e-2]}, "encoder_sizes": {"choice": [[8], [16, 8]]}}
 ENDLESS = 10**9
 # Goes on with a run as rmc-train does, but is content with the frames it has.
-NO_FURTHER = "import sys; from rmc_agents.train.cli import main; sys.exit(main([*sys.argv[1:], '--total-frames', '1']))"
+NO_FURTHER = "from rmc_agents.train.cli import main; sys.exit(main([*sys.argv[1:], '--total-frames', '1']))"
 
 
 def write_study(folder: Path, search: dict[str, Any], **settings: Any) -> Path:
@@ -73,16 +69,16 @@ def test_a_search_makes_ordinary_runs_and_goes_on_with_more(
         assert config.train.learning_rate == row["settings"]["learning_rate"]
         assert list(config.agent.encoder_sizes) == json.loads(row["settings"]["encoder_sizes"])
         assert (config.env.env, config.run.eval_episodes, config.run.video) == ("recall", 5, False)
-        summary = read_summary(folder)
-        assert summary is not None
-        assert row["score"] == summary["evaluation"]["mean_return"]
-        assert row["interval"] == summary["evaluation"]["ci95"]
+        found = read_evaluated(folder)
+        assert found is not None
+        assert row["score"] == found[1].mean_return
+        assert row["interval"] == list(found[1].ci95)
     assert (out / "results.md").read_text().count("\n") == 4, "heading, rule, two rows"
 
     capsys.readouterr()
     assert sweep.main(["--show", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert f"{scores[0]:.2f}" in shown
+    assert with_interval(scores[0], results["rows"][0]["interval"]) in shown
     assert "[16, 8]" in shown or "[8]" in shown, "brackets are not taken for markup"
 
     assert run(study, out, "--trials", "2", "--set", "core=gru") == 2
@@ -105,7 +101,7 @@ def test_a_stopped_sweep_goes_on_with_its_trial_where_that_was(tmp_path: Path, m
     assert "the same command goes on with it" in said
     assert json.loads((out / "results.json").read_text())["rows"][0]["unfinished"] == {"0": "unfinished"}
 
-    monkeypatch.setattr(sweep_trial, "TRAIN", [sys.executable, "-c", NO_FURTHER])
+    monkeypatch.setattr(trainings, "RUN", NO_FURTHER)
     assert run(study, out, "--trials", "1") == 0
     log = (out / "trial-0000" / LOG).read_text()
     assert "stopped by SIGINT and saved" in log
@@ -124,13 +120,13 @@ def test_the_training_of_a_killed_sweep_is_waited_for(tmp_path: Path) -> None:
         trial = TrialProcess(tmp_path, 3, config)
         assert not trial.has_ended()
         assert not trial.has_ended()
-        (folder / "summary.json").write_text('{"evaluation": {"mean_return": 7.5}}')
+        evaluation = asdict(Statistics.of(Episodes(np.array([7.0, 8.0]), np.array([3, 3]), None, None, None)))
+        evaluation |= {"random_mean_return": 0.0, "random_success_rate": None}
+        summary = {"frames": 1, "seconds": 1.0, "frames_per_second": 1.0, "evaluation": evaluation}
+        (folder / "summary.json").write_text(json.dumps(summary))
         assert not trial.has_ended(), "not before the other process has ended"
     assert trial.has_ended()
     assert trial.close() == 7.5
-
-
-TELL_FLAGS = "import sys; print(*sys.argv[1:])"
 
 
 @pytest.mark.parametrize("command", ["sweep", "compare"])
@@ -142,8 +138,7 @@ def test_an_unfinished_run_of_any_kind_is_resumed(
     saved = folder / "checkpoints" / f"update-000000007{suffix}"
     saved.parent.mkdir(parents=True)
     saved.touch()
-    module = sweep_trial if command == "sweep" else grid
-    monkeypatch.setattr(module, "TRAIN", [sys.executable, "-c", TELL_FLAGS])
+    monkeypatch.setattr(trainings, "RUN", "print(*sys.argv[1:])")
 
     def start(trust: bool) -> str:
         """What rmc-train is told."""
@@ -155,7 +150,7 @@ def test_an_unfinished_run_of_any_kind_is_resumed(
         trial = TrialProcess(tmp_path, 0, Config(), trust)
         while not trial.has_ended():
             pass
-        return last_line(folder)
+        return trainings.last_line(folder / LOG)
 
     if suffix == ".zip" and command == "compare":
         with pytest.raises(ValueError, match=r"is an archive .* add --trust"):
@@ -190,10 +185,10 @@ def test_a_failed_trial_is_told_and_the_sweep_goes_on(tmp_path: Path, capsys: py
 
 def test_trials_that_fail_alike_end_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study, out = write_study(tmp_path, SEARCH), tmp_path / "out"
-    assert run(study, out, "--trials", "9", "--set", "core=lstmm") == 2
+    assert run(study, out, "--trials", "9", "--set", "env=recal") == 2
     error = capsys.readouterr().err
     assert "3 trials in a row failed alike" in error
-    assert "did you mean 'lstm'?" in error
+    assert "did you mean 'recall'?" in error
     assert error.count("\n") == 1
     assert len(list(out.glob("trial-*"))) == 3
 
@@ -271,6 +266,27 @@ def test_seeds_are_one_row_with_students_interval(tmp_path: Path) -> None:
     assert base[-1] == "by seed 1.00, 3.00"
 
 
+def test_equal_scores_have_an_interval_of_no_width(tmp_path: Path) -> None:
+    plan = read_plan(tmp_path, {"discount": {"choice": [0.5]}}, one_at_a_time=True, seeds=(0, 1))
+    trials = [make_trial(plan, i, params, 0.25) for i, params in enumerate(plan.one_by_one()[:2])]
+    (row,) = make_rows(plan, trials, tmp_path)
+    assert row.interval == (0.25, 0.25)
+
+
+def test_the_table_fits_a_terminal_of_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = Plan.read(Path("minipacman"), {}, 100, False, 0, [])
+    low = {name: values[0] for name, (_, values) in plan.search.items()}
+    trials = [make_trial(plan, i, low, value) for i, value in enumerate((512.34, None))]
+    rows = make_rows(plan, trials, tmp_path)
+    print_results(plan, rows, {}, tmp_path / "a folder", Console(width=80))
+    said = capsys.readouterr().out
+    for name in plan.search:
+        assert f"{name}=" in said
+    assert "512.3" in said
+    assert "trial 1 failed" in said
+    assert f"rmc-watch '{tmp_path / 'a folder' / 'trial-0000'}'" in said
+
+
 def test_importance_is_told_once_enough_trials_tell(tmp_path: Path) -> None:
     plan = read_plan(tmp_path, {"discount": {"uniform": [0.0, 1.0]}, "trace_lambda": {"uniform": [0.0, 1.0]}})
     study = optuna.create_study(direction="maximize")
@@ -298,6 +314,32 @@ def test_a_setting_that_is_fixed_is_not_searched(tmp_path: Path) -> None:
     assert plan.base.train.learning_rate == 1e-3
 
 
+USED = {
+    "rmc": ({}, {"mem_slots"}),
+    "lstm": ({"core": "lstm"}, {"hidden_size"}),
+    "none": ({"core": "none"}, set()),
+    "without a choice": ({"algo": "sb3-a2c"}, set()),
+}
+
+
+@pytest.mark.parametrize("case", USED)
+def test_settings_that_the_core_does_not_use_are_not_searched(case: str, tmp_path: Path) -> None:
+    settings, used = USED[case]
+    sizes = {"hidden_size": {"choice": [8, 16]}, "mem_slots": {"choice": [2, 4]}, "update_bias": {"uniform": [0, 1]}}
+    study = {"settings": settings, "search": {"discount": {"choice": [0.9]}} | sizes}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    plan = Plan.read(tmp_path / "study.yaml", {}, 5, False, 0, [])
+    assert plan.search.keys() == {"discount"} | used
+    assert set(plan.left_out) == sizes.keys() - used
+
+
+@pytest.mark.parametrize("one_at_a_time", [False, True])
+def test_a_search_over_cores_searches_what_any_of_them_uses(one_at_a_time: bool, tmp_path: Path) -> None:
+    search = {"core": {"choice": ["gru", "none"]}, "hidden_size": {"choice": [8]}, "mem_slots": {"choice": [2]}}
+    plan = read_plan(tmp_path, search | {"discount": {"choice": [0.9]}}, one_at_a_time)
+    assert set(plan.left_out) == ({"hidden_size", "mem_slots"} if one_at_a_time else {"mem_slots"})
+
+
 BAD_STUDIES = {
     "search: {learning_rat: {log: [1, 2]}}": "there is no setting 'learning_rat'; did you mean 'learning_rate'?",
     "serach: {}": "there is no key 'serach'; did you mean 'search'?",
@@ -315,6 +357,9 @@ BAD_STUDIES = {
     "base: minipacman-rmc": "expected at least one setting",
     "base: nowhere": "cannot read the config nowhere",
     "a: [": "is no YAML",
+    "search: {mem_slots: {choice: [2]}}\nsettings: {core: gru}": "expected at least one setting that core gru uses",
+    "search: {core: {choice: [gruu]}}": "there is no core 'gruu'; did you mean 'gru'?",
+    "search: {discount: {choice: [0.9]}, discount: {choice: [0.5]}}": "expected each key once, got 'discount' again",
 }
 
 
@@ -339,6 +384,13 @@ BAD_FLAGS = {
     "unknown setting": (["--set", "corre=lstm"], "did you mean 'core'?"),
     "no value": (["--set", "core"], "expected NAME=VALUE, got 'core'"),
     "all fixed": (["--set", "learning_rate=1e-3", "--set", "encoder_sizes=[8]"], "that --set does not fix"),
+    "value of many levels": (["--set", "encoder_sizes=" + "[" * 1000], "expected NAME=VALUE"),
+    "episodes by --set": (["--set", "eval_episodes=3"], "--set eval_episodes: give --eval-episodes instead"),
+    "seed by --set": (
+        ["--one-at-a-time", "--seeds", "1", "--set", "seed=2"],
+        "--set seed: the runs have those of --seeds",
+    ),
+    "flags of rmc-train": (["--", "--core", "lstm"], "fix a setting of all trials by --set NAME=VALUE"),
     "nothing to show": (["--show", "nowhere"], "nowhere"),
 }
 

@@ -1,0 +1,44 @@
+"""What all commands share: how they end, and how they tell numbers and paths."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmc_agents.command_line import decimals, quoted, with_interval
+
+IMPORTS = "import signal, sys; from rmc_agents import cli;"
+
+
+def test_a_command_whose_output_nobody_reads_ends_without_a_word() -> None:
+    program = f"{IMPORTS} sys.exit(cli.run('rmc-test', lambda: print('much' * 100) or 0))"
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(("action", "number", "status"), [("SIG_DFL", "SIGHUP", 130), ("SIG_IGN", "SIGHUP", 0)])
+def test_a_closed_terminal_stops_a_command_but_not_one_of_nohup(action: str, number: str, status: int) -> None:
+    program = f"""{IMPORTS}
+signal.signal(signal.SIGHUP, signal.{action})
+def main():
+    with cli.interrupted_by_stops():
+        signal.raise_signal(signal.{number})
+    return 0
+sys.exit(cli.run('rmc-test', main))"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == status
+
+
+def test_scores_have_three_significant_digits() -> None:
+    assert [decimals(score) for score in (0.0, 0.0123, -0.5, 1.0, 14.8, 540.0, float("nan"))] == [1, 4, 3, 2, 1, 1, 1]
+    assert decimals(0.5, -20.0) == 1
+    assert with_interval(0.951, (0.9, 1.0)) == "0.951 (0.900 to 1.000)"
+    assert with_interval(-20.66, None) == "-20.7"
+
+
+def test_paths_are_quoted_as_a_shell_reads_them() -> None:
+    assert [quoted(Path(name)) for name in ("runs/a", "my runs/a")] == ["runs/a", "'my runs/a'"]
