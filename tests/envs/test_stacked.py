@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
-from test_checkpoint import assert_same
+from helpers.runs import assert_same
 
 from rmc_agents.collect import Lanes
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
-from test_checkpoint import assert_same
-from wandering import FAILS_AT, FAULT
+from helpers.runs import assert_same
+from helpers.wandering import FAILS_AT, FAULT
 
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 
-WANDERER = "wandering:Wanderer-v0"
+WANDERER = "helpers.wandering:Wanderer-v0"
 LANES, UNROLL = 4, 5
 SMALL = (
     f"--env {WANDERER} --core none --encoder-sizes 8 --num-envs {LANES} --unroll-length {UNROLL} --threads 1".split()

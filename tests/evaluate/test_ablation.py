@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from test_agent import make_agent, random_steps
-from test_evaluate import refused, save_agent
+from helpers.agents import make_agent, random_steps
+from helpers.runs import refused, save_agent
 from torch import Tensor
 
 from rmc_agents.evaluate import cli

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_evaluate import refused, save_agent
+from helpers.runs import refused, save_agent
 
 from rmc_agents import pretrained
 from rmc_agents.collect import Lanes

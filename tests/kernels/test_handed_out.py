@@ -5,35 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_kernels import INPUT, case
+from helpers.scans import CORES, EVERY_SCAN, LANES, STEPS, build, case
 from torch import Tensor
 
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, RelationalRNN
 from rmc_agents.kernels.tape import tensors
-
-CORES: dict[str, tuple[type[Core], dict[str, int]]] = {
-    "lstm": (LSTM, {"hidden_size": 6}),
-    "gru": (GRU, {"hidden_size": 6}),
-    "rnn": (RNN, {"hidden_size": 6}),
-    "rmc": (RMC, {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
-    "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
-}
-BACKENDS = {
-    "reference": list(CORES),
-    "fused": ["lstm", "gru", "rnn", "rmc"],
-    "triton": ["lstm", "rmc"],
-}
-EVERY_SCAN = [(name, backend) for backend, names in BACKENDS.items() for name in names]
-STEPS, LANES = 4, 3
 
 every_scan = pytest.mark.parametrize(("name", "backend"), EVERY_SCAN)
 every_core = pytest.mark.parametrize("name", CORES)
-
-
-def build(name: str) -> Core:
-    torch.manual_seed(0)
-    kind, options = CORES[name]
-    return kind(INPUT, **options)
 
 
 class Scan:

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from test_cores import CORES, RMC_OPTIONS
+from helpers.cores import CORES, INPUT, RMC_OPTIONS
+from helpers.scans import case
 from torch.nn import functional
 
 from rmc_agents.config import Config
@@ -11,7 +12,6 @@ from rmc_agents.kernels import dispatch, lookup, products, reference
 from rmc_agents.kernels.products import bf16_supported
 from rmc_agents.kernels.tape import Tape, tensors
 
-INPUT = 5
 ONE_BLOCK = {name: options for name, options in RMC_OPTIONS.items() if options.get("num_blocks", 1) == 1}
 FUSED = {f"rmc-{name}": (RMC, options) for name, options in ONE_BLOCK.items()} | {
     "rmc-odd": (RMC, {"mem_slots": 5, "head_size": 19, "num_heads": 3, "key_size": 7}),
@@ -35,15 +35,6 @@ def build(name):
         for parameter in core.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return core
-
-
-def case(core, steps, lanes, resets=0.3):
-    """Inputs, flags, a state that is not the initial one, and that."""
-    torch.manual_seed(1)
-    inputs, should_reset = torch.randn(steps, lanes, INPUT), torch.rand(steps, lanes) < resets
-    state = core.initial_state(lanes)
-    state = type(state)(*(leaf + 0.5 * torch.randn_like(leaf) for leaf in state))
-    return inputs, should_reset, state, core.initial_leaves()
 
 
 def results(unroll, inputs, should_reset, state, initial_state, weights):

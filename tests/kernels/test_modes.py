@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_handed_out import CORES, EVERY_SCAN, LANES, STEPS, build
-from test_kernels import case
+from helpers.scans import CORES, EVERY_SCAN, LANES, STEPS, build, case
 from torch import Tensor, nn
 
 from rmc_agents.cores import RMC, Core

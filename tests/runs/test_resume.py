@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import wandering  # noqa: F401  # registers an environment whose state cannot be saved
-from test_actors import make_actor
-from test_train import FRAMES_PER_UPDATE, newest, resume, train
+from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
+from helpers.actors import make_actor
+from helpers.runs import FRAMES_PER_UPDATE, newest, resume, train
 
 from rmc_agents.collect import Lanes, seed_after
 from rmc_agents.config import Config
@@ -201,7 +201,7 @@ def test_actors_states_are_looked_at_before_they_are_sent() -> None:
 def evil(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A run whose settings name a module that can be imported."""
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "evilmod.py").write_text("import wandering")
+    (tmp_path / "modules" / "evilmod.py").write_text("from helpers import wandering")
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     tree = checkpoint.find_and_load(run)[1]
     tree["config"]["env"] = "evilmod:Wanderer-v0-stack2"
@@ -241,7 +241,7 @@ def test_a_module_that_the_user_names_or_trusts_is_imported(
 def test_the_commands_that_are_told_open_a_run_of_ones_own_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new_run(tmp_path / "run", "--env", "wandering:Wanderer-v0")
+    new_run(tmp_path / "run", "--env", "helpers.wandering:Wanderer-v0")
     said = capsys.readouterr().out
     for command in ("rmc-watch", "rmc-evaluate", "rmc-train --resume"):
         assert next(line for line in said.splitlines() if f"  {command}" in line).endswith(" --trust")

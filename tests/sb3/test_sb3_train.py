@@ -14,10 +14,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-import wandering
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from helpers import wandering
+from helpers.runs import SMALL, resume, start_process, train, wait_for_checkpoints
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_train import SMALL, resume, start_process, train, wait_for_checkpoints
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
@@ -279,7 +279,7 @@ def test_a_failing_environment_is_told_and_the_training_is_saved(
 ) -> None:
     run_dir = tmp_path / "run"
     monkeypatch.setenv(wandering.FAULT, "raise")
-    flags = ["--algo", "recurrent-ppo", "--env", "wandering:Wanderer-v0", "--env-workers", "2"]
+    flags = ["--algo", "recurrent-ppo", "--env", "helpers.wandering:Wanderer-v0", "--env-workers", "2"]
     assert train(*flags, "--total-frames", "100000", "--run-dir", str(run_dir)) == 2
     said = capsys.readouterr()
     assert said.err.count("Traceback") == 1

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers.agents import make_agent, rollout_with_every_ending
 from oracles.returns import lambda_return
-from test_agent import SPEC, make_agent, random_steps
 from torch.nn import functional
 
 from rmc_agents.agent import ActorCritic
@@ -14,26 +14,9 @@ from rmc_agents.collect import Lanes
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.train.a2c import A2C, a2c_loss
-from rmc_agents.types import AgentOutput, Rollout, State, TimeStep
+from rmc_agents.types import AgentOutput, State, TimeStep
 
 CPU = torch.device("cpu")
-LENGTH, LANES = 9, 3
-
-
-def rollout_with_every_ending() -> Rollout:
-    """Lane 0: one episode throughout. Lane 1: terminated at step 4. Lane 2: truncated at step 4."""
-    steps = random_steps(LENGTH + 1, LANES)
-    is_first, terminated, truncated = (torch.zeros(LENGTH + 1, LANES, dtype=torch.bool) for _ in range(3))
-    terminated[4, 1] = truncated[4, 2] = True
-    is_first[5, 1:] = True
-    steps = steps._replace(
-        is_first=is_first,
-        terminated=terminated,
-        truncated=truncated,
-        prev_reward=torch.where(is_first, 0.0, steps.prev_reward),
-    )
-    logits, value = torch.zeros(LENGTH, LANES, SPEC.num_actions), torch.zeros(LENGTH, LANES)
-    return Rollout(steps, logits, value, make_agent("lstm").initial_state(LANES))
 
 
 def loss_of(agent: ActorCritic, steps: TimeStep, state: State, config: TrainConfig) -> torch.Tensor:

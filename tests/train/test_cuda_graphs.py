@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_checkpoint import assert_same
+from helpers.runs import assert_same
 from torch.nn import functional
 from torch.optim import adam
 from torch.utils._python_dispatch import TorchDispatchMode

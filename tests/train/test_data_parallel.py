@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_checkpoint import assert_same
-from test_train import newest, wait_for_checkpoints
+from helpers.runs import assert_same, newest, wait_for_checkpoints
 
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.agents import make_agent, random_steps
+from helpers.runs import assert_same, newest, resume, train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_agent import make_agent, random_steps
-from test_checkpoint import assert_same
-from test_train import newest, resume, train
 from torch import Tensor
 from torch.nn import functional
 

@@ -1,13 +1,11 @@
 """PPO: its loss by definition, its minibatches, and that one pass over everything is A2C."""
 
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from test_a2c import LANES, LENGTH, rollout_with_every_ending
+from helpers.agents import LANES, LENGTH, rollout_with_every_ending, tiny_trainer
 
 from rmc_agents import losses
 from rmc_agents.config import Config
@@ -16,25 +14,12 @@ from rmc_agents.train.ppo import PPO, _lanes_of, _minibatches, ppo_loss
 from rmc_agents.types import AgentOutput
 
 CPU = torch.device("cpu")
-SMALL = {
-    "env": "recall",
-    "num_envs": 6,
-    "unroll_length": 7,
-    "hidden_size": 8,
-    "mem_slots": 2,
-    "head_size": 4,
-    "encoder_sizes": [8],
-}
-
-
-def make(algorithm: Callable, core: str, **settings: object) -> Any:
-    return algorithm(Config().updated(SMALL | {"core": core} | settings, "test"), CPU)
 
 
 @pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "none"])
 def test_one_pass_over_all_lanes_is_a2c(core: str) -> None:
     """Weights after five rollouts, with episodes that end in them: at a ratio of 1 nothing is clipped."""
-    a2c, ppo = make(A2C, core), make(PPO, core, algo="ppo", ppo_epochs=1, ppo_minibatches=1)
+    a2c, ppo = tiny_trainer(A2C, core), tiny_trainer(PPO, core, algo="ppo", ppo_epochs=1, ppo_minibatches=1)
     for _ in range(5):
         expected, found = a2c.update(), ppo.update()
         for name in expected.keys() - {"losses/policy_loss"}:  # of which only the gradients are alike
@@ -117,7 +102,7 @@ def test_every_pass_puts_other_lanes_together() -> None:
 
 
 def test_lanes_of_a_rollout_are_whole_sequences_with_their_own_state() -> None:
-    trainer = make(PPO, "lstm", algo="ppo")
+    trainer = tiny_trainer(PPO, "lstm", algo="ppo")
     trainer.update()
     rollout = trainer.collector.collect()
     lanes = torch.tensor([4, 1])
@@ -131,7 +116,7 @@ def test_lanes_of_a_rollout_are_whole_sequences_with_their_own_state() -> None:
 
 def test_the_rollout_holds_what_the_agent_said() -> None:
     """Logits and values as an unroll from the stored state gives them: the ratio of the first pass is 1."""
-    trainer = make(PPO, "rmc", algo="ppo")
+    trainer = tiny_trainer(PPO, "rmc", algo="ppo")
     for _ in range(3):
         rollout = trainer.collector.collect()
         steps = type(rollout.steps)(*(field[:-1] for field in rollout.steps))
@@ -142,11 +127,11 @@ def test_the_rollout_holds_what_the_agent_said() -> None:
 
 def test_graphs_are_refused() -> None:
     with pytest.raises(ValueError, match="expected algo a2c with optimizer adam, got ppo with muon"):
-        make(PPO, "none", algo="ppo", cuda_graphs=True)
+        tiny_trainer(PPO, "none", algo="ppo", cuda_graphs=True)
 
 
 def test_acting_uses_the_same_buffers_in_every_rollout() -> None:
-    trainer = make(PPO, "rmc", algo="ppo")
+    trainer = tiny_trainer(PPO, "rmc", algo="ppo")
     trainer.update()
     taken = []
     for _ in range(3):

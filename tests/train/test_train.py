@@ -4,38 +4,29 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from helpers.runs import (
+    FRAMES_PER_UPDATE,
+    QUIET,
+    SMALL,
+    assert_same,
+    newest,
+    resume,
+    start_process,
+    train,
+    wait_for_checkpoints,
+)
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_checkpoint import assert_same
 
 from rmc_agents import configs
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 from rmc_agents.train.a2c import A2C
-
-SIZES = "--num-envs 8 --unroll-length 5 --num-heads 2 --head-size 8 --mem-slots 3 --hidden-size 16"
-SMALL = [*SIZES.split(), "--threads", "1"]
-QUIET = ["--no-video", "--eval-episodes", "0"]
-FRAMES_PER_UPDATE = 40
-
-
-def train(*flags: str) -> int:
-    return cli.main([*SMALL, *QUIET, *flags])
-
-
-def resume(run_dir: Path, *flags: str) -> int:
-    return cli.main(["--resume", str(run_dir), *flags])
-
-
-def newest(run_dir: Path) -> dict:
-    tree = checkpoint.find_and_load(run_dir)[1]
-    return {key: value for key, value in tree.items() if key not in ("seconds", "config")}
 
 
 @pytest.mark.parametrize(
@@ -55,18 +46,6 @@ def test_resumed_is_uninterrupted_to_the_bit(flags: list[str], tmp_path: Path) -
     whole, parts = newest(tmp_path / "whole"), newest(tmp_path / "parts")
     assert whole["updates"] == 30
     assert_same(whole, parts)
-
-
-def start_process(*flags: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
-    return subprocess.Popen(
-        [*command, *SMALL, *QUIET, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def wait_for_checkpoints(run_dir: Path, count: int, process: subprocess.Popen) -> None:
-    while len(list((run_dir / "checkpoints").glob("update-*"))) < count:
-        assert process.poll() is None, process.communicate()
 
 
 def test_resume_after_kill_is_exact(tmp_path: Path) -> None:

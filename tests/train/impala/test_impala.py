@@ -8,12 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-import counting
 import pytest
 import torch
-from test_a2c import LANES, LENGTH, rollout_with_every_ending
-from test_agent import make_agent
-from test_ppo import make
+from helpers import counting
+from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending, tiny_trainer
 
 from rmc_agents import losses
 from rmc_agents.config import Config
@@ -31,7 +29,7 @@ ACTORS = {"algo": "impala", "actors": 2, "lanes_per_actor": 3, "batch_rollouts":
 @pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "none"])
 def test_without_lag_the_update_is_that_of_a2c(core: str) -> None:
     """Weights after five rollouts, with episodes that end in them."""
-    a2c, impala = make(A2C, core), make(Impala, core, **ACTORS)
+    a2c, impala = tiny_trainer(A2C, core), tiny_trainer(Impala, core, **ACTORS)
     for _ in range(5):
         rollout = a2c.collector.collect()
         found = impala._optimize(rollout)
@@ -131,7 +129,7 @@ def test_switched_off_it_takes_old_actions_for_present_ones() -> None:
 
 
 def test_rollouts_side_by_side_are_one_of_all_lanes() -> None:
-    trainer = make(A2C, "lstm")
+    trainer = tiny_trainer(A2C, "lstm")
     trainer.update()
     rollout = trainer.collector.collect()
 
@@ -208,7 +206,15 @@ def test_an_environment_that_fails_in_every_actor_ends_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(counting.FAULT, "raise")
-    flags = [*FLAGS, "--env", "counting:Counting-v0", "--total-frames", "10000", "--run-dir", str(tmp_path / "run")]
+    flags = [
+        *FLAGS,
+        "--env",
+        "helpers.counting:Counting-v0",
+        "--total-frames",
+        "10000",
+        "--run-dir",
+        str(tmp_path / "run"),
+    ]
     assert cli.main(flags) == 2
     error = capsys.readouterr().err
     assert error.count("Traceback") == 1
