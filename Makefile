@@ -3,13 +3,18 @@ PYTHON ?= python3
 BIN = .venv/bin
 INSTALLED = .venv/installed
 
-.PHONY: train test check format bench gpu-check clean
+.PHONY: train test test-fast check format bench gpu-check clean
 
 train: $(INSTALLED)
 	$(BIN)/rmc-train --env minipacman --core rmc
 
+# On two cores in about six minutes.
 test: $(INSTALLED) .venv/triton
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# For the loop of work: no trainings, no processes, no interpreter.
+test-fast: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 # The folders are imported under other names than they have (see pyproject.toml), which mypy follows only once installed.
 check: $(INSTALLED)

@@ -67,9 +67,9 @@ def make_plan(device: str, quick: bool) -> Plan:
         ways = [Way("reference", False), Way("fused", False)]
     if quick:
         bench, train = ["--repeats", "1", "--seconds", "0"], {"num_envs": 8, "total_frames": 400, "eval_episodes": 2}
-        return Plan(["cuda_graphs"], ways, {"rmc": [8], "lstm": [8]}, bench, SMALL, train, resume_lanes=4)
+        return Plan(["train/test_cuda_graphs"], ways, {"rmc": [8], "lstm": [8]}, bench, SMALL, train, resume_lanes=4)
     return Plan(
-        tests=["cuda_graphs", "triton", "kernels", "cores"],
+        tests=["train/test_cuda_graphs", "kernels/test_triton", "kernels/test_kernels", "cores/test_cores"],
         ways=ways,
         lanes={"rmc": [256, 1024, 4096], "lstm": [4096]},
         bench=["--repeats", "15", "--seconds", "3"],
@@ -132,7 +132,7 @@ def check_tests(plan: Plan, runner: Runner) -> dict[str, Any]:
 
     They mostly wait for compilers: without pytest-xdist, which does several at once, more --minutes may be needed.
     """
-    files = [f"tests/test_{name}.py" for name in plan.tests]
+    files = [f"tests/{name}.py" for name in plan.tests]
     parallel = ["-n", "8"] if find_spec("xdist") else []
     result = runner.run(["-m", "pytest", "-q", *parallel, *files], limit=runner.seconds / 2)
     counts = re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", result["end"].splitlines()[-1])

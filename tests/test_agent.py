@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
-from helpers.agents import SPEC, make_agent, random_steps
 
+from helpers.agents import SPEC, make_agent, random_steps
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector, Lanes, sample_action
 from rmc_agents.config import AgentConfig, Config, CoreConfig

@@ -1,6 +1,5 @@
 """One run from its settings to its summary."""
 
-import shlex
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
@@ -120,14 +119,7 @@ def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignal
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
-    return f"{distributed.command(distributed.size())} --resume {quoted(folder.path)}{_flags(trainer)}"
-
-
-def _flags(trainer: Trainer) -> str:
-    """What a command needs on top to open the run: an environment's own module is imported only if it is named."""
-    env = trainer.config.env.env
-    is_own = ":" in env and not env.startswith("rmc_agents.")
-    return trainer.trust_flag + (f" --env {shlex.quote(env)}" if is_own else "")
+    return f"{distributed.command(distributed.size())} --resume {quoted(folder.path)}{trainer.trust_flag}"
 
 
 def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> None:
@@ -172,7 +164,7 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
         with console.status("recording a video"):
             summary["video"] = _record(trainer, folder, console)
         folder.write_summary(summary)
-    _print_next(folder.path, _flags(trainer), summary, console)
+    _print_next(folder.path, trainer.trust_flag, summary, console)
 
 
 def _summary(trainer: Trainer, seconds: float) -> dict[str, Any]:

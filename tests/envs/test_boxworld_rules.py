@@ -5,8 +5,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from oracles.boxworld import GEM, Ending, Room, endings, shortest_solution
 
+from oracles.boxworld import GEM, Ending, Room, endings, shortest_solution
 from rmc_agents.envs.boxworld import BoxWorldVectorEnv
 from rmc_agents.envs.boxworld.palette import PALETTE
 from rmc_agents.envs.boxworld.state import AGENT, smallest_room

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
-from helpers.runs import refused, save_agent
 from scipy.stats import norm
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
+from helpers.runs import refused, save_agent
 from rmc_agents.collect import choose_action
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli, curves, plot, watch

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.scans import CORES, EVERY_SCAN, LANES, STEPS, build, case
 from torch import Tensor
 
+from helpers.scans import CORES, EVERY_SCAN, LANES, STEPS, build, case
 from rmc_agents.kernels.tape import tensors
 
 every_scan = pytest.mark.parametrize(("name", "backend"), EVERY_SCAN)

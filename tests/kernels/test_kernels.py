@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from helpers.cores import CORES, INPUT, RMC_OPTIONS
-from helpers.scans import case
 from torch.nn import functional
 
+from helpers.cores import CORES, INPUT, RMC_OPTIONS
+from helpers.scans import case
 from rmc_agents.config import Config
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, make_core
 from rmc_agents.kernels import dispatch, lookup, products, reference
@@ -23,7 +23,7 @@ FUSED = {f"rmc-{name}": (RMC, options) for name, options in ONE_BLOCK.items()} |
     "rnn": (RNN, {"hidden_size": 6}),
     "rnn-odd": (RNN, {"hidden_size": 37}),
 }
-SHAPES = [(1, 1), (1, 3), (7, 1), (7, 3), (20, 17), (7, 100), (3, 300)]  # steps, lanes
+SHAPES = [(1, 1), (7, 3), (20, 17), (3, 300)]  # steps, lanes
 
 
 def build(name):

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.runs import assert_same
 from safetensors.torch import save as to_safetensors
 from safetensors.torch import save_file
 
+from helpers.runs import assert_same
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
 
@@ -191,6 +191,7 @@ for update in range(1, 10**6):
 """
 
 
+@pytest.mark.slow
 def test_killing_while_saving_loses_only_what_was_not_saved(tmp_path: Path) -> None:
     for attempt in range(4):
         process = subprocess.Popen(

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
 from helpers.actors import make_actor
 from helpers.runs import FRAMES_PER_UPDATE, newest, resume, train
-
 from rmc_agents.collect import Lanes, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
@@ -112,6 +112,7 @@ def refusal(open_one: Callable[[], object]) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_path: Path) -> None:
     """Settings that are left out, parts that are unknown at the top, and parameters without a step may pass."""
     path, tree = checkpoint.find_and_load(run)

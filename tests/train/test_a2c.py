@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers.agents import make_agent, rollout_with_every_ending
-from oracles.returns import lambda_return
 from torch.nn import functional
 
+from helpers.agents import make_agent, rollout_with_every_ending
+from oracles.returns import lambda_return
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Lanes
 from rmc_agents.config import Config, TrainConfig

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from helpers.agents import LANES, LENGTH, rollout_with_every_ending, tiny_trainer
 
+from helpers.agents import LANES, LENGTH, rollout_with_every_ending, tiny_trainer
 from rmc_agents import losses
 from rmc_agents.config import Config
 from rmc_agents.train.a2c import A2C, Targets

@@ -9,14 +9,16 @@ from multiprocessing import get_context
 
 import pytest
 import torch
+
 from helpers import counting
 from helpers.actors import LENGTH, config, reader_of
 from helpers.counting import CountingActor
-
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.train.impala.actors import Parcel, pack_weights
 from rmc_agents.train.impala.pool import ActorPool
 from rmc_agents.train.impala.processes import ProcessEngine, WeightsBoard
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+
 from helpers.actors import LANES, config, make_actor, reader_of
 from helpers.counting import CountingActor
-
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.runs import checkpoint

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from helpers import counting
 from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending, tiny_trainer
-
+from helpers.runs import wait_for_checkpoints
 from rmc_agents import losses
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli as evaluate_cli
@@ -162,6 +163,7 @@ def scalars(run: Path) -> dict[str, list[float]]:
     return {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
 
 
+@pytest.mark.slow
 def test_a_run_resumes_evaluates_and_shows_its_lag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     assert cli.main([*FLAGS, "--total-frames", "6400", "--run-dir", str(run)]) == 0
@@ -202,6 +204,7 @@ def test_settings_that_do_not_fit_are_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_environment_that_fails_in_every_actor_ends_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,13 +225,12 @@ def test_an_environment_that_fails_in_every_actor_ends_the_run(
     assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 0
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_leaves_no_actor_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
     flags = [*FLAGS, "--total-frames", "100000000", "--save-every", "0.5", "--run-dir", str(tmp_path / "run")]
     learner = subprocess.Popen([*command, *flags], stdout=subprocess.DEVNULL)
-    while not list((tmp_path / "run" / "checkpoints").glob("update-*")):
-        assert learner.poll() is None
-        time.sleep(0.1)
+    wait_for_checkpoints(tmp_path / "run", 1, learner)
     children = children_of(learner.pid)
     assert len(children) >= 2
     os.kill(learner.pid, signal.SIGKILL)
