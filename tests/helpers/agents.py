@@ -1,12 +1,10 @@
 """Small agents and trainers, random time steps, and a rollout in which episodes end in every way."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.types import Rollout, SpaceSpec, TimeStep
 
 CPU = torch.device("cpu")
@@ -16,7 +14,7 @@ SPEC = SpaceSpec((5, 5, 3), "uint8", 1 / 255, 5)
 def make_agent(core: str = "rmc", **settings: object) -> ActorCritic:
     """An agent of one of the cores, for observations and actions of SPEC."""
     config = Config().updated({"core": core, "num_heads": 2, "head_size": 8, "hidden_size": 16} | settings, "test")
-    return ActorCritic(SPEC, config.core, config.agent)
+    return ActorCritic.from_config(SPEC, config.core, config.agent)
 
 
 def random_steps(*leading: int, spec: SpaceSpec = SPEC, seed: int = 0) -> TimeStep:
@@ -48,17 +46,8 @@ def rollout_with_every_ending() -> Rollout:
     return Rollout(steps, logits, value, make_agent("lstm").initial_state(LANES))
 
 
-SMALL = {
-    "env": "recall",
-    "num_envs": 6,
-    "unroll_length": 7,
-    "hidden_size": 8,
-    "mem_slots": 2,
-    "head_size": 4,
-    "encoder_sizes": [8],
-}
-
-
-def tiny_trainer(algorithm: Callable, core: str, **settings: object) -> Any:
-    """A trainer of the given class, of 6 lanes of the environment that asks for a cue."""
-    return algorithm(Config().updated(SMALL | {"core": core} | settings, "test"), CPU)
+def small_trainer(algo: str = "a2c", core: str = "none", **settings: object) -> OnPolicy:
+    """A trainer with 6 lanes of the environment that asks for a cue."""
+    sizes = {"hidden_size": 8, "mem_slots": 2, "head_size": 4, "encoder_sizes": [8], "num_envs": 6, "unroll_length": 7}
+    config = Config().updated({"algo": algo, "env": "recall", "core": core} | sizes | settings, "test")
+    return OnPolicy(config, CPU)
