@@ -303,7 +303,7 @@ def test_a_run_that_goes_on_is_not_finished(tmp_path: Path, monkeypatch: pytest.
     def interrupted(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("rmc_agents.train.ppo.PPO.update", interrupted)
+    monkeypatch.setattr("rmc_agents.train.on_policy.OnPolicy.update", interrupted)
     assert resume(tmp_path, "--total-frames", "4000") == 2
     assert not (tmp_path / "summary.json").exists()
 
