@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from .guarded import GuardedEnv, Blame
+from .guarded import Blame, GuardedEnv
 from .registry import Backend, as_numbers, make_vector_env
 from .workers import WorkerVectorEnv
 
