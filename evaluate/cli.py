@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.config import Arguments as EnvArguments
-from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics, cut_note
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics, accuracy_text, cut_note
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.checkpoint import write_atomically
 
@@ -68,7 +68,7 @@ class Arguments:
     seed: int = EVALUATION_SEED
     """Seeds environments and the draws of actions."""
     deterministic: bool = False
-    """Take the likeliest action instead of drawing one."""
+    """Take the likeliest action instead of drawing one, as agents of --algo supervised always do."""
     max_steps: int = MAX_STEPS
     """An episode is cut after so many steps, and counts with the return it has reached."""
     json: Path | None = None
@@ -118,13 +118,14 @@ def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwarg
     import torch
 
     from rmc_agents.envs.making import with_arguments
+    from rmc_agents.envs.sequences.names import evaluation_name
     from rmc_agents.evaluate.episodes import check_fits
     from rmc_agents.runs.saved import load_policy, pick_device, saved_env_name
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     picked = pick_device(device)
     saved = load_policy(path, picked, trust)
-    name = env or saved_env_name(saved)
+    name = env or evaluation_name(saved_env_name(saved))
     kwargs = env_kwargs or ({} if env else saved.config.env.env_kwargs)
     place = with_arguments(name, kwargs)
     check_fits(saved.spec, place)
@@ -158,6 +159,8 @@ def _main(argv: Sequence[str] | None) -> int:
     plugins.load(arguments.imports, arguments.env)
     check_env(arguments.env)
     opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
+    likeliest = arguments.deterministic or opened.saved.config.train.answers_likeliest
+    arguments = replace(arguments, deterministic=likeliest)
 
     from rmc_agents.envs.making import name_of
     from rmc_agents.evaluate.episodes import evaluate
@@ -254,8 +257,12 @@ def _print(result: dict[str, Any], console: Console) -> None:
 def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
     table.add_column("memory", no_wrap=True)
     table.add_column("mean return (95 % interval)", justify="right")
+    answers = all(statistics["accuracy"] is not None for statistics in result["ablation"].values())
+    if answers:
+        table.add_column("accuracy (95 % interval)", justify="right")
     for name, statistics in result["ablation"].items():
-        table.add_row(name, command_line.with_interval(statistics["mean_return"], statistics["ci95"]))
+        row = [name, command_line.with_interval(statistics["mean_return"], statistics["ci95"])]
+        table.add_row(*row, *([accuracy_text(statistics)] if answers else []))
 
 
 def _fill(table: Table, result: dict[str, Any]) -> None:
@@ -273,6 +280,9 @@ def _fill(table: Table, result: dict[str, Any]) -> None:
     table.add_row("mean length", f"{result['mean_length']:.1f}", "")
     if result["mean_level"] is not None:
         table.add_row("mean level reached", f"{result['mean_level']:.2f}", "")
+    if result["accuracy"] is not None:
+        guessing = "" if result["chance"] is None else f"chance {result['chance']:.2%}"
+        table.add_row("accuracy (95 % interval)", accuracy_text(result), guessing)
     if result["success_rate"] is not None:
         random = result["random_success_rate"]
         table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")

@@ -82,6 +82,7 @@ def evaluate(
         "random_ci95": random.ci95,
         "random_success_rate": random.success_rate,
         "random_episodes_cut": random.episodes_cut,
+        "chance": chance(env),
     }
 
 
@@ -90,6 +91,12 @@ def _uniform(env: str | EnvFactory) -> UniformPolicy:
     with closing(make_env(env)) as one:
         spec = SpaceSpec.of(one)
         return UniformActions(spec, one.single_action_space) if spec.action_space else UniformPolicy(spec)
+
+
+def chance(env: str | EnvFactory) -> float | None:
+    """The share of right answers that guessing gets, where the environment tells it in its metadata."""
+    with closing(make_env(env)) as one:
+        return one.metadata.get("chance")
 
 
 def env_spec(env: str | EnvFactory) -> SpaceSpec:
@@ -148,6 +155,8 @@ def play(
         _joined_successes(parts),
         _joined([part.corridors for part in parts]),
         np.concatenate([part.cut for part in parts]),
+        _joined([part.asked for part in parts]),
+        _joined([part.right for part in parts]),
     )
 
 
@@ -171,11 +180,16 @@ def _play_each_once(
     generator = torch.Generator(device).manual_seed(seed)
     state = policy.initial_state(lanes.num_lanes)
     returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
+    asked, right = np.zeros(lanes.num_lanes, np.int64), np.zeros(lanes.num_lanes, np.int64)
     facts: dict[str, np.ndarray] = {}
     playing = np.ones(lanes.num_lanes, bool)
     for _ in range(max_steps):
         output, state = policy.step(lanes.steps, state)
-        steps = lanes.step(choose(policy, output, generator, deterministic))
+        action = choose(policy, output, generator, deterministic)
+        if lanes.targets is not None:
+            asked += playing & (lanes.targets >= 0).cpu().numpy()
+            right += playing & ((lanes.targets >= 0) & (lanes.targets == action)).cpu().numpy()
+        steps = lanes.step(action)
         returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
@@ -185,4 +199,5 @@ def _play_each_once(
         if not playing.any():
             break
     levels, successes, corridors = map(facts.get, ("level", "is_success", "corridor_length"))
-    return Episodes(returns, lengths, levels, successes, corridors, playing)
+    answers = (asked, right) if lanes.targets is not None else (None, None)
+    return Episodes(returns, lengths, levels, successes, corridors, playing, *answers)

@@ -22,6 +22,8 @@ class Episodes(NamedTuple):
     successes: np.ndarray | None  # [E] bool, where the environment tells it
     corridors: np.ndarray | None  # [E]: for how many cells a cue had to be remembered, where the environment tells it
     cut: np.ndarray  # [E] bool: the limit of steps came before the episode's end
+    asked: np.ndarray | None = None  # [E]: steps at which the environment told the right action
+    right: np.ndarray | None = None  # [E]: those of them at which it was taken
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,14 @@ class Statistics:
     success_rate: float | None
     success_by_corridor: dict[int, float] | None  # length of the corridor to the rate, where lengths vary
     episodes_cut: int  # by the limit of steps
+    accuracy: float | None = None  # right answers over answers asked, where the environment tells what is right
+    accuracy_ci95: tuple[float, float] | None = None  # its bootstrap interval, over episodes
 
     @classmethod
     def of(cls, episodes: Episodes) -> "Statistics":
         """The statistics of the given episodes."""
         returns = episodes.returns
+        accuracy, interval = _accuracy(episodes.right, episodes.asked)
         return cls(
             mean_return=float(returns.mean()),
             ci95=bootstrap_interval(returns),
@@ -56,7 +61,20 @@ class Statistics:
             success_rate=None if episodes.successes is None else float(episodes.successes.mean()),
             success_by_corridor=_success_by_corridor(episodes),
             episodes_cut=int(episodes.cut.sum()),
+            accuracy=accuracy,
+            accuracy_ci95=interval,
         )
+
+
+def _accuracy(
+    right: np.ndarray | None, asked: np.ndarray | None
+) -> tuple[float, tuple[float, float]] | tuple[None, None]:
+    """Right answers over answers asked, and its 95 % interval by resampling whole episodes."""
+    if right is None or asked is None or not asked.any():
+        return None, None
+    rate = float(right.sum() / asked.sum())
+    around = rate + (right - rate * asked) / asked.mean()  # [E]: their mean varies as the ratio of the two sums does
+    return rate, bootstrap_interval(around)
 
 
 def _success_by_corridor(episodes: Episodes) -> dict[int, float] | None:
@@ -84,6 +102,12 @@ def student_interval(samples: Sequence[float]) -> tuple[float, float]:
     mean = float(np.mean(samples))
     half = student.ppf(0.975, len(samples) - 1) * float(np.std(samples, ddof=1)) / len(samples) ** 0.5
     return mean - half, mean + half
+
+
+def accuracy_text(result: dict[str, Any]) -> str:
+    """The accuracy in an evaluation that has one, with its interval."""
+    low, high = result["accuracy_ci95"]
+    return f"{result['accuracy']:.1%} ({low:.1%} to {high:.1%})"
 
 
 def cut_note(result: dict[str, Any]) -> str:

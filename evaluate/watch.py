@@ -78,7 +78,7 @@ def _main(argv: Sequence[str] | None) -> int:
             episodes=arguments.episodes,
             seed=arguments.seed,
             device=device,
-            deterministic=arguments.deterministic,
+            deterministic=arguments.deterministic or saved.config.train.answers_likeliest,
             title=f"{name_of(env)} · {saved.config.core.core} · {saved.frames:,} frames",
             max_steps=arguments.max_steps,
             fps=arguments.fps,

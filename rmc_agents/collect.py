@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor, nn
 
 from rmc_agents.envs.guarded import check_finite
+from rmc_agents.envs.sequences.base import NOTHING_ASKED
 from rmc_agents.tree_checks import ANYTHING, Either
 from rmc_agents.types import AgentOutput, Policy, Rollout, SpaceSpec, State, TimeStep, map_leaves
 
@@ -37,6 +38,8 @@ class Lanes:
     Attributes:
       steps: the current time step of all lanes, `[B, ...]`.
       infos: what the environment said beside it.
+      targets: the right actions of the current time step, `[B]` int64, `NOTHING_ASKED` where there is none: what
+        `infos["target"]` says; None for an environment that tells none when it is reset.
       episodes: episodes that ended since they were last taken out.
     """
 
@@ -58,6 +61,7 @@ class Lanes:
         obs, self.infos = self.env.reset(seed=seed)
         zeros = np.zeros(self.num_lanes)
         check_finite(self.env, obs, zeros)
+        self.targets = self._to_targets() if "target" in self.infos else None
         self._returns, self._lengths = zeros.copy(), zeros.astype(np.int64)
         false = zeros.astype(bool)
         self._is_last = false
@@ -72,6 +76,8 @@ class Lanes:
         action_array = action.cpu().numpy()
         obs, reward, terminated, truncated, self.infos = self.env.step(action_array)
         check_finite(self.env, obs, reward)
+        if self.targets is not None:
+            self.targets = self._to_targets()
         is_first, self._is_last = self._is_last, terminated | truncated
         self._returns += reward
         self._lengths += ~is_first
@@ -98,17 +104,27 @@ class Lanes:
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
             "steps": list(self.steps),
-        }
+        } | ({} if self.targets is None else {"targets": self.targets})
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from what `get_state` gave. Raises ValueError for what lanes cannot be in."""
         check_ranges(TimeStep(*state["steps"]), self.spec)
         if (state["lengths"] < 0).any():
             raise ValueError("lengths: expected no negative number")
+        if self.targets is not None:
+            check_targets(state["targets"], self.spec)
+            self.targets = state["targets"].to(self.device)
         self.env.set_state(state["env"])  # type: ignore[attr-defined]
         self._returns, self._lengths = state["returns"], state["lengths"]
         self.steps = TimeStep(*(field.to(self.device) for field in state["steps"]))
         self._is_last = (self.steps.terminated | self.steps.truncated).cpu().numpy()
+
+    def _to_targets(self) -> Tensor:
+        unset = np.full(self.num_lanes, NOTHING_ASKED)
+        told = self.infos.get("_target", True)  # as gymnasium marks the lanes that say something
+        targets = torch.as_tensor(np.where(told, self.infos.get("target", unset), unset), device=self.device)
+        check_targets(targets, self.spec)
+        return targets.long()
 
     def _to_steps(self, obs: np.ndarray, *fields: np.ndarray) -> TimeStep:
         is_first, action, reward, terminated, truncated = (torch.as_tensor(x, device=self.device) for x in fields)
@@ -125,6 +141,15 @@ def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
         limit = torch.tensor(spec.obs_categories)
         if (steps.obs < 0).any() or (steps.obs >= limit).any():
             raise ValueError("obs: expected names of categories or tokens, got one beyond them")
+
+
+def check_targets(targets: Tensor, spec: SpaceSpec) -> None:
+    """Raises ValueError for targets `[B]` that are no actions of the environment."""
+    if targets.is_floating_point() or (targets < NOTHING_ASKED).any() or (targets >= spec.num_actions).any():
+        raise ValueError(
+            f"infos['target']: expected actions from 0 to {spec.num_actions - 1}, or {NOTHING_ASKED} where nothing is "
+            f"asked, got {targets.unique().tolist()[:8]}"
+        )
 
 
 def seed_after(seed: int, frames: int) -> int:
@@ -190,6 +215,7 @@ class Collector:
         `Lanes`.
       unroll_length: T, the steps of a rollout.
       seed: of the environments (lane i gets seed + i) and of the actions.
+      deterministic: take the likeliest action instead of drawing one.
 
     Attributes:
       lanes: the environment as a stream of time steps; `lanes.take_episodes()` tells what has been finished.
@@ -202,16 +228,19 @@ class Collector:
 
     rollout: Rollout
 
-    def __init__(self, agent: Agent, env: VectorEnv | Lanes, unroll_length: int, seed: int = 0) -> None:
+    def __init__(
+        self, agent: Agent, env: VectorEnv | Lanes, unroll_length: int, seed: int = 0, deterministic: bool = False
+    ) -> None:
         device = next(agent.parameters()).device
         self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed, device)
         self.agent, self.generator = agent, torch.Generator(lanes.device).manual_seed(seed)
         with torch.no_grad():
             self.state: State = agent.initial_state(lanes.num_lanes)
-        self.unroll_length = unroll_length
+        self.unroll_length, self.deterministic = unroll_length, deterministic
         self._steps = TimeStep(*(_buffer(unroll_length + 1, field) for field in lanes.steps))
         logits = torch.empty(lanes.num_lanes, lanes.spec.num_actions, device=lanes.device)
         self._policy_logits, self._value = _buffer(unroll_length, logits), _buffer(unroll_length, logits[:, 0])
+        self._targets = None if lanes.targets is None else _buffer(unroll_length, lanes.targets)
 
     @torch.no_grad()
     def collect(self) -> Rollout:
@@ -221,9 +250,11 @@ class Collector:
         for t in range(self.unroll_length):
             output, self.state = self.agent.step(self.lanes.steps, self.state)
             self._policy_logits[t], self._value[t] = output
-            self.lanes.step(sample_action(output.policy_logits, self.generator))
+            if self._targets is not None:
+                self._targets[t] = self.lanes.targets
+            self.lanes.step(choose_action(output.policy_logits, self.generator, self.deterministic))
             self._record(t + 1)
-        self.rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state)
+        self.rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state, self._targets)
         return self.rollout
 
     def _record(self, t: int) -> None:

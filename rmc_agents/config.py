@@ -147,9 +147,10 @@ class AgentConfig(Section):
 class TrainConfig(Section):
     """The learner: rollouts of all lanes, each learned from before the next."""
 
-    algo: Literal["a2c", "ppo", "impala", "recurrent-ppo", "sb3-a2c", "sb3-ppo"] = "ppo"
+    algo: Literal["a2c", "ppo", "impala", "supervised", "recurrent-ppo", "sb3-a2c", "sb3-ppo"] = "ppo"
     """ppo: one pass or more over each rollout, in minibatches of lanes, clipped; a2c: one update from all of it;
-    impala: actors play in processes of their own, and the learner corrects what they did with older weights.
+    impala: actors play in processes of their own, and the learner corrects what they did with older weights;
+    supervised: cross-entropy with the right actions, where the environment tells them (infos["target"]).
     Stable-Baselines3's, with Adam: recurrent-ppo, and without memory sb3-a2c and sb3-ppo."""
     sb3_policy: Literal["auto", "rmc", "mlp", "cnn"] = "auto"
     """What Stable-Baselines3's algorithms train. rmc: the core, in recurrent-ppo; mlp and cnn: their own policies, in
@@ -194,6 +195,11 @@ class TrainConfig(Section):
     """impala: where V-trace cuts off the importance ratios of the value's targets."""
     clip_pg_rho: PositiveFloat = 1.0
     """impala: where V-trace cuts off the importance ratios of the policy's advantages."""
+
+    @property
+    def answers_likeliest(self) -> bool:
+        """Whether the agent plays its likeliest actions, where others draw them: it answers instead of exploring."""
+        return self.algo == "supervised"
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,29 @@ def clipped_actor_critic(
     }
 
 
+def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metrics]:
+    """Mean over the asked steps of -log pi(target), and how many of the likeliest actions are the targets.
+
+    Where nothing is asked in any step the loss is 0 and the metrics are NaN.
+
+    Args:
+      policy_logits: `[T, B, A]`.
+      targets: `[T, B]` int64, -1 where nothing is asked.
+
+    Returns:
+      The loss, a scalar in nats, and metrics.
+    """
+    asked = targets >= 0
+    loss = masked_mean(-action_log_prob(policy_logits, targets.clamp(min=0)), asked)
+    is_right = (policy_logits.detach().argmax(dim=-1) == targets) & asked
+    nothing = torch.where(asked.any(), 0.0, torch.nan)
+    return loss, {
+        "losses/cross_entropy": loss.detach() + nothing,
+        "charts/accuracy": is_right.sum() / asked.sum(),
+        "charts/asked": asked.float().mean(),
+    }
+
+
 def _with_value_and_entropy(
     policy_loss: Tensor, logits: Tensor, value: Tensor, targets: Targets, value_cost: float, entropy_cost: float
 ) -> tuple[Tensor, Metrics]:

@@ -54,6 +54,7 @@ class Rollout(NamedTuple):
     policy_logits: Tensor  # [T, B, A]: of the policy that acted
     value: Tensor  # [T, B]: what the agent that acted expected
     initial_state: State  # the core's state before steps[0] was consumed
+    targets: Tensor | None = None  # [T, B] int64: the right actions, -1 where nothing is asked; None: not told
 
 
 class AgentOutput(NamedTuple):

@@ -8,6 +8,7 @@ from rmc_agents.train.impala.learner import Impala
 
 from . import distributed
 from .on_policy import OnPolicy
+from .supervised import Supervised
 from .trainer import Trainer
 
 ON_POLICY = ("a2c", "ppo")
@@ -19,7 +20,7 @@ def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = N
     Args:
       config: all settings.
       device: where it learns.
-      env: where it plays, if that is not the environment of the settings; a2c and ppo alone can do that.
+      env: where it plays, if that is not the environment of the settings; a2c, ppo and supervised alone can do that.
 
     Raises:
       ValueError: for settings that do not fit together, or if Stable-Baselines3 is needed and not installed.
@@ -27,8 +28,10 @@ def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = N
     distributed.check_settings(config, device)
     if config.train.algo in ON_POLICY:
         return OnPolicy(config, device, env)
+    if config.train.algo == "supervised":
+        return Supervised(config, device, env)
     if env is not None:
-        raise ValueError(f"env: expected algo a2c or ppo for a vector environment, got {config.train.algo}")
+        raise ValueError(f"env: expected algo a2c, ppo or supervised for a vector environment, got {config.train.algo}")
     if config.train.algo == "impala":
         return Impala(config, device)
     try:

@@ -53,7 +53,13 @@ class OnPolicy(Learner):
             )
         self.lanes = Lanes(env, config.run.seed, device)
         super().__init__(config, self.lanes.spec, device)
-        self.collector = Collector(self.agent, self.lanes, self.train.unroll_length, config.run.seed)
+        self.collector = Collector(
+            self.agent,
+            self.lanes,
+            self.train.unroll_length,
+            config.run.seed,
+            deterministic=self.train.answers_likeliest,
+        )
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns scalars that name what happened."""

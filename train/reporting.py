@@ -18,6 +18,12 @@ from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 from .trainer import Metrics, Trainer
 
 RECENT = 200  # episodes that the shown mean return is over
+SHOWN = {
+    "charts/accuracy": "accuracy {:.1%}",
+    "losses/cross_entropy": "loss {:.3f}",
+    "losses/entropy": "entropy {:.2f}",
+}
+"""The metrics that lines of progress tell, and how."""
 WARNINGS = logging.getLogger("rmc_agents")  # what goes wrong and is mended, such as an actor that was replaced
 
 
@@ -48,13 +54,13 @@ class Reporter:
         self._progress = Progress(
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} frames"),
             BarColumn(bar_width=8),
-            TextColumn("{task.fields[speed]}/s  return {task.fields[mean_return]}  ETA"),
+            TextColumn("{task.fields[speed]}/s  {task.fields[headline]}  ETA"),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task(
-            "", total=self.total_frames, completed=trainer.frames, speed="-", mean_return="-"
+            "", total=self.total_frames, completed=trainer.frames, speed="-", headline="return -"
         )
 
     def __enter__(self) -> "Reporter":
@@ -105,12 +111,13 @@ class Reporter:
             self._measure.write(frames)
         self._writer.flush()
         shown = with_interval(float(np.mean([e.episode_return for e in self._recent])), None) if self._recent else "-"
-        self._progress.update(self._task, speed=f"{speed:,.0f}", mean_return=shown)
+        told = "  ".join(text.format(metrics[name].item()) for name, text in SHOWN.items() if name in metrics)
+        headline = told if "charts/accuracy" in metrics else f"return {shown}"
+        self._progress.update(self._task, speed=f"{speed:,.0f}", headline=headline)
         if not self.console.is_terminal:
             eta = timedelta(seconds=round((self.total_frames - frames) / speed)) if frames < self.total_frames else "-"
             self.console.print(
-                f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s  return {shown}  "
-                f"entropy {metrics['losses/entropy'].item():.2f}  ETA {eta}",
+                f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s  return {shown}  {told}  ETA {eta}",
                 highlight=False,
                 soft_wrap=True,
             )

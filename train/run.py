@@ -13,8 +13,9 @@ from rmc_agents.command_line import interrupted_by_stops, quoted, with_interval
 from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.envs.processes import WorkerError
+from rmc_agents.envs.sequences.names import evaluation_name
 from rmc_agents.evaluate.episodes import check_fits, evaluate
-from rmc_agents.evaluate.statistics import EVALUATION_SEED, cut_note
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
 from rmc_agents.evaluate.video import can_render, record
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder, default_path
@@ -119,7 +120,7 @@ def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignal
 
 def _env(trainer: Trainer) -> str | EnvFactory:
     """Where the agent is evaluated and filmed."""
-    return with_arguments(trainer.config.env.env, trainer.config.env.env_kwargs)
+    return with_arguments(evaluation_name(trainer.config.env.env), trainer.config.env.env_kwargs)
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
@@ -158,6 +159,7 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
                 config.run.eval_episodes,
                 EVALUATION_SEED,
                 device,
+                deterministic=config.train.answers_likeliest,
                 max_steps=config.run.eval_max_steps,
             )
         summary["evaluation"] = result
@@ -166,6 +168,8 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
             f"mean return {with_interval(result['mean_return'], result['ci95'])} over {result['episodes']} episodes "
             f"(95 % interval); uniform random play: {with_interval(result['random_mean_return'], None)}",
         )
+        if result["accuracy"] is not None:
+            _say(console, f"accuracy {accuracy_text(result)} (95 % interval)")
         if note := cut_note(result):
             _say(console, f"{note} (--eval-max-steps)")
     folder.write_summary(summary)
@@ -201,6 +205,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
             path,
             seed=EVALUATION_SEED,
             device=device,
+            deterministic=trainer.train.answers_likeliest,
             title=title,
             max_steps=VIDEO_STEPS,
             reward_scale=trainer.train.reward_scale,

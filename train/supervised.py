@@ -1,0 +1,61 @@
+"""Supervised learning of sequences: the environment names the right action, and the agent learns to take it.
+
+    rollout = collector.collect()              T steps of all lanes, by the agent's own likeliest answers
+    output = agent.unroll(rollout)             from the state that the rollout before has left, without its gradient
+    loss = cross_entropy(output, rollout.targets)
+    one step of the optimizer
+
+This is truncated backpropagation through time: a lane is a stream of sequences, the core's state is carried from
+rollout to rollout, and starts anew where a sequence does. The loss is the mean over the steps at which something is
+asked, however few of a rollout's steps they are.
+"""
+
+import torch
+from gymnasium.vector import VectorEnv
+
+from rmc_agents import losses
+from rmc_agents.config import Config
+from rmc_agents.types import Rollout, TimeStep
+
+from .learner import state_norm
+from .on_policy import OnPolicy
+from .trainer import Metrics
+
+
+class Supervised(OnPolicy):
+    """A run of supervised learning. The value head learns nothing.
+
+    Args: as of `OnPolicy`; the environment tells the right actions, as those in `envs.sequences` do.
+
+    Raises:
+      ValueError: if it tells none, or has less to learn from than one rollout.
+    """
+
+    def __init__(self, config: Config, device: torch.device, env: VectorEnv | None = None) -> None:
+        super().__init__(config, device, env)
+        try:
+            self._check_lanes()
+        except ValueError:
+            self.close()
+            raise
+
+    def learn(self, rollout: Rollout) -> Metrics:
+        """Learn from the rollout that was collected last. Where nothing was asked in it, no step is taken."""
+        assert rollout.targets is not None
+        steps = TimeStep(*(field[:-1] for field in rollout.steps))
+        output, _ = self.agent.unroll(steps, rollout.initial_state)
+        loss, metrics = losses.cross_entropy(output.policy_logits, rollout.targets)
+        if (rollout.targets >= 0).any():
+            metrics = self._optimize(loss, metrics)
+        self.frames += self.train.unroll_length * self.lanes.num_lanes
+        self.updates += 1
+        return metrics | {"charts/recurrent_state_norm": state_norm(self.collector.state)}
+
+    def _check_lanes(self) -> None:
+        if self.lanes.targets is None:
+            raise ValueError(
+                "--algo supervised: expected an environment that tells the right actions in infos['target'], such as "
+                f"nth-farthest, program or text:PATH, got {self.config.env.env!r}"
+            )
+        if (check_unroll := getattr(self.lanes.env, "check_unroll", None)) is not None:
+            check_unroll(self.train.unroll_length)
