@@ -1,8 +1,8 @@
 """Nth Farthest: which of the vectors shown is the n-th farthest from vector m?
 
-The order of a sequence's random draws (see `random_stream`): integer() for the number of vectors, if it varies; for
-the labels, shuffled from the last place to the second; for the place of vector m; for n; then for the numbers of one
-vector after the other, all of them anew if two vectors are equally far from vector m.
+The order of a sequence's random draws (see `random_stream`): integer() for the number of vectors, if that is
+random; for the labels, shuffled from the last place to the second; for the place of vector m; for n; then for the
+numbers of one vector after the other, all of them anew if two vectors are equally far from vector m.
 """
 
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from .base import NOTHING_ASKED, Sequences, checked_int
 from .environment import SequenceEnv, SequenceVectorEnv
 
 MOST_VECTORS, LARGEST_SIZE, MOST_THINKING = 64, 1024, 1000
+MASTERED, RECENCY = 0.85, 0.02
+"""A growing lane has one vector more once its accuracy, a mean in which an answer weighs RECENCY, is MASTERED."""
 GRID = 2**23
 """A number is an odd multiple of 1 / GRID in (-1, 1): a float32, and distances are whole numbers, exactly compared."""
 
@@ -29,6 +31,8 @@ class State(NamedTuple):
     key, counter    uint64 [N]          the lane's random stream, and the numbers drawn from it so far
     time, length    int64 [N]           see `Sequences`
     all_right       bool [N]            likewise
+    level           int64 [N]           how many vectors a growing lane has come to
+    accuracy        float64 [N]         of its recent answers at this level
     shown           int64 [N]           how many vectors this sequence has
     reference       int64 [N]           m, the label of the vector from which distances are measured
     rank            int64 [N]           n - 1: 0 asks for the farthest
@@ -42,6 +46,8 @@ class State(NamedTuple):
     time: NDArray[np.int64]
     length: NDArray[np.int64]
     all_right: NDArray[np.bool_]
+    level: NDArray[np.int64]
+    accuracy: NDArray[np.float64]
     shown: NDArray[np.int64]
     reference: NDArray[np.int64]
     rank: NDArray[np.int64]
@@ -71,14 +77,22 @@ def _draw_vectors(state: State, lane: int, place: int, distances: NDArray[np.int
 
 @compiled
 def start_lanes(
-    state: State, mask: NDArray[np.bool_], fewest: int, thinking: int, distances: NDArray[np.int64]
+    state: State,
+    mask: NDArray[np.bool_],
+    fewest: int,
+    thinking: int,
+    growing: bool,
+    distances: NDArray[np.int64],
 ) -> None:
     """Starts a sequence in every lane of `mask` [N]; `distances` [V] is working space."""
     for lane in range(len(mask)):
         if not mask[lane]:
             continue
         labels = state.labels.shape[1]
-        count = fewest + integer(state, lane, labels - fewest + 1) if fewest < labels else labels
+        if growing:
+            count = state.level[lane]
+        else:
+            count = fewest + integer(state, lane, labels - fewest + 1) if fewest < labels else labels
         for i in range(labels):
             state.labels[lane, i] = i
         for i in range(labels - 1, 0, -1):
@@ -118,7 +132,7 @@ class NthFarthest(Sequences):
 
     Args:
         num_envs: number of lanes, N.
-        vectors, size, fewest, thinking: as for `NthFarthestEnv`.
+        vectors, size, fewest, thinking, growing: as for `NthFarthestEnv`.
 
     Raises:
         ValueError: for a value that is not allowed.
@@ -127,17 +141,26 @@ class NthFarthest(Sequences):
     state: State
 
     def __init__(
-        self, num_envs: int, vectors: int = 8, size: int = 16, fewest: int | None = None, thinking: int = 0
+        self,
+        num_envs: int,
+        vectors: int = 8,
+        size: int = 16,
+        fewest: int | None = None,
+        thinking: int = 0,
+        growing: bool = False,
     ) -> None:
         """See the class."""
         lanes = checked_num_envs(num_envs)
         self.vectors = checked_int("vectors", vectors, 2, MOST_VECTORS)
         self.size = checked_int("size", size, 1, LARGEST_SIZE)
-        self.fewest = self.vectors if fewest is None else checked_int("fewest", fewest, 2, self.vectors)
+        self.growing = bool(growing)
+        if fewest is None:
+            fewest = 2 if self.growing else self.vectors
+        self.fewest = checked_int("fewest", fewest, 2, self.vectors)
         self.thinking = checked_int("thinking", thinking, 0, MOST_THINKING)
         self.observation_space = Box(-1.0, 1.0, (self.size + 3 * self.vectors,), np.float32)
         self.action_space = Discrete(self.vectors)
-        self.chance = float(np.mean(1 / np.arange(self.fewest, self.vectors + 1)))
+        self.chance = float(np.mean(1 / np.arange(self.vectors if self.growing else self.fewest, self.vectors + 1)))
         self._distances = np.zeros(self.vectors, np.int64)
         self.state = State(
             key=np.zeros(lanes, np.uint64),
@@ -145,6 +168,8 @@ class NthFarthest(Sequences):
             time=np.full(lanes, -1, np.int64),
             length=np.zeros(lanes, np.int64),
             all_right=np.ones(lanes, np.bool_),
+            level=np.full(lanes, self.fewest, np.int64),
+            accuracy=np.zeros(lanes, np.float64),
             shown=np.zeros(lanes, np.int64),
             reference=np.zeros(lanes, np.int64),
             rank=np.zeros(lanes, np.int64),
@@ -159,7 +184,18 @@ class NthFarthest(Sequences):
 
     def start(self, mask: NDArray[np.bool_]) -> None:
         """See `Sequences`."""
-        start_lanes(self.state, mask, self.fewest, self.thinking, self._distances)
+        start_lanes(self.state, mask, self.fewest, self.thinking, self.growing, self._distances)
+
+    def step(self, actions: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """See `Sequences`. A growing lane counts its answer, which is what ends a sequence."""
+        rewards, ended = super().step(actions)
+        if self.growing:
+            level, accuracy = self.state.level, self.state.accuracy
+            accuracy[ended] += RECENCY * (rewards[ended] - accuracy[ended])
+            mastered = ended & (accuracy >= MASTERED) & (level < self.vectors)
+            level[mastered] += 1
+            accuracy[mastered] = 0.0
+        return rewards, ended
 
     def observe(self) -> NDArray[np.float32]:
         """See `Sequences`: [N, D + 3 * V]."""
@@ -188,6 +224,9 @@ class NthFarthest(Sequences):
         """See `Sequences`. The compiled rules index arrays with these values without looking at bounds."""
         super().check_state(state)
         check_range("shown", state.shown[state.time >= 0], self.fewest, self.vectors)
+        check_range("level", state.level, self.fewest, self.vectors)
+        if not ((state.accuracy >= 0) & (state.accuracy <= 1)).all():
+            raise ValueError("state field 'accuracy': expected shares of answers, 0 to 1")
         check_range("length", (state.length - state.shown)[state.time >= 0], self.thinking, self.thinking)
         for name in ("reference", "rank", "answer", "labels"):
             check_range(name, getattr(state, name), 0, self.vectors - 1)
@@ -227,6 +266,8 @@ class NthFarthestEnv(SequenceEnv):
     - `size`: numbers in a vector (default 16), 1 to 1024
     - `fewest`: with each sequence, the number of vectors is uniform from this to `vectors`, of whose labels it has
       some; None (default): always `vectors`
+    - `growing`: a curriculum: a lane begins with `fewest` vectors, or 2, and has one more in every sequence, up to
+      `vectors`, whenever 85 % of its recent answers were right (default False)
     - `thinking`: steps after the last vector (default 0); the answer is asked at the last one
     - `render_mode`: "rgb_array" or "ansi"
 
@@ -241,10 +282,11 @@ class NthFarthestEnv(SequenceEnv):
         size: int = 16,
         fewest: int | None = None,
         thinking: int = 0,
+        growing: bool = False,
         render_mode: str | None = None,
     ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
-        super().__init__(NthFarthest(1, vectors, size, fewest, thinking), render_mode)
+        super().__init__(NthFarthest(1, vectors, size, fewest, thinking, growing), render_mode)
 
 
 class NthFarthestVectorEnv(SequenceVectorEnv):

@@ -91,7 +91,28 @@ def test_chance_is_to_guess_among_the_vectors_shown() -> None:
     assert NthFarthestVectorEnv(1, vectors=4, fewest=2).metadata["chance"] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)
 
 
-@pytest.mark.parametrize("name", ["reference", "rank", "answer", "shown"])
+def test_a_lane_grows_once_its_recent_answers_are_right() -> None:
+    """Lane 0 answers right, lane 1 right four times in five: 0.8 is not enough, whatever their order."""
+    env = NthFarthestVectorEnv(2, vectors=4, growing=True)
+    _, infos = env.reset(seed=0)
+    answers, levels, recent = 0, [2], 0.0
+    while answers < 700:
+        asked = infos["target"][0] >= 0
+        wrong = np.array([0, env.sequences.state.counter[1] % 5 == 0])
+        _, _, ended, _, infos = env.step((np.maximum(infos["target"], 0) + wrong) % 4)
+        assert ended[0] == asked
+        answers += int(asked)
+        if asked and levels[-1] < 4:
+            recent = 0.98 * recent + 0.02
+            if recent >= 0.85:
+                levels.append(levels[-1] + 1)
+                recent = 0.0
+        assert env.sequences.state.level[0] == levels[-1]
+    assert levels == [2, 3, 4]
+    assert env.sequences.state.level[1] == 2
+
+
+@pytest.mark.parametrize("name", ["reference", "rank", "answer", "shown", "level"])
 def test_a_state_out_of_bounds_is_refused(name: str) -> None:
     env = NthFarthestVectorEnv(2)
     env.reset(seed=0)
