@@ -221,8 +221,12 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         said = capsys.readouterr().err
         assert expected in said
         assert said.count("\n") == 1
-    assert compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--env", "x"]) == 2
-    assert "training of minipacman-none-seed0 failed: rmc-train: there is no environment 'x'" in capsys.readouterr().err
+    assert (
+        compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--env", "Pendulum-v1"]) == 2
+    )
+    assert (
+        "training of minipacman-none-seed0 failed: rmc-train: expected an environment with" in capsys.readouterr().err
+    )
 
 
 def test_finished_runs_are_compared_by_success_where_it_is_told(
