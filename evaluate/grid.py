@@ -90,7 +90,7 @@ class Training:
       trust: as of `train_all`.
     """
 
-    def __init__(self, job: Job, console: Console, trust: bool) -> None:
+    def __init__(self, job: Job, console: Console, trust: bool = False) -> None:
         self.job, self._console, self._trust = job, console, trust
         self._process: subprocess.Popen[bytes] | None = None
         self._waits = False

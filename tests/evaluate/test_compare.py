@@ -224,8 +224,12 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         said = capsys.readouterr().err
         assert expected in said
         assert said.count("\n") == 1
-    assert compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--env", "x"]) == 2
-    assert "training of minipacman-none-seed0 failed: rmc-train: there is no environment 'x'" in capsys.readouterr().err
+    assert (
+        compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--env", "Pendulum-v1"]) == 2
+    )
+    assert (
+        "training of minipacman-none-seed0 failed: rmc-train: expected an environment with" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow
