@@ -4,11 +4,15 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from rmc_agents import command_line, configs
 from rmc_agents.config import Config
+
+if TYPE_CHECKING:
+    from .run import Run
 
 DESCRIPTION = """Train a recurrent actor-critic agent, then evaluate it and record a video of it playing.
 
@@ -53,7 +57,7 @@ def _lead(argv: Sequence[str] | None) -> int:
     from rmc_agents.runs.folder import RunFolder
 
     from .resuming import read_saved
-    from .run import resume, start
+    from .run import resume, train
 
     first = _sources(argv)
     command_line.find_modules_here(first.env)
@@ -73,9 +77,13 @@ def _lead(argv: Sequence[str] | None) -> int:
         if first.resume.is_file():
             read_saved(first.resume, first.trust)  # which may have more to say than that it is no folder
         with RunFolder(first.resume, resuming=True) as folder:
-            return resume(folder, with_flags, first.trust, console)
+            return _status(resume(folder, with_flags, first.trust, console))
     base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
-    return start(with_flags(base), first.run_dir, console)
+    return _status(train(with_flags(base), run_dir=first.run_dir, console=console))
+
+
+def _status(run: "Run") -> int:
+    return 0 if run.stopped_by is None else 128 + run.stopped_by
 
 
 def _sources(argv: Sequence[str] | None) -> argparse.Namespace:
