@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.summary import read_evaluated
@@ -163,7 +164,7 @@ def start(job: Job, trust: bool) -> subprocess.Popen[bytes]:
             (folder / COMMITS).unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
             write_atomically(folder / CONFIG, job.config.to_yaml().encode())
         flags = ["--config", str(folder / CONFIG), "--run-dir", str(folder)]
-    flags += ["--env", job.config.env.env, *(["--trust"] if trust else [])]
+    flags += [*plugins.flags(), *(["--trust"] if trust else [])]
     note_commit(folder)
     with (folder / LOG).open("ab") as log:
         return trainings.start(flags, log)

@@ -69,7 +69,7 @@ class Diagnostics:
         """A point at that many frames; after an update, before `remember_parameters`."""
         agent, rollout = self._agent, self._collector.rollout
         steps = TimeStep(*(field[:-1] for field in rollout.steps))
-        encoded = agent.encoder(steps)  # [T, B, D]
+        encoded = agent.encode(steps)  # [T, B, D]
         outputs, _ = agent.core.unroll(encoded, steps.is_first, rollout.initial_state)  # [T, B, H]
         few = type(rollout.initial_state)(*(leaf[:LANES] for leaf in rollout.initial_state))
         inspection = inspect(agent.core, encoded[:, :LANES], steps.is_first[:, :LANES], few)

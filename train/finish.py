@@ -1,13 +1,15 @@
 """The end of a run: its evaluation, its video, its summary, and what to type next."""
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from rmc_agents import plugins
 from rmc_agents.command_line import quoted, with_interval
-from rmc_agents.evaluate.episodes import EVALUATION_SEED, cut_note, evaluate
+from rmc_agents.envs.making import EnvFactory, with_arguments
+from rmc_agents.evaluate.episodes import evaluate
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, cut_note
 from rmc_agents.evaluate.video import can_render, record
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder
@@ -20,11 +22,14 @@ from .trainer import Trainer
 VIDEO_STEPS = 500  # enough to see how it plays; rmc-watch records more
 
 
+def env_of(trainer: Trainer) -> str | EnvFactory:
+    """Where the agent is evaluated and filmed."""
+    return with_arguments(trainer.config.env.env, trainer.config.env.env_kwargs)
+
+
 def extra_flags(trainer: Trainer) -> str:
-    """What a command needs on top to open the run: an environment's own module is imported only if it is named."""
-    env = trainer.config.env.env
-    is_own = ":" in env and not env.startswith("rmc_agents.")
-    return trainer.trust_flag + (f" --env {shlex.quote(env)}" if is_own else "")
+    """What a command needs on top to open the run: modules of one's own are imported only if they are named."""
+    return trainer.trust_flag + plugins.told_flags()
 
 
 def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console: Console) -> None:
@@ -35,7 +40,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
         with console.status(f"evaluating over {config.run.eval_episodes} episodes"):
             result = evaluate(
                 agent,
-                config.env.env,
+                env_of(trainer),
                 config.run.eval_episodes,
                 EVALUATION_SEED,
                 device,
@@ -50,7 +55,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
         if note := cut_note(result):
             say(console, f"{note} (--eval-max-steps)")
     folder.write_summary(summary)
-    if config.run.video and can_render(config.env.env):
+    if config.run.video and can_render(env_of(trainer)):
         with console.status("recording a video"):
             summary["video"] = _record(trainer, folder, console)
         folder.write_summary(summary)
@@ -78,7 +83,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
         path.parent.mkdir(exist_ok=True)
         record(
             trainer.agent,
-            env,
+            env_of(trainer),
             path,
             seed=EVALUATION_SEED,
             device=device,
@@ -93,7 +98,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
 
 
 def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], console: Console) -> None:
-    flags, program = extra_flags(trainer), distributed.command(distributed.size())
+    flags, program = trainer.trust_flag, distributed.command(distributed.size())
     lines = [
         f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
         f"  checkpoints     {run_dir / checkpoint.FOLDER}",

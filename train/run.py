@@ -20,7 +20,7 @@ from rmc_agents.runs.folder import RunFolder, default_path
 from rmc_agents.runs.saved import load_agent
 
 from . import distributed
-from .finish import extra_flags, finish, summarize
+from .finish import env_of, extra_flags, finish, summarize
 from .own_env import OwnEnv, settle_env
 from .reporting import Reporter, say
 from .resuming import Saved, new_trainer, notes, reopen
@@ -101,12 +101,9 @@ def resume(folder: RunFolder, settings: Callable[[Config], Config], trust: bool,
 def _take_weights(trainer: Trainer, source: str) -> None:
     """Begin with the weights of a saved agent: a path, or a pretrained policy's name where there is no such path."""
     path = Path(source)
-    if not path.exists() and source not in pretrained.names():
-        raise ValueError(
-            f"--init-from: expected a run, a file or a pretrained policy ({pretrained.listed()}), got {source!r}"
-        )
+    pretrained.check(source, "--init-from")
     saved = load_agent(path if path.exists() else pretrained.find(source), trainer.lanes.device)
-    check_fits(saved.spec, trainer.config.env.env)
+    check_fits(saved.spec, env_of(trainer))
     here, there = ({**asdict(config.core), **asdict(config.agent)} for config in (trainer.config, saved.config))
     other = [f"{name} {there[name]} (got {here[name]})" for name in there if there[name] != here[name]]
     if other:

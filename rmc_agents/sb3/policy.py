@@ -17,7 +17,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor
 
 from rmc_agents.config import Config, CoreConfig
-from rmc_agents.cores import core_gain, make_core
+from rmc_agents.cores import make_core
 from rmc_agents.sb3.extractors import DictFeatures, is_large_picture
 from rmc_agents.sb3.packed_core import PackedCore, PackedState
 
@@ -89,8 +89,8 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         core.backend, core.precision = self._config.run.backend, self._config.run.precision
         self.lstm_actor = PackedCore(core)  # the name that RecurrentPPO looks for
         self.lstm_hidden_state_shape = (PackedCore.num_layers, 1, self.lstm_actor.hidden_size)
-        self.skip = agent.core_skip and (config.core != "none" or not self.share_features_extractor)
-        gain = core_gain(config.core, agent.core_gain)
+        self.skip = agent.core_skip and (core.initial_state(1) != () or not self.share_features_extractor)
+        gain = core.default_gain if agent.core_gain is None else agent.core_gain
         self.register_buffer("core_gain", torch.tensor(gain))  # saved: a policy outlives a change of the default
         width = core.output_size + (features_size if self.skip else 0)
         self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, device=self.device)

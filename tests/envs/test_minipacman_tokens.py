@@ -104,7 +104,7 @@ def test_tokens_mean_the_same_wherever_they_stand() -> None:
     spec = SpaceSpec.from_spaces(env.single_observation_space, Discrete(5))
     assert spec == SpaceSpec((140,), "int32", 1.0, 5, tuple(make_vocabulary().sizes.tolist()), obs_are_tokens=True)
     assert spec.obs_categories[0] == 5
-    trunk = Encoder(spec, Config().agent).trunk
+    trunk = Encoder(spec).trunk
     tokens = torch.from_numpy(env.reset(seed=0)[0])
     torch.nn.init.normal_(trunk.first_bias)
     torch.nn.init.normal_(trunk.all_bias)
