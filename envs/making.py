@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from .guarded import GuardedEnv, blamed
+from .guarded import Blame, GuardedEnv
 from .registry import Backend, as_numbers, make_vector_env
 from .workers import WorkerVectorEnv
 
@@ -73,7 +73,7 @@ def make_env(
     if _makes_all_lanes(env):
         if num_workers:
             raise ValueError(f"num_workers: expected 0 for {name_of(env)}, which makes all lanes, got {num_workers}")
-        with blamed(name_of(env), "its constructor"):
+        with Blame(name_of(env), "its constructor"):
             lanes = env(num_envs=num_envs, **arguments)
         return _checked(lanes, name_of(env), num_envs, wrapper)
     make_lanes = partial(_make_lanes, partial(_make_lane, env, arguments, wrapper), autoreset_mode)
@@ -108,7 +108,7 @@ def _make_lanes(make_lane: Callable[[], gym.Env], autoreset_mode: AutoresetMode,
 
 
 def _make_lane(make: Callable[..., Any], arguments: Mapping[str, Any], wrapper: Wrapper | None) -> gym.Env:
-    with blamed(name_of(make), "its constructor"):
+    with Blame(name_of(make), "its constructor"):
         env = make(**arguments)
     return _as_lane(env, name_of(make), wrapper)
 

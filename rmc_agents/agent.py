@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,7 @@ class ActorCritic(nn.Module):
         and for parts that do not fit together.
     """
 
+    encoder: Any  # a module with output_size
     core: Core
     core_gain: Tensor
 
@@ -178,7 +179,7 @@ def _make_core(core: str | nn.Module | BuildCore, input_size: int) -> Core:
     """The core that was asked for, for inputs `[..., input_size]`."""
     if isinstance(core, str):
         return make_core(CoreConfig(core=core), input_size)
-    made = core if isinstance(core, nn.Module) else core(input_size)
+    made: Any = core if isinstance(core, nn.Module) else core(input_size)
     if getattr(made, "input_size", input_size) != input_size:
         raise ValueError(
             f"core: expected one for inputs as wide as the encoder's features, {input_size}, got one for "
