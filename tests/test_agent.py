@@ -9,14 +9,14 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
+from rmc_agents import losses
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector, Lanes, sample_action
 from rmc_agents.config import AgentConfig, Config, CoreConfig
 from rmc_agents.cores import LSTM
 from rmc_agents.encoders import Encoder, register_encoder
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.train.a2c import a2c_loss
-from rmc_agents.types import AgentOutput, SpaceSpec, TimeStep
+from rmc_agents.types import SpaceSpec, TimeStep
 
 SPEC = SpaceSpec((5, 5, 3), "uint8", 1 / 255, 5)
 CPU = torch.device("cpu")
@@ -238,7 +238,7 @@ def test_rollouts_join_without_loss_or_doubling() -> None:
     lanes = counting_lanes()
     config = CoreConfig(core="lstm", hidden_size=4)
     agent = ActorCritic.from_config(lanes.spec, config, AgentConfig(encoder_sizes=(8,)))
-    collector = Collector(agent, lanes, 4, torch.Generator().manual_seed(0))
+    collector = Collector(agent, lanes, 4)
     time = torch.zeros(3)
     previous_last = None
     for _ in range(5):
@@ -266,19 +266,18 @@ def test_rollouts_join_without_loss_or_doubling() -> None:
 def test_the_loss_ignores_what_happens_on_filler_steps() -> None:
     lanes = counting_lanes()
     agent = ActorCritic.from_config(lanes.spec, CoreConfig(core="lstm", hidden_size=4), AgentConfig(encoder_sizes=(8,)))
-    rollout = Collector(agent, lanes, 8, torch.Generator().manual_seed(0)).collect()
-    config = Config().train
+    rollout = Collector(agent, lanes, 8).collect()
     steps = rollout.steps
     assert steps.is_first[1:].any()
     changed = steps._replace(
         prev_action=torch.where(steps.is_first, 2 - steps.prev_action, steps.prev_action),
         prev_reward=torch.where(steps.is_first, 100.0, steps.prev_reward),
     )
-    losses = []
+    found = []
     for seen in (steps, changed):
         output, _ = agent.unroll(seen, rollout.initial_state)
-        losses.append(a2c_loss(AgentOutput(*(x[:-1] for x in output)), output.value[-1], seen, config)[0])
-    assert torch.equal(*losses)
+        found.append(losses.a2c(output, rollout._replace(steps=seen), discount=0.99)[0])
+    assert torch.equal(*found)
 
 
 def test_lanes_demand_next_step_autoreset() -> None:
