@@ -7,6 +7,7 @@ from oracles import rmc as oracle
 
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, RelationalRNN, make_core
+from rmc_agents.types import map_leaves
 
 INPUT, STEPS, LANES = 5, 7, 3
 RMC_OPTIONS = {
@@ -67,7 +68,7 @@ def build(name):
 
 def random_state(core, lanes=LANES):
     state = core.initial_state(lanes)
-    return type(state)(*(leaf + 0.5 * torch.randn_like(leaf) for leaf in state))
+    return map_leaves(lambda leaf: leaf + 0.5 * torch.randn_like(leaf), state)
 
 
 def random_inputs(steps=STEPS, lanes=LANES, seed=1):
@@ -138,7 +139,7 @@ class TestContract:
     def test_lanes_do_not_touch_each_other(self, core):
         inputs, state = random_inputs(), random_state(core)
         outputs, after = core.unroll(inputs, flags(), state)
-        other_inputs, other = inputs.clone(), type(state)(*(leaf.clone() for leaf in state))
+        other_inputs, other = inputs.clone(), map_leaves(torch.clone, state)
         other_inputs[:, 0] = torch.nan
         for leaf in other:
             leaf[0] = torch.nan
@@ -148,7 +149,7 @@ class TestContract:
 
     def test_nothing_is_changed_in_place(self, core):
         inputs, should_reset, state = random_inputs(), flags((0, 0), (2, 1)), random_state(core)
-        copies = inputs.clone(), should_reset.clone(), type(state)(*(leaf.clone() for leaf in state))
+        copies = inputs.clone(), should_reset.clone(), map_leaves(torch.clone, state)
         fresh = core.initial_state(LANES)
         _, after = core.unroll(inputs, should_reset, state)
         assert same([inputs, should_reset, *state], [*copies[:2], *copies[2]])
@@ -430,7 +431,7 @@ class TestRMC:
 
     def test_attention(self, rmc, options):
         inputs, should_reset, state = random_inputs()[0], flags((0, 1))[0], random_state(rmc)
-        weights = rmc.attention(inputs, should_reset, state)
+        weights = rmc.attention_weights(inputs, should_reset, state)
         slots = options["mem_slots"]
         assert weights.shape == (LANES, options["num_blocks"], options["num_heads"], slots, slots + 1)
         torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
@@ -441,7 +442,7 @@ class TestRMC:
 
     def test_attention_refuses_what_step_refuses(self, rmc):
         with pytest.raises(ValueError, match=r"should_reset: expected a tensor of torch\.bool"):
-            rmc.attention(random_inputs()[0], flags()[0].int(), rmc.initial_state(LANES))
+            rmc.attention_weights(random_inputs()[0], flags()[0].int(), rmc.initial_state(LANES))
 
     def test_initial_memory_is_the_identity(self, rmc, options):
         width = options["num_heads"] * options["head_size"]

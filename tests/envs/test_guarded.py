@@ -99,9 +99,7 @@ def test_a_fault_in_this_process_is_shown_once_and_the_training_is_saved(
     assert "rmc_agents" not in said.err
     assert said.err.splitlines()[-1].startswith("rmc-train: the environment 'homemade:Homemade-Step-v0' failed in step")
     frames = (FAILS_AT // UNROLL) * UNROLL * LANES
-    assert (
-        f"failed at {frames} frames; saved; go on with: rmc-train --resume {run} --env {name_of('step')}\n" in said.out
-    )
+    assert f"failed at {frames} frames; saved; go on with: rmc-train --resume {run} --import homemade\n" in said.out
     assert checkpoint.find_and_load(run)[1]["frames"] == frames
 
 

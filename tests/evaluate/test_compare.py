@@ -15,8 +15,8 @@ from rich.console import Console
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison, grid
 from rmc_agents.evaluate.curves import MOST_POINTS, Curve, thinned
-from rmc_agents.evaluate.episodes import Episodes, Statistics
 from rmc_agents.evaluate.grid import Job, Training
+from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.runs.folder import RunFolder
 
 COMMAND = "import sys; from rmc_agents.evaluate.compare import main; sys.exit(main())"

@@ -18,18 +18,8 @@ from rmc_agents.collect import choose_action
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli, curves, plot, watch
 from rmc_agents.evaluate import episodes as evaluation
-from rmc_agents.evaluate.episodes import (
-    EVALUATION_SEED,
-    MOST_LANES,
-    Episodes,
-    Statistics,
-    UniformPolicy,
-    bootstrap_interval,
-    check_fits,
-    env_spec,
-    evaluate,
-    play,
-)
+from rmc_agents.evaluate.episodes import MOST_LANES, UniformPolicy, check_fits, env_spec, evaluate, play
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, Episodes, Statistics, bootstrap_interval
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import TIME_TAG
 from rmc_agents.train import cli as train_cli

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from rmc_agents.config import Config
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, make_core
-from rmc_agents.kernels import dispatch, lookup, products, reference
+from rmc_agents.kernels import dispatch, lookup, products
 from rmc_agents.kernels.products import bf16_supported
 from rmc_agents.kernels.tape import Tape, tensors
 
@@ -60,12 +60,15 @@ def results(unroll, inputs, should_reset, state, initial_state, weights):
     return outputs.detach(), *(x.detach() for x in final), *gradients
 
 
+def reference_unroll(core):
+    return dispatch.REFERENCES[core.kernel]
+
+
 def expected_results(core, name, inputs, should_reset, state, initial_state):
     core = type(core)(INPUT, **FUSED[name][1]).double()
     core.load_state_dict(build(name).state_dict())
     to_double = [type(s)(*(x.double() for x in s)) for s in (state, initial_state)]
-    unroll = getattr(reference, f"{core.kernel}_unroll")
-    return results(unroll, inputs.double(), should_reset, *to_double, core.weights())
+    return results(reference_unroll(core), inputs.double(), should_reset, *to_double, core.weights())
 
 
 def assert_close(actual, expected):
@@ -223,22 +226,7 @@ class TestReset:
 
 
 @pytest.mark.parametrize("name", FUSED)
-class TestRecording:
-    def test_steps_and_replay_are_an_unroll(self, name):
-        core = build(name)
-        inputs, should_reset, state, _ = case(core, 7, 3)
-        recording = core.record(7, state)
-        stepped = torch.stack([recording.step(x, r) for x, r in zip(inputs, should_reset, strict=True)])
-        inputs.requires_grad_()
-        replayed = recording.replay(inputs)
-        outputs, final = core.unroll(inputs, should_reset, state)
-        assert torch.equal(stepped, replayed)
-        torch.testing.assert_close(replayed, outputs, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(tuple(recording.state), tuple(final), rtol=1e-5, atol=1e-5)
-        wanted = [inputs, *core.parameters()]
-        actual, expected = (torch.autograd.grad(x.square().sum(), wanted) for x in (replayed, outputs))
-        assert_close(actual, [x.double() for x in expected])
-
+class TestGraph:
     def test_two_at_once_keep_apart(self, name):
         core = build(name)
         inputs, should_reset, state, _ = case(core, 7, 3)
@@ -276,21 +264,12 @@ class TestBfloat16:
         arguments = case(core, 7, 3)
         rough, exact = (
             results(unroll, *arguments, core.weights())
-            for unroll in (core.chosen_scan().unroll, getattr(reference, f"{core.kernel}_unroll"))
+            for unroll in (core.chosen_scan().unroll, reference_unroll(core))
         )
         assert not torch.equal(rough[0], exact[0])
         for a, b in zip(rough, exact, strict=True):
             assert a.dtype == torch.float32
             assert a.norm() == 0 == b.norm() or functional.cosine_similarity(a.flatten(), b.flatten(), dim=0) > 0.95
-
-    def test_the_recording_too(self, name):
-        core = build(name)
-        core.precision = "bf16"
-        inputs, should_reset, state, _ = case(core, 7, 3)
-        recording = core.record(7, state)
-        stepped = torch.stack([recording.step(x, r) for x, r in zip(inputs, should_reset, strict=True)])
-        outputs, _ = core.unroll(inputs, should_reset, state)
-        torch.testing.assert_close(stepped, outputs, rtol=0.02, atol=0.02)
 
 
 class TestChoice:
@@ -314,9 +293,9 @@ class TestChoice:
         core = kind(INPUT, **options)
         can = name in FUSED
         expected = "none" if name == "none" else "fused" if can else "reference"
-        assert core.chosen_scan().backend == expected
+        assert core.chosen_backend() == expected
         if name != "none":
-            assert core.double().chosen_scan().backend == "reference"
+            assert core.double().chosen_backend() == "reference"
 
     def test_what_cannot_be_done_is_refused_with_the_reason(self):
         core = RMC(INPUT, num_blocks=2)

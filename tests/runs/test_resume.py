@@ -21,7 +21,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, watch
-from rmc_agents.evaluate.episodes import EVALUATION_SEED
+from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
 from rmc_agents.runs.folder import RunFolder
@@ -113,7 +113,8 @@ def refusal(open_one: Callable[[], object]) -> str | None:
 
 
 def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_path: Path) -> None:
-    """Settings that are left out, parts that are unknown at the top, and parameters without a step may pass."""
+    """Settings that are left out, parts that are unknown at the top, and parameters without a step may pass, and the
+    spec's last fields, which have defaults."""
     path, tree = checkpoint.find_and_load(run)
     generator, refused = random.Random(0), 0
     file = tmp_path / "checkpoints" / path.name
@@ -126,7 +127,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
         for message in filter(None, (resuming, playing)):
             assert str(file) in message, what
             assert "\n" not in message, what
-        is_setting = what.startswith(("replace config/", "remove config/"))
+        is_setting = what.startswith(("replace config/", "remove config/", "remove spec/"))
         assert resuming or is_setting or what == "add " or {} in spoiled_tree["optimizer"], what
         refused += resuming is not None
     assert refused > 100
@@ -226,11 +227,11 @@ def test_no_file_imports_a_module(command: str, evil: Path, tmp_path: Path, caps
     assert status == 2
     assert captured.err.count("\n") == 1
     assert "evilmod" not in sys.modules
-    assert "add --trust" in captured.err or command == "init-from"
+    assert "add --import evilmod" in captured.err or command == "init-from"
 
 
-@pytest.mark.parametrize("flag", [["--trust"], ["--env", "evilmod:Wanderer-v0-stack2"]])
-def test_a_module_that_the_user_names_or_trusts_is_imported(
+@pytest.mark.parametrize("flag", [["--import", "evilmod"], ["--env", "evilmod:Wanderer-v0-stack2"]])
+def test_a_module_that_the_user_names_is_imported(
     flag: list[str], evil: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert evaluate_cli.main([str(evil), *flag]) == 2  # its observations are others
@@ -244,7 +245,7 @@ def test_the_commands_that_are_told_open_a_run_of_ones_own_environment(
     new_run(tmp_path / "run", "--env", "wandering:Wanderer-v0")
     said = capsys.readouterr().out
     for command in ("rmc-watch", "rmc-evaluate", "rmc-train --resume"):
-        assert next(line for line in said.splitlines() if f"  {command}" in line).endswith(" --trust")
+        assert next(line for line in said.splitlines() if f"  {command}" in line).endswith(" --import wandering")
 
 
 # --- what is restored ------------------------------------------------------------------------------------------------

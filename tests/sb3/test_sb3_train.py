@@ -34,7 +34,7 @@ from rmc_agents.sb3 import RmcPolicy, make_sb3_env
 from rmc_agents.sb3.saved import make_player
 from rmc_agents.train import cli as train_cli
 from rmc_agents.train.algorithms import make_trainer
-from rmc_agents.train.bench import command as bench
+from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.sb3.model import _batch_size
 from rmc_agents.train.sb3.trainer import Sb3Lanes
 from rmc_agents.train.sweep.trial import TrialProcess

@@ -21,7 +21,7 @@ from rmc_agents import configs
 from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
 from rmc_agents.evaluate import grid, trainings
-from rmc_agents.evaluate.episodes import Episodes, Statistics
+from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.train.sweep import command as sweep
 from rmc_agents.train.sweep.plan import Plan
