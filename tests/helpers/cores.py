@@ -1,0 +1,50 @@
+"""Every core there is, in every variant of its settings, in sizes that are neither equal nor powers of two."""
+
+from typing import Any
+
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, Feedforward, RelationalRNN
+
+INPUT = 5
+RMC_OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {"mem_slots": 3, "head_size": 4, "num_heads": 2},
+    "memory-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "memory"},
+    "coupled-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "coupled", "forget_bias": 0.5},
+    "coupled-told-apart": {
+        "mem_slots": 2,
+        "head_size": 3,
+        "num_heads": 1,
+        "slot_embedding": True,
+        "gate_style": "coupled",
+    },
+    "no-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "none"},
+    "slot-embedding": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "slot_embedding": True},
+    "told-apart-slots": {
+        "mem_slots": 2,
+        "head_size": 3,
+        "num_heads": 1,
+        "slot_embedding": True,
+        "gate_style": "memory",
+    },
+    "two-blocks": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "num_blocks": 2},
+    "three-blocks": {"mem_slots": 2, "head_size": 3, "num_heads": 2, "num_blocks": 3, "gate_style": "memory"},
+    "wide-keys": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "key_size": 6},
+    "narrow-keys": {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 1, "num_blocks": 2},
+    "one-slot": {"mem_slots": 1, "head_size": 4, "num_heads": 2},
+    "one-head": {"mem_slots": 2, "head_size": 7, "num_heads": 1},
+    "cut-identity": {"mem_slots": 5, "head_size": 1, "num_heads": 3},
+    "mlp-1": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "attention_mlp_layers": 1},
+    "mlp-3": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "attention_mlp_layers": 3},
+    "biases": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7},
+}
+CORES: dict[str, tuple[type[Core], dict[str, Any]]] = {
+    **{f"rmc-{name}": (RMC, options) for name, options in RMC_OPTIONS.items()},
+    "lstm": (LSTM, {"hidden_size": 6}),
+    "gru": (GRU, {"hidden_size": 6}),
+    "rnn": (RNN, {"hidden_size": 6}),
+    "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
+    "relational-rnn-one-slot": (
+        RelationalRNN,
+        {"hidden_size": 5, "mem_slots": 1, "num_heads": 1, "head_size": 3},
+    ),
+    "none": (Feedforward, {}),
+}
