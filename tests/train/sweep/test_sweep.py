@@ -123,7 +123,9 @@ def test_the_training_of_a_killed_sweep_is_waited_for(tmp_path: Path) -> None:
         trial = TrialProcess(tmp_path, 3, config)
         assert not trial.has_ended()
         assert not trial.has_ended()
-        evaluation = asdict(Statistics.of(Episodes(np.array([7.0, 8.0]), np.array([3, 3]), None, None, None)))
+        evaluation = asdict(
+            Statistics.of(Episodes(np.array([7.0, 8.0]), np.array([3, 3]), None, None, None, np.zeros(2, bool)))
+        )
         evaluation |= {"random_mean_return": 0.0, "random_success_rate": None}
         summary = {"frames": 1, "seconds": 1.0, "frames_per_second": 1.0, "evaluation": evaluation}
         (folder / "summary.json").write_text(json.dumps(summary))
