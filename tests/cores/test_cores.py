@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.cores import CORES, INPUT, LANES, RMC_OPTIONS, STEPS, build, flags, random_inputs, random_state, same
+from helpers.cores import (
+    CORES,
+    INPUT,
+    LANES,
+    RMC_OPTIONS,
+    STEPS,
+    build,
+    flags,
+    random_inputs,
+    random_state,
+    same,
+)
 from oracles import rmc as oracle
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, RelationalRNN, make_core

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, Feedforward, RelationalRNN
-from rmc_agents.types import map_leaves
+from rmc_agents.types import State, map_leaves
 
-INPUT, STEPS, LANES = 5, 7, 3
+INPUT = 5
+STEPS, LANES = 7, 3
 RMC_OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"mem_slots": 3, "head_size": 4, "num_heads": 2},
     "memory-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "memory"},
@@ -66,14 +67,12 @@ def build(name: str) -> Core:
     return core
 
 
-def random_state(core: Core, lanes: int = LANES) -> Any:
-    """One that is not the initial state."""
+def random_state(core: Core, lanes: int = LANES) -> State:
     state = core.initial_state(lanes)
     return map_leaves(lambda leaf: leaf + 0.5 * torch.randn_like(leaf), state)
 
 
 def random_inputs(steps: int = STEPS, lanes: int = LANES, seed: int = 1) -> Tensor:
-    """`[steps, lanes, INPUT]`."""
     torch.manual_seed(seed)
     return torch.randn(steps, lanes, INPUT, dtype=torch.float64)
 
