@@ -108,6 +108,7 @@ def test_a_stopped_sweep_goes_on_with_its_trial_where_that_was(tmp_path: Path, m
     assert row["unfinished"] == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".safetensors", ".zip"])
 def test_an_unfinished_run_of_any_kind_is_resumed(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = trial_folder(tmp_path, 0)
