@@ -80,6 +80,18 @@ def make_env(
     return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
 
 
+def with_arguments(env: str, env_kwargs: Mapping[str, Any]) -> str | EnvFactory:
+    """The environment of a name with arguments, for those who take a name or what makes an environment."""
+    if not env_kwargs:
+        return env
+
+    def make(num_envs: int, render_mode: str | None = None) -> VectorEnv:
+        return make_vector_env(env, num_envs, render_mode, env_kwargs=env_kwargs)
+
+    make.__name__ = env
+    return make
+
+
 def _from_object(
     env: gym.Env | VectorEnv, num_envs: int, autoreset_mode: AutoresetMode, wrapper: Wrapper | None
 ) -> VectorEnv:

@@ -1,8 +1,8 @@
 """The agent: observations through an encoder, a recurrent core and two heads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ class ActorCritic(nn.Module):
       encoder: what makes features of observations: a class or a function from the spec to a module, a registered name,
         or a module (see `register_encoder`).
       encoder_sizes: widths of the fully connected layers of a built-in encoder.
+      encoder_args: arguments, beside the spec, of an encoder that is given by its registered name.
       core_skip: the heads read the encoder's output beside that of a core with memory.
       core_gain: the heads read the core's output times this; None: the core's `default_gain`.
 
@@ -54,6 +55,7 @@ class ActorCritic(nn.Module):
         encoder: str | nn.Module | BuildEncoder = "auto",
         *,
         encoder_sizes: Sequence[int] = (256, 128),
+        encoder_args: Mapping[str, Any] | None = None,
         core_skip: bool = True,
         core_gain: float | None = None,
     ) -> None:
@@ -61,7 +63,7 @@ class ActorCritic(nn.Module):
         if spec.action_space:
             raise ValueError(f"expected a Discrete action space that starts at 0, got {spec.action_space}")
         self.spec = spec
-        self.encoder = make_encoder(encoder, spec, encoder_sizes)
+        self.encoder = make_encoder(encoder, spec, encoder_sizes, encoder_args)
         self.core = _make_core(core, self.encoder.output_size)
         self.skip = core_skip and self.core.initial_state(1) != ()
         gain = self.core.default_gain if core_gain is None else core_gain
@@ -78,6 +80,7 @@ class ActorCritic(nn.Module):
             partial(make_core, core),
             agent.encoder,
             encoder_sizes=agent.encoder_sizes,
+            encoder_args=agent.encoder_args,
             core_skip=agent.core_skip,
             core_gain=agent.core_gain,
         )

@@ -6,16 +6,18 @@ need no section in front.
 """
 
 import difflib
+import sys
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from os import PathLike
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from rmc_agents.plain_yaml import read_yaml, shortened
+from rmc_agents.plugins import remedy
 
 SB3_ALGORITHMS = ("recurrent-ppo", "sb3-a2c", "sb3-ppo")
 """The values of `algo` that are Stable-Baselines3's."""
@@ -29,7 +31,14 @@ PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST)]
 NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST)]
 UnitFloat = Annotated[float, Field(ge=0, le=1)]
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
+FewInt = Annotated[int, Field(gt=0, le=1000)]
+"""Of what is made one by one, so that a wrong number does not take for ever."""
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
+Arguments = dict[str, JsonValue]
+"""Arguments of a core, encoder or environment of one's own, as they stand in a YAML file."""
+CORES = ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")
+ENCODERS = ("auto", "mlp", "conv")
+"""This project's."""
 
 
 class Section:
@@ -67,6 +76,8 @@ class EnvConfig(Section):
     env: str = "minipacman"
     """A short name (minipacman, minipacman-map, minipacman-hunt, memory-s13, ...) or a registered gymnasium id with a
     discrete action space (Stable-Baselines3's algorithms take others too); 'module:Id' imports the module first."""
+    env_kwargs: Arguments = field(default_factory=dict)
+    """Arguments of the environment, as in --env-kwargs size=7 mode=hard; values are read as in YAML."""
     num_envs: PositiveInt = 256
     """Environments stepped in parallel (lanes)."""
     env_workers: NonNegativeInt = 0
@@ -83,7 +94,9 @@ class CoreConfig(Section):
 
     core: str = "rmc"
     """rmc: Relational Memory Core; lstm; gru; rnn: Elman's; relational-rnn: an LSTM with a relational memory; none: no
-    memory at all."""
+    memory at all. module:Class: a core of one's own; or the name by which an imported module registers one."""
+    core_args: Arguments = field(default_factory=dict)
+    """Arguments of a core of one's own, as in --core-args size=64 decay=0.9; values are read as in YAML."""
     hidden_size: PositiveInt = 256
     """Units of lstm, gru, rnn and relational-rnn."""
     mem_slots: PositiveInt = 4
@@ -94,9 +107,9 @@ class CoreConfig(Section):
     """Width of one head; a slot is num_heads * head_size wide."""
     key_size: PositiveInt | None = None
     """rmc: width of queries and keys per head; None: as wide as head_size."""
-    num_blocks: PositiveInt = 1
+    num_blocks: FewInt = 1
     """rmc: attention blocks per step."""
-    attention_mlp_layers: PositiveInt = 2
+    attention_mlp_layers: FewInt = 2
     """rmc: layers of the row-wise MLP after attention."""
     gate_style: Literal["unit", "coupled", "memory", "none"] = "unit"
     """rmc: unit: input and forget gate for each unit; coupled: the input gate is 1 less the forget gate, which bounds
@@ -119,8 +132,10 @@ class AgentConfig(Section):
     """Encoder and heads."""
 
     encoder: str = "auto"
-    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on; or the name of a registered
-    encoder (`register_encoder`)."""
+    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on. module:Class: an encoder of
+    one's own; or the name by which an imported module registers one."""
+    encoder_args: Arguments = field(default_factory=dict)
+    """Arguments of an encoder of one's own, as in --encoder-args width=64; values are read as in YAML."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the fully connected layers of auto, mlp and conv."""
     core_skip: bool = True
@@ -223,7 +238,7 @@ class RunConfig(Section):
     precision: Literal["float32", "bf16"] = "float32"
     """Of the operands of the scan's matrix products while training. bf16 is faster with large cores, where the
     processor has instructions for it."""
-    threads: PositiveInt = 1
+    threads: FewInt = 1
     """CPU threads of torch. More than one pays only while the other cores are idle (docs/decisions/threads.md), and
     runs are repeatable to the bit at equal thread counts only."""
     save_every: PositiveFloat = 60.0
@@ -304,6 +319,21 @@ class Config:
         elif policy in ("mlp", "cnn"):
             used["core"] = "lstm"
         return self.updated(used, algo)
+
+    def check_parts(self) -> None:
+        """Find out in a program that has not imported torch, and so knows no parts but this project's, that there is no
+        such core or encoder. Else that is for those to say who make them.
+
+        Raises:
+          ValueError: with the nearest name that there is.
+        """
+        if "torch" in sys.modules:
+            return
+        for kind, name, known in (("core", self.core.core, CORES), ("encoder", self.agent.encoder, ENCODERS)):
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}; {remedy(name)}"
+                raise ValueError(f"{kind}: there is no {kind} {name!r}; {hint}")
 
     def to_yaml(self) -> str:
         """The YAML text that `from_yaml` reads back as an equal configuration."""

@@ -43,8 +43,14 @@ class OnPolicy(Learner):
 
     def __init__(self, config: Config, device: torch.device, env: VectorEnv | None = None) -> None:
         if env is None:
-            workers, backend = config.env.env_workers, config.env.env_backend
-            env = make_vector_env(config.env.env, config.env.num_envs, num_workers=workers, backend=backend)
+            wanted = config.env
+            env = make_vector_env(
+                wanted.env,
+                wanted.num_envs,
+                num_workers=wanted.env_workers,
+                backend=wanted.env_backend,
+                env_kwargs=wanted.env_kwargs,
+            )
         self.lanes = Lanes(env, config.run.seed, device)
         super().__init__(config, self.lanes.spec, device)
         self.collector = Collector(self.agent, self.lanes, self.train.unroll_length, config.run.seed)
