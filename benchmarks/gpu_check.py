@@ -29,29 +29,21 @@ from rmc_agents import command_line
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.saved import pick_device
-from rmc_agents.train.a2c import A2C
+from rmc_agents.train.on_policy import OnPolicy
 
 ROOT = Path(__file__).parent.parent
-GRAPHABLE = {"algo": "a2c", "optimizer": "adam"}  # what --cuda-graphs can do
 CORES = {
-    "rmc": GRAPHABLE | {"core": "rmc", "mem_slots": 4, "num_heads": 4, "head_size": 32},
-    "lstm": GRAPHABLE | {"core": "lstm", "hidden_size": 256},
+    "rmc": {"core": "rmc", "mem_slots": 4, "num_heads": 4, "head_size": 32},
+    "lstm": {"core": "lstm", "hidden_size": 256},
 }
 SMALL = {"mem_slots": 2, "num_heads": 1, "head_size": 4, "hidden_size": 8, "encoder_sizes": (8,), "unroll_length": 5}
-
-
-class Way(NamedTuple):
-    """How training is run."""
-
-    backend: str
-    graphs: bool
 
 
 class Plan(NamedTuple):
     """How much is done."""
 
     tests: list[str]
-    ways: list[Way]
+    backends: list[str]
     lanes: dict[str, list[int]]  # of the benchmark, by core
     bench: list[str]  # its flags
     settings: dict[str, Any]  # of everything but the tests
@@ -60,17 +52,14 @@ class Plan(NamedTuple):
 
 
 def make_plan(device: str, quick: bool) -> Plan:
-    """On a CPU, for trying the script, other backends and no graphs; if quick, as little as there is of everything."""
-    if device == "cuda":
-        ways = [Way("reference", False), Way("triton", False), Way("triton", True)]
-    else:
-        ways = [Way("reference", False), Way("fused", False)]
+    """On a CPU, for trying the script, other backends; if quick, as little as there is of everything."""
+    backends = ["reference", "triton" if device == "cuda" else "fused"]
     if quick:
         bench, train = ["--repeats", "1", "--seconds", "0"], {"num_envs": 8, "total_frames": 400, "eval_episodes": 2}
-        return Plan(["cuda_graphs"], ways, {"rmc": [8], "lstm": [8]}, bench, SMALL, train, resume_lanes=4)
+        return Plan(["kernels/test_triton"], backends, {"rmc": [8], "lstm": [8]}, bench, SMALL, train, resume_lanes=4)
     return Plan(
-        tests=["cuda_graphs", "triton", "kernels", "cores"],
-        ways=ways,
+        tests=["kernels/test_triton", "kernels/test_kernels", "cores/test_cores"],
+        backends=backends,
         lanes={"rmc": [256, 1024, 4096], "lstm": [4096]},
         bench=["--repeats", "15", "--seconds", "3"],
         settings={"unroll_length": 20},
@@ -132,7 +121,7 @@ def check_tests(plan: Plan, runner: Runner) -> dict[str, Any]:
 
     They mostly wait for compilers: without pytest-xdist, which does several at once, more --minutes may be needed.
     """
-    files = [f"tests/test_{name}.py" for name in plan.tests]
+    files = [f"tests/{name}.py" for name in plan.tests]
     parallel = ["-n", "8"] if find_spec("xdist") else []
     result = runner.run(["-m", "pytest", "-q", *parallel, *files], limit=runner.seconds / 2)
     counts = re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", result["end"].splitlines()[-1])
@@ -140,18 +129,18 @@ def check_tests(plan: Plan, runner: Runner) -> dict[str, Any]:
 
 
 def check_speed(plan: Plan, device: str, runner: Runner) -> Iterator[dict[str, Any]]:
-    """rmc-bench for every core, number of lanes and way to train."""
+    """rmc-bench for every core, number of lanes and backend."""
     for core, lanes in plan.lanes.items():
         for number in lanes:
-            for way in plan.ways:
-                yield measure(core, number, way, plan, device, runner)
+            for backend in plan.backends:
+                yield measure(core, number, backend, plan, device, runner)
 
 
-def measure(core: str, lanes: int, way: Way, plan: Plan, device: str, runner: Runner) -> dict[str, Any]:
+def measure(core: str, lanes: int, backend: str, plan: Plan, device: str, runner: Runner) -> dict[str, Any]:
     """One run of rmc-bench, and the figures of its report."""
     settings = CORES[core] | plan.settings | {"num_envs": lanes, "device": device}
-    settings |= {"backend": way.backend, "cuda_graphs": way.graphs}
-    row: dict[str, Any] = {"core": core, "lanes": lanes, **way._asdict()}
+    settings |= {"backend": backend}
+    row: dict[str, Any] = {"core": core, "lanes": lanes, "backend": backend}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bench.json")
         arguments = [*flags(settings), *plan.bench, "--json", str(path)]
@@ -163,24 +152,24 @@ def measure(core: str, lanes: int, way: Way, plan: Plan, device: str, runner: Ru
     return row
 
 
-def check_training(plan: Plan, device: str, way: Way, runner: Runner) -> dict[str, Any]:
+def check_training(plan: Plan, device: str, backend: str, runner: Runner) -> dict[str, Any]:
     """A short run of rmc-train, evaluated."""
     settings = CORES["rmc"] | plan.settings | plan.train | {"device": device, "video": False}
-    settings |= {"backend": way.backend, "cuda_graphs": way.graphs}
+    settings |= {"backend": backend}
     with tempfile.TemporaryDirectory() as folder:
         arguments = [*flags(settings), "--run-dir", f"{folder}/run"]
         result = runner.run([*command_of("train.cli"), *arguments], limit=120)
         if result["status"] == 0:
             result["summary"] = json.loads(Path(folder, "run", "summary.json").read_text())
-    return result | {"settings": settings, **way._asdict()}
+    return result | {"settings": settings, "backend": backend}
 
 
-def check_resume(plan: Plan, device: str, core: str, way: Way, updates: int = 6) -> dict[str, Any]:
+def check_resume(plan: Plan, device: str, core: str, backend: str, updates: int = 6) -> dict[str, Any]:
     """Whether a resumed run equals an uninterrupted one to the bit, and whether two uninterrupted ones do."""
     settings = CORES[core] | plan.settings | {"num_envs": plan.resume_lanes, "learning_rate_schedule": "constant"}
-    settings |= {"backend": way.backend, "cuda_graphs": way.graphs}
+    settings |= {"backend": backend}
     config = Config().updated(settings, "gpu-check")
-    whole, again, before, after = (A2C(config, torch.device(device)) for _ in range(4))
+    whole, again, before, after = (OnPolicy(config, torch.device(device)) for _ in range(4))
     with tempfile.TemporaryDirectory() as folder:
         train(before, updates)
         checkpoint.save(Path(folder, "saved"), before.get_state())
@@ -190,17 +179,17 @@ def check_resume(plan: Plan, device: str, core: str, way: Way, updates: int = 6)
         train(again, 2 * updates)
         expected, *others = (leaves_of(trainer, Path(folder, "end")) for trainer in (whole, again, after))
     differing = [[name for name, leaf in expected.items() if not same(leaf, other[name])] for other in others]
-    row = {"core": core, **way._asdict(), "updates": updates}
+    row = {"core": core, "backend": backend, "updates": updates}
     return row | {"repeatable": not differing[0], "exact": not differing[1], "differing": differing[1]}
 
 
-def train(trainer: A2C, updates: int) -> None:
+def train(trainer: OnPolicy, updates: int) -> None:
     """So many updates."""
     for _ in range(updates):
         trainer.update()
 
 
-def leaves_of(trainer: A2C, path: Path) -> dict[str, Any]:
+def leaves_of(trainer: OnPolicy, path: Path) -> dict[str, Any]:
     """All that a checkpoint holds, by place."""
     checkpoint.save(path, trainer.get_state())
     return dict(leaves(checkpoint.load(path)))
@@ -249,15 +238,15 @@ def check_all(device: torch.device, quick: bool, minutes: float) -> dict[str, An
     """Everything, what failed included."""
     plan, runner = make_plan(device.type, quick), Runner(minutes)
     resume = []
-    for core, way in [("rmc", way) for way in plan.ways[1:]] + [("lstm", plan.ways[1])]:
+    for core, backend in [("rmc", plan.backends[1]), ("lstm", plan.backends[1])]:
         try:
-            resume.append(check_resume(plan, device.type, core, way))
+            resume.append(check_resume(plan, device.type, core, backend))
         except Exception as error:  # whatever a compiler or a driver has to say
-            resume.append({"core": core, **way._asdict(), "error": str(error)})
-        say(f"resuming, {core}, {way}: {resume[-1].get('exact', resume[-1].get('error'))}")
+            resume.append({"core": core, "backend": backend, "error": str(error)})
+        say(f"resuming, {core}, {backend}: {resume[-1].get('exact', resume[-1].get('error'))}")
     tests = check_tests(plan, runner)
     say(f"tests: {tests['counts']}, {tests['seconds']:.0f} s")
-    training = [check_training(plan, device.type, way, runner) for way in plan.ways[1:]]
+    training = [check_training(plan, device.type, backend, runner) for backend in plan.backends[1:]]
     say("\n".join(training_row(row) for row in training))
     speed = []
     for row in check_speed(plan, device.type, runner):

@@ -16,35 +16,35 @@ def report(result: dict[str, Any]) -> str:
         "",
     ]
     lines += [
-        "| core | lanes | backend | graphs | frames/s | ± | scan | peak MiB |",
-        "|---|---|---|---|---|---|---|---|",
+        "| core | lanes | backend | frames/s | ± | scan | peak MiB |",
+        "|---|---|---|---|---|---|",
     ]
     lines += [speed_row(row) for row in result["speed"]]
     lines += [
         "",
         "**A short training**, evaluated:",
         "",
-        "| backend | graphs | frames | frames/s | mean return |",
-        "|---|---|---|---|---|",
+        "| backend | frames | frames/s | mean return |",
+        "|---|---|---|---|",
     ]
     lines += [training_row(row) for row in result["training"]]
     lines += [
         "",
         "**Resuming**, to the bit:",
         "",
-        "| core | backend | graphs | two runs | resumed |",
-        "|---|---|---|---|---|",
+        "| core | backend | two runs | resumed |",
+        "|---|---|---|---|",
     ]
     words = {True: "equal", False: "differ", None: "failed"}
     for row in result["resume"]:
-        cells = [row["core"], row["backend"], yes(row["graphs"]), words[row.get("repeatable")], words[row.get("exact")]]
+        cells = [row["core"], row["backend"], words[row.get("repeatable")], words[row.get("exact")]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def speed_row(row: dict[str, Any]) -> str:
     """A row of the table of speeds."""
-    cells = [row["core"], str(row["lanes"]), row["backend"], yes(row["graphs"])]
+    cells = [row["core"], str(row["lanes"]), row["backend"]]
     if row["status"] != 0:
         return f"| {' | '.join(cells)} | {problem(row)} | | | |"
     whole, scan = row["parts"]["training"], row["scan"][row["backend"]]
@@ -56,19 +56,14 @@ def speed_row(row: dict[str, Any]) -> str:
 def training_row(row: dict[str, Any]) -> str:
     """A row of the table of trainings."""
     if row["status"] != 0:
-        return f"| {row['backend']} | {yes(row['graphs'])} | {problem(row)} | | |"
+        return f"| {row['backend']} | {problem(row)} | | |"
     summary = row["summary"]
     low, high = summary["evaluation"]["ci95"]
     score = f"{summary['evaluation']['mean_return']:.1f} ({low:.1f} to {high:.1f})"
     figures = f"{summary['frames']:,} | {summary['frames_per_second']:,.0f} | {score}"
-    return f"| {row['backend']} | {yes(row['graphs'])} | {figures} |"
+    return f"| {row['backend']} | {figures} |"
 
 
 def problem(row: dict[str, Any]) -> str:
     """The last line of what went wrong."""
     return (row["end"].splitlines() or ["no output"])[-1].replace("|", "/")
-
-
-def yes(flag: bool) -> str:
-    """For a table."""
-    return "yes" if flag else "no"

@@ -33,9 +33,9 @@ from reports import describe, machine, table, write  # noqa: E402
 
 from rmc_agents import configs  # noqa: E402
 from rmc_agents.config import Config  # noqa: E402
-from rmc_agents.train.a2c import A2C  # noqa: E402
 from rmc_agents.train.algorithms import make_trainer  # noqa: E402
 from rmc_agents.train.impala.learner import Impala  # noqa: E402
+from rmc_agents.train.on_policy import OnPolicy  # noqa: E402
 
 HERE = Path(__file__).resolve()
 SLOW = {"env": "slow_env:SlowMiniPacman-v0"}
@@ -73,8 +73,8 @@ def settings_of(scenario: str, contestant: str) -> Config:
     return base.updated({"num_envs": lanes, **shares, **changes, **CONTESTANTS[contestant]}, contestant)
 
 
-def a2c_update(trainer: A2C) -> Callable[[], dict[str, float]]:
-    """An update, as `A2C.update` does it, which tells the seconds in which it learned."""
+def a2c_update(trainer: OnPolicy) -> Callable[[], dict[str, float]]:
+    """An update, as `OnPolicy.update` does it, which tells the seconds in which it learned."""
 
     def update() -> dict[str, float]:
         rollout = trainer.collector.collect()
@@ -102,7 +102,7 @@ def contend(scenario: str, contestant: str, seconds: float) -> dict[str, Any]:
     torch.set_num_threads(1)
     trainer = make_trainer(settings_of(scenario, contestant), torch.device("cpu"))
     with closing(trainer):
-        update = a2c_update(trainer) if isinstance(trainer, A2C) else impala_update(trainer)  # type: ignore[arg-type]
+        update = a2c_update(trainer) if isinstance(trainer, OnPolicy) else impala_update(trainer)  # type: ignore[arg-type]
         for _ in range(WARM_UP):
             update()
         told, before, elapsed, began = [], trainer.frames, 0.0, time.perf_counter()

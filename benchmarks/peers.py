@@ -71,9 +71,9 @@ def prepare_ours(settings: dict[str, Any]) -> tuple[Callable[[], int], Any]:
     import torch
 
     from rmc_agents.config import Config
-    from rmc_agents.train.a2c import A2C
+    from rmc_agents.train.on_policy import OnPolicy
 
-    trainer = A2C(Config().updated(settings, "benchmark"), torch.device("cpu"))
+    trainer = OnPolicy(Config().updated(settings, "benchmark"), torch.device("cpu"))
 
     def update() -> int:
         before = trainer.frames

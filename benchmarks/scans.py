@@ -19,8 +19,8 @@ from torch import nn
 
 from rmc_agents.config import Config
 from rmc_agents.cores import LSTM, RMC, Core
-from rmc_agents.train.a2c import A2C
 from rmc_agents.train.bench.timing import Figure, rounds
+from rmc_agents.train.on_policy import OnPolicy
 
 INPUT, RESETS, ACTING_LANES, ACTING_STEPS = 128, 0.03, 32, 100
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ def torch_lstm(steps: int, lanes: int) -> Callable[[], None]:
 
 def acting_step(**settings: object) -> Callable[[], None]:
     """ACTING_STEPS steps of the agent from its initial state."""
-    trainer = A2C(Config().updated({"num_envs": ACTING_LANES, **settings}, "benchmark"), CPU)
+    trainer = OnPolicy(Config().updated({"num_envs": ACTING_LANES, **settings}, "benchmark"), CPU)
     agent, steps = trainer.agent, trainer.lanes.steps
     state = agent.initial_state(ACTING_LANES)
 

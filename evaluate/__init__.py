@@ -1,6 +1,17 @@
-import logging
+"""What a saved agent is worth: whole episodes and their statistics, ablations, comparisons, videos.
+
+The package is called as a function, `rmc_agents.evaluate(agent, env, episodes=100)`: see `scoring.evaluate`.
+"""
 
 if __name__ == "evaluate":
     raise ImportError("this folder is the package rmc_agents.evaluate: install the project and import that instead")
+
+import logging
+import sys
+
+from rmc_agents.lazy import CallablePackage
+
+FUNCTION = "scoring"
+sys.modules[__name__].__class__ = CallablePackage
 
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # else it warns while it builds its cache

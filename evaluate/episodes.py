@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rmc_agents.collect import Lanes, choose
 from rmc_agents.config import RunConfig
-from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.types import AgentOutput, Policy, SpaceSpec, State, TimeStep
 
 EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
@@ -126,7 +126,7 @@ def student_interval(samples: Sequence[float]) -> tuple[float, float]:
 
 def evaluate(
     policy: Policy,
-    env_name: str,
+    env: str | EnvFactory,
     episodes: int,
     seed: int,
     device: torch.device,
@@ -137,18 +137,18 @@ def evaluate(
 
     Args:
       policy: who plays.
-      env_name: as `make_vector_env` takes it.
+      env: a name, or a class or function that makes the environment, as `make_env` takes it.
       episodes: how many whole episodes; episode i begins from seed + i.
       seed: of the environments and of the draws of actions.
       device: where the policy lives.
       deterministic: take the likeliest action instead of drawing one.
       max_steps: an episode is cut after so many steps, and counts with the return it has reached.
     """
-    uniform, cpu = _uniform(env_name), torch.device("cpu")
-    statistics = Statistics.of(play(policy, env_name, episodes, seed, device, deterministic, max_steps))
-    random = Statistics.of(play(uniform, env_name, episodes, seed, cpu, max_steps=max_steps))
+    uniform, cpu = _uniform(env), torch.device("cpu")
+    statistics = Statistics.of(play(policy, env, episodes, seed, device, deterministic, max_steps))
+    random = Statistics.of(play(uniform, env, episodes, seed, cpu, max_steps=max_steps))
     return {
-        "env": env_name,
+        "env": name_of(env),
         "seed": seed,
         "deterministic": deterministic,
         "max_steps": max_steps,
@@ -169,29 +169,29 @@ def cut_note(result: dict[str, Any]) -> str:
     )
 
 
-def _uniform(env_name: str) -> UniformPolicy:
+def _uniform(env: str | EnvFactory) -> UniformPolicy:
     """Uniform random play of an environment."""
-    with closing(make_vector_env(env_name, 1)) as env:
-        spec = SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space)
-        return UniformActions(spec, env.single_action_space) if spec.action_space else UniformPolicy(spec)
+    with closing(make_env(env)) as one:
+        spec = SpaceSpec.of(one)
+        return UniformActions(spec, one.single_action_space) if spec.action_space else UniformPolicy(spec)
 
 
-def env_spec(env_name: str) -> SpaceSpec:
+def env_spec(env: str | EnvFactory) -> SpaceSpec:
     """What an agent for the environment has to fit."""
-    with closing(make_vector_env(env_name, 1)) as env:
-        return SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space)
+    with closing(make_env(env)) as one:
+        return SpaceSpec.of(one)
 
 
-def check_fits(trained_on: SpaceSpec, env_name: str) -> None:
+def check_fits(trained_on: SpaceSpec, env: str | EnvFactory) -> None:
     """Find out whether an agent can play an environment.
 
     Raises:
       ValueError: naming what the agent expects and what the environment has.
     """
-    found = env_spec(env_name)
+    found = env_spec(env)
     if found != trained_on:
         raise ValueError(
-            f"the agent does not fit environment {env_name!r}: expected {_described(trained_on)}, "
+            f"the agent does not fit environment {name_of(env)!r}: expected {_described(trained_on)}, "
             f"got {_described(found)}"
         )
 
@@ -205,7 +205,7 @@ def _described(spec: SpaceSpec) -> str:
 @torch.no_grad()
 def play(
     policy: Policy,
-    env_name: str,
+    env: str | EnvFactory,
     episodes: int,
     seed: int,
     device: torch.device,
@@ -223,9 +223,8 @@ def play(
         raise ValueError(f"episodes: expected at least 1, got {episodes}")
     parts = []
     for first in range(0, episodes, MOST_LANES):
-        env = make_vector_env(env_name, min(MOST_LANES, episodes - first))
-        with closing(env):
-            parts.append(_play_each_once(policy, env, seed + first, device, deterministic, max_steps))
+        with closing(make_env(env, min(MOST_LANES, episodes - first))) as lanes:
+            parts.append(_play_each_once(policy, lanes, seed + first, device, deterministic, max_steps))
     return Episodes(
         np.concatenate([part.returns for part in parts]),
         np.concatenate([part.lengths for part in parts]),

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Lanes, choose
-from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.evaluate.panels import Facts, compose
 from rmc_agents.types import AgentOutput, Policy, State
@@ -52,10 +51,10 @@ class _Picture(NamedTuple):
     repeats: int  # frames it stands for
 
 
-def can_render(env_name: str) -> bool:
+def can_render(env: str | EnvFactory) -> bool:
     """Whether videos of the environment can be made."""
-    with closing(make_vector_env(env_name, 1)) as env:
-        return "rgb_array" in env.metadata.get("render_modes", [])
+    with closing(make_env(env)) as one:
+        return "rgb_array" in one.metadata.get("render_modes", [])
 
 
 def check_target(path: str | PathLike[str]) -> None:
@@ -75,7 +74,7 @@ def check_target(path: str | PathLike[str]) -> None:
 
 def record(
     policy: Policy,
-    env_name: str,
+    env: str | EnvFactory,
     path: str | PathLike[str],
     *,
     episodes: int = 1,
@@ -91,7 +90,7 @@ def record(
 
     Args:
       policy: who plays.
-      env_name: as `make_vector_env` takes it.
+      env: a name, or a class or function that makes the environment, as `make_env` takes it.
       path: a name that ends in .mp4 or .gif, in a folder that exists. A GIF is held in memory until it is finished,
         about 0.4 MB a frame; an mp4 is not.
       episodes: how many; episode i begins from seed + i.
@@ -114,11 +113,13 @@ def record(
             raise ValueError(f"{name}: expected at least 1, got {number}")
     if fps > HIGHEST_FPS:
         raise ValueError(f"fps: expected at most {HIGHEST_FPS}, got {fps}")
-    if not can_render(env_name):
-        raise ValueError(f"environment {env_name!r} draws no pictures (no render mode rgb_array): no video can be made")
+    if not can_render(env):
+        raise ValueError(
+            f"environment {name_of(env)!r} draws no pictures (no render mode rgb_array): no video can be made"
+        )
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
-    with _replacing(path) as temporary, closing(make_vector_env(env_name, 1, render_mode="rgb_array")) as env:
-        show = _Show(policy, Lanes(env, seed, device), title or env_name, deterministic, reward_scale)
+    with _replacing(path) as temporary, closing(make_env(env, render_mode="rgb_array")) as one:
+        show = _Show(policy, Lanes(one, seed, device), title or name_of(env), deterministic, reward_scale)
         frames = write(temporary, show.play(episodes, seed, max_steps, round(HOLD_SECONDS * fps)), fps)
     return RecordedVideo(path, frames, show.returns, show.cut)
 
@@ -160,7 +161,7 @@ class _Show:
 
     def _attention(self, state: State) -> NDArray[np.floating] | None:
         """Of each slot in the coming step, by head, `[heads, N, N+1]`; in the last block, where there are several."""
-        attention = self.policy.attention(self.lanes.steps, state) if isinstance(self.policy, ActorCritic) else None
+        attention = look(self.lanes.steps, state) if (look := getattr(self.policy, "attention", None)) else None
         return None if attention is None else attention[0, -1].cpu().numpy()
 
     def _is_over(self) -> bool:

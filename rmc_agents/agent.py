@@ -1,15 +1,19 @@
 """The agent: observations through an encoder, a recurrent core and two heads."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
-from rmc_agents.cores import RMC, core_gain, make_core
-from rmc_agents.encoders import Encoder
+from rmc_agents.cores import Core, make_core
+from rmc_agents.encoders import BuildEncoder, make_encoder
 from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
+
+BuildCore = Callable[[int], nn.Module]
 
 
 class ActorCritic(nn.Module):
@@ -18,29 +22,65 @@ class ActorCritic(nn.Module):
     The core's state is passed in and out. It is reset where `steps.is_first`, before that observation is consumed, in
     acting and learning alike.
 
+        agent = ActorCritic(SpaceSpec.of(env), LSTM)
+        agent = ActorCritic(SpaceSpec.of(env), partial(RMC, mem_slots=8), encoder="conv", core_skip=False)
+
     Args:
       spec: the environment's spaces.
-      core: which core, and its sizes.
-      agent: encoder and heads.
+      core: the recurrent core: a class or a function from the size of its inputs to a core, a registered name, or a
+        core whose inputs are as wide as the encoder's features (see `Core`).
+      encoder: what makes features of observations: a class or a function from the spec to a module, a registered name,
+        or a module (see `register_encoder`).
+      encoder_sizes: widths of the fully connected layers of a built-in encoder.
+      core_skip: the heads read the encoder's output beside that of a core with memory.
+      core_gain: the heads read the core's output times this; None: the core's `default_gain`.
+
+    Attributes:
+      spec: as above.
+      encoder, core: the modules.
 
     Raises:
-      ValueError: for actions that are not Discrete, and for settings that do not fit.
+      ValueError: for actions that are not Discrete, for a name that is not registered (the message has the nearest),
+        and for parts that do not fit together.
     """
 
+    core: Core
     core_gain: Tensor
 
-    def __init__(self, spec: SpaceSpec, core: CoreConfig, agent: AgentConfig) -> None:
+    def __init__(
+        self,
+        spec: SpaceSpec,
+        core: str | nn.Module | BuildCore,
+        encoder: str | nn.Module | BuildEncoder = "auto",
+        *,
+        encoder_sizes: Sequence[int] = (256, 128),
+        core_skip: bool = True,
+        core_gain: float | None = None,
+    ) -> None:
         super().__init__()
         if spec.action_space:
             raise ValueError(f"expected a Discrete action space that starts at 0, got {spec.action_space}")
-        self.encoder = Encoder(spec, agent)
-        self.core = make_core(core, self.encoder.output_size)
-        self.skip = agent.core_skip and core.core != "none"
-        gain = core_gain(core.core, agent.core_gain)
+        self.spec = spec
+        self.encoder = make_encoder(encoder, spec, encoder_sizes)
+        self.core = _make_core(core, self.encoder.output_size)
+        self.skip = core_skip and self.core.initial_state(1) != ()
+        gain = self.core.default_gain if core_gain is None else core_gain
         self.register_buffer("core_gain", torch.tensor(gain))  # saved: an agent outlives a change of the default
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
         self.policy = _head(features, spec.num_actions, gain=0.01)
         self.value = _head(features, 1, gain=1.0)
+
+    @classmethod
+    def from_config(cls, spec: SpaceSpec, core: CoreConfig, agent: AgentConfig) -> Self:
+        """The agent that settings describe. Raises ValueError as the constructor does."""
+        return cls(
+            spec,
+            partial(make_core, core),
+            agent.encoder,
+            encoder_sizes=agent.encoder_sizes,
+            core_skip=agent.core_skip,
+            core_gain=agent.core_gain,
+        )
 
     def initial_state(self, batch_size: int) -> State:
         """The core's state before an episode's first observation; every leaf `[batch_size, ...]`."""
@@ -48,22 +88,36 @@ class ActorCritic(nn.Module):
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes: time steps `[B, ...]` to an output `[B, ...]` and the next state."""
-        encoded = self.encoder(steps)  # [B, D]
+        encoded = self.encode(steps)  # [B, D]
         output, state = self.core.step(encoded, steps.is_first, state)
         return self._heads(output, encoded), state
 
     def unroll(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """T steps of all lanes: time steps `[T, B, ...]` to outputs `[T, B, ...]` and the state after them."""
-        encoded = self.encoder(steps)  # [T, B, D]
+        encoded = self.encode(steps)  # [T, B, D]
         outputs, state = self.core.unroll(encoded, steps.is_first, state)
         return self._heads(outputs, encoded), state
 
+    def encode(self, steps: TimeStep) -> Tensor:
+        """Features `[..., D]` of time steps whose fields are `[..., *obs_shape]` and `[...]`.
+
+        Raises:
+          ValueError: if an encoder of one's own makes others than it promised.
+        """
+        leading = steps.is_first.shape
+        if len(leading) != 1:
+            steps = TimeStep(*(field.flatten(0, len(leading) - 1) for field in steps))  # [N, ...]
+        features: Tensor = self.encoder(steps)
+        expected = (len(steps.is_first), self.encoder.output_size)
+        if features.shape != expected:
+            raise ValueError(f"encoder: expected features {list(expected)}, got {list(features.shape)}")
+        return features if len(leading) == 1 else features.unflatten(0, leading)
+
     @torch.no_grad()
     def attention(self, steps: TimeStep, state: State) -> Tensor | None:
-        """`RMC.attention` of the same step: where its slots look; None for other cores."""
-        if not isinstance(self.core, RMC):
-            return None
-        return self.core.attention(self.encoder(steps), steps.is_first, state)
+        """Where the core's memory looks in this step, `[B, ...]` as `RMC.attention`; None for cores without."""
+        look = getattr(self.core, "attention", None)
+        return None if look is None else look(self.encode(steps), steps.is_first, state)
 
     def record(self, steps: int, state: State) -> "AgentRecording":
         """Begin to act for T = `steps` steps from `state`, to learn from them afterwards."""
@@ -107,17 +161,30 @@ class AgentRecording:
     @torch.no_grad()
     def step(self, steps: TimeStep) -> AgentOutput:
         """As `ActorCritic.step`, from the state after the step before; without gradient."""
-        encoded = self._agent.encoder(steps)
+        encoded = self._agent.encode(steps)
         return self._agent._heads(self._core.step(encoded, steps.is_first), encoded, self._heads)
 
     def replay(self, steps: TimeStep) -> AgentOutput:
         """What `step` said to the T time steps `[T, B, ...]` that it was given, with gradient."""
-        encoded = self._agent.encoder(steps)
+        encoded = self._agent.encode(steps)
         return self._agent._heads(self._core.replay(encoded), encoded)
 
     def discard(self) -> None:
         """Instead of `replay`, where nothing is learned from the steps as they were."""
         self._core.discard()
+
+
+def _make_core(core: str | nn.Module | BuildCore, input_size: int) -> Core:
+    """The core that was asked for, for inputs `[..., input_size]`."""
+    if isinstance(core, str):
+        return make_core(CoreConfig(core=core), input_size)
+    made = core if isinstance(core, nn.Module) else core(input_size)
+    if getattr(made, "input_size", input_size) != input_size:
+        raise ValueError(
+            f"core: expected one for inputs as wide as the encoder's features, {input_size}, got one for "
+            f"{made.input_size}; a class or a function of the input size always fits"
+        )
+    return made
 
 
 def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:

@@ -1,13 +1,13 @@
 """The agent in its environment: time steps out of a vector environment, rollouts out of both."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
-from torch import Tensor
+from torch import Tensor, nn
 
-from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.guarded import check_finite
 from rmc_agents.tree_checks import ANYTHING, Either
 from rmc_agents.types import AgentOutput, Policy, Rollout, SpaceSpec, State, TimeStep
@@ -42,7 +42,10 @@ class Lanes:
 
     def __init__(self, env: VectorEnv, seed: int, device: torch.device) -> None:
         if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
-            raise ValueError(f"expected a vector environment with NEXT_STEP autoreset, got {env.metadata}")
+            raise ValueError(
+                "expected a vector environment whose metadata has autoreset_mode NEXT_STEP, got "
+                f"{env.metadata.get('autoreset_mode')}; make it with autoreset_mode=AutoresetMode.NEXT_STEP"
+            )
         self.env = env
         self.device = device
         self.num_lanes = env.num_envs
@@ -167,54 +170,60 @@ def choose_action(policy_logits: Tensor, generator: torch.Generator, determinist
     return policy_logits.argmax(dim=-1) if deterministic else sample_action(policy_logits, generator)
 
 
+class Agent(Policy, Protocol):
+    """A policy with parameters, such as `ActorCritic`."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All that is learned, on the device where it acts."""
+
+
 class Collector:
-    """Plays the agent in its lanes, one rollout at a time, into buffers that are used again for the next.
+    """Plays the agent in an environment, one rollout at a time.
+
+        collector = Collector(agent, env, unroll_length=64)
+        rollout = collector.collect()
+        output, _ = agent.unroll(rollout.steps, rollout.initial_state)  # [T+1, B, ...], with gradient
 
     Args:
-      agent: whoever acts.
-      lanes: where.
+      agent: who acts, an `ActorCritic` or any other policy with parameters.
+      env: a vector environment with NEXT_STEP autoreset (gymnasium's default), on which it is reset with `seed`; or
+        `Lanes`.
       unroll_length: T, the steps of a rollout.
-      generator: draws the actions.
+      seed: of the environments (lane i gets seed + i) and of the actions.
 
     Attributes:
+      lanes: the environment as a stream of time steps; `lanes.take_episodes()` tells what has been finished.
       state: the core's, after the steps so far.
       rollout: what was collected last; there is none before.
+
+    Raises:
+      ValueError: for an environment with another autoreset.
     """
 
     rollout: Rollout
 
-    def __init__(self, agent: ActorCritic, lanes: Lanes, unroll_length: int, generator: torch.Generator) -> None:
-        self.agent, self.lanes, self.generator = agent, lanes, generator
+    def __init__(self, agent: Agent, env: VectorEnv | Lanes, unroll_length: int, seed: int = 0) -> None:
+        device = next(agent.parameters()).device
+        self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed, device)
+        self.agent, self.generator = agent, torch.Generator(lanes.device).manual_seed(seed)
         self.state: State = agent.initial_state(lanes.num_lanes)
         self.unroll_length = unroll_length
         self._steps = TimeStep(*(_buffer(unroll_length + 1, field) for field in lanes.steps))
         logits = torch.empty(lanes.num_lanes, lanes.spec.num_actions, device=lanes.device)
         self._policy_logits, self._value = _buffer(unroll_length, logits), _buffer(unroll_length, logits[:, 0])
 
+    @torch.no_grad()
     def collect(self) -> Rollout:
-        """T steps of all lanes. The rollout's tensors are valid until the next call."""
+        """T steps of all lanes. The rollout's tensors are overwritten by the next call."""
         initial_state = self.state
-        self._recording = self.agent.record(self.unroll_length, initial_state)
         self._record(0)
         for t in range(self.unroll_length):
-            output = self._recording.step(self.lanes.steps)
+            output, self.state = self.agent.step(self.lanes.steps, self.state)
             self._policy_logits[t], self._value[t] = output
             self.lanes.step(sample_action(output.policy_logits, self.generator))
             self._record(t + 1)
-        self.state = self._recording.state
         self.rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state)
         return self.rollout
-
-    def replay(self) -> AgentOutput:
-        """What the agent said in the rollout collected last, with gradient: what `agent.unroll` gives, for less.
-
-        Once per rollout, and before the agent's weights change.
-        """
-        return self._recording.replay(TimeStep(*(field[:-1] for field in self._steps)))
-
-    def discard(self) -> None:
-        """Instead of `replay`, by learners that unroll the rollout themselves."""
-        self._recording.discard()
 
     def _record(self, t: int) -> None:
         for buffer, field in zip(self._steps, self.lanes.steps, strict=True):

@@ -20,6 +20,9 @@ from rmc_agents.plain_yaml import read_yaml, shortened
 SB3_ALGORITHMS = ("recurrent-ppo", "sb3-a2c", "sb3-ppo")
 """The values of `algo` that are Stable-Baselines3's."""
 
+RETIRED = {"cuda_graphs": False}
+"""Settings that only older runs have; these values, which ask for nothing, are read and dropped."""
+
 LARGEST = 10**15  # tensors of float32 end at 3.4e38, and settings are multiplied there
 Float = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST)]
@@ -113,10 +116,11 @@ class CoreConfig(Section):
 class AgentConfig(Section):
     """Encoder and heads."""
 
-    encoder: Literal["auto", "mlp", "conv"] = "auto"
-    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on."""
+    encoder: str = "auto"
+    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on; or the name of a registered
+    encoder (`register_encoder`)."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
-    """Widths of the encoder's fully connected layers."""
+    """Widths of the fully connected layers of auto, mlp and conv."""
     core_skip: bool = True
     """The heads read the encoder's output beside the core's."""
     core_gain: PositiveFloat | None = None
@@ -211,8 +215,6 @@ class RunConfig(Section):
     be its own."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
-    cuda_graphs: bool = False
-    """CUDA, algo a2c with optimizer adam: replay the acting step and the update as captured graphs."""
     backend: Literal["auto", "reference", "fused", "triton"] = "auto"
     """What runs the core's scan over time. reference: plain torch; fused: compiled, for CPUs; triton: for CUDA; auto:
     fused where it can do it, else reference."""
@@ -264,6 +266,7 @@ class Config:
           ValueError: for a name that does not exist (with the nearest that does) or a value out of its range.
         """
         known = self.to_mapping()
+        settings = {name: value for name, value in settings.items() if (name, value) not in RETIRED.items()}
         for name in settings:
             if name not in known:
                 near = difflib.get_close_matches(str(name), known, n=1)

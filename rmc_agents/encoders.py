@@ -1,24 +1,98 @@
-"""What an observation becomes before the core: numbers in [N, ...] in, features [N, D] out."""
+"""Encoders: what an observation becomes before the core. Time steps `[N, ...]` in, features `[N, D]` out."""
 
+import difflib
 import logging
 import math
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.config import AgentConfig
 from rmc_agents.kernels.lookup import rectified_lookup
 from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.kernels.weights import affine
-from rmc_agents.types import SpaceSpec, TimeStep
+from rmc_agents.types import NotRegistered, SpaceSpec, TimeStep
 
 CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
 LARGE = 84 * 84  # numbers: pictures from here on are better not flattened
 LOOKUP_SIZE = 128  # width of what categories or tokens become
 FIRST_TOKENS = 16  # how many are added up by themselves as well
 
+BUILT_IN = ("auto", "mlp", "conv")
+"""Names of `Encoder` with that trunk."""
+
+BuildEncoder = Callable[[SpaceSpec], nn.Module]
+_registered: dict[str, BuildEncoder] = {}
+
 logger = logging.getLogger(__name__)
+
+
+def register_encoder(name: str, build: BuildEncoder) -> None:
+    """Give an encoder a name, for `ActorCritic(encoder=name)`, the setting `encoder` and checkpoints.
+
+    An encoder is a module that is called with a `TimeStep` whose fields are `[N, *obs_shape]` and `[N]` (time and lanes
+    are one axis, so it keeps no state) and returns features `[N, D]` float32. Its attribute `output_size` is D.
+    Observations come in the environment's own dtype: `spec.obs_scale` brings pictures to 0..1. Where `is_first` is
+    set, `prev_action` is meaningless and `prev_reward` is 0: use neither there.
+
+    Args:
+      name: what it is called; a name registered before is replaced.
+      build: a function, or the encoder's class, from a `SpaceSpec` to a new encoder. Settings of its own are bound
+        beforehand: `functools.partial(MyEncoder, width=64)`.
+
+    Raises:
+      ValueError: for the name of a built-in encoder, or a `build` that cannot be called.
+    """
+    if name in BUILT_IN:
+        raise ValueError(f"encoder {name!r}: expected another name than those of the built-in ones, {_or(BUILT_IN)}")
+    if isinstance(build, nn.Module) or not callable(build):
+        raise ValueError(
+            f"encoder {name!r}: expected a class or a function from a SpaceSpec to a module, got {type(build).__name__}"
+        )
+    _registered[name] = build
+
+
+def make_encoder(encoder: str | nn.Module | BuildEncoder, spec: SpaceSpec, sizes: Sequence[int]) -> nn.Module:
+    """The encoder that was asked for.
+
+    Args:
+      encoder: a name, a module, or a function (or class) from the spec to a module; see `register_encoder`.
+      spec: the environment's spaces.
+      sizes: widths of the fully connected layers of a built-in one.
+
+    Raises:
+      NotRegistered: for a name that is not registered, with the nearest that is.
+      ValueError: for what is no encoder, or does not fit the observations.
+    """
+    if isinstance(encoder, str):
+        if encoder in BUILT_IN:
+            return Encoder(spec, encoder, sizes)
+        encoder = _find(encoder)
+    made = encoder if isinstance(encoder, nn.Module) else encoder(spec)
+    size = getattr(made, "output_size", None)
+    if not isinstance(made, nn.Module) or not isinstance(size, int):
+        raise ValueError(
+            f"encoder: expected a module with an attribute output_size, the width of its features, got "
+            f"{type(made).__name__}" + (f" with output_size {size!r}" if isinstance(made, nn.Module) else "")
+        )
+    return made
+
+
+def _find(name: str) -> BuildEncoder:
+    if name in _registered:
+        return _registered[name]
+    known = [*BUILT_IN, *_registered]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"expected {_or(known)}."
+    raise NotRegistered(
+        f"encoder: there is no encoder {name!r}: {hint} Own ones are to be registered first, by "
+        f"rmc.register_encoder({name!r}, build)"
+    )
+
+
+def _or(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 class Encoder(nn.Module):
@@ -29,18 +103,22 @@ class Encoder(nn.Module):
 
     Args:
       spec: the environment's spaces.
-      config: which trunk, and the widths of the fully connected layers.
+      trunk: conv: three strided convolutions, for pictures; mlp: flat; auto: what suits the observations.
+      sizes: widths of the fully connected layers.
+
+    Raises:
+      ValueError: for convolutions of what is no picture.
     """
 
     actions: Tensor  # [A], 0 to A - 1
 
-    def __init__(self, spec: SpaceSpec, config: AgentConfig) -> None:
+    def __init__(self, spec: SpaceSpec, trunk: str = "auto", sizes: Sequence[int] = (256, 128)) -> None:
         super().__init__()
         self.register_buffer("actions", torch.arange(spec.num_actions), persistent=False)
         self.scale = None if spec.obs_categories else spec.obs_scale
-        self.trunk = _make_trunk(spec, config)
+        self.trunk = _make_trunk(spec, trunk, sizes)
         width = _trunk_size(self.trunk, spec) + spec.num_actions + 1
-        widths = [width, *config.encoder_sizes]
+        widths = [width, *sizes]
         self.layers = nn.ModuleList(_linear(*sizes) for sizes in pairwise(widths))
         self.output_size = widths[-1]
 
@@ -58,17 +136,17 @@ class Encoder(nn.Module):
         return features.reshape(*leading, self.output_size)
 
 
-def _make_trunk(spec: SpaceSpec, config: AgentConfig) -> nn.Module:
-    if spec.obs_categories and config.encoder != "conv":
+def _make_trunk(spec: SpaceSpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
+    if spec.obs_categories and trunk != "conv":
         return _Tokens(spec.obs_categories) if spec.obs_are_tokens else _Lookup(spec.obs_categories)
     channels_axis = find_channels(spec.obs_shape)
-    if config.encoder == "conv" and channels_axis is None:
+    if trunk == "conv" and channels_axis is None:
         raise ValueError(
             f"encoder conv: expected pictures [H, W], [H, W, C] or [C, H, W] of at least {CONV_FROM}x{CONV_FROM} "
             f"pixels, got observations of shape {spec.obs_shape}; use encoder mlp"
         )
-    if config.encoder == "mlp" or channels_axis is None:
-        _warn_of_flattening(spec.obs_shape, config)
+    if trunk == "mlp" or channels_axis is None:
+        _warn_of_flattening(spec.obs_shape, sizes)
         return nn.Flatten()
     channels = (*spec.obs_shape, 1)[channels_axis]
     return nn.Sequential(  # Mnih et al., 2015
@@ -95,15 +173,15 @@ def find_channels(shape: tuple[int, ...]) -> int | None:
     return 0 if len(shape) == 3 and min(shape[1:]) >= CONV_FROM else None
 
 
-def _warn_of_flattening(shape: tuple[int, ...], config: AgentConfig) -> None:
+def _warn_of_flattening(shape: tuple[int, ...], sizes: Sequence[int]) -> None:
     numbers = math.prod(shape)
-    if len(shape) > 1 and numbers >= LARGE and config.encoder_sizes:
+    if len(shape) > 1 and numbers >= LARGE and sizes:
         logger.warning(
             "observations of shape %s are flattened to %s numbers, for which the encoder's first layer alone has %s "
             "parameters; --encoder conv takes pictures of at least %dx%d pixels",
             shape,
             f"{numbers:,}",
-            f"{numbers * config.encoder_sizes[0]:,}",
+            f"{numbers * sizes[0]:,}",
             CONV_FROM,
             CONV_FROM,
         )

@@ -1,5 +1,11 @@
 """Returns and losses: pure functions of tensors `[T, B]`, T steps of B lanes.
 
+`a2c`, `ppo` and `vtrace` are whole losses, from a rollout and what the agent says to it now; the rest of the file is
+what they are made of.
+
+    output, _ = agent.unroll(rollout.steps, rollout.initial_state)
+    loss, metrics = losses.a2c(output, rollout, discount=0.99)
+
 Suffixes tell time: a transition leads from step tm1 (t - 1) to step t. `r_t` and `discount_t` come with step t, `v_tm1`
 and `v_t` are the values of the observations at its two ends. Every argument holds the transitions in order, so that row
 i of `v_t` is row i + 1 of `v_tm1`.
@@ -15,6 +21,197 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from rmc_agents.types import AgentOutput, Rollout, TimeStep
+
+Metrics = dict[str, Tensor]
+"""Scalars without gradient, by their names in TensorBoard."""
+
+
+class Targets(NamedTuple):
+    """What a rollout's T transitions were worth; each `[T, B]`, without gradient."""
+
+    value: Tensor  # what v_tm1 should have been
+    advantage: Tensor  # of the policy gradient
+    valid: Tensor  # bool: a real transition, no filler
+
+
+def a2c(
+    output: AgentOutput,
+    rollout: Rollout,
+    *,
+    discount: float,
+    trace_lambda: float = 0.95,
+    reward_scale: float = 1.0,
+    normalize_advantages: bool = True,
+    value_cost: float = 0.5,
+    entropy_cost: float = 0.01,
+) -> tuple[Tensor, Metrics]:
+    """The loss of A2C (Mnih et al., 2016): policy gradient + value_cost * value loss - entropy_cost * entropy.
+
+    All three are means over the rollout's real transitions. The gradient is right only for the weights that acted.
+
+    Args:
+      output: the unroll of `rollout.steps`, `[T+1, B, ...]`; the last value is bootstrapped from, without gradient.
+      rollout: T steps of B lanes.
+      discount: of rewards, per step.
+      trace_lambda: of the lambda-returns: 0 is one-step TD, 1 is Monte Carlo up to the rollout's end.
+      reward_scale: rewards are multiplied by it first.
+      normalize_advantages: bring them to mean 0 and standard deviation 1.
+      value_cost, entropy_cost: weights in the sum.
+
+    Returns:
+      The loss, a scalar, and metrics.
+    """
+    targets = lambda_targets(
+        output.value,
+        rollout.steps,
+        discount=discount,
+        trace_lambda=trace_lambda,
+        reward_scale=reward_scale,
+        normalize_advantages=normalize_advantages,
+    )
+    return actor_critic(output, rollout, targets, value_cost=value_cost, entropy_cost=entropy_cost)
+
+
+def ppo(
+    output: AgentOutput,
+    rollout: Rollout,
+    *,
+    discount: float,
+    clip: float = 0.2,
+    trace_lambda: float = 0.95,
+    reward_scale: float = 1.0,
+    normalize_advantages: bool = True,
+    value_cost: float = 0.5,
+    entropy_cost: float = 0.01,
+) -> tuple[Tensor, Metrics]:
+    """The loss of PPO (Schulman et al., 2017, eq. 9, without clipping of values); arguments as of `a2c`.
+
+    Targets are made of `rollout.value` and the output's last value. For several updates from one rollout make them
+    once, by `lambda_targets`, and call `clipped_actor_critic`.
+
+    Args:
+      clip: how far the ratio pi(a) / pi_old(a) may move from 1 and still be rewarded for it.
+    """
+    targets = lambda_targets(
+        torch.cat([rollout.value, output.value[-1:]]),
+        rollout.steps,
+        discount=discount,
+        trace_lambda=trace_lambda,
+        reward_scale=reward_scale,
+        normalize_advantages=normalize_advantages,
+    )
+    return clipped_actor_critic(output, rollout, targets, clip=clip, value_cost=value_cost, entropy_cost=entropy_cost)
+
+
+def vtrace(
+    output: AgentOutput,
+    rollout: Rollout,
+    *,
+    discount: float,
+    trace_lambda: float = 0.95,
+    clip_rho: float = 1.0,
+    clip_pg_rho: float = 1.0,
+    reward_scale: float = 1.0,
+    normalize_advantages: bool = True,
+    value_cost: float = 0.5,
+    entropy_cost: float = 0.01,
+) -> tuple[Tensor, Metrics]:
+    """The loss of IMPALA (Espeholt et al., 2018): that of `a2c`, for a rollout that older weights made.
+
+    If they are the same weights, this is `a2c`. Arguments as there, and of `vtrace_targets`.
+    """
+    t = transitions(output.value, rollout.steps, discount, trace_lambda, reward_scale)
+    log_ratio = action_log_ratio(output.policy_logits.detach(), rollout)
+    corrected = vtrace_targets(
+        t.v_tm1, t.v_t, t.r_t, t.discount_t, torch.where(t.valid, log_ratio, 0.0), t.lambda_t, clip_rho, clip_pg_rho
+    )
+    # Normalised before they are weighted: a mean taken from weighted ones would remain where the weight is 0.
+    advantage = masked_normalize(corrected.advantages, t.valid) if normalize_advantages else corrected.advantages
+    targets = Targets(corrected.targets, corrected.weights * advantage, t.valid)
+    loss, metrics = actor_critic(output, rollout, targets, value_cost=value_cost, entropy_cost=entropy_cost)
+    ratio = log_ratio.exp()
+    return loss, metrics | {
+        "losses/rho_mean": masked_mean(ratio, t.valid),
+        "losses/rho_clipfrac": masked_mean((ratio > clip_rho).float(), t.valid),
+        "losses/approx_kl": approx_kl(log_ratio, t.valid),
+    }
+
+
+def actor_critic(
+    output: AgentOutput, rollout: Rollout, targets: Targets, *, value_cost: float, entropy_cost: float
+) -> tuple[Tensor, Metrics]:
+    """The loss of `a2c` for given targets. Output: of the rollout's first T time steps, or of all T + 1."""
+    logits, value = (x[: len(targets.value)] for x in output)
+    policy_loss = policy_gradient_loss(logits, rollout.steps.prev_action[1:], targets.advantage, targets.valid)
+    return _with_value_and_entropy(policy_loss, logits, value, targets, value_cost, entropy_cost)
+
+
+def clipped_actor_critic(
+    output: AgentOutput, rollout: Rollout, targets: Targets, *, clip: float, value_cost: float, entropy_cost: float
+) -> tuple[Tensor, Metrics]:
+    """The loss of `ppo` for given targets. Output: of the rollout's first T time steps, or of all T + 1."""
+    logits, value = (x[: len(targets.value)] for x in output)
+    log_ratio = action_log_ratio(logits, rollout)
+    policy_loss = clipped_policy_loss(log_ratio, targets.advantage, targets.valid, clip)
+    loss, metrics = _with_value_and_entropy(policy_loss, logits, value, targets, value_cost, entropy_cost)
+    log_ratio = log_ratio.detach()
+    is_clipped = ((log_ratio.exp() - 1.0).abs() > clip).float()
+    return loss, metrics | {
+        "losses/clipfrac": masked_mean(is_clipped, targets.valid),
+        "losses/approx_kl": approx_kl(log_ratio, targets.valid),
+    }
+
+
+def _with_value_and_entropy(
+    policy_loss: Tensor, logits: Tensor, value: Tensor, targets: Targets, value_cost: float, entropy_cost: float
+) -> tuple[Tensor, Metrics]:
+    value_term = value_loss(value, targets.value, targets.valid)
+    entropy_term = masked_mean(entropy(logits), targets.valid)
+    loss = policy_loss + value_cost * value_term - entropy_cost * entropy_term
+    return loss, {
+        "losses/policy_loss": policy_loss.detach(),
+        "losses/value_loss": value_term.detach(),
+        "losses/entropy": entropy_term.detach(),
+        "losses/explained_variance": explained_variance(value.detach(), targets.value, targets.valid),
+    }
+
+
+def lambda_targets(
+    value: Tensor,
+    steps: TimeStep,
+    *,
+    discount: float,
+    trace_lambda: float = 0.95,
+    reward_scale: float = 1.0,
+    normalize_advantages: bool = True,
+) -> Targets:
+    """Lambda-returns, and their excess over the values `[T+1, B]` of the T + 1 time steps. Arguments as of `a2c`."""
+    t = transitions(value, steps, discount, trace_lambda, reward_scale)
+    target = lambda_returns(t.r_t, t.discount_t, t.v_t, t.lambda_t)
+    advantage = target - t.v_tm1
+    return Targets(target, masked_normalize(advantage, t.valid) if normalize_advantages else advantage, t.valid)
+
+
+class Transitions(NamedTuple):
+    """The transitions between T + 1 time steps; each `[T, B]`, without gradient."""
+
+    v_tm1: Tensor
+    v_t: Tensor
+    r_t: Tensor  # scaled
+    discount_t: Tensor  # 0 where the episode terminated
+    lambda_t: Tensor  # trace parameter, 0 where the trace is cut
+    valid: Tensor  # bool: a real transition, no filler
+
+
+def transitions(
+    value: Tensor, steps: TimeStep, discount: float, trace_lambda: float, reward_scale: float
+) -> Transitions:
+    """The transitions between time steps `[T+1, B, ...]`, of which the values are `[T+1, B]`."""
+    weights = transition_weights(steps.is_first, steps.terminated, steps.truncated, discount, trace_lambda)
+    value = value.detach()
+    return Transitions(value[:-1], value[1:], steps.prev_reward[1:] * reward_scale, *weights)
 
 
 class TransitionWeights(NamedTuple):
@@ -62,7 +259,7 @@ class VTrace(NamedTuple):
     weights: Tensor  # by which the policy gradient multiplies them
 
 
-def vtrace(
+def vtrace_targets(
     v_tm1: Tensor,
     v_t: Tensor,
     r_t: Tensor,
@@ -80,8 +277,7 @@ def vtrace(
         advantage_tm1 = r_t + discount_t * (v_t + lambda_t * error_t) - v_tm1
         weight_tm1 = min(clip_pg_rho, rho_tm1)
 
-    With all ratios 1 the targets are the lambda-returns. Advantages that are to be normalised want it before they are
-    weighted: a mean taken from weighted ones would remain where the weight is 0.
+    With all ratios 1 the targets are the lambda-returns.
 
     Args:
       v_tm1, v_t, r_t, discount_t, lambda_t: `[T, B]`.
@@ -104,6 +300,13 @@ def vtrace(
 def action_log_prob(policy_logits: Tensor, action: Tensor) -> Tensor:
     """Log-probability `[...]` of actions `[...]` under logits `[..., A]`."""
     return functional.log_softmax(policy_logits, dim=-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+def action_log_ratio(policy_logits: Tensor, rollout: Rollout) -> Tensor:
+    """log pi(a) - log pi_old(a), `[T, B]`, of the rollout's actions; of the logits the first T are looked at."""
+    action = rollout.steps.prev_action[1:]
+    now = action_log_prob(policy_logits[: len(action)], action)
+    return now - action_log_prob(rollout.policy_logits, action)
 
 
 def policy_gradient_loss(policy_logits: Tensor, action: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:

@@ -6,12 +6,18 @@ A rollout holds T + 1 observations: the last one is there to be bootstrapped fro
 
 from typing import Any, NamedTuple, Protocol, Self
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 State = Any
 """A core's recurrent state: a NamedTuple of tensors, every leaf `[B, ...]`; `()` for a core without memory."""
+
+
+class NotRegistered(ValueError):
+    """A name that no core or encoder has; the message has the nearest, and says how to register one."""
 
 
 class TimeStep(NamedTuple):
@@ -65,6 +71,13 @@ class SpaceSpec(NamedTuple):
     obs_categories: tuple[int, ...] = ()  # of each entry, if all are names of categories instead of amounts: how many
     obs_are_tokens: bool = False  # categories mean the same in whichever entry they are; the most important come first
     action_space: str = ""  # in words, if it is not Discrete; num_actions is then 0
+
+    @classmethod
+    def of(cls, env: gym.Env | VectorEnv) -> Self:
+        """The spec of an environment, or of one lane of a vector environment. Raises ValueError as `from_spaces`."""
+        if isinstance(env, VectorEnv):
+            return cls.from_spaces(env.single_observation_space, env.single_action_space)
+        return cls.from_spaces(env.observation_space, env.action_space)
 
     @classmethod
     def from_spaces(cls, observation_space: Space, action_space: Space) -> Self:

@@ -1,18 +1,22 @@
 """Encoder, agent and collector: what flows where, and what must not."""
 
+from functools import partial
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
+from rmc_agents import losses
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector, Lanes, sample_action
 from rmc_agents.config import AgentConfig, Config, CoreConfig
-from rmc_agents.encoders import Encoder
+from rmc_agents.cores import LSTM
+from rmc_agents.encoders import Encoder, register_encoder
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.train.a2c import a2c_loss
-from rmc_agents.types import AgentOutput, SpaceSpec, TimeStep
+from rmc_agents.types import SpaceSpec, TimeStep
 
 SPEC = SpaceSpec((5, 5, 3), "uint8", 1 / 255, 5)
 CPU = torch.device("cpu")
@@ -23,7 +27,7 @@ ALL_FIRST = torch.ones(2, dtype=torch.bool)
 
 def make_agent(core: str = "rmc", **settings: object) -> ActorCritic:
     config = Config().updated({"core": core, "num_heads": 2, "head_size": 8, "hidden_size": 16} | settings, "test")
-    return ActorCritic(SPEC, config.core, config.agent)
+    return ActorCritic.from_config(SPEC, config.core, config.agent)
 
 
 def random_steps(*leading: int, spec: SpaceSpec = SPEC, seed: int = 0) -> TimeStep:
@@ -52,7 +56,7 @@ def test_unroll_is_steps(core: str, skip: bool) -> None:
 
 
 def test_previous_action_and_reward_are_forgotten_at_a_boundary() -> None:
-    encoder = Encoder(SPEC, AgentConfig())
+    encoder = Encoder(SPEC)
     steps = random_steps(4)._replace(is_first=torch.tensor([True, True, False, False]))
     other = steps._replace(prev_action=(steps.prev_action + 1) % 5, prev_reward=steps.prev_reward + 1.0)
     same = (encoder(steps) == encoder(other)).all(dim=1)
@@ -71,16 +75,83 @@ def test_the_skip_gives_the_heads_both_outputs() -> None:
     torch.testing.assert_close(agent.step(steps, state)[0].policy_logits, expected)
 
 
+class Sums(torch.nn.Module):
+    """An encoder of one's own: the sums of the rows, times a weight."""
+
+    def __init__(self, spec: SpaceSpec, width: int = 5) -> None:
+        super().__init__()
+        self.output_size, self.weight = width, torch.nn.Parameter(torch.ones(5))
+
+    def forward(self, steps: TimeStep) -> torch.Tensor:
+        rows = steps.obs.float().flatten(2).sum(dim=2)  # of [N, 5, 5, 3] only, not of [T, B, 5, 5, 3]
+        return rows * self.weight
+
+
+def test_an_encoder_of_ones_own_sees_time_and_lanes_as_one_axis() -> None:
+    register_encoder("sums", Sums)
+    steps = random_steps(3, 2)
+    for encoder in (Sums, Sums(SPEC), partial(Sums, width=5), "sums"):
+        agent = ActorCritic(SPEC, "lstm", encoder)
+        output, _ = agent.unroll(steps, agent.initial_state(2))
+        one, _ = agent.step(TimeStep(*(field[0] for field in steps)), agent.initial_state(2))
+        torch.testing.assert_close(output.value[0], one.value)
+        assert agent.encode(steps).shape == (3, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "expected"),
+    [
+        ("sumz", "there is no encoder 'sumz': did you mean 'sums'.* rmc.register_encoder"),
+        ("xyz", "there is no encoder 'xyz': expected auto, mlp, conv or sums"),
+        (lambda spec: torch.nn.Linear(1, 1), "expected a module with an attribute output_size.* got Linear"),
+        (lambda spec: 3, "output_size.* got int"),
+    ],
+)
+def test_what_is_no_encoder_is_named(encoder: Any, expected: str) -> None:
+    register_encoder("sums", Sums)
+    with pytest.raises(ValueError, match=expected):
+        ActorCritic(SPEC, "lstm", encoder)
+
+
+def test_encoders_are_registered_under_names_of_their_own() -> None:
+    with pytest.raises(ValueError, match="another name than those of the built-in ones, auto, mlp or conv"):
+        register_encoder("mlp", Sums)
+    with pytest.raises(ValueError, match="expected a class or a function from a SpaceSpec to a module, got Sums"):
+        register_encoder("sums", Sums(SPEC))  # type: ignore[arg-type]
+    agent = ActorCritic(SPEC, "lstm", partial(Sums, width=4))
+    with pytest.raises(ValueError, match=r"encoder: expected features \[2, 4\], got \[2, 5\]"):
+        agent.encode(random_steps(2)._replace(obs=torch.zeros(2, 5, 5, 3)))
+
+
+def test_a_core_is_a_name_a_function_or_a_module() -> None:
+    """To the bit: the weights are drawn in one order."""
+    config = Config().updated({"core": "lstm", "hidden_size": 16}, "test")
+    torch.manual_seed(3)
+    expected = ActorCritic.from_config(SPEC, config.core, config.agent).state_dict()
+    torch.manual_seed(3)
+    found = ActorCritic(SPEC, partial(LSTM, hidden_size=16)).state_dict()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    core = LSTM(128, hidden_size=16)
+    assert ActorCritic(SPEC, core).core is core
+    assert isinstance(ActorCritic(SPEC, "lstm").core, LSTM)
+    assert [float(ActorCritic(SPEC, name).core_gain) for name in ("rmc", "lstm")] == [0.5, 1.0]
+    assert float(ActorCritic(SPEC, "rmc", core_gain=0.25).core_gain) == 0.25
+    with pytest.raises(ValueError, match="core: expected one for inputs"):
+        ActorCritic(SPEC, LSTM(7))
+    with pytest.raises(ValueError, match="did you mean 'lstm'"):
+        ActorCritic(SPEC, "lstn")
+
+
 def test_pictures_go_through_convolutions() -> None:
     spec = SpaceSpec((36, 40, 3), "uint8", 1 / 255, 4)
-    encoder = Encoder(spec, AgentConfig())
+    encoder = Encoder(spec)
     steps = random_steps(3, 2, spec=spec)
     assert encoder(steps).shape == (3, 2, 128)
     assert any(isinstance(module, torch.nn.Conv2d) for module in encoder.modules())
     with pytest.raises(
         ValueError, match=r"expected pictures .* got observations of shape \(5, 5, 3\); use encoder mlp"
     ):
-        Encoder(SPEC, AgentConfig(encoder="conv"))
+        Encoder(SPEC, "conv")
 
 
 def test_the_layouts_of_pictures_are_recognised() -> None:
@@ -90,18 +161,18 @@ def test_the_layouts_of_pictures_are_recognised() -> None:
     for obs in (picture, picture.movedim(-1, 1), picture[..., 0]):
         torch.manual_seed(0)
         spec = SpaceSpec(tuple(obs.shape[1:]), "uint8", 1 / 255, 4)
-        features.append(Encoder(spec, AgentConfig())(random_steps(2, spec=spec)._replace(obs=obs, is_first=ALL_FIRST)))
+        features.append(Encoder(spec)(random_steps(2, spec=spec)._replace(obs=obs, is_first=ALL_FIRST)))
     torch.testing.assert_close(features[1], features[0])
     torch.testing.assert_close(features[2], features[0])
     for shape in ((4, 84, 84), (84, 84), (84, 84, 4)):
-        encoder = Encoder(SpaceSpec(shape, "uint8", 1 / 255, 4), AgentConfig())
+        encoder = Encoder(SpaceSpec(shape, "uint8", 1 / 255, 4))
         assert sum(parameter.numel() for parameter in encoder.parameters()) < 1e6 * 1.0
 
 
 def test_a_large_picture_is_not_flattened_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    Encoder(SPEC, AgentConfig())
+    Encoder(SPEC)
     assert not caplog.records
-    Encoder(SpaceSpec((84, 84), "uint8", 1 / 255, 4), AgentConfig(encoder="mlp"))
+    Encoder(SpaceSpec((84, 84), "uint8", 1 / 255, 4), "mlp")
     assert "(84, 84) are flattened to 7,056 numbers" in caplog.text
     assert "1,806,336 parameters" in caplog.text
 
@@ -110,7 +181,7 @@ def test_categories_are_looked_up_and_not_taken_as_amounts() -> None:
     space = MultiDiscrete([3, 2, 4], dtype=np.uint8)
     spec = SpaceSpec.from_spaces(space, Discrete(2))
     assert spec == SpaceSpec((3,), "uint8", 1.0, 2, (3, 2, 4))
-    encoder = Encoder(spec, AgentConfig(encoder_sizes=(8,)))
+    encoder = Encoder(spec, sizes=(8,))
     steps = random_steps(2, 5, spec=spec)._replace(obs=torch.tensor([2, 1, 3], dtype=torch.uint8).expand(2, 5, 3))
     table, bias = encoder.trunk.table, encoder.trunk.bias
     expected = torch.relu(table[2] + table[3 + 1] + table[3 + 2 + 3] + bias)
@@ -134,7 +205,7 @@ def test_spaces_that_cannot_be_encoded_are_named() -> None:
             SpaceSpec.from_spaces(observation, action)
     spec = SpaceSpec.from_spaces(box, MultiDiscrete([2, 2]))  # which Stable-Baselines3's algorithms take
     with pytest.raises(ValueError, match=r"expected a Discrete action space .* got MultiDiscrete"):
-        ActorCritic(spec, CoreConfig(), AgentConfig())
+        ActorCritic(spec, "rmc")
 
 
 class CountingEnv(gym.Env):
@@ -166,8 +237,8 @@ def counting_lanes() -> Lanes:
 def test_rollouts_join_without_loss_or_doubling() -> None:
     lanes = counting_lanes()
     config = CoreConfig(core="lstm", hidden_size=4)
-    agent = ActorCritic(lanes.spec, config, AgentConfig(encoder_sizes=(8,)))
-    collector = Collector(agent, lanes, 4, torch.Generator().manual_seed(0))
+    agent = ActorCritic.from_config(lanes.spec, config, AgentConfig(encoder_sizes=(8,)))
+    collector = Collector(agent, lanes, 4)
     time = torch.zeros(3)
     previous_last = None
     for _ in range(5):
@@ -194,20 +265,19 @@ def test_rollouts_join_without_loss_or_doubling() -> None:
 
 def test_the_loss_ignores_what_happens_on_filler_steps() -> None:
     lanes = counting_lanes()
-    agent = ActorCritic(lanes.spec, CoreConfig(core="lstm", hidden_size=4), AgentConfig(encoder_sizes=(8,)))
-    rollout = Collector(agent, lanes, 8, torch.Generator().manual_seed(0)).collect()
-    config = Config().train
+    agent = ActorCritic.from_config(lanes.spec, CoreConfig(core="lstm", hidden_size=4), AgentConfig(encoder_sizes=(8,)))
+    rollout = Collector(agent, lanes, 8).collect()
     steps = rollout.steps
     assert steps.is_first[1:].any()
     changed = steps._replace(
         prev_action=torch.where(steps.is_first, 2 - steps.prev_action, steps.prev_action),
         prev_reward=torch.where(steps.is_first, 100.0, steps.prev_reward),
     )
-    losses = []
+    found = []
     for seen in (steps, changed):
         output, _ = agent.unroll(seen, rollout.initial_state)
-        losses.append(a2c_loss(AgentOutput(*(x[:-1] for x in output)), output.value[-1], seen, config)[0])
-    assert torch.equal(*losses)
+        found.append(losses.a2c(output, rollout._replace(steps=seen), discount=0.99)[0])
+    assert torch.equal(*found)
 
 
 def test_lanes_demand_next_step_autoreset() -> None:

@@ -53,7 +53,7 @@ def test_vtrace_matches_the_oracle(trace_lambda: float, clip_rho: float) -> None
     v_tm1, v_t, r_t, discount_t = random_transitions(8, lanes=4, seed=1)
     log_rho = torch.randn(8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     lambda_t = torch.full_like(r_t, trace_lambda)
-    result = losses.vtrace(v_tm1, v_t, r_t, discount_t, log_rho, lambda_t, clip_rho=clip_rho, clip_pg_rho=1.5)
+    result = losses.vtrace_targets(v_tm1, v_t, r_t, discount_t, log_rho, lambda_t, clip_rho=clip_rho, clip_pg_rho=1.5)
     rho = log_rho.exp().numpy()
 
     def target(t: int, lane: int) -> float:
@@ -79,7 +79,7 @@ def test_vtrace_on_policy_is_lambda_returns(trace_lambda: float) -> None:
     lambda_t = torch.full_like(r_t, trace_lambda)
     lambda_t[4, 2] = 0.0
     returns = losses.lambda_returns(r_t, discount_t, v_t, lambda_t)
-    result = losses.vtrace(v_tm1, v_t, r_t, discount_t, torch.zeros_like(r_t), lambda_t)
+    result = losses.vtrace_targets(v_tm1, v_t, r_t, discount_t, torch.zeros_like(r_t), lambda_t)
     torch.testing.assert_close(result.targets, returns)
     torch.testing.assert_close(result.advantages, returns - v_tm1)
     assert torch.equal(result.weights, torch.ones_like(r_t))
@@ -117,9 +117,9 @@ def test_one_trace_over_two_episodes_is_two_traces(truncated: bool, trace_lambda
     np.testing.assert_allclose(together[4:], [float(x) for x in second], atol=1e-12)
 
     log_rho = torch.randn(6, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-    whole = losses.vtrace(values[:-1], values[1:], rewards, weights.discount_t, log_rho, weights.lambda_t)
+    whole = losses.vtrace_targets(values[:-1], values[1:], rewards, weights.discount_t, log_rho, weights.lambda_t)
     for part in (slice(0, 3), slice(4, 6)):
-        alone = losses.vtrace(
+        alone = losses.vtrace_targets(
             values[:-1][part],
             values[1:][part],
             rewards[part],

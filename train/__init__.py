@@ -1,2 +1,14 @@
+"""Training: rmc-train, rmc-sweep and rmc-bench.
+
+The package is called as a function, `rmc_agents.train(config, env=None, run_dir=None, callback=None)`: see `run.train`.
+"""
+
 if __name__ == "train":
     raise ImportError("this folder is the package rmc_agents.train: install the project and import that instead")
+
+import sys
+
+from rmc_agents.lazy import CallablePackage
+
+FUNCTION = "run"
+sys.modules[__name__].__class__ = CallablePackage

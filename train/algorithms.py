@@ -1,30 +1,36 @@
 """The one place where the name of an algorithm becomes a trainer."""
 
-from collections.abc import Callable
-
 import torch
+from gymnasium.vector import VectorEnv
 
-from rmc_agents.config import SB3_ALGORITHMS, Config
+from rmc_agents.config import Config
 from rmc_agents.train.impala.learner import Impala
 
 from . import distributed
-from .a2c import A2C
-from .ppo import PPO
+from .on_policy import OnPolicy
 from .trainer import Trainer
 
-ALGORITHMS: dict[str, Callable[[Config, torch.device], Trainer]] = {"a2c": A2C, "ppo": PPO, "impala": Impala}
-"""This project's own."""
+ON_POLICY = ("a2c", "ppo")
 
 
-def make_trainer(config: Config, device: torch.device) -> Trainer:
+def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = None) -> Trainer:
     """The trainer that `config.train.algo` names.
+
+    Args:
+      config: all settings.
+      device: where it learns.
+      env: where it plays, if that is not the environment of the settings; a2c and ppo alone can do that.
 
     Raises:
       ValueError: for settings that do not fit together, or if Stable-Baselines3 is needed and not installed.
     """
     distributed.check_settings(config, device)
-    if config.train.algo not in SB3_ALGORITHMS:
-        return ALGORITHMS[config.train.algo](config, device)
+    if config.train.algo in ON_POLICY:
+        return OnPolicy(config, device, env)
+    if env is not None:
+        raise ValueError(f"env: expected algo a2c or ppo for a vector environment, got {config.train.algo}")
+    if config.train.algo == "impala":
+        return Impala(config, device)
     try:
         import rmc_agents.sb3  # noqa: F401  # says what is missing
     except ImportError as error:

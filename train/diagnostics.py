@@ -30,10 +30,9 @@ from torch.nn import functional
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.agent import ActorCritic
+from rmc_agents.collect import Collector
 from rmc_agents.cores.inspection import Inspection, inspect
 from rmc_agents.types import TimeStep
-
-from .a2c import A2C
 
 LANES = 4  # whose gates and attention are recomputed
 MOST_SAMPLES = 2048  # features that an effective rank is taken of
@@ -44,32 +43,33 @@ TINY = 1e-12
 
 
 class Diagnostics:
-    """Measures a trainer. Draws no random numbers and changes nothing: the run is the same with and without.
+    """Measures an agent in training. Draws no random numbers and changes nothing: the run is the same with and without.
 
     Between points it costs one copy of the agent's parameters per update.
 
     Args:
-      trainer: to be measured.
+      agent: to be measured.
+      collector: has the rollout that was learned from last.
       writer: where to write to.
     """
 
-    def __init__(self, trainer: A2C, writer: SummaryWriter) -> None:
-        self._trainer, self._writer = trainer, writer
-        self._before = {name: p.detach().clone() for name, p in trainer.agent.named_parameters()}
+    def __init__(self, agent: ActorCritic, collector: Collector, writer: SummaryWriter) -> None:
+        self._agent, self._collector, self._writer = agent, collector, writer
+        self._before = {name: p.detach().clone() for name, p in agent.named_parameters()}
         self._points = 0
 
     @torch.no_grad()
     def remember_parameters(self) -> None:
         """To be called after every update: the next one's change is counted from here."""
-        for name, parameter in self._trainer.agent.named_parameters():
+        for name, parameter in self._agent.named_parameters():
             self._before[name].copy_(parameter)
 
     @torch.no_grad()
-    def write(self) -> None:
-        """A point at the trainer's count of frames; after an update, before `remember_parameters`."""
-        agent, rollout, frames = self._trainer.agent, self._trainer.collector.rollout, self._trainer.frames
+    def write(self, frames: int) -> None:
+        """A point at that many frames; after an update, before `remember_parameters`."""
+        agent, rollout = self._agent, self._collector.rollout
         steps = TimeStep(*(field[:-1] for field in rollout.steps))
-        encoded = agent.encoder(steps)  # [T, B, D]
+        encoded = agent.encode(steps)  # [T, B, D]
         outputs, _ = agent.core.unroll(encoded, steps.is_first, rollout.initial_state)  # [T, B, H]
         few = type(rollout.initial_state)(*(leaf[:LANES] for leaf in rollout.initial_state))
         inspection = inspect(agent.core, encoded[:, :LANES], steps.is_first[:, :LANES], few)

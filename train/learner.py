@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
@@ -13,11 +14,11 @@ from rmc_agents.envs.registry import module_of
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.saved import to_spec
 from rmc_agents.tree_checks import ANYTHING, check_like
-from rmc_agents.types import SpaceSpec
+from rmc_agents.types import SpaceSpec, State
 
 from . import distributed
 from .optimizers import make_optimizer
-from .trainer import Metrics, TrainingLanes, describe
+from .trainer import Measure, Metrics, TrainingLanes, describe
 
 
 class Diverged(ValueError):
@@ -63,31 +64,41 @@ class Learner(ABC):
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
         """Why the run does not go on exactly from a checkpoint's tree; nothing if it does."""
 
-    def _backward(self, loss: Tensor, metrics: Metrics) -> Metrics:
-        """Sets the parameters' gradients, clipped, to those of the loss; adds their norm to its scalars.
+    def _optimize(self, loss: Tensor, metrics: Metrics) -> Metrics:
+        """One step of the optimizer, along the clipped gradient of a loss; adds to its metrics.
 
-        With several learners they are the mean of all learners', clipped thereafter.
+        With several learners the gradient is the mean of all learners', clipped thereafter.
+
+        Raises:
+          Diverged: instead of the step that would spoil the weights.
         """
+        learning_rate = self._learning_rate()
+        self.optimizer.set_learning_rate(learning_rate)
         self.optimizer.zero_grad()
         loss.backward()
         distributed.average_gradients(self.agent.parameters())
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
-        return metrics | {"losses/grad_norm": grad_norm}
-
-    def _check_finite(self, metrics: Metrics) -> None:
-        """Raises Diverged before the step that would spoil the weights."""
-        grad_norm = metrics["losses/grad_norm"]
         if not torch.isfinite(grad_norm):
             raise Diverged(
                 f"training diverged after {self.frames:,} frames (the gradient's norm is {grad_norm.item()}): try a "
                 "smaller --learning-rate; the checkpoints saved before are sound"
             )
+        self.optimizer.step()
+        return metrics | {"losses/grad_norm": grad_norm, "charts/learning_rate": torch.tensor(learning_rate)}
 
     def _learning_rate(self) -> float:
         """For the step to come."""
         if self.train.learning_rate_schedule == "constant":
             return self.train.learning_rate
         return self.train.learning_rate * max(0.0, 1.0 - self.frames / self.train.total_frames)
+
+    def take_weights(self, agent: nn.Module) -> None:
+        """Begin with the weights of a saved agent of the same settings."""
+        self.agent.load_state_dict(agent.state_dict())
+
+    def measure(self, writer: SummaryWriter) -> Measure | None:
+        """As `Trainer.measure`: nothing."""
+        return None
 
     def describe(self) -> list[str]:
         """What a run's first lines say of it."""
@@ -131,8 +142,14 @@ class Learner(ABC):
         self.frames, self.updates = state["frames"], state["updates"]
 
 
+def state_norm(state: State) -> Tensor:
+    """Mean over lanes of the norm of everything a lane's state holds; 0 for a core without one."""
+    leaves = [leaf.flatten(start_dim=1) for leaf in state]
+    return torch.cat(leaves, dim=1).norm(dim=1).mean() if leaves else torch.tensor(0.0)
+
+
 def make_agent(config: Config, spec: SpaceSpec, device: torch.device) -> ActorCritic:
     """A new agent by the settings, its core's scan by the run's backend and precision."""
-    agent = ActorCritic(spec, config.core, config.agent).to(device)
+    agent = ActorCritic.from_config(spec, config.core, config.agent).to(device)
     agent.core.backend, agent.core.precision = config.run.backend, config.run.precision
     return agent

@@ -41,16 +41,7 @@ class Optimizers:
     def set_learning_rate(self, learning_rate: float) -> None:
         """For the steps to come, of all parts."""
         for group in self._groups():
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(learning_rate)
-            else:
-                group["lr"] = learning_rate
-
-    def make_capturable(self) -> None:
-        """Has fresh optimizers keep their counts of steps and learning rate on the GPU, where a graph reads them."""
-        for group in self._groups():
-            group["capturable"] = True
-            group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
+            group["lr"] = learning_rate
 
     def _groups(self) -> Iterator[dict[str, Any]]:
         for part in self.parts:

@@ -5,7 +5,6 @@ import time
 from collections import deque
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -16,11 +15,7 @@ from rmc_agents.collect import Episode
 from rmc_agents.command_line import with_interval
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
-from .a2c import A2C
 from .trainer import Metrics, Trainer
-
-if TYPE_CHECKING:
-    from .diagnostics import Diagnostics
 
 RECENT = 200  # episodes that the shown mean return is over
 WARNINGS = logging.getLogger("rmc_agents")  # what goes wrong and is mended, such as an actor that was replaced
@@ -43,7 +38,7 @@ class Reporter:
         self.total_frames = trainer.train.total_frames
         purge_step = trainer.frames + 1 if trainer.frames else None
         self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=purge_step)
-        self._diagnostics = _make_diagnostics(trainer, self._writer)
+        self._measure = trainer.measure(self._writer)
         self._warnings = _ConsoleHandler(console)
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
@@ -87,8 +82,8 @@ class Reporter:
         finished = self.trainer.frames >= self.total_frames
         if now - self._point[0] >= self.log_every or finished:
             self._write_point(now, metrics)
-        if self._diagnostics is not None:
-            self._diagnostics.remember_parameters()
+        if self._measure is not None:
+            self._measure.remember_parameters()
 
     def _write_point(self, now: float, metrics: Metrics) -> None:
         frames, add = self.trainer.frames, self._writer.add_scalar
@@ -106,8 +101,8 @@ class Reporter:
             self._since_point = []
         for name, value in metrics.items():
             add(name, value.item(), frames)
-        if self._diagnostics is not None:
-            self._diagnostics.write()
+        if self._measure is not None:
+            self._measure.write(frames)
         self._writer.flush()
         shown = with_interval(float(np.mean([e.episode_return for e in self._recent])), None) if self._recent else "-"
         self._progress.update(self._task, speed=f"{speed:,.0f}", mean_return=shown)
@@ -130,12 +125,3 @@ class _ConsoleHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._console.print(self.format(record), soft_wrap=True, markup=False, highlight=False)
-
-
-def _make_diagnostics(trainer: Trainer, writer: SummaryWriter) -> "Diagnostics | None":
-    """None unless asked for: matplotlib is slow to load."""
-    if not isinstance(trainer, A2C) or not trainer.config.run.diagnostics:
-        return None
-    from .diagnostics import Diagnostics
-
-    return Diagnostics(trainer, writer)

@@ -27,7 +27,6 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "actor_engine",
         "ray_address",
         "device",
-        "cuda_graphs",
         "threads",
         "save_every",
         "keep_checkpoints",

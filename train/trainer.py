@@ -4,14 +4,25 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.collect import Episode
 from rmc_agents.config import Config, TrainConfig
+from rmc_agents.losses import Metrics
 from rmc_agents.types import AgentOutput, State, TimeStep
 
-Metrics = dict[str, Tensor]
-"""Scalars by their names in TensorBoard."""
+__all__ = ["Measure", "Metrics", "TrainedAgent", "Trainer", "TrainingLanes", "count_parameters", "describe"]
+
+
+class Measure(Protocol):
+    """Writes more of a training to TensorBoard than its metrics; see `diagnostics`."""
+
+    def remember_parameters(self) -> None:
+        """To be called after every update."""
+
+    def write(self, frames: int) -> None:
+        """A point at that many frames; after an update, before `remember_parameters`."""
 
 
 class TrainedAgent(Protocol):
@@ -70,6 +81,12 @@ class Trainer(Protocol):
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns scalars that name what happened."""
+
+    def take_weights(self, agent: nn.Module) -> None:
+        """Begin with the weights of a saved agent. Raises ValueError where that cannot be."""
+
+    def measure(self, writer: SummaryWriter) -> Measure | None:
+        """What the settings want measured besides, if anything."""
 
     def close(self) -> None:
         """Ends the processes and environments that it learns from; the agent stays."""

@@ -21,20 +21,9 @@ __all__ = [
     "Core",
     "Feedforward",
     "RelationalRNN",
-    "core_gain",
     "make_core",
     "settings_used",
 ]
-
-DEFAULT_GAIN = {"rmc": 0.5}
-"""Of cores for which it is not 1. A fresh RMC's values are around 1.2 in size, a fresh LSTM's output around 0.13: at
-equal gain, one step of Adam would change the policy nine times more by way of the one than of the other
-(docs/decisions/recipe.md)."""
-
-
-def core_gain(core: str, gain: float | None) -> float:
-    """What the heads multiply the output of the core of that name by: `gain`, or the default for None."""
-    return DEFAULT_GAIN.get(core, 1.0) if gain is None else gain
 
 
 def make_core(config: CoreConfig, input_size: int) -> Core:

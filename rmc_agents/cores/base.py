@@ -25,6 +25,8 @@ class Core(nn.Module, ABC):
     """
 
     kernel: ClassVar[str]
+    default_gain: ClassVar[float] = 1.0
+    """What the heads of an agent multiply the outputs by, unless they are told otherwise."""
 
     def __init__(self, input_size: int, output_size: int) -> None:
         super().__init__()

@@ -8,13 +8,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
+from rmc_agents import pretrained
 from rmc_agents.agent import ActorCritic
 from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import refuse_unnamed_module
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.tree_checks import check_like
-from rmc_agents.types import Policy, SpaceSpec
+from rmc_agents.types import NotRegistered, Policy, SpaceSpec
 
 Agent_co = TypeVar("Agent_co", bound=Policy, covariant=True)
 
@@ -36,7 +37,7 @@ class Provenance(NamedTuple):
 
 
 class SavedAgent(NamedTuple, Generic[Agent_co]):
-    """An agent and where it comes from."""
+    """An agent, in eval mode, and where it comes from."""
 
     agent: Agent_co
     config: Config
@@ -44,6 +45,31 @@ class SavedAgent(NamedTuple, Generic[Agent_co]):
     path: Path  # the checkpoint
     frames: int  # it was trained for
     provenance: Provenance | None = None  # None: a run's checkpoint, which was not exported
+
+
+def load(source: str | PathLike[str], *, device: str = "auto", trust: bool = False) -> SavedAgent[Any]:
+    """Open a saved agent, to play, to be evaluated or to learn on.
+
+        saved = rmc.load("minipacman-rmc")
+        saved.agent, saved.spec, saved.config.env.env
+
+    Nothing in a file of this project runs or imports code. A core or an encoder of one's own has to be registered
+    before (`register_core`, `register_encoder`).
+
+    Args:
+      source: a run's folder (its newest valid checkpoint is taken), a checkpoint, an exported file, or the name of a
+        pretrained policy.
+      device: auto: cuda where there is a GPU that works, else cpu.
+      trust: open archives of Stable-Baselines3 too, which may run the code of whoever made them.
+
+    Returns:
+      The agent with its settings and its spec: an `ActorCritic`, from an archive of Stable-Baselines3 a `Policy`.
+
+    Raises:
+      CheckpointError: if there is no such file, or it is damaged or foreign.
+      ValueError: for a name that is not known, an archive that is not trusted, or a device that is not there.
+    """
+    return load_policy(pretrained.choose(source), pick_device(device), trust)
 
 
 def load_policy(path: str | PathLike[str], device: torch.device, trust: bool) -> SavedAgent[Policy]:
@@ -86,9 +112,9 @@ def load_agent(path: str | PathLike[str], device: torch.device) -> SavedAgent[Ac
 
 def _open_agent(path: Path, device: torch.device) -> SavedAgent[ActorCritic]:
     tree = checkpoint.load(path)
-    with checkpoint.opening(path):
+    with checkpoint.opening(path, passing=NotRegistered):
         config, spec = to_settings(tree)
-        agent = ActorCritic(spec, config.core, config.agent)
+        agent = ActorCritic.from_config(spec, config.core, config.agent)
         agent.load_state_dict(tree["agent"])
         check_like(tree["frames"], 0, "frames")
         provenance = to_provenance(tree["provenance"]) if "provenance" in tree else None
@@ -102,7 +128,7 @@ def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
     """
     config, spec = Config().updated(tree["config"], "config"), to_spec(tree["spec"])
     with torch.device("meta"):  # takes no memory, whatever sizes the file claims
-        expected = ActorCritic(spec, config.core, config.agent).state_dict()
+        expected = ActorCritic.from_config(spec, config.core, config.agent).state_dict()
     check_like(tree["agent"], dict(expected), "agent")
     return config, spec
 

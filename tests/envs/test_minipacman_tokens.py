@@ -13,7 +13,7 @@ from rmc_agents.encoders import FIRST_TOKENS, Encoder
 from rmc_agents.envs.minipacman.tokens import make_vocabulary
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs.saved import load_agent
-from rmc_agents.train.a2c import A2C
+from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.types import SpaceSpec
 
 
@@ -104,7 +104,7 @@ def test_tokens_mean_the_same_wherever_they_stand() -> None:
     spec = SpaceSpec.from_spaces(env.single_observation_space, Discrete(5))
     assert spec == SpaceSpec((140,), "int32", 1.0, 5, tuple(make_vocabulary().sizes.tolist()), obs_are_tokens=True)
     assert spec.obs_categories[0] == 5
-    trunk = Encoder(spec, Config().agent).trunk
+    trunk = Encoder(spec).trunk
     tokens = torch.from_numpy(env.reset(seed=0)[0])
     torch.nn.init.normal_(trunk.first_bias)
     torch.nn.init.normal_(trunk.all_bias)
@@ -117,7 +117,7 @@ def test_tokens_mean_the_same_wherever_they_stand() -> None:
 
 def test_an_agent_is_saved_with_its_tokens_and_muon_leaves_their_tables_to_adam(tmp_path: Path) -> None:
     settings = {"env": "minipacman-map", "core": "gru", "hidden_size": 8, "num_envs": 2}
-    trainer = A2C(Config().updated(settings | {"optimizer": "muon"}, "test"), torch.device("cpu"))
+    trainer = OnPolicy(Config().updated(settings | {"optimizer": "muon"}, "test"), torch.device("cpu"))
     muon = {id(parameter) for group in trainer.optimizer.parts[1].param_groups for parameter in group["params"]}
     named = dict(trainer.agent.named_parameters())
     tables = [named[f"encoder.trunk.{part}.weight"] for part in ("first", "all")]

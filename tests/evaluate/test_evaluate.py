@@ -215,7 +215,7 @@ def save_agent(run_dir: Path, env: str = "recall", core: str = "lstm") -> Path:
     config = Config().updated({"env": env, "core": core, "hidden_size": 8, "encoder_sizes": [8]}, "test")
     spec = env_spec(env)
     torch.manual_seed(0)
-    agent = ActorCritic(spec, config.core, config.agent)
+    agent = ActorCritic.from_config(spec, config.core, config.agent)
     run_dir.mkdir(exist_ok=True)
     (run_dir / "config.yaml").write_text(config.to_yaml())
     tree = {"config": config.to_mapping(), "spec": spec, "frames": 1200, "agent": agent.state_dict()}

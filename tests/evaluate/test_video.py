@@ -232,7 +232,7 @@ def test_a_video_of_an_rmc_shows_where_its_slots_look(
     core: str, shape: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = CoreConfig(core=core, mem_slots=4, num_heads=2, head_size=8, num_blocks=2 if core == "rmc" else 1)
-    agent = ActorCritic(env_spec("minipacman"), config, AgentConfig(encoder_sizes=(16,)))
+    agent = ActorCritic.from_config(env_spec("minipacman"), config, AgentConfig(encoder_sizes=(16,)))
     shown = []
     monkeypatch.setattr(
         video, "compose", lambda frame, view, facts: shown.append(facts.attention) or compose(frame, view, facts)

@@ -190,20 +190,18 @@ def test_an_extractor_that_nothing_would_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "coupled", "has_embedding", "gain"),
+    ("options", "expected"),
     [
-        ({}, True, True, 1.0),
-        ({"slot_embedding": False, "core_gain": 0.25}, True, False, 0.25),
-        ({"gate_style": "unit"}, False, False, 0.5),
-        ({"gate_style": "unit", "slot_embedding": True}, False, True, 0.5),
+        ({}, ("coupled", True, 1.0, 0.0)),
+        ({"slot_embedding": False, "core_gain": 0.25}, ("coupled", False, 0.25, 0.0)),
+        ({"gate_style": "coupled"}, ("coupled", False, None, 1.0)),  # as asked for, and as archives tell it
+        ({"core": "lstm"}, ("unit", False, None, 1.0)),
     ],
 )
-def test_an_rmcs_gates_are_coupled_unless_others_are_chosen(
-    options: dict[str, Any], coupled: bool, has_embedding: bool, gain: float
-) -> None:
-    policy = make_policy(**options)
-    core = policy.lstm_actor.core
-    assert (core.coupled, core.slot_embedding is not None, policy.core_gain) == (coupled, has_embedding, gain)
+def test_an_rmcs_gates_are_coupled_unless_others_are_asked_for(options: dict[str, Any], expected: tuple) -> None:
+    parameters = make_policy(**options)._get_constructor_parameters()
+    names = ("gate_style", "slot_embedding", "core_gain", "forget_bias")
+    assert tuple(parameters[name] for name in names) == expected
 
 
 @pytest.mark.parametrize("options", [{}, {"slot_embedding": True}])

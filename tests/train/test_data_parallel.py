@@ -19,7 +19,7 @@ from rmc_agents.evaluate.cli import main as evaluate
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli, distributed
 from rmc_agents.train.impala.actors import CPU, Actor, pack_weights
-from rmc_agents.train.impala.learner import Impala, joined, vtrace_loss
+from rmc_agents.train.impala.learner import Impala, joined
 from rmc_agents.types import Rollout
 
 SETTINGS = {"algo": "impala", "core": "lstm", "hidden_size": 16, "unroll_length": 5, "lanes_per_actor": 4, "actors": 2}
@@ -37,9 +37,9 @@ def rollout_of(trainer: Impala, *actors: Actor) -> Rollout:
 
 
 def clipped_gradients(trainer: Impala, rollout: Rollout) -> dict[str, Any]:
-    metrics = trainer._backward(
-        *vtrace_loss(trainer.agent.unroll(*rollout[:1], rollout.initial_state)[0], rollout, trainer.train)
-    )
+    weights = {name: tensor.clone() for name, tensor in trainer.agent.state_dict().items()}
+    metrics = trainer.learn(rollout)
+    trainer.agent.load_state_dict(weights)
     gradients = {name: parameter.grad.clone() for name, parameter in trainer.agent.named_parameters()}
     return {"norm": float(metrics["losses/grad_norm"]), "gradients": gradients}
 
@@ -52,7 +52,7 @@ def learner(rank: int, port: int, folder: Path) -> None:
         actors = [Actor(CONFIG, index, learner=rank) for index in range(2)]
         seen = clipped_gradients(trainer, rollout_of(trainer, *actors))
         for _ in range(3):
-            trainer._optimize(rollout_of(trainer, *actors))
+            trainer.learn(rollout_of(trainer, *actors))
         seen["weights"] = dict(trainer.agent.state_dict())
         seen["highest"] = distributed.highest(rank)
         seen["shared"] = distributed.share({"of": rank, "tensor": torch.arange(3) + rank})

@@ -15,7 +15,6 @@ from torch.nn import functional
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, make_core
 from rmc_agents.cores.inspection import Inspection, inspect
-from rmc_agents.train.a2c import A2C
 from rmc_agents.train.diagnostics import (
     MOST_SAMPLES,
     Diagnostics,
@@ -28,6 +27,7 @@ from rmc_agents.train.diagnostics import (
     singular_values,
     slot_difference,
 )
+from rmc_agents.train.on_policy import OnPolicy
 
 CPU = torch.device("cpu")
 STEPS, LANES, INPUTS = 6, 3, 5
@@ -211,13 +211,13 @@ class Recorder:
 
 
 def test_a_point_tells_of_the_last_update() -> None:
-    settings = {"core": "lstm", "hidden_size": 16, "num_envs": 4, "unroll_length": 5, "diagnostics": True}
-    trainer, writer = A2C(Config().updated(settings, "test"), CPU), Recorder()
-    diagnostics = Diagnostics(trainer, writer)
+    settings = {"core": "lstm", "hidden_size": 16, "num_envs": 4, "unroll_length": 5, "algo": "a2c"}
+    trainer, writer = OnPolicy(Config().updated(settings, "test"), CPU), Recorder()
+    diagnostics = Diagnostics(trainer.agent, trainer.collector, writer)
     for _ in range(3):
         before = torch.cat([p.detach().flatten().clone() for p in trainer.agent.value.parameters()])
         metrics = trainer.update()
-        diagnostics.write()
+        diagnostics.write(trainer.frames)
         diagnostics.remember_parameters()
         after = torch.cat([p.detach().flatten() for p in trainer.agent.value.parameters()])
         expected = (after - before).norm() / after.norm()

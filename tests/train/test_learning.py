@@ -6,8 +6,8 @@ import torch
 
 from rmc_agents.config import Config
 from rmc_agents.evaluate.episodes import play
-from rmc_agents.train.a2c import A2C
 from rmc_agents.train.algorithms import make_trainer
+from rmc_agents.train.on_policy import OnPolicy
 
 SETTINGS = {
     "env": "recall",
@@ -27,7 +27,7 @@ OWN_SETTINGS = {"relational-rnn": {"learning_rate": 1e-3}}  # at three times tha
 EPISODES, CHANCE = 300, 1 / 3
 
 
-def success_rate(trainer: A2C) -> float:
+def success_rate(trainer: OnPolicy) -> float:
     episodes = play(trainer.agent, "recall", EPISODES, seed=10**6, device=torch.device("cpu"))
     assert episodes.successes is not None
     return float(episodes.successes.mean())
@@ -58,7 +58,7 @@ def learns(settings: dict[str, object]) -> bool:
 
 
 def test_without_memory_success_stays_at_chance() -> None:
-    trainer = A2C(Config().updated({"core": "none"} | SETTINGS, "test"), torch.device("cpu"))
+    trainer = OnPolicy(Config().updated({"core": "none", "algo": "a2c"} | SETTINGS, "test"), torch.device("cpu"))
     for _ in range(400):
         trainer.update()
     deviation = np.sqrt(CHANCE * (1 - CHANCE) / EPISODES)

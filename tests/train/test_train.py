@@ -17,7 +17,7 @@ from rmc_agents import configs
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
-from rmc_agents.train.a2c import A2C
+from rmc_agents.train.on_policy import OnPolicy
 
 SIZES = "--num-envs 8 --unroll-length 5 --num-heads 2 --head-size 8 --mem-slots 3 --hidden-size 16"
 SMALL = [*SIZES.split(), "--threads", "1"]
@@ -175,7 +175,7 @@ def test_the_agent_learns_from_gymnasium_and_minigrid_environments(tmp_path: Pat
 
 def test_gradients_do_not_reach_into_the_state_a_rollout_began_with() -> None:
     config = Config().updated({"num_envs": 4, "unroll_length": 3, "core": "lstm"}, "test")
-    trainer = A2C(config, torch.device("cpu"))
+    trainer = OnPolicy(config, torch.device("cpu"))
     for _ in range(2):
         trainer.update()
         assert not any(leaf.requires_grad for leaf in trainer.collector.state)
@@ -194,13 +194,8 @@ BAD = {
         ["--core", "rmc", "--num-blocks", "2", "--backend", "fused"],
         "an rmc with one block, got 2",
     ),
-    "graphs of ppo": (["--cuda-graphs", "--algo", "ppo"], "cuda_graphs: expected algo a2c with optimizer adam"),
     "missing run": (["--resume", "nowhere"], "expected a run's folder"),
     "cuda": (["--device", "cuda"], "sees no CUDA GPU"),
-    "graphs without a GPU": (
-        ["--algo", "a2c", "--optimizer", "adam", "--cuda-graphs", "--device", "cpu"],
-        "cuda_graphs: expected device cuda, got cpu",
-    ),
     "run-dir without a name": (["--run-dir", ""], "--run-dir: expected a path, got an empty one"),
     "resume and run-dir": (["--resume", "a", "--run-dir", "b"], "leave out"),
 }

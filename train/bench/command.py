@@ -22,8 +22,8 @@ from rmc_agents.cores import Core
 from rmc_agents.kernels.dispatch import Backend
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.saved import pick_device
-from rmc_agents.train.a2c import A2C
-from rmc_agents.train.algorithms import make_trainer
+from rmc_agents.train.algorithms import ON_POLICY
+from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.types import Rollout
 
 from .operations import Product, plain_products, scan_products
@@ -85,10 +85,10 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"--seconds: expected at least 0, got {arguments.seconds}")
     if arguments.json is not None:
         _check_writable(arguments.json)
-    torch.set_num_threads(config.run.threads)
-    trainer = make_trainer(config, pick_device(config.run.device))
-    if not isinstance(trainer, A2C):
+    if config.train.algo not in ON_POLICY:
         raise ValueError(f"rmc-bench takes a2c and ppo apart: expected one of them as --algo, got {config.train.algo}")
+    torch.set_num_threads(config.run.threads)
+    trainer = OnPolicy(config, pick_device(config.run.device))
     console = Console()
     _print_header(trainer, console)
     report = measure(trainer, arguments.backends, arguments.repeats, arguments.seconds)
@@ -120,7 +120,7 @@ def _check_writable(path: Path) -> None:
     tempfile.TemporaryFile(dir=path.parent).close()
 
 
-def measure(trainer: A2C, backends: Sequence[str], repeats: int, limit: float | None) -> dict[str, Any]:
+def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: float | None) -> dict[str, Any]:
     """Everything that the command tells, as it is written to JSON.
 
     Args:
@@ -186,7 +186,7 @@ def _arithmetic(figure: Figure, operations: int) -> dict[str, float | None]:
     return figure.told() | {"gflop_per_second": figure.rate(operations / 1e9)}
 
 
-def _work(trainer: A2C, backends: Sequence[str], products: Sequence[Product]) -> dict[str, Callable[[], object]]:
+def _work(trainer: OnPolicy, backends: Sequence[str], products: Sequence[Product]) -> dict[str, Callable[[], object]]:
     """What a round does, by name."""
     core, lanes, length = trainer.agent.core, trainer.lanes, trainer.train.unroll_length
     action = torch.zeros(lanes.num_lanes, dtype=torch.int64, device=lanes.device)
@@ -260,7 +260,7 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
 
 
-def _print_header(trainer: A2C, console: Console) -> None:
+def _print_header(trainer: OnPolicy, console: Console) -> None:
     config, length, lanes = trainer.config, trainer.train.unroll_length, trainer.lanes.num_lanes
     _say(
         console,

@@ -72,8 +72,7 @@ class Actor:
         if config.run.backend == "triton":
             self.agent.core.backend = "auto"  # as it is the learner's, on a GPU
         seed = int(np.random.SeedSequence((config.run.seed, number)).generate_state(1, np.uint32)[0])
-        generator = torch.Generator(CPU).manual_seed(seed)
-        self.collector = Collector(self.agent, self.lanes, config.train.unroll_length, generator)
+        self.collector = Collector(self.agent, self.lanes, config.train.unroll_length, seed)
         self.sequence, self.version = 0, -1
 
     def take_weights(self, version: int, weights: bytes) -> None:
@@ -85,7 +84,6 @@ class Actor:
         """The next rollout, after having waited so many seconds for leave to make it."""
         began = time.perf_counter()
         rollout = self.collector.collect()
-        self.collector.discard()
         sequence, self.sequence = self.sequence, self.sequence + 1
         acted = time.perf_counter() - began
         episodes = self.lanes.take_episodes()

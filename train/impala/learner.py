@@ -19,10 +19,9 @@ from torch import Tensor
 
 from rmc_agents import losses
 from rmc_agents.collect import Episode
-from rmc_agents.config import Config, TrainConfig
+from rmc_agents.config import Config
 from rmc_agents.train import distributed
-from rmc_agents.train.a2c import Targets, actor_critic_loss, find_transitions, normalized, state_norm
-from rmc_agents.train.learner import Learner
+from rmc_agents.train.learner import Learner, state_norm
 from rmc_agents.train.trainer import Metrics
 from rmc_agents.tree_checks import Either
 from rmc_agents.types import AgentOutput, Rollout, TimeStep
@@ -75,26 +74,34 @@ class Impala(Learner):
             parcels = pool.take(self.config.actors.batch_rollouts)
         idle = time.perf_counter() - began
         self.lanes.episodes += pool.take_episodes()
-        learning_rate = self._learning_rate()
-        self.optimizer.set_learning_rate(learning_rate)
         rollout = joined([parcel.rollout for parcel in parcels], self.lanes.device)
-        metrics = self._optimize(rollout)
+        metrics = self.learn(rollout)
         steps, lanes = rollout.value.shape
         self.frames += steps * lanes * distributed.size()
         self.updates += 1
         pool.publish(self.updates, pack_weights(self.agent))
         return metrics | {
-            "charts/learning_rate": torch.tensor(learning_rate),
             **self._actor_metrics(pool, parcels, idle / (time.perf_counter() - began)),
         }
 
-    def _optimize(self, rollout: Rollout) -> Metrics:
+    def learn(self, rollout: Rollout) -> Metrics:
         """One step of the optimizer."""
         output, state = self.agent.unroll(rollout.steps, rollout.initial_state)
-        metrics = self._backward(*vtrace_loss(output, rollout, self.train))
-        self._check_finite(metrics)
-        self.optimizer.step()
+        metrics = self._optimize(*self._loss(output, rollout))
         return metrics | {"charts/recurrent_state_norm": state_norm(state).detach()}
+
+    def _loss(self, output: AgentOutput, rollout: Rollout) -> tuple[Tensor, Metrics]:
+        """With V-trace, or, where that is switched off, as if the present weights had acted."""
+        config = self.train
+        returns = {
+            "discount": config.discount,
+            "trace_lambda": config.trace_lambda,
+            "reward_scale": config.reward_scale,
+        }
+        costs = {"value_cost": config.value_cost, "entropy_cost": config.entropy_cost}
+        clips = {"clip_rho": config.clip_rho, "clip_pg_rho": config.clip_pg_rho} if config.vtrace else {}
+        loss = losses.vtrace if config.vtrace else losses.a2c
+        return loss(output, rollout, **returns, **clips, **costs, normalize_advantages=config.normalize_advantages)
 
     def _actor_metrics(self, pool: ActorPool, parcels: Sequence[Parcel], idle: float) -> Metrics:
         lag = [self.updates - 1 - parcel.version for parcel in parcels]
@@ -192,37 +199,6 @@ class RemoteLanes:
         return episodes
 
 
-def vtrace_loss(output: AgentOutput, rollout: Rollout, config: TrainConfig) -> tuple[Tensor, Metrics]:
-    """The actor-critic loss of a rollout that other weights made, a mean over its transitions, and scalars.
-
-    If they were the same weights, this is `a2c_loss`.
-
-    Args:
-      output: what the agent says by now to all T + 1 time steps, `[T+1, B, ...]`; the loss's gradient flows into it.
-      rollout: what was done, and the logits with which it was chosen.
-      config: costs, discounts and so on.
-    """
-    present = AgentOutput(output.policy_logits[:-1], output.value[:-1])
-    t = find_transitions(present.value, output.value[-1], rollout.steps, config)
-    action = rollout.steps.prev_action[1:]
-    log_ratio = losses.action_log_prob(present.policy_logits.detach(), action)
-    log_ratio = log_ratio - losses.action_log_prob(rollout.policy_logits, action)
-    log_rho = torch.where(t.valid, log_ratio, 0.0) if config.vtrace else torch.zeros_like(log_ratio)
-    corrected = losses.vtrace(
-        t.v_tm1, t.v_t, t.r_t, t.discount_t, log_rho, t.lambda_t, config.clip_rho, config.clip_pg_rho
-    )
-    advantage = corrected.weights * normalized(corrected.advantages, t.valid, config)
-    targets = Targets(corrected.targets, advantage, t.valid)
-    policy_loss = losses.policy_gradient_loss(present.policy_logits, action, advantage, t.valid)
-    loss, metrics = actor_critic_loss(policy_loss, present, targets, config)
-    ratio = log_ratio.exp()
-    return loss, metrics | {
-        "losses/rho_mean": losses.masked_mean(ratio, t.valid),
-        "losses/rho_clipfrac": losses.masked_mean((ratio > config.clip_rho).float(), t.valid),
-        "losses/approx_kl": losses.approx_kl(log_ratio, t.valid),
-    }
-
-
 def joined(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
     """The rollouts side by side, as one of all their lanes."""
 
@@ -258,8 +234,6 @@ def check_settings(config: Config) -> None:
         raise ValueError("--actor-engine ray needs Ray: pip install 'rmc-agents[ray]'")
     if settings.actor_engine != "ray" and settings.ray_address is not None:
         raise ValueError(f"ray_address: expected None without --actor-engine ray, got {settings.ray_address!r}")
-    if config.run.cuda_graphs:
-        raise ValueError("cuda_graphs: expected algo a2c with optimizer adam, got impala")
     if config.run.diagnostics:
         raise ValueError("diagnostics: expected algo a2c or ppo, got impala")
     if config.env.env_workers:

@@ -13,6 +13,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 from torch import nn
+from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.collect import Episode, seed_after
 from rmc_agents.config import Config
@@ -107,6 +108,13 @@ class Sb3Trainer:
             lines.append(f"core {self.asked.core.core} is not used: this policy's is {config.core.core}")
         return lines
 
+    def take_weights(self, agent: nn.Module) -> None:
+        """Refused by `_check` before a trainer is made."""
+        raise ValueError("--init-from: expected --algo a2c, ppo or impala")
+
+    def measure(self, writer: SummaryWriter) -> None:
+        """As `Trainer.measure`: nothing."""
+
     def close(self) -> None:
         """Ends the environments."""
         self.lanes.close()
@@ -197,7 +205,6 @@ def _check(config: Config) -> None:
     asked = {
         "--init-from": config.run.init_from is not None,
         "--diagnostics": config.run.diagnostics,
-        "--cuda-graphs": config.run.cuda_graphs,
     }
     for flag in (flag for flag, is_set in asked.items() if is_set):
         raise ValueError(f"{flag}: expected --algo a2c or ppo, got {config.train.algo}, which has another agent inside")

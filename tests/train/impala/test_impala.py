@@ -7,36 +7,45 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import counting
 import pytest
 import torch
-from test_a2c import LANES, LENGTH, rollout_with_every_ending
 from test_agent import make_agent
-from test_ppo import make
+from test_on_policy import LANES, LENGTH, rollout_with_every_ending, small
 
 from rmc_agents import losses
-from rmc_agents.config import Config
+from rmc_agents.config import Config, TrainConfig
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
-from rmc_agents.train.a2c import A2C, a2c_loss
-from rmc_agents.train.impala.learner import Impala, joined, vtrace_loss
+from rmc_agents.train.impala.learner import Impala, joined
 from rmc_agents.types import AgentOutput
 
 CPU = torch.device("cpu")
 ACTORS = {"algo": "impala", "actors": 2, "lanes_per_actor": 3, "batch_rollouts": 2}
 
 
+def arguments(config: TrainConfig) -> dict[str, Any]:
+    """What the losses are told of a run's settings."""
+    names = ("discount", "trace_lambda", "reward_scale", "normalize_advantages", "value_cost", "entropy_cost")
+    return {name: getattr(config, name) for name in names}
+
+
+def clips(config: TrainConfig) -> dict[str, float]:
+    return {"clip_rho": config.clip_rho, "clip_pg_rho": config.clip_pg_rho}
+
+
 @pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "none"])
 def test_without_lag_the_update_is_that_of_a2c(core: str) -> None:
     """Weights after five rollouts, with episodes that end in them."""
-    a2c, impala = make(A2C, core), make(Impala, core, **ACTORS)
+    a2c = small(core=core)
+    impala = Impala(a2c.config.updated(ACTORS, "test"), CPU)
     for _ in range(5):
         rollout = a2c.collector.collect()
-        found = impala._optimize(rollout)
-        impala.optimizer.set_learning_rate(a2c._learning_rate())
-        expected = a2c.learn(rollout)
+        found, expected = impala.learn(rollout), a2c.learn(rollout)
+        impala.frames = a2c.frames  # whose count decides the learning rate
         for name in ("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/grad_norm"):
             torch.testing.assert_close(found[name], expected[name].detach(), rtol=1e-3, atol=1e-5)
         assert found["losses/rho_mean"] == pytest.approx(1.0, abs=1e-4)
@@ -68,7 +77,7 @@ def test_the_loss_is_that_of_vtrace_targets_lane_by_lane(normalize: bool) -> Non
             here, there = slice(first, last), slice(first + 1, last + 1)
             discount = torch.full((last - first,), config.discount)
             discount[-1] *= ~steps.terminated[last, lane]
-            part = losses.vtrace(
+            part = losses.vtrace_targets(
                 *(x[:, None] for x in (value[here, lane], value[there, lane], reward[there, lane], discount)),
                 log_rho[here, lane, None],
                 torch.tensor([0.8] * (last - first - 1) + [0.0 if last < 9 else 0.8])[:, None],
@@ -89,7 +98,7 @@ def test_the_loss_is_that_of_vtrace_targets_lane_by_lane(normalize: bool) -> Non
         + config.value_cost * 0.5 * (target - expected_value).square().mean()
         - config.entropy_cost * entropy.mean()
     )
-    loss, _ = vtrace_loss(output, rollout, config)
+    loss, _ = losses.vtrace(output, rollout, **arguments(config), **clips(config))
     torch.testing.assert_close(loss.detach(), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -98,13 +107,15 @@ def test_filler_steps_enter_neither_loss_nor_gradient() -> None:
     rollout, config = rollout_with_every_ending(), Config().train
     valid = ~rollout.steps.is_first[1:]
     output, leaf = said_again()
-    loss, _ = vtrace_loss(output, rollout, config)
+    loss, _ = losses.vtrace(output, rollout, **arguments(config), **clips(config))
     loss.backward()
     assert not leaf.grad[:-1][~valid].any()
     assert leaf.grad[:-1][valid].any()
     assert not leaf.grad[-1].any()
     noise = torch.where(valid.unsqueeze(-1), 0.0, 9.0 * torch.randn_like(rollout.policy_logits))
-    other, _ = vtrace_loss(output, rollout._replace(policy_logits=rollout.policy_logits + noise), config)
+    other, _ = losses.vtrace(
+        output, rollout._replace(policy_logits=rollout.policy_logits + noise), **arguments(config), **clips(config)
+    )
     assert torch.equal(other, loss)
 
 
@@ -115,23 +126,27 @@ def test_what_the_policy_no_longer_does_moves_it_no_more() -> None:
     output, leaf = said_again()
     taken = torch.nn.functional.one_hot(rollout.steps.prev_action[1:], output.policy_logits.shape[-1])
     logits = output.policy_logits[:-1] - 100.0 * taken * (torch.arange(LANES) == 1).view(1, -1, 1)
-    loss, _ = vtrace_loss(output._replace(policy_logits=torch.cat([logits, logits[-1:]])), rollout, config)
+    loss, _ = losses.vtrace(
+        output._replace(policy_logits=torch.cat([logits, logits[-1:]])), rollout, **arguments(config), **clips(config)
+    )
     loss.backward()
     assert leaf.grad[:, 0].abs().max() > 1e-3
     assert leaf.grad[:, 1].abs().max() < 1e-12
 
 
 def test_switched_off_it_takes_old_actions_for_present_ones() -> None:
-    rollout, config = rollout_with_every_ending(), Config().updated({"vtrace": False}, "test").train
+    rollout, config = rollout_with_every_ending(), small().config.updated(ACTORS, "test")
     output, _ = said_again()
-    expected, _ = a2c_loss(AgentOutput(*(x[:-1] for x in output)), output.value[-1].detach(), rollout.steps, config)
-    torch.testing.assert_close(vtrace_loss(output, rollout, config)[0], expected)
-    corrected, _ = vtrace_loss(output, rollout, Config().train)
+    corrected, taken = (
+        Impala(config.updated({"vtrace": on}, "test"), CPU)._loss(output, rollout)[0] for on in (True, False)
+    )
+    expected, _ = losses.a2c(output, rollout, **arguments(config.train))
+    torch.testing.assert_close(taken, expected)
     assert not torch.allclose(corrected, expected, rtol=1e-3)
 
 
 def test_rollouts_side_by_side_are_one_of_all_lanes() -> None:
-    trainer = make(A2C, "lstm")
+    trainer = small(core="lstm")
     trainer.update()
     rollout = trainer.collector.collect()
 
@@ -191,7 +206,6 @@ def test_a_run_resumes_evaluates_and_shows_its_lag(tmp_path: Path, capsys: pytes
         (["--max-policy-lag", "1"], "max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = 2"),
         (["--diagnostics"], "diagnostics: expected algo a2c or ppo, got impala"),
         (["--env-workers", "2"], "env_workers: expected 0 for impala"),
-        (["--cuda-graphs"], "cuda_graphs: expected algo a2c"),
         (["--actors", "100000", "--max-policy-lag", "100000"], "actors: expected at most"),
     ],
 )

@@ -1,0 +1,30 @@
+"""A2C with a recurrent core, in a loop of one's own."""
+
+import sys
+
+import torch
+
+import rmc_agents as rmc
+
+
+def main(updates: int = 100) -> None:
+    """Train on recall, and evaluate."""
+    torch.manual_seed(0)
+    env = rmc.make_env("recall", 32)
+    agent = rmc.ActorCritic(rmc.SpaceSpec.of(env), core=rmc.LSTM)
+    collector, optimizer = rmc.Collector(agent, env, unroll_length=10), torch.optim.Adam(agent.parameters(), 1e-3)
+    for update in range(updates):
+        rollout = collector.collect()
+        output, _ = agent.unroll(rollout.steps, rollout.initial_state)  # [T+1, B, ...]
+        loss, metrics = rmc.losses.a2c(output, rollout, discount=0.99)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(agent.parameters(), 5.0)
+        optimizer.step()
+        if update % 20 == 0:
+            print(f"update {update}: " + ", ".join(f"{name} {value:.3f}" for name, value in metrics.items()))
+    print(f"mean return {rmc.evaluate(agent, 'recall', episodes=100).mean_return:.2f}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,29 @@
+"""A package and a function of one name."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+
+class CallablePackage(ModuleType):
+    """A package that is called like the function of its own name in one of its modules.
+
+    `rmc_agents.train` is a package, and `rmc_agents.train(...)` trains: whatever is imported first, the one name has
+    to be both. `FUNCTION` in the package names the module that has the function, which is imported when it is called.
+    """
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Call the function."""
+        return self._find()(*args, **options)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The function's."""
+        return inspect.signature(self._find())
+
+    def _find(self) -> Callable[..., Any]:
+        module = importlib.import_module(f"{self.__name__}.{self.FUNCTION}")
+        function: Callable[..., Any] = getattr(module, self.__name__.rpartition(".")[2])
+        return function

@@ -1,0 +1,108 @@
+"""make_env: names, classes, functions and objects become vector environments."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TimeLimit
+from noise import Noise
+
+from rmc_agents.envs.making import make_env
+from rmc_agents.envs.recall import RecallEnv
+
+
+class Scalar(gym.Env):
+    """Discrete observations, which become one-hot; the size is an argument."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, size: int = 2) -> None:
+        self.observation_space = gym.spaces.Discrete(size)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict]:
+        super().reset(seed=seed)
+        return int(self.np_random.integers(self.observation_space.n)), {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+        raise RuntimeError("lost")
+
+
+def make_lanes(num_envs: int, delay: int = 1) -> VectorEnv:
+    return SyncVectorEnv([partial(RecallEnv, delay=delay)] * num_envs)
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "shape"),
+    [
+        ("recall", {"env_kwargs": {"num_cues": 5}}, (3, 6)),
+        (RecallEnv, {}, (3, 4)),
+        (Scalar, {"env_kwargs": {"size": 7}}, (3, 7)),
+        (lambda: TimeLimit(Noise(), 5), {}, (3, 3)),
+        (make_lanes, {"env_kwargs": {"delay": 2}}, (3, 4)),
+        (partial(gym.make_vec, "CartPole-v1"), {}, (3, 4)),
+        (Noise, {"wrapper": partial(TimeLimit, max_episode_steps=5), "render_mode": "rgb_array"}, (3, 3)),
+    ],
+)
+def test_whatever_makes_environments_makes_lanes(env: Any, options: dict[str, Any], shape: tuple[int, ...]) -> None:
+    lanes = make_env(env, 3, **options)
+    obs, _ = lanes.reset(seed=0)
+    assert (obs.shape, lanes.num_envs) == (shape, 3)
+    assert lanes.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+    assert lanes.render_mode == options.get("render_mode")
+    lanes.close()
+
+
+def test_lane_i_starts_from_seed_plus_i() -> None:
+    obs, _ = make_env(Noise, 3).reset(seed=4)
+    assert np.array_equal(obs[2], Noise().reset(seed=6)[0])
+
+
+def test_objects_are_taken_as_they_are() -> None:
+    lanes = make_lanes(2)
+    assert make_env(lanes) is lanes
+    assert make_env(lanes, 2) is lanes
+    obs, _ = make_env(Noise()).reset(seed=4)
+    assert np.array_equal(obs[0], Noise().reset(seed=4)[0])
+
+
+def test_a_function_may_go_to_workers() -> None:
+    lanes = make_env(RecallEnv, 2, num_workers=2, env_kwargs={"delay": 0})
+    assert lanes.reset(seed=0)[0].shape == (2, 4)
+    lanes.close()
+
+
+def test_a_fault_in_own_code_is_told_as_theirs() -> None:
+    lanes = make_env(Scalar, 2)
+    lanes.reset(seed=0)
+    with pytest.raises(ValueError, match=r"the environment 'Scalar' failed in step.*RuntimeError: lost"):
+        lanes.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: make_env("recal"), "did you mean 'recall'"),
+        (lambda: make_env(3), "expected a name, a class, a function or an object, got int"),  # type: ignore[arg-type]
+        (lambda: make_env(Noise(), 2), "Noise: expected num_envs 1 for one environment object, got 2; give its class"),
+        (lambda: make_env(Noise(), render_mode="rgb_array"), "for what is made here, not for an environment object"),
+        (lambda: make_env(make_lanes(2), 3), "SyncVectorEnv: expected 3 lanes, got 2"),
+        (lambda: make_env(lambda num_envs: make_lanes(1), 3), "expected 3 lanes, got 1"),
+        (lambda: make_env(lambda num_envs: Noise(), 3), "expected a gymnasium VectorEnv to be made, got Noise"),
+        (
+            lambda: make_env(lambda: make_lanes(1)),
+            "got SyncVectorEnv; what makes a vector environment takes .* num_envs",
+        ),
+        (lambda: make_env(make_lanes, 4, num_workers=2), "num_workers: expected 0 for make_lanes"),
+        (lambda: make_env(make_lanes, wrapper=lambda env: env), "wrapper: expected none"),
+        (lambda: make_env(Noise, backend="native"), "backend: expected auto for Noise"),
+        (lambda: make_env(Noise, env_kwargs={"size": 3}), "'Noise' failed in its constructor: TypeError: .*size"),
+    ],
+)
+def test_what_cannot_be_made_is_named(make: Callable[[], Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected) as caught:
+        make()
+    assert "\n" not in str(caught.value)

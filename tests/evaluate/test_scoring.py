@@ -1,0 +1,70 @@
+"""rmc.evaluate and rmc.record_video: the figures and films of the commands, from Python."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from noise import Noise
+
+import rmc_agents as rmc
+from rmc_agents.evaluate.episodes import evaluate as evaluate_as_command
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def agent() -> rmc.ActorCritic:
+    torch.manual_seed(0)
+    return rmc.ActorCritic(rmc.SpaceSpec.of(Noise()), partial(rmc.LSTM, hidden_size=8), encoder_sizes=(8,))
+
+
+def test_a_saved_agent_scores_as_on_the_command_line() -> None:
+    saved = rmc.load("recall-rmc", device="cpu")
+    expected = evaluate_as_command(saved.agent, "recall", 12, 3, CPU)
+    for env in (None, "recall"):
+        statistics = rmc.evaluate(saved, env, 12, seed=3)
+        assert (statistics.mean_return, statistics.ci95) == (expected["mean_return"], expected["ci95"])
+        assert statistics.success_rate == expected["success_rate"]
+
+
+def test_an_environment_class_is_played_and_the_mode_is_restored(agent: rmc.ActorCritic) -> None:
+    for is_training in (True, False):
+        agent.train(is_training)
+        assert rmc.evaluate(agent, Noise, 5, max_steps=4).episodes == 5
+        assert agent.training == is_training
+
+
+def test_a_film_of_an_environment_class(agent: rmc.ActorCritic, tmp_path: Path) -> None:
+    recorded = rmc.record_video(agent, Noise, tmp_path / "noise.gif", max_steps=2)
+    assert recorded.path.stat().st_size > 0
+    assert len(recorded.returns) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (
+            lambda agent: rmc.evaluate(agent, Noise()),
+            "env: expected a name, or a class or function .* got an object, Noise",
+        ),
+        (rmc.evaluate, "env: expected an environment: only a saved agent knows"),
+        (lambda agent: rmc.evaluate(agent, "recall"), "does not fit environment 'recall'"),
+        (
+            lambda agent: rmc.evaluate("recall-rmc", "recall"),
+            "expected an ActorCritic, a Policy or what rmc.load gives",
+        ),
+        (lambda agent: rmc.evaluate(agent, Noise, 0), "episodes: expected at least 1, got 0"),
+        (lambda agent: rmc.record_video(agent, Noise, "x.avi"), "expected a file name that ends in .mp4 or .gif"),
+        (lambda agent: rmc.load("recall-rnc"), "did you mean 'recall-rmc'"),
+        (lambda agent: rmc.load("no/such/run"), "there is no checkpoint no/such/run"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    agent: rmc.ActorCritic, call: Callable[[rmc.ActorCritic], Any], expected: str
+) -> None:
+    with pytest.raises(ValueError, match=expected) as caught:
+        call(agent)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,41 @@
+"""Saved agents whose parts are of somebody's own."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rmc_agents import encoders
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import Config
+from rmc_agents.runs.saved import Provenance, SavedAgent, load, save_agent
+from rmc_agents.types import NotRegistered, SpaceSpec, TimeStep
+
+SPEC = SpaceSpec((3,), "float32", 1.0, 2)
+
+
+class Plain(torch.nn.Module):
+    def __init__(self, spec: SpaceSpec) -> None:
+        super().__init__()
+        self.output_size, self.layer = 4, torch.nn.Linear(3, 4)
+
+    def forward(self, steps: TimeStep) -> torch.Tensor:
+        return self.layer(steps.obs)
+
+
+def test_an_encoder_of_ones_own_has_to_be_registered_to_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoders, "_registered", {})
+    encoders.register_encoder("plain", Plain)
+    config = Config().updated({"encoder": "plain", "core": "lstm"}, "test")
+    agent = ActorCritic.from_config(SPEC, config.core, config.agent)
+    path = tmp_path / "own.safetensors"
+    save_agent(path, SavedAgent(agent, config, SPEC, path, 0), Provenance("0", 0.0, (0.0, 0.0), 1, 0))
+    again = load(path, device="cpu").agent
+    assert torch.equal(again.encoder.layer.weight, agent.encoder.layer.weight)
+    assert not again.training
+    encoders._registered.clear()
+    with pytest.raises(NotRegistered, match=r"there is no encoder 'plain'.*register_encoder") as caught:
+        load(path, device="cpu")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,188 @@
+"""Player: it acts as evaluation and training do, whoever resets the environment."""
+
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from noise import Noise
+from torch import Tensor
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.collect import choose_action
+from rmc_agents.cores import LSTM, RMC
+from rmc_agents.envs.making import make_env
+from rmc_agents.evaluate.episodes import play
+from rmc_agents.player import Player
+from rmc_agents.types import SpaceSpec
+
+SEED, LANES = 5, 6
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+
+
+@pytest.fixture(scope="module")
+def agent() -> ActorCritic:
+    """Its memory and its previous reward matter for what it does."""
+    torch.manual_seed(0)
+    agent = ActorCritic(SpaceSpec.of(Noise()), partial(LSTM, hidden_size=16), encoder_sizes=(16,), core_skip=False)
+    with torch.no_grad():
+        agent.policy.weight *= 1000
+    return agent.eval()
+
+
+class Spy:
+    """Plays as the agent and keeps its actions."""
+
+    def __init__(self, agent: ActorCritic) -> None:
+        self.initial_state, self.step = agent.initial_state, agent.step
+        self.actions: list[np.ndarray] = []
+
+    def choose(self, parameters: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
+        action = choose_action(parameters, generator, deterministic)
+        self.actions.append(action.numpy())
+        return action
+
+
+def evaluated(agent: ActorCritic, lanes: int, deterministic: bool) -> list[list[int]]:
+    """The actions of evaluation's episodes."""
+    spy = Spy(agent)
+    episodes = play(spy, Noise, lanes, SEED, torch.device("cpu"), deterministic)
+    return [[int(a[i]) for a in spy.actions[:length]] for i, length in enumerate(episodes.lengths)]
+
+
+def played(agent: ActorCritic, lanes: int, mode: AutoresetMode, deterministic: bool) -> list[list[list[int]]]:
+    """The actions of the first 60 steps of each lane, in a list for each episode; filler left out."""
+    env = make_env(Noise, lanes, autoreset_mode=mode)
+    player = Player.of(agent, env, deterministic, SEED)
+    actions: list[list[list[int]]] = [[[]] for _ in range(lanes)]
+    ended = np.zeros(lanes, bool)
+    obs, _ = env.reset(seed=SEED)
+    action = player.act(obs)
+    for _ in range(60):
+        for lane in range(lanes):
+            if ended[lane]:
+                actions[lane].append([])
+            if not (ended[lane] and mode == AutoresetMode.NEXT_STEP):
+                actions[lane][-1].append(int(action[lane]))
+        obs, reward, terminated, truncated, _ = env.step(action)
+        ended = terminated | truncated
+        if mode == AutoresetMode.DISABLED and ended.any():
+            obs, _ = env.reset(options={"reset_mask": ended})
+        action = player.act(obs, reward, terminated, truncated)
+    return actions
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_lanes_play_as_in_evaluation(agent: ActorCritic, mode: AutoresetMode, deterministic: bool) -> None:
+    first = [episodes[0] for episodes in played(agent, LANES, mode, deterministic)]
+    assert first == evaluated(agent, LANES, deterministic)
+    assert max(map(len, first)) > 3
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_later_episodes_are_the_same_in_every_autoreset_mode(agent: ActorCritic, mode: AutoresetMode) -> None:
+    expected = played(agent, LANES, MODES[0], deterministic=True)
+    for lane, episodes in enumerate(played(agent, LANES, mode, deterministic=True)):
+        whole = min(len(episodes), len(expected[lane])) - 1
+        assert whole > 1
+        assert episodes[:whole] == expected[lane][:whole]
+
+
+@pytest.mark.parametrize("resets_before_acting", [True, False])
+def test_one_environment_plays_as_a_lane(agent: ActorCritic, resets_before_acting: bool) -> None:
+    """However its loop resets it."""
+    env, player = Noise(), Player(agent, deterministic=True, seed=SEED)
+    episodes: list[list[int]] = [[]]
+    obs, _ = env.reset(seed=SEED)
+    action = player.act(obs)
+    for _ in range(40):
+        assert isinstance(action, int)
+        episodes[-1].append(action)
+        obs, reward, terminated, truncated, _ = env.step(action)
+        if ended := terminated or truncated:
+            episodes.append([])
+            if not resets_before_acting:
+                player.act(obs, reward, terminated, truncated)
+            obs, _ = env.reset()
+        if ended and not resets_before_acting:
+            action = player.act(obs)
+        else:
+            action = player.act(obs, reward, terminated, truncated)
+    assert len(episodes) > 3
+    assert episodes[0] == evaluated(agent, 1, deterministic=True)[0]
+    assert episodes[:-1] == played(agent, 1, MODES[0], deterministic=True)[0][: len(episodes) - 1]
+
+
+def test_gymnasiums_autoreset_wrapper_is_next_step(agent: ActorCritic) -> None:
+    env = gym.wrappers.Autoreset(Noise())
+    player = Player(agent, deterministic=True, autoreset_mode=AutoresetMode.NEXT_STEP)
+    ended, actions = False, [[]]
+    obs, _ = env.reset(seed=SEED)
+    action = player.act(obs)
+    for _ in range(40):
+        actions[-1].append(action)
+        obs, reward, terminated, truncated, _ = env.step(action)
+        if ended:
+            actions.append([])
+            actions[-2].pop()  # filler
+        ended = terminated or truncated
+        action = player.act(obs, reward, terminated, truncated)
+    assert actions[:4] == played(agent, 1, MODES[0], deterministic=True)[0][:4]
+
+
+def test_reset_forgets_and_seeds_the_draws(agent: ActorCritic) -> None:
+    player = Player(agent, num_envs=2, seed=3)
+    obs = np.random.default_rng(0).uniform(-1, 1, (9, 2, 3)).astype(np.float32)
+
+    def play_all() -> list[list[int]]:
+        return [player.act(obs[0]).tolist()] + [player.act(x, [0.5, 1], [False] * 2, [False] * 2).tolist() for x in obs]
+
+    first = play_all()
+    player.reset(seed=3)
+    assert play_all() == first
+
+
+def test_attention_is_that_of_the_last_step() -> None:
+    agent = ActorCritic(SpaceSpec.of(Noise()), partial(RMC, mem_slots=2, head_size=4, num_heads=1))
+    player = Player(agent)
+    assert player.attention is None
+    obs = np.float32([0.1, 0.2, 0.3])
+    player.act(obs)
+    plain = player.attention
+    assert plain is not None
+    assert plain.shape == (1, 1, 2, 3)  # blocks, heads, slots, slots and the input
+    lanes = Player(agent, num_envs=2)
+    lanes.act(np.stack([obs, -obs]))
+    assert lanes.attention is not None
+    torch.testing.assert_close(lanes.attention[0], plain)
+    before = plain.clone()
+    player.act(-obs, 1.0, False, False)
+    assert not torch.equal(player.attention, before)
+    assert Player(ActorCritic(SpaceSpec.of(Noise()), "lstm")).attention is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((np.zeros(3),), "an episode is under way"),
+        ((np.zeros(2), 0.0, False, False), r"obs: expected \[3\] or \[1, 3\] of float32.* got \[2\] of float64"),
+        (({"image": 0}, 0.0, False, False), "got dict"),
+        ((np.zeros(3), 0.0), "terminated: expected a number.* got None"),
+        ((np.zeros((1, 3)), 0.0, [False], [False]), r"reward: expected \[1\].* got \[\] of float64"),
+    ],
+)
+def test_what_is_given_wrongly_is_named(agent: ActorCritic, arguments: tuple, expected: str) -> None:
+    player = Player(agent)
+    player.act(np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match=expected):
+        player.act(*arguments)
+
+
+def test_who_cannot_play_is_named(agent: ActorCritic) -> None:
+    with pytest.raises(ValueError, match=r"expected an ActorCritic or what rmc.load gives, got Linear"):
+        Player(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="num_envs: expected at least 1, got 0"):
+        Player(agent, num_envs=0)

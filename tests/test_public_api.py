@@ -1,0 +1,55 @@
+"""`import rmc_agents`: what it offers, and what it costs."""
+
+import ast
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import rmc_agents
+
+
+def run(code: str) -> None:
+    """In a fresh interpreter."""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_import_loads_nothing_and_names_load_what_they_need() -> None:
+    run(
+        "import sys; before = set(sys.modules)\n"
+        "import rmc_agents as rmc; assert set(sys.modules) - before == {'rmc_agents'}, set(sys.modules) - before\n"
+        "assert set(rmc.__all__) < set(dir(rmc))\n"
+        "rmc.Config, rmc.make_env, rmc.__version__; assert 'torch' not in sys.modules\n"
+        "rmc.LSTM; assert 'torch' in sys.modules"
+    )
+
+
+@pytest.mark.parametrize("name", rmc_agents.__all__)
+def test_every_name_is_there_and_documented(name: str) -> None:
+    assert inspect.getdoc(getattr(rmc_agents, name))
+
+
+@pytest.mark.parametrize(("name", "argument"), [("train", "callback"), ("evaluate", "episodes")])
+def test_packages_that_are_called_have_their_functions_arguments(name: str, argument: str) -> None:
+    assert argument in inspect.signature(getattr(rmc_agents, name)).parameters
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse(inspect.getsource(rmc_agents))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen - {None} == set(rmc_agents.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'LSTN'"):
+        rmc_agents.LSTN  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("first", ["import rmc_agents.evaluate.cli", "rmc_agents.evaluate"])
+def test_evaluate_is_a_package_and_a_function_whichever_is_imported_first(first: str) -> None:
+    run(
+        f"import rmc_agents\n{first}\n"
+        "import rmc_agents.evaluate.episodes as episodes; assert episodes.play\n"
+        "try: rmc_agents.evaluate(3, 'recall')\n"
+        "except ValueError as error: assert 'got int' in str(error)\n"
+        "else: assert False"
+    )

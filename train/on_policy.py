@@ -1,0 +1,153 @@
+"""A2C and PPO: this process plays and learns by turns.
+
+    rollout = collector.collect()             T steps of all lanes
+    targets = lambda_targets(rollout)         once, from the values of the agent that acted
+    for lanes in minibatches:                 PPO: several passes over shuffled lanes; A2C: all lanes once
+        output = agent.unroll(rollout of the lanes)
+        loss = clipped_actor_critic(output, targets)
+        one step of the optimizer
+
+A minibatch is a share of the lanes, unrolled over all T steps from the state that was stored when they were played, so
+that time is cut at a rollout's ends alone.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+
+from rmc_agents import losses
+from rmc_agents.collect import Collector, Lanes, seed_after
+from rmc_agents.config import Config
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.losses import Targets
+from rmc_agents.types import Rollout, TimeStep
+
+from .learner import Learner, state_norm
+from .trainer import Measure, Metrics
+
+
+class OnPolicy(Learner):
+    """A run of A2C (Mnih et al., 2016) or PPO (Schulman et al., 2017). A checkpoint keeps all of it, lanes included.
+
+    Args:
+      config: all settings.
+      device: where the agent lives.
+      env: where it plays, with NEXT_STEP autoreset; None: that of the settings.
+    """
+
+    lanes: Lanes
+
+    def __init__(self, config: Config, device: torch.device, env: VectorEnv | None = None) -> None:
+        if env is None:
+            workers, backend = config.env.env_workers, config.env.env_backend
+            env = make_vector_env(config.env.env, config.env.num_envs, num_workers=workers, backend=backend)
+        self.lanes = Lanes(env, config.run.seed, device)
+        super().__init__(config, self.lanes.spec, device)
+        self.collector = Collector(self.agent, self.lanes, self.train.unroll_length, config.run.seed)
+
+    def update(self) -> Metrics:
+        """Collect one rollout and learn from it. Returns scalars that name what happened."""
+        return self.learn(self.collector.collect())
+
+    def learn(self, rollout: Rollout) -> Metrics:
+        """Learn from the rollout that was collected last. Returns the means of all minibatches' metrics."""
+        targets = self._targets(rollout)
+        every = []
+        for lanes in self._minibatches():
+            part = lanes_of(rollout, lanes)
+            loss, metrics = self._loss(part, Targets(*(field[:, lanes] for field in targets)))
+            every.append(self._optimize(loss, metrics))
+        self.frames += self.train.unroll_length * self.lanes.num_lanes
+        self.updates += 1
+        means = {name: torch.stack([metrics[name] for metrics in every]).mean() for name in every[0]}
+        return means | {"charts/recurrent_state_norm": state_norm(self.collector.state)}
+
+    @torch.no_grad()
+    def _targets(self, rollout: Rollout) -> Targets:
+        """Fixed for all minibatches; the last value is that of the rollout's last observation."""
+        last = TimeStep(*(field[-1] for field in rollout.steps))
+        bootstrap = self.agent.step(last, self.collector.state)[0].value
+        return losses.lambda_targets(
+            torch.cat([rollout.value, bootstrap.unsqueeze(0)]),
+            rollout.steps,
+            discount=self.train.discount,
+            trace_lambda=self.train.trace_lambda,
+            reward_scale=self.train.reward_scale,
+            normalize_advantages=self.train.normalize_advantages,
+        )
+
+    def _loss(self, rollout: Rollout, targets: Targets) -> tuple[Tensor, Metrics]:
+        """The loss of some lanes and its metrics."""
+        config = self.train
+        steps = TimeStep(*(field[:-1] for field in rollout.steps))  # the last one's value is in the targets
+        output, _ = self.agent.unroll(steps, rollout.initial_state)
+        costs = {"value_cost": config.value_cost, "entropy_cost": config.entropy_cost}
+        if config.algo == "a2c":
+            return losses.actor_critic(output, rollout, targets, **costs)
+        return losses.clipped_actor_critic(output, rollout, targets, clip=config.ppo_clip, **costs)
+
+    def _minibatches(self) -> Iterator[Tensor]:
+        """The lanes of each update."""
+        if self.train.algo == "a2c":
+            return iter([torch.arange(self.lanes.num_lanes)])
+        return minibatches(self.lanes.num_lanes, self.train.ppo_epochs, self.train.ppo_minibatches)
+
+    def measure(self, writer: SummaryWriter) -> Measure | None:
+        """As `Trainer.measure`."""
+        if not self.config.run.diagnostics:
+            return None
+        from .diagnostics import Diagnostics  # matplotlib is slow to load
+
+        return Diagnostics(self.agent, self.collector, writer)
+
+    def close(self) -> None:
+        """Ends the environments."""
+        self.lanes.env.close()
+
+    def resume_notes(self, state: dict[str, Any]) -> list[str]:
+        """Why the run does not go on exactly from a checkpoint's tree; nothing if it does."""
+        notes = []
+        if state["collector"]["device"] != self.lanes.device.type:
+            notes.append("the device is another: the draws of actions start anew, so the resume is not exact")
+        if state["collector"]["lanes"] is None:
+            notes.append(
+                "this environment's state cannot be saved: its episodes start anew, so the resume is not exact"
+            )
+        return notes
+
+    def get_state(self) -> dict[str, Any]:
+        """The tree of a checkpoint (see `checkpoint`)."""
+        return super().get_state() | {"collector": self.collector.get_state()}
+
+    def expected_state(self) -> dict[str, Any]:
+        """As `Learner.expected_state`."""
+        return super().expected_state() | {"collector": self.collector.expected_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's tree, to the bit where the environment can be saved."""
+        self.check_state(state)
+        if state["collector"]["lanes"] is None:
+            self.lanes.reset(seed_after(self.config.run.seed, state["frames"]))
+        self.collector.set_state(state["collector"])
+        super().set_state(state)
+
+
+def minibatches(num_lanes: int, epochs: int, parts: int) -> Iterator[Tensor]:
+    """The lanes of each update: in every pass all of them, shuffled, in almost equal parts."""
+    for _ in range(epochs):
+        yield from torch.randperm(num_lanes).tensor_split(min(parts, num_lanes))
+
+
+def lanes_of(rollout: Rollout, lanes: Tensor) -> Rollout:
+    """The rollout of some of its lanes."""
+    state = rollout.initial_state
+    return Rollout(
+        TimeStep(*(field[:, lanes] for field in rollout.steps)),
+        rollout.policy_logits[:, lanes],
+        rollout.value[:, lanes],
+        type(state)(*(leaf[lanes] for leaf in state)),
+    )
