@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 INSTALLED = .venv/installed
 
-.PHONY: train test check format bench gpu-check clean
+.PHONY: train test check docs format bench gpu-check clean
 
 train: $(INSTALLED)
 	$(BIN)/rmc-train --env minipacman --core rmc
@@ -17,6 +17,10 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	rm -rf build/typed && $(BIN)/pip install --quiet --no-deps --no-build-isolation --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p rmc_agents
+
+# The documentation as a site, in build/site; any dead link or missing page is an error.
+docs: $(INSTALLED) .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .
@@ -40,6 +44,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 # Large, and only for GPUs; the tests run its kernels in an interpreter.
 .venv/triton: $(INSTALLED)
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[triton]'
+	touch $@
+
+.venv/docs: $(INSTALLED)
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 clean:

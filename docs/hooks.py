@@ -1,9 +1,11 @@
-"""What the documentation site is made of besides its pages: the benchmarks' reports, and the table of all settings."""
+"""What the documentation site is made of besides its pages: the reports in benchmarks/, the settings, the source."""
 
 import ast
 import inspect
 import posixpath
 import re
+import shutil
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +17,8 @@ from mkdocs.structure.pages import Page
 
 from rmc_agents.config import Config
 
+ROOT = Path(__file__).parent.parent
+SOURCE = "build/api"
 REPORTS = "benchmarks"
 REPORT_SUFFIXES = (".md", ".png", ".json")
 SETTINGS_MARK = "<!-- settings -->"
@@ -34,15 +38,21 @@ NUMBERS = {
 """How a setting's type is written in config.py -> how the table says it."""
 
 
+def on_startup(**_: Any) -> None:
+    """Copy the source to where its folders have the names they are imported by, which mkdocstrings goes by."""
+    folders = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
+    shutil.rmtree(ROOT / SOURCE, ignore_errors=True)
+    for name, folder in {"rmc_agents": "rmc_agents", **folders}.items():
+        target = ROOT / SOURCE / name.replace(".", "/")
+        shutil.copytree(ROOT / folder, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the reports under benchmarks/, where the links of the pages find them."""
-    root = Path(config.config_file_path).parent
-    for path in sorted((root / REPORTS).rglob("*")):
+    for path in sorted((ROOT / REPORTS).rglob("*")):
         if path.suffix in REPORT_SUFFIXES:
-            name = path.relative_to(root).as_posix()
-            files.append(
-                File.generated(config, name, abs_src_path=str(path), inclusion=InclusionLevel.NOT_IN_NAV)
-            )
+            name = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, name, abs_src_path=str(path), inclusion=InclusionLevel.NOT_IN_NAV))
     return files
 
 
