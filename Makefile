@@ -1,48 +1,61 @@
 # make train: from nothing to a trained agent and its video.   make test: from nothing to passed tests.
+# The first installs what training needs, the second what development does too.
 PYTHON ?= python3
 BIN = .venv/bin
 INSTALLED = .venv/installed
+DEV = .venv/dev
 
-.PHONY: train test check docs format bench gpu-check clean
+.PHONY: train test test-fast check docs format bench gpu-check clean
 
+# The agent of the film in the README.
 train: $(INSTALLED)
-	$(BIN)/rmc-train --env minipacman --core rmc
+	$(BIN)/rmc-train --config minipacman-rmc
+	@echo "before you type one of these: source $(BIN)/activate"
 
-test: $(INSTALLED) .venv/triton
-	$(BIN)/python -m pytest
+# On two cores in about six minutes.
+test: $(DEV) .venv/triton
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# For the loop of work: no trainings, no processes, no interpreter.
+test-fast: $(DEV)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 # The folders are imported under other names than they have (see pyproject.toml), which mypy follows only once installed.
-check: $(INSTALLED)
+check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	rm -rf build/typed && $(BIN)/pip install --quiet --no-deps --no-build-isolation --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p rmc_agents
 
 # The documentation as a site, in build/site; any dead link or missing page is an error.
-docs: $(INSTALLED) .venv/docs
+docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-format: $(INSTALLED)
+format: $(DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(INSTALLED)
+bench: $(DEV)
 	$(BIN)/python benchmarks/envs.py
 	$(BIN)/python benchmarks/scans.py
 	$(BIN)/rmc-bench --algo a2c --optimizer adam --core rmc --num-heads 4 --backends reference
 	$(BIN)/rmc-bench --algo a2c --optimizer adam --core lstm --backends reference
 
 # On a machine with a GPU: tests, speed, a short training, exact resuming; writes benchmarks/results/gpu-check.md.
-gpu-check: $(INSTALLED) .venv/triton
+gpu-check: $(DEV) .venv/triton
 	$(BIN)/python benchmarks/gpu_check.py
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(DEV): $(INSTALLED)
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
 # Large, and only for GPUs; the tests run its kernels in an interpreter.
-.venv/triton: $(INSTALLED)
+.venv/triton: $(DEV)
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[triton]'
 	touch $@
 

@@ -26,7 +26,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from rmc_agents.runs.checkpoint import write_atomically
 
-BENCH = "import sys; from rmc_agents.train.bench.command import main; sys.exit(main())"
+BENCH = "import sys; from rmc_agents.train.bench.cli import main; sys.exit(main())"
 HEADS = 4
 Y_AXES = {"frames_per_second": "training, frames/s", "peak_memory_mib": "peak memory, MiB"}
 COLOURS = {"rmc": "C0", "lstm": "C1"}

@@ -12,7 +12,8 @@ import torch
 from reports import table, write
 
 from rmc_agents.evaluate.comparison import mean_with_interval
-from rmc_agents.evaluate.episodes import EVALUATION_SEED, check_fits, evaluate
+from rmc_agents.evaluate.episodes import check_fits, evaluate
+from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.runs.saved import load_agent
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from .guarded import GuardedEnv, Blame
+from .guarded import Blame, GuardedEnv
 from .registry import Backend, as_numbers, make_vector_env
 from .workers import WorkerVectorEnv
 
@@ -78,6 +78,18 @@ def make_env(
         return _checked(lanes, name_of(env), num_envs, wrapper)
     make_lanes = partial(_make_lanes, partial(_make_lane, env, arguments, wrapper), autoreset_mode)
     return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
+
+
+def with_arguments(env: str, env_kwargs: Mapping[str, Any]) -> str | EnvFactory:
+    """The environment of a name with arguments, for those who take a name or what makes an environment."""
+    if not env_kwargs:
+        return env
+
+    def make(num_envs: int, render_mode: str | None = None) -> VectorEnv:
+        return make_vector_env(env, num_envs, render_mode, env_kwargs=env_kwargs)
+
+    make.__name__ = env
+    return make
 
 
 def _from_object(

@@ -20,6 +20,8 @@ class WorkerError(ValueError):
 class EnvError(WorkerError):
     """An environment's own code failed, in a worker or in this process; a note has the traceback through it."""
 
+    is_theirs = True  # see `command_line.run`
+
 
 class Fault(NamedTuple):
     """The last that is heard of a process that raised something."""

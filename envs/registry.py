@@ -1,9 +1,6 @@
 """Environments by name: one function from what a user types to a vector environment that agents can play."""
 
-import difflib
 import importlib
-import re
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -20,49 +17,11 @@ from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
 from rmc_agents.envs.minipacman.tokens import MapTokens
 
 from .guarded import Blame, GuardedEnv
+from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
 from .processes import EnvError
 from .sequences import names as sequences
 from .stacking import stack_views
 from .workers import WorkerVectorEnv
-
-MINIPACMAN = "rmc_agents.envs:MiniPacman-v0"
-MINIPACMAN_MODES = ("avoid", "hunt", "ambush", "rush")
-WINDOWS = (3, 7, 9, 11, 15)  # sides of others than the 5x5 one, to measure what that costs
-BOXWORLD = "rmc_agents.envs:BoxWorld-v0"
-BOXWORLD_SIZES: dict[str, dict[str, Any]] = {  # a curriculum
-    "boxworld": {},
-    "boxworld-medium": {"room_size": 10, "max_solution_length": 3, "max_distractors": 3},
-    "boxworld-small": {"room_size": 8, "max_solution_length": 2, "max_distractors": 2},
-    "boxworld-tiny": {"room_size": 5, "max_solution_length": 1, "max_distractors": 1},
-}
-
-SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
-    "minipacman": (MINIPACMAN, {}),
-    **{f"minipacman-{mode}": (MINIPACMAN, {"mode": mode}) for mode in MINIPACMAN_MODES},
-    **{f"minipacman-{whole}": (MINIPACMAN, {"viewport": None}) for whole in ("full", "map")},
-    **{
-        f"minipacman-{mode}-{whole}": (MINIPACMAN, {"mode": mode, "viewport": None})
-        for mode in MINIPACMAN_MODES
-        for whole in ("full", "map")
-    },
-    **{f"minipacman-window{side}": (MINIPACMAN, {"viewport": side}) for side in WINDOWS},
-    **{name: (BOXWORLD, options) for name, options in BOXWORLD_SIZES.items()},
-    **{f"{name}-full": (BOXWORLD, {**options, "viewport": None}) for name, options in BOXWORLD_SIZES.items()},
-    "recall": ("rmc_agents.envs:Recall-v0", {}),
-    **{f"memory-{size}": (f"MiniGrid-Memory{size.upper()}-v0", {}) for size in ("s7", "s9", "s11", "s13")},
-    **{f"memory-{size}-random": (f"MiniGrid-Memory{size.upper()}Random-v0", {}) for size in ("s13", "s17")},
-    **sequences.SHORT_NAMES,
-}
-"""Short name -> gymnasium id and arguments."""
-
-STACKED = re.compile(r"(.+)-stack(\w*)")
-"""The suffix that asks for stacked views, as in minipacman-stack4."""
-
-MAPS = frozenset(name for name in SHORT_NAMES if name.endswith("-map"))
-"""Where the whole map is shown as tokens (see `MapTokens`)."""
-
-MOVES_ONLY = frozenset(name for name in SHORT_NAMES if name.startswith("memory-"))
-"""Where the actions are left, right and forward (see `MiniGridView`)."""
 
 ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
 """Agents of this package take Discrete alone, Stable-Baselines3's all of them."""
@@ -103,12 +62,10 @@ def make_vector_env(
         workers where the native engine steps it, or more of them than lanes.
       EnvError: if the environment's own code fails, now or when it is reset, stepped or drawn.
     """
-    if not sequences.is_text(name) and (stacked := STACKED.fullmatch(name)):
-        base, num_views = stacked.groups()
-        if not num_views.isdecimal() or int(num_views) < 2:
-            raise ValueError(f"environment {name!r}: expected a number of at least 2 behind -stack, got {num_views!r}")
+    base, num_views = split_stack(name)
+    if num_views > 1:
         views = make_vector_env(base, num_envs, render_mode, num_workers, backend, autoreset_mode, env_kwargs, wrapper)
-        return stack_views(views, int(num_views))
+        return stack_views(views, num_views)
     env_id, arguments = sequences.find_sequences(name) or SHORT_NAMES.get(name, (name, {}))
     rendered = {} if render_mode is None else {"render_mode": render_mode}  # many constructors do not know it
     arguments = {**arguments, **rendered, **(env_kwargs or {})}
@@ -129,30 +86,6 @@ def make_vector_env(
     make_lane = partial(_make_lane, name, env_id, spec, arguments, view)
     make_lanes = partial(_make_lanes, make_lane, spec, autoreset_mode)
     return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
-
-
-def module_of(name: str) -> str:
-    """The module of somebody's own that an environment's name has in front, as in 'module:Id', else ''."""
-    module = name.rpartition(":")[0]
-    return "" if module == __package__ else module
-
-
-def refuse_unnamed_module(name: str, source: object) -> None:
-    """For a name that only a file gives: importing a module runs its code, so that a user has to name it.
-
-    Args:
-      name: of an environment.
-      source: the file.
-
-    Raises:
-      ValueError: if the environment's module would have to be imported.
-    """
-    module = module_of(name)
-    if module and module not in sys.modules:
-        raise ValueError(
-            f"{source} names the environment {name!r}, and importing {module} runs its code: if you trust it, add "
-            f"--trust, or in rmc-train and rmc-evaluate --env {name}"
-        )
 
 
 def _make_lanes(
@@ -237,7 +170,7 @@ def _find_spec(env_id: str, name: str) -> EnvSpec:
     _import_module(env_id, name)
     registered = env_id.rpartition(":")[2]
     if registered not in gym.registry:
-        raise ValueError(f"there is no environment {name!r}{_nearest(name)}")
+        raise unknown(name)
     return gym.registry[registered]
 
 
@@ -251,9 +184,3 @@ def _import_module(env_id: str, name: str) -> None:
         if isinstance(error.__cause__, ModuleNotFoundError):
             raise ValueError(f"environment {name!r}: importing {module} failed: {error.__cause__}") from None
         raise
-
-
-def _nearest(name: str) -> str:
-    known = [*SHORT_NAMES, *gym.registry]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"; did you mean {near[0]!r}?" if near else f"; short names are {', '.join(SHORT_NAMES)}, text:PATH"

@@ -3,23 +3,26 @@
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from rmc_agents import command_line, pretrained
-from rmc_agents.agent import ActorCritic
-from rmc_agents.evaluate.episodes import EVALUATION_SEED, MAX_STEPS, Statistics, check_fits, cut_note, evaluate, play
+from rmc_agents import command_line, plugins, pretrained
+from rmc_agents.config import Arguments as EnvArguments
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics, cut_note
+from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.checkpoint import write_atomically
-from rmc_agents.runs.saved import SavedAgent, load_policy, pick_device, saved_env_name
-from rmc_agents.types import Policy
 
-from . import ablation
+if TYPE_CHECKING:
+    import torch
+
+    from rmc_agents.envs.making import EnvFactory
+    from rmc_agents.runs.saved import SavedAgent
+    from rmc_agents.types import Policy
 
 DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did, beside uniform random play.
 
@@ -39,9 +42,16 @@ Pretrained = Annotated[
 Trust = Annotated[
     bool,
     tyro.conf.arg(
-        help="Open what may run code of others: checkpoints of Stable-Baselines3's algorithms, and the environment's "
-        "own module where the file names one (module:Id)."
+        help="Open what may run code of others: checkpoints of Stable-Baselines3's algorithms.",
     ),
+]
+Env = Annotated[
+    str | None,
+    tyro.conf.arg(help="Another environment than the one trained on, with the same observations and actions."),
+]
+EnvKwargs = Annotated[
+    EnvArguments,
+    tyro.conf.arg(help="Arguments of the environment, in place of those that were trained with; as in size=7."),
 ]
 
 
@@ -65,13 +75,68 @@ class Arguments:
     """Also write the figures to this file."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
-    env: str | None = None
-    """Another environment than the one trained on, with the same observations and actions."""
+    env: Env = None
+    env_kwargs: EnvKwargs = field(default_factory=dict)
     ablate_memory: bool = False
     """Instead, play the same episodes with the memory intact, reset at every step, shuffled between lanes at every
     step, and limited to the last time steps."""
     windows: tuple[int, ...] = (1, 4, 16, 64)
     """With --ablate-memory: to how many last time steps, the present one included; k of them take k times as long."""
+    imports: command_line.Imports = ()
+
+
+class Opened(NamedTuple):
+    """What a command plays."""
+
+    saved: "SavedAgent[Policy]"
+    device: "torch.device"
+    env: "str | EnvFactory"
+
+
+def find(run: Path | None, name: str | None, trust: bool) -> Path:
+    """The run, checkpoint or pretrained policy that a command is to open, as far as can be seen without opening it.
+
+    Raises:
+      ValueError: if there is none, or it may run code and is not trusted.
+    """
+    path = pretrained.choose(run, name)
+    if archive.is_archive(path):
+        archive.check_trust(path, trust)
+    elif path.is_file():
+        checkpoint.check_header(path)
+    else:
+        checkpoint.find(path, lambda _: None)
+    return path
+
+
+def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwargs: EnvArguments) -> Opened:
+    """The agent and the environment that a command plays.
+
+    Raises:
+      ValueError: if they cannot be opened, or do not fit together.
+    """
+    import torch
+
+    from rmc_agents.envs.making import with_arguments
+    from rmc_agents.evaluate.episodes import check_fits
+    from rmc_agents.runs.saved import load_policy, pick_device, saved_env_name
+
+    torch.set_num_threads(1)  # see docs/decisions/threads.md
+    picked = pick_device(device)
+    saved = load_policy(path, picked, trust)
+    name = env or saved_env_name(saved)
+    kwargs = env_kwargs or ({} if env else saved.config.env.env_kwargs)
+    place = with_arguments(name, kwargs)
+    check_fits(saved.spec, place)
+    return Opened(saved, picked, place)
+
+
+def check_env(env: str | None) -> None:
+    """Raises ValueError for the name of an environment that there is not."""
+    if env is not None:
+        from rmc_agents.envs import names
+
+        names.check(env)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,19 +154,28 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
     if arguments.json is not None:
         check_writable(arguments.json)
-    command_line.find_modules_here(arguments.env)
-    torch.set_num_threads(1)  # see docs/decisions/threads.md
-    device = pick_device(arguments.device)
-    saved = load_policy(pretrained.choose(arguments.run, arguments.pretrained), device, arguments.trust)
-    env_name = arguments.env or saved_env_name(saved, arguments.trust)
-    check_fits(saved.spec, env_name)
+    path = find(arguments.run, arguments.pretrained, arguments.trust)
+    plugins.load(arguments.imports, arguments.env)
+    check_env(arguments.env)
+    opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
 
-    console, options = Console(), (arguments.deterministic, arguments.max_steps)
+    from rmc_agents.envs.making import name_of
+    from rmc_agents.evaluate.episodes import evaluate
+
+    saved, console = opened.saved, Console()
     if arguments.ablate_memory:
-        result = _ablate(arguments, saved, env_name, device, console)
+        result = _ablate(arguments, opened, console)
     else:
-        with console.status(f"playing {arguments.episodes} episodes of {env_name}, and as many at random"):
-            result = evaluate(saved.agent, env_name, arguments.episodes, arguments.seed, device, *options)
+        with console.status(f"playing {arguments.episodes} episodes of {name_of(opened.env)}, and as many at random"):
+            result = evaluate(
+                saved.agent,
+                opened.env,
+                arguments.episodes,
+                arguments.seed,
+                opened.device,
+                arguments.deterministic,
+                arguments.max_steps,
+            )
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     _print(result, console)
     if saved.provenance is not None:
@@ -128,11 +202,14 @@ def check_writable(path: Path) -> None:
         raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _ablate(
-    arguments: Arguments, saved: SavedAgent[Policy], env_name: str, device: torch.device, console: Console
-) -> dict[str, Any]:
+def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str, Any]:
     """Statistics of every variant of the agent, as plain values for JSON."""
-    agent = saved.agent
+    from rmc_agents.agent import ActorCritic
+    from rmc_agents.envs.making import name_of
+    from rmc_agents.evaluate import ablation
+    from rmc_agents.evaluate.episodes import play
+
+    saved, agent = opened.saved, opened.saved.agent
     if not isinstance(agent, ActorCritic):
         raise ValueError(
             f"--ablate-memory: expected an agent of --algo a2c or ppo, got one of {saved.config.train.algo}, whose "
@@ -141,19 +218,19 @@ def _ablate(
     ablation.check(agent, arguments.windows, arguments.episodes)
     found = {}
     for name, policy in ablation.variants(agent, arguments.windows, arguments.seed).items():
-        with console.status(f"playing {arguments.episodes} episodes of {env_name}, memory: {name}"):
+        with console.status(f"playing {arguments.episodes} episodes of {name_of(opened.env)}, memory: {name}"):
             played = play(
                 policy,
-                env_name,
+                opened.env,
                 arguments.episodes,
                 arguments.seed,
-                device,
+                opened.device,
                 arguments.deterministic,
                 arguments.max_steps,
             )
             found[name] = asdict(Statistics.of(played))
     return {
-        "env": env_name,
+        "env": name_of(opened.env),
         "seed": arguments.seed,
         "deterministic": arguments.deterministic,
         "max_steps": arguments.max_steps,

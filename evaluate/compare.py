@@ -12,12 +12,10 @@ from rich.console import Console
 
 from rmc_agents import command_line, configs
 from rmc_agents.config import Config
-from rmc_agents.envs.registry import refuse_unnamed_module
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import CONFIG
 
 from . import comparison
-from .cli import Trust
 from .grid import Job, beside, differing, train_all
 from .plot import agent_names, parse_mark
 
@@ -73,9 +71,9 @@ class Arguments:
     """Columns of the table; none: a few round ones."""
     minute_marks: tuple[float, ...] = ()
     """Columns of the table; none: a few round ones."""
-    trust: Trust = False
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """A dashed line at a score worth comparing with; may be given again."""
+    imports: command_line.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     split = argv.index("--") if "--" in argv else len(argv)
     arguments = command_line.parse(Arguments, argv[:split], "rmc-compare", DESCRIPTION)
+    command_line.import_typed(argv[split + 1 :], arguments.imports, arguments.cores)
     marks = dict(parse_mark(mark) for mark in arguments.mark)
     if arguments.jobs < 1 or arguments.episodes < 1:
         raise ValueError(f"expected --jobs and --episodes of at least 1, got {arguments.jobs} and {arguments.episodes}")
@@ -142,8 +141,7 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
                 raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
             settings = preset if core is None else preset.updated({"core": core}, "--cores")
             config = command_line.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
-            if not arguments.trust and not any(flag.split("=")[0] == "--env" for flag in flags):
-                refuse_unnamed_module(config.env.env, agent)
+            command_line.check_names(config, agent)
             agents[label] = config.updated(own, "command line").settled()
             if (used := agents[label].core.core) != config.core.core:
                 raise ValueError(

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 from pydantic import Field, TypeAdapter
 
 from rmc_agents.command_line import decimals, quoted, with_interval
 from rmc_agents.config import Config
-from rmc_agents.evaluate.episodes import Statistics, student_interval
+from rmc_agents.evaluate.statistics import Statistics, student_interval
 from rmc_agents.evaluate.summary import read_json, read_summary
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS
-from rmc_agents.runs.saved import settings_and_size
 
 from .curves import (
     METRICS,
@@ -113,6 +111,8 @@ def collect(agent: str, folder: str | PathLike[str]) -> Run:
     successes = None
     if summary.evaluation.success_rate is not None:
         successes = _points(folder, "success").returns
+    from rmc_agents.runs.saved import settings_and_size  # and torch
+
     config, parameters = settings_and_size(folder)
     row = {
         "agent": agent,
@@ -163,6 +163,8 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def default_marks(longest: float) -> list[float]:
     """A few round numbers up to `longest`."""
+    from matplotlib.ticker import MaxNLocator
+
     return [
         float(mark)
         for mark in MaxNLocator(MARKS, steps=[1, 2, 2.5, 5, 10]).tick_values(0, longest)[1:]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import bootstrap, trim_mean
 
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
@@ -62,11 +61,11 @@ def read_curve(run: str | PathLike[str], metric: str = "return") -> Curve:
     Raises:
       ValueError: if the folder holds no such events.
     """
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     folder = Path(run) / TENSORBOARD
     if not any(folder.glob("*tfevents*")):
         raise ValueError(f"{run} holds no TensorBoard events (expected {folder}): is it the folder of a run?")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them
     events.Reload()
     tags = METRICS[metric].tag, TIME_TAG
@@ -118,11 +117,15 @@ def on_common_grid(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.n
 
 def interquartile_mean(samples: Any, axis: int = 0) -> Any:
     """The mean of the middle half (Agarwal et al., 2021); of fewer than four samples, of all."""
+    from scipy.stats import trim_mean  # takes a second to import
+
     return trim_mean(samples, 0.25, axis=axis)
 
 
 def bootstrap_band(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The 95 % percentile bootstrap interval of the interquartile mean over axis 0, of at least two samples."""
+    from scipy.stats import bootstrap
+
     rng = np.random.default_rng(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scipy's, about samples that are not finite: the interval is NaN then

@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 from rich.console import Console
 
-from rmc_agents import __version__, command_line, pretrained
-from rmc_agents.evaluate.episodes import EVALUATION_SEED, MAX_STEPS, check_fits, cut_note, evaluate
+from rmc_agents import __version__, command_line, plugins
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, cut_note
 from rmc_agents.pretrained import SUFFIX
-from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent, saved_env_name
 
-from .cli import Trust, check_writable
+from .cli import check_writable, find
 
 DESCRIPTION = """Evaluate a saved agent and write it, without what only training needs, to one file.
 
@@ -31,7 +29,6 @@ class Arguments:
     """A run's folder (its newest valid checkpoint is taken), a checkpoint, or a pretrained policy's name."""
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT.safetensors")]
     """The file to write."""
-    trust: Trust = False
     episodes: int = 200
     """Whole episodes of the evaluation; episode i begins from seed + i."""
     seed: int = EVALUATION_SEED
@@ -40,6 +37,7 @@ class Arguments:
     """An episode is cut after so many steps, and counts with the return it has reached."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
+    imports: command_line.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,19 +48,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     arguments = command_line.parse(Arguments, argv, "rmc-export", DESCRIPTION)
     _check(arguments)
+    path = find(arguments.run, None, trust=True)  # an archive is refused below, unopened
+    plugins.load(arguments.imports)
+
+    import torch
+
+    from rmc_agents.evaluate.episodes import check_fits, evaluate
+    from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent, saved_env
+
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device)
-    saved = load_agent(pretrained.choose(arguments.run), device)
+    saved = load_agent(path, device)
     if arguments.out.exists() and arguments.out.samefile(saved.path):
         raise ValueError(f"{arguments.out} is what would be exported: expected another file to write to")
-    env_name = saved_env_name(saved, arguments.trust)
-    check_fits(saved.spec, env_name)
+    env = saved_env(saved)
+    check_fits(saved.spec, env)
 
     console = Console()
-    with console.status(f"playing {arguments.episodes} episodes of {env_name}"):
-        result = evaluate(
-            saved.agent, env_name, arguments.episodes, arguments.seed, device, max_steps=arguments.max_steps
-        )
+    with console.status(f"playing {arguments.episodes} episodes of {saved.config.env.env}"):
+        result = evaluate(saved.agent, env, arguments.episodes, arguments.seed, device, max_steps=arguments.max_steps)
     if note := cut_note(result):
         console.print(f"{note} (--max-steps)", highlight=False, markup=False, soft_wrap=True)
     provenance = Provenance(__version__, result["mean_return"], result["ci95"], arguments.episodes, arguments.seed)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.summary import read_evaluated
@@ -151,7 +152,7 @@ def start(job: Job, trust: bool) -> subprocess.Popen[bytes]:
         settings = beside(folder, ".yaml")
         write_atomically(settings, job.config.to_yaml().encode())
         flags = ["--config", str(settings), "--run-dir", str(folder)]
-    flags += ["--env", job.config.env.env, *(["--trust"] if trust else [])]
+    flags += [*plugins.flags(), *(["--trust"] if trust else [])]
     note_commit(folder)
     with log_of(job).open("ab") as log:
         return trainings.start(flags, log)

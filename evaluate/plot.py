@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import tyro
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 from rich.console import Console
 
-from rmc_agents import command_line
+from rmc_agents import command_line, plugins
 from rmc_agents.config import Config
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import CONFIG
@@ -34,6 +31,10 @@ from .curves import (
     smoothing,
     thinned,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BESIDE_THE_POINT = frozenset(
     {"seed", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "eval_max_steps", "video"}
@@ -64,6 +65,7 @@ class Arguments:
     """success: the success rate, where the environment tells it."""
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """A dashed line at a height worth comparing with; may be given again."""
+    imports: command_line.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = command_line.parse(Arguments, argv, "rmc-plot", DESCRIPTION)
+    plugins.load(arguments.imports)
     if not arguments.runs:
         raise ValueError("expected at least one run's folder")
     if arguments.smooth < 1:
@@ -145,7 +148,7 @@ def draw(
     against: Sequence[str] = ("frames",),
     metric: str = "return",
     smooth: int = 1,
-) -> Figure:
+) -> "Figure":
     """The figure: one colour per agent, the interquartile mean of its seeds with its bootstrap interval.
 
     Args:
@@ -156,6 +159,8 @@ def draw(
       metric: one of `METRICS`: what the curves are of.
       smooth: points that the curves were averaged over, for the legend.
     """
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(8 if len(against) == 1 else 12, 4.8), layout="constrained")
     panels = figure.subplots(1, len(against), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, against, strict=True):
@@ -181,7 +186,7 @@ def draw(
     return figure
 
 
-def write_png(figure: Figure, path: str | PathLike[str]) -> None:
+def write_png(figure: "Figure", path: str | PathLike[str]) -> None:
     """The figure as a file, atomically. Raises OSError if it cannot be written."""
     content = io.BytesIO()
     with warnings.catch_warnings():
@@ -190,7 +195,9 @@ def write_png(figure: Figure, path: str | PathLike[str]) -> None:
     write_atomically(Path(path), content.getvalue())
 
 
-def _furnish(axes: Axes, label: str) -> None:
+def _furnish(axes: "Axes", label: str) -> None:
+    from matplotlib.ticker import EngFormatter
+
     axes.set_xlabel(label)
     if label == QUANTITIES["frames"].label:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 4M
@@ -200,7 +207,7 @@ def _furnish(axes: Axes, label: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_agent(axes: Axes, curves: Sequence[Curve], quantity: Quantity, name: str, colour: str) -> None:
+def _draw_agent(axes: "Axes", curves: Sequence[Curve], quantity: Quantity, name: str, colour: str) -> None:
     lines = [(getattr(curve, quantity.field) / quantity.unit, curve.values) for curve in curves]
     if len(lines) == 1:
         _draw_line(axes, *lines[0], color=colour, linewidth=2, label=f"{name} (1 seed)")
@@ -214,6 +221,6 @@ def _draw_agent(axes: Axes, curves: Sequence[Curve], quantity: Quantity, name: s
     _draw_line(axes, grid, interquartile_mean(values), color=colour, linewidth=2.2, label=label)
 
 
-def _draw_line(axes: Axes, x: np.ndarray, y: np.ndarray, **style: Any) -> None:
+def _draw_line(axes: "Axes", x: np.ndarray, y: np.ndarray, **style: Any) -> None:
     """A line; a dot where it has one place only."""
     axes.plot(x, y, marker="o" if len(np.unique(x)) == 1 else None, **style)

@@ -11,9 +11,10 @@ from torch import nn
 
 from rmc_agents.envs.making import EnvFactory, name_of
 from rmc_agents.evaluate import video
-from rmc_agents.evaluate.episodes import EVALUATION_SEED, MAX_STEPS, Statistics, check_fits, play
+from rmc_agents.evaluate.episodes import check_fits, play
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 from rmc_agents.player import device_of
-from rmc_agents.runs.saved import SavedAgent, saved_env_name
+from rmc_agents.runs.saved import SavedAgent, saved_env
 from rmc_agents.types import Policy
 
 Agent = SavedAgent[Any] | Policy
@@ -115,7 +116,7 @@ def _policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy,
     if env is None:
         if not isinstance(agent, SavedAgent):
             raise ValueError("env: expected an environment: only a saved agent knows the one it was trained in")
-        env = saved_env_name(agent, trust=False)
+        env = saved_env(agent)
     policy = agent.agent if isinstance(agent, SavedAgent) else agent
     if not hasattr(policy, "step"):
         raise ValueError(f"agent: expected an ActorCritic, a Policy or what rmc.load gives, got {type(agent).__name__}")

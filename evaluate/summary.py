@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from rmc_agents.evaluate.episodes import Statistics
+from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.runs.folder import SUMMARY
 
 Kind = TypeVar("Kind")

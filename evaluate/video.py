@@ -24,11 +24,9 @@ from rmc_agents.collect import Lanes, choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.evaluate.panels import Facts, compose
+from rmc_agents.evaluate.video_file import FRAMES_PER_SECOND, HIGHEST_FPS, MOST_STEPS, check_target
 from rmc_agents.types import AgentOutput, Policy, State
 
-SUFFIXES = (".mp4", ".gif")
-MOST_STEPS = 1000
-FRAMES_PER_SECOND, HIGHEST_FPS = 10, 50
 HOLD_SECONDS = 1.0
 COUNTERS = ("level", "power")
 ACTION_NAMES = {
@@ -55,21 +53,6 @@ def can_render(env: str | EnvFactory) -> bool:
     """Whether videos of the environment can be made."""
     with closing(make_env(env)) as one:
         return "rgb_array" in one.metadata.get("render_modes", [])
-
-
-def check_target(path: str | PathLike[str]) -> None:
-    """Find out before anything is played that no video could be written there.
-
-    Raises:
-      ValueError: for another suffix than .mp4 and .gif, or a folder that does not exist.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{path}: expected a file name that ends in {' or '.join(SUFFIXES)}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: expected a file name")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}")
 
 
 def record(

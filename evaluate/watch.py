@@ -1,21 +1,18 @@
 """rmc-watch: a video of a saved agent at work."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import torch
 from rich.console import Console
 
-from rmc_agents import command_line, pretrained
-from rmc_agents.evaluate.episodes import EVALUATION_SEED, check_fits
-from rmc_agents.evaluate.panels import plain_number
+from rmc_agents import command_line, plugins, pretrained
+from rmc_agents.evaluate.statistics import EVALUATION_SEED
+from rmc_agents.evaluate.video_file import FRAMES_PER_SECOND, MOST_STEPS, check_target
 from rmc_agents.runs.checkpoint import FOLDER
-from rmc_agents.runs.saved import load_policy, pick_device, saved_env_name
 
-from . import video
-from .cli import Pretrained, Run, Trust, check_writable
+from .cli import Env, EnvKwargs, Pretrained, Run, Trust, check_env, check_writable, find, open_policy
 
 DESCRIPTION = """Play episodes with a saved agent and record a video of what it sees, expects and does,
 and of where the memory slots of an rmc look.
@@ -42,12 +39,13 @@ class Arguments:
     """Seeds the environment and the draws of actions."""
     deterministic: bool = False
     """Take the likeliest action instead of drawing one."""
-    fps: int = video.FRAMES_PER_SECOND
+    fps: int = FRAMES_PER_SECOND
     """Steps shown per second."""
-    max_steps: int = video.MOST_STEPS
+    max_steps: int = MOST_STEPS
     """An episode is cut after so many steps."""
-    env: str | None = None
-    """Another environment than the one trained on, with the same observations and actions."""
+    env: Env = None
+    env_kwargs: EnvKwargs = field(default_factory=dict)
+    imports: command_line.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,26 +58,28 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.seed < 0:
         raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
     if arguments.out is not None:
-        video.check_target(arguments.out)
+        check_target(arguments.out)
         check_writable(arguments.out)
-    command_line.find_modules_here(arguments.env)
-    torch.set_num_threads(1)  # see docs/decisions/threads.md
-    device = pick_device(arguments.device)
-    saved = load_policy(pretrained.choose(arguments.run, arguments.pretrained), device, arguments.trust)
-    env_name = arguments.env or saved_env_name(saved, arguments.trust)
-    check_fits(saved.spec, env_name)
+    path = find(arguments.run, arguments.pretrained, arguments.trust)
+    plugins.load(arguments.imports, arguments.env)
+    check_env(arguments.env)
+    saved, device, env = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
+
+    from rmc_agents.envs.making import name_of
+    from rmc_agents.evaluate.panels import plain_number
+    from rmc_agents.evaluate.video import record
 
     console = Console()
-    with console.status(f"recording {env_name}"):
-        recorded = video.record(
+    with console.status(f"recording {name_of(env)}"):
+        recorded = record(
             saved.agent,
-            env_name,
+            env,
             arguments.out or _default_path(saved.path, arguments.seed),
             episodes=arguments.episodes,
             seed=arguments.seed,
             device=device,
             deterministic=arguments.deterministic,
-            title=f"{env_name} · {saved.config.core.core} · {saved.frames:,} frames",
+            title=f"{name_of(env)} · {saved.config.core.core} · {saved.frames:,} frames",
             max_steps=arguments.max_steps,
             fps=arguments.fps,
             reward_scale=saved.config.train.reward_scale,

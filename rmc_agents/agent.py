@@ -1,15 +1,15 @@
 """The agent: observations through an encoder, a recurrent core and two heads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
-from rmc_agents.cores import Core, make_core
+from rmc_agents.cores import Core, as_core, make_core
 from rmc_agents.encoders import BuildEncoder, make_encoder
 from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
 
@@ -32,6 +32,7 @@ class ActorCritic(nn.Module):
       encoder: what makes features of observations: a class or a function from the spec to a module, a registered name,
         or a module (see `register_encoder`).
       encoder_sizes: widths of the fully connected layers of a built-in encoder.
+      encoder_args: arguments, beside the spec, of an encoder that is given by its registered name.
       core_skip: the heads read the encoder's output beside that of a core with memory.
       core_gain: the heads read the core's output times this; None: the core's `default_gain`.
 
@@ -54,6 +55,7 @@ class ActorCritic(nn.Module):
         encoder: str | nn.Module | BuildEncoder = "auto",
         *,
         encoder_sizes: Sequence[int] = (256, 128),
+        encoder_args: Mapping[str, Any] | None = None,
         core_skip: bool = True,
         core_gain: float | None = None,
     ) -> None:
@@ -61,7 +63,7 @@ class ActorCritic(nn.Module):
         if spec.action_space:
             raise ValueError(f"expected a Discrete action space that starts at 0, got {spec.action_space}")
         self.spec = spec
-        self.encoder = make_encoder(encoder, spec, encoder_sizes)
+        self.encoder = make_encoder(encoder, spec, encoder_sizes, encoder_args)
         self.core = _make_core(core, self.encoder.output_size)
         self.skip = core_skip and self.core.initial_state(1) != ()
         gain = self.core.default_gain if core_gain is None else core_gain
@@ -78,6 +80,7 @@ class ActorCritic(nn.Module):
             partial(make_core, core),
             agent.encoder,
             encoder_sizes=agent.encoder_sizes,
+            encoder_args=agent.encoder_args,
             core_skip=agent.core_skip,
             core_gain=agent.core_gain,
         )
@@ -115,16 +118,11 @@ class ActorCritic(nn.Module):
 
     @torch.no_grad()
     def attention(self, steps: TimeStep, state: State) -> Tensor | None:
-        """Where the core's memory looks in this step, `[B, ...]` as `RMC.attention`; None for cores without."""
-        look = getattr(self.core, "attention", None)
-        return None if look is None else look(self.encode(steps), steps.is_first, state)
+        """Where the core's memory looks in this step, see `Core.attention_weights`; None for cores without."""
+        return self.core.attention_weights(self.encode(steps), steps.is_first, state)
 
-    def record(self, steps: int, state: State) -> "AgentRecording":
-        """Begin to act for T = `steps` steps from `state`, to learn from them afterwards."""
-        return AgentRecording(self, steps, state)
-
-    def _heads(self, output: Tensor, encoded: Tensor, heads: "_Heads | None" = None) -> AgentOutput:
-        heads = heads or self._head_weights()
+    def _heads(self, output: Tensor, encoded: Tensor) -> AgentOutput:
+        heads = self._head_weights()
         sums = functional.linear(output, heads.core, heads.bias)
         if heads.encoder is not None:
             sums = sums + functional.linear(encoded, heads.encoder)
@@ -145,46 +143,11 @@ class _Heads(NamedTuple):
     bias: Tensor  # [A+1]
 
 
-class AgentRecording:
-    """An unroll that is made by acting: `step` T times, then `replay` or `discard` (see `cores.base.Recording`)."""
-
-    def __init__(self, agent: ActorCritic, steps: int, state: State) -> None:
-        self._agent, self._core = agent, agent.core.record(steps, state)
-        with torch.no_grad():
-            self._heads = agent._head_weights()
-
-    @property
-    def state(self) -> State:
-        """The core's state after all T steps."""
-        return self._core.state
-
-    @torch.no_grad()
-    def step(self, steps: TimeStep) -> AgentOutput:
-        """As `ActorCritic.step`, from the state after the step before; without gradient."""
-        encoded = self._agent.encode(steps)
-        return self._agent._heads(self._core.step(encoded, steps.is_first), encoded, self._heads)
-
-    def replay(self, steps: TimeStep) -> AgentOutput:
-        """What `step` said to the T time steps `[T, B, ...]` that it was given, with gradient."""
-        encoded = self._agent.encode(steps)
-        return self._agent._heads(self._core.replay(encoded), encoded)
-
-    def discard(self) -> None:
-        """Instead of `replay`, where nothing is learned from the steps as they were."""
-        self._core.discard()
-
-
 def _make_core(core: str | nn.Module | BuildCore, input_size: int) -> Core:
     """The core that was asked for, for inputs `[..., input_size]`."""
     if isinstance(core, str):
         return make_core(CoreConfig(core=core), input_size)
-    made = core if isinstance(core, nn.Module) else core(input_size)
-    if getattr(made, "input_size", input_size) != input_size:
-        raise ValueError(
-            f"core: expected one for inputs as wide as the encoder's features, {input_size}, got one for "
-            f"{made.input_size}; a class or a function of the input size always fits"
-        )
-    return made
+    return as_core(core if isinstance(core, nn.Module) else core(input_size), input_size)
 
 
 def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rmc_agents.envs.guarded import check_finite
 from rmc_agents.tree_checks import ANYTHING, Either
-from rmc_agents.types import AgentOutput, Policy, Rollout, SpaceSpec, State, TimeStep
+from rmc_agents.types import AgentOutput, Policy, Rollout, SpaceSpec, State, TimeStep, map_leaves
 
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """The seeds of lanes that start anew in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
@@ -206,7 +206,8 @@ class Collector:
         device = next(agent.parameters()).device
         self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed, device)
         self.agent, self.generator = agent, torch.Generator(lanes.device).manual_seed(seed)
-        self.state: State = agent.initial_state(lanes.num_lanes)
+        with torch.no_grad():
+            self.state: State = agent.initial_state(lanes.num_lanes)
         self.unroll_length = unroll_length
         self._steps = TimeStep(*(_buffer(unroll_length + 1, field) for field in lanes.steps))
         logits = torch.empty(lanes.num_lanes, lanes.spec.num_actions, device=lanes.device)
@@ -253,8 +254,7 @@ class Collector:
         if state["lanes"] is None:
             return
         self.lanes.set_state(state["lanes"])
-        core = [leaf.to(self.lanes.device) for leaf in state["core"]]
-        self.state = type(self.state)(*core) if core else ()
+        self.state = map_leaves(lambda _, leaf: leaf.to(self.lanes.device), self.state, state["core"])
 
 
 def _buffer(length: int, like: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
-"""What the command lines share: parsing by dataclass, and errors that are one line."""
+"""What the command lines share: parsing by dataclass, help in two levels, and errors that are one line."""
 
+import argparse
 import contextlib
 import io
 import math
@@ -11,21 +12,96 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_origin
 
 import tyro
+import yaml
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from rmc_agents import __version__, plugins
+from rmc_agents.config import Config
+from rmc_agents.help_text import first_help
+from rmc_agents.plain_yaml import parse_yaml
 
 Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP
+TRACEBACK_HINT = "RMC_TRACEBACK=1 shows the whole traceback"
+
+Imports = Annotated[
+    tuple[str, ...],
+    tyro.conf.UseAppendAction,
+    tyro.conf.arg(
+        name="import",
+        metavar="MODULE",
+        help="Import this module first, such as one that registers a core, an encoder or an environment of your own; "
+        "may be given again.",
+    ),
+]
+"""A field that every command has; `plugins.load` takes its value."""
+
+_registry = ConstructorRegistry()
+
+
+@_registry.primitive_rule
+def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any]] | None:
+    """Flags whose value is a mapping take NAME=VALUE, the value as YAML reads it."""
+    if get_origin(info.type) is not dict:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="NAME=VALUE [NAME=VALUE ...]",
+        instance_from_str=assignments,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda mapping: [f"{name}={_as_yaml(value)}" for name, value in mapping.items()],
+    )
+
+
+def assignments(texts: Sequence[str]) -> dict[str, Any]:
+    """'NAME=VALUE's to names and values, these as YAML reads them. Raises ValueError for anything else."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not name or not separator:
+            raise ValueError(f"expected NAME=VALUE, got {text!r}")
+        values[name] = parse_yaml(value, name)
+    return values
+
+
+def _as_yaml(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf)
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def parse(
-    kind: type[Arguments], argv: Sequence[str] | None, prog: str, description: str, default: Arguments = REQUIRED
+    kind: type[Arguments],
+    argv: Sequence[str] | None,
+    prog: str,
+    description: str,
+    default: Arguments = REQUIRED,
+    first: Sequence[str] = (),
+    more: Callable[[], str] | None = None,
 ) -> Arguments:
     """The command line as a dataclass; fields become flags, without the names of sections in front.
 
-    A wrong flag ends the program with one line on standard error and exit status 2.
+    A wrong flag ends the program with one line on standard error and exit status 2; --help, --help-all and --version
+    end it with 0.
+
+    Args:
+      kind: the dataclass; it may have dataclasses as fields.
+      argv: the command line; None: this program's.
+      prog: the command's name.
+      description: the beginning of its help.
+      default: values of what no flag gives.
+      first: settings that --help explains, where it leaves the others to --help-all; none: --help has them all.
+      more: what --help says behind them.
     """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if "--version" in argv:
+        print(f"{prog} {__version__}")
+        raise SystemExit(0)
+    if first and {"--help", "-h"} & set(argv):
+        print(first_help(default, prog, description, first, more() if more else ""))
+        raise SystemExit(0)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -33,14 +109,65 @@ def parse(
                 kind,
                 prog=prog,
                 description=description,
-                args=argv,
+                args=["--help" if word == "--help-all" else word for word in argv],
                 default=default,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+                registry=_registry,
             )
     except SystemExit as end:
         if end.code:
             print(f"{prog}: {_without_box(said.getvalue())} (see {prog} --help)", file=sys.stderr)
         raise
+
+
+def sources(argv: Sequence[str] | None) -> argparse.Namespace:
+    """What has to be known before settings are read: config and resume, which decide their defaults, imports, env, core
+    and encoder, which may name modules to import, run_dir and trust.
+
+    Raises:
+      ValueError: for a flag without its value.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for flag in ("--config", "--run-dir", "--resume"):
+        parser.add_argument(flag, type=_path)
+    for flag in ("--env", "--core", "--encoder"):
+        parser.add_argument(flag)
+    parser.add_argument("--import", dest="imports", action="append", default=[])
+    parser.add_argument("--trust", action=argparse.BooleanOptionalAction, default=False)
+    try:
+        return parser.parse_known_args(argv)[0]
+    except argparse.ArgumentError as error:
+        raise ValueError(str(error)) from None
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, got an empty one")
+    return Path(text)
+
+
+def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
+    """The `sources`, after the import of the modules that they name, and of further ones (see `plugins.load`)."""
+    found = sources(argv)
+    plugins.load([*modules, *found.imports], *names, found.env, found.core, found.encoder)
+    return found
+
+
+def check_names(config: Config, source: object) -> None:
+    """Refuse before anything heavy is imported a name that nothing has, or a module that only a file names.
+
+    Args:
+      config: the settings.
+      source: the file that they may come from.
+
+    Raises:
+      ValueError: with the nearest name, or what to type.
+    """
+    from rmc_agents.envs import names
+
+    plugins.check_named(config.env.env, source)
+    names.check(config.env.env)
+    config.check_parts()
 
 
 def _without_box(text: str) -> str:
@@ -63,7 +190,8 @@ def run(program: str, main: Callable[[], int]) -> int:
     after Ctrl-C, and 141 without a word when nobody reads its output any more, as in `| head`.
     Before the line comes what is noted on the error: the traceback through an environment's own code.
 
-    RMC_TRACEBACK=1 in the environment shows where the error came from.
+    RMC_TRACEBACK=1 in the environment shows where the error came from, which is said of errors in a user's own code:
+    those with a note, and those that say so by an attribute `is_theirs`.
     """
     try:
         try:
@@ -83,9 +211,11 @@ def run(program: str, main: Callable[[], int]) -> int:
             return 128 + signal.SIGPIPE
         if os.environ.get("RMC_TRACEBACK"):
             raise
-        for note in getattr(error, "__notes__", ()):
+        notes = getattr(error, "__notes__", ())
+        for note in notes:
             print(note, file=sys.stderr)
-        return _fail(program, _one_line(error))
+        hint = f" ({TRACEBACK_HINT})" if notes or getattr(error, "is_theirs", False) else ""
+        return _fail(program, _one_line(error) + hint)
 
 
 def _fail(program: str, message: str, status: int = 2) -> int:
@@ -102,17 +232,6 @@ def _output_is_closed() -> bool:
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return True
-
-
-def find_modules_here(env: str | None) -> None:
-    """Let Python find the module in 'module:Id' in the current folder too, as `python -m` does.
-
-    Args:
-      env: an environment's name from the command line; never one that a file gives, which must not choose what is run.
-    """
-    here = os.getcwd()
-    if env is not None and ":" in env and here not in sys.path:
-        sys.path.insert(0, here)
 
 
 def _one_line(error: Exception) -> str:

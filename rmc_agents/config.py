@@ -6,16 +6,18 @@ need no section in front.
 """
 
 import difflib
+import sys
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from os import PathLike
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from rmc_agents.plain_yaml import read_yaml, shortened
+from rmc_agents.plugins import remedy
 
 SB3_ALGORITHMS = ("recurrent-ppo", "sb3-a2c", "sb3-ppo")
 """The values of `algo` that are Stable-Baselines3's."""
@@ -30,6 +32,11 @@ NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST)]
 UnitFloat = Annotated[float, Field(ge=0, le=1)]
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
+Arguments = dict[str, JsonValue]
+"""Arguments of a core, encoder or environment of one's own, as they stand in a YAML file."""
+CORES = ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")
+ENCODERS = ("auto", "mlp", "conv")
+"""This project's."""
 
 
 class Section:
@@ -67,6 +74,8 @@ class EnvConfig(Section):
     env: str = "minipacman"
     """A short name (minipacman, minipacman-map, minipacman-hunt, memory-s13, ...) or a registered gymnasium id with a
     discrete action space (Stable-Baselines3's algorithms take others too); 'module:Id' imports the module first."""
+    env_kwargs: Arguments = field(default_factory=dict)
+    """Arguments of the environment, as in --env-kwargs size=7 mode=hard; values are read as in YAML."""
     num_envs: PositiveInt = 256
     """Environments stepped in parallel (lanes)."""
     env_workers: NonNegativeInt = 0
@@ -83,7 +92,9 @@ class CoreConfig(Section):
 
     core: str = "rmc"
     """rmc: Relational Memory Core; lstm; gru; rnn: Elman's; relational-rnn: an LSTM with a relational memory; none: no
-    memory at all."""
+    memory at all. module:Class: a core of one's own; or the name by which an imported module registers one."""
+    core_args: Arguments = field(default_factory=dict)
+    """Arguments of a core of one's own, as in --core-args size=64 decay=0.9; values are read as in YAML."""
     hidden_size: PositiveInt = 256
     """Units of lstm, gru, rnn and relational-rnn."""
     mem_slots: PositiveInt = 4
@@ -110,6 +121,8 @@ class CoreConfig(Section):
     slot_embedding: bool = False
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same; not in the
     paper, and stable with coupled gates only (docs/decisions/slots.md)."""
+    core_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of a core of one's own."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +130,10 @@ class AgentConfig(Section):
     """Encoder and heads."""
 
     encoder: str = "auto"
-    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on; or the name of a registered
-    encoder (`register_encoder`)."""
+    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on. module:Class: an encoder of
+    one's own; or the name by which an imported module registers one."""
+    encoder_args: Arguments = field(default_factory=dict)
+    """Arguments of an encoder of one's own, as in --encoder-args width=64; values are read as in YAML."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the fully connected layers of auto, mlp and conv."""
     core_skip: bool = True
@@ -302,6 +317,21 @@ class Config:
         elif policy in ("mlp", "cnn"):
             used["core"] = "lstm"
         return self.updated(used, algo)
+
+    def check_parts(self) -> None:
+        """Find out in a program that has not imported torch, and so knows no parts but this project's, that there is no
+        such core or encoder. Else that is for those to say who make them.
+
+        Raises:
+          ValueError: with the nearest name that there is.
+        """
+        if "torch" in sys.modules:
+            return
+        for kind, name, known in (("core", self.core.core, CORES), ("encoder", self.agent.encoder, ENCODERS)):
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}; {remedy(name)}"
+                raise ValueError(f"{kind}: there is no {kind} {name!r}; {hint}")
 
     def to_yaml(self) -> str:
         """The YAML text that `from_yaml` reads back as an equal configuration."""

@@ -1,14 +1,18 @@
 """Encoders: what an observation becomes before the core. Time steps `[N, ...]` in, features `[N, D]` out."""
 
 import difflib
+import inspect
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rmc_agents import plugins
 from rmc_agents.kernels.lookup import rectified_lookup
 from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.kernels.weights import affine
@@ -22,7 +26,8 @@ FIRST_TOKENS = 16  # how many are added up by themselves as well
 BUILT_IN = ("auto", "mlp", "conv")
 """Names of `Encoder` with that trunk."""
 
-BuildEncoder = Callable[[SpaceSpec], nn.Module]
+BuildEncoder = Callable[..., nn.Module]
+"""From a `SpaceSpec`, and further arguments by name, to an encoder."""
 _registered: dict[str, BuildEncoder] = {}
 
 logger = logging.getLogger(__name__)
@@ -53,13 +58,19 @@ def register_encoder(name: str, build: BuildEncoder) -> None:
     _registered[name] = build
 
 
-def make_encoder(encoder: str | nn.Module | BuildEncoder, spec: SpaceSpec, sizes: Sequence[int]) -> nn.Module:
+def make_encoder(
+    encoder: str | nn.Module | BuildEncoder,
+    spec: SpaceSpec,
+    sizes: Sequence[int],
+    arguments: Mapping[str, Any] | None = None,
+) -> nn.Module:
     """The encoder that was asked for.
 
     Args:
       encoder: a name, a module, or a function (or class) from the spec to a module; see `register_encoder`.
       spec: the environment's spaces.
       sizes: widths of the fully connected layers of a built-in one.
+      arguments: further ones of a function or class that was registered.
 
     Raises:
       NotRegistered: for a name that is not registered, with the nearest that is.
@@ -67,8 +78,15 @@ def make_encoder(encoder: str | nn.Module | BuildEncoder, spec: SpaceSpec, sizes
     """
     if isinstance(encoder, str):
         if encoder in BUILT_IN:
+            if arguments:
+                raise ValueError(f"encoder_args: expected none for encoder {encoder}, got {', '.join(arguments)}")
             return Encoder(spec, encoder, sizes)
-        encoder = _find(encoder)
+        name, encoder = encoder, _find(encoder)
+        try:
+            inspect.signature(encoder).bind(spec, **(arguments or {}))
+        except TypeError as error:
+            raise ValueError(f"encoder_args: {name}: {error}") from None
+        encoder = partial(encoder, **(arguments or {}))
     made = encoder if isinstance(encoder, nn.Module) else encoder(spec)
     size = getattr(made, "output_size", None)
     if not isinstance(made, nn.Module) or not isinstance(size, int):
@@ -82,12 +100,14 @@ def make_encoder(encoder: str | nn.Module | BuildEncoder, spec: SpaceSpec, sizes
 def _find(name: str) -> BuildEncoder:
     if name in _registered:
         return _registered[name]
+    if (own := plugins.find(name)) is not None:
+        return own
     known = [*BUILT_IN, *_registered]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"expected {_or(known)}."
     raise NotRegistered(
         f"encoder: there is no encoder {name!r}: {hint} Own ones are to be registered first, by "
-        f"rmc.register_encoder({name!r}, build)"
+        f"rmc.register_encoder({name!r}, build); on the command line, {plugins.remedy(name)}"
     )
 
 

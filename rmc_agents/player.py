@@ -127,7 +127,7 @@ class Player:
 
     @property
     def attention(self) -> Tensor | None:
-        """Where the memory looked in the last step, `[B, ...]` as `RMC.attention`, or `[...]` for a plain observation.
+        """Where the memory looked in the last step, see `Core.attention_weights`, or `[...]` for a plain observation.
 
         None before the first step, and for cores that do not attend.
         """

@@ -4,6 +4,7 @@ T is the number of steps of a rollout, B the number of lanes (environments), A t
 A rollout holds T + 1 observations: the last one is there to be bootstrapped from, and is the first of the next rollout.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, Self
 
 import gymnasium as gym
@@ -13,7 +14,18 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 State = Any
-"""A core's recurrent state: a NamedTuple of tensors, every leaf `[B, ...]`; `()` for a core without memory."""
+"""A core's recurrent state: a tuple of tensors, named or plain, every leaf `[B, ...]`; `()` without memory."""
+
+
+def map_leaves(function: Callable[..., Tensor], *states: State) -> State:
+    """A state of the first one's type, each leaf the function of the leaves at its place in all states.
+
+    Raises:
+      ValueError: for states with different numbers of leaves.
+    """
+    first = states[0]
+    leaves = [function(*leaves) for leaves in zip(*states, strict=True)]
+    return type(first)(*leaves) if hasattr(first, "_fields") else tuple(leaves)
 
 
 class NotRegistered(ValueError):

@@ -15,6 +15,8 @@ LAYERS = (
         "config",
         "configs",
         "command_line",
+        "help_text",
+        "plugins",
         "envs",
         "pretrained",
         "tree_checks",

@@ -7,15 +7,34 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rmc_agents import command_line, configs
+from rmc_agents import command_line, configs, pretrained
 from rmc_agents.config import Config
+from rmc_agents.help_text import names_entry
+from rmc_agents.runs import archive, checkpoint, folder
 
 DESCRIPTION = """Train a recurrent actor-critic agent, then evaluate it and record a video of it playing.
 
-Later sources win: the defaults below, --config, flags. The run's folder keeps every setting in config.yaml.
+Later sources win: the defaults, --config, flags. The run's folder keeps every setting in config.yaml.
 
   rmc-train --env minipacman --core lstm --total-frames 2000000 --run-dir runs/lstm
-  rmc-train --resume runs/lstm --total-frames 4000000"""
+  rmc-train --resume runs/lstm --total-frames 4000000
+  rmc-train --env my_module:MyEnv-v0 --env-kwargs size=7 --core my_module:MyCore --core-args width=64"""
+
+FIRST = (
+    "env",
+    "core",
+    "config",
+    "total_frames",
+    "run_dir",
+    "resume",
+    "seed",
+    "num_envs",
+    "unroll_length",
+    "learning_rate",
+    "hidden_size",
+    "algo",
+    "imports",
+)
 
 
 @dataclass(frozen=True)
@@ -29,8 +48,8 @@ class Arguments(Config):
     resume: Path | None = None
     """Go on with the run in this folder, exactly where its newest valid checkpoint stands."""
     trust: bool = False
-    """Open what may run code of others: with --resume, checkpoints of Stable-Baselines3's algorithms; and the
-    environment's own module where a checkpoint or --config names one (module:Id)."""
+    """With --resume, open checkpoints of Stable-Baselines3's algorithms, which may run code of others."""
+    imports: command_line.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,65 +58,66 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
+    first = command_line.import_typed(argv)
+    base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
+    new = _parse(argv, base)  # for a run that is resumed, the flags alone count
+    if first.resume is None:
+        _check(new, first.config)
+        folder.check_unused(first.run_dir)
+    elif first.config is not None or first.run_dir is not None:
+        raise ValueError(
+            "--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir"
+        )
+    elif first.resume.is_file() and not archive.is_archive(first.resume):
+        checkpoint.check_header(first.resume)
+    elif not first.resume.is_file():
+        folder.check_resumable(first.resume)
+
     from rmc_agents.train.impala.follower import follow
 
     from . import distributed
 
     with distributed.joined():
-        return _lead(argv) if distributed.rank() == distributed.FIRST else follow()
+        return _lead(argv, first, new) if distributed.rank() == distributed.FIRST else follow()
 
 
-def _lead(argv: Sequence[str] | None) -> int:
+def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) -> int:
     """All but the learners that torchrun may have started beside the first."""
-    from rmc_agents.envs.registry import refuse_unnamed_module
-    from rmc_agents.runs.folder import RunFolder
-
     from .resuming import read_saved
     from .run import resume, start
 
-    first = _sources(argv)
-    command_line.find_modules_here(first.env)
-
-    def with_flags(base: Config) -> Config:
-        config = _parse(argv, base)
-        if first.env is None and not first.trust:
-            refuse_unnamed_module(config.env.env, first.resume or first.config)
+    def with_flags(saved: Config) -> Config:
+        config = _parse(argv, saved)
+        _check(config, first.resume)
         return config
 
     console = Console()
-    if first.resume is not None:
-        if first.config is not None or first.run_dir is not None:
-            raise ValueError(
-                "--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir"
-            )
-        if first.resume.is_file():
-            read_saved(first.resume, first.trust)  # which may have more to say than that it is no folder
-        with RunFolder(first.resume, resuming=True) as folder:
-            return resume(folder, with_flags, first.trust, console)
-    base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
-    return start(with_flags(base), first.run_dir, console)
-
-
-def _sources(argv: Sequence[str] | None) -> argparse.Namespace:
-    """What decides the other flags' defaults, --config, --run-dir, --resume, and what the user names or trusts."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for flag in ("--config", "--run-dir", "--resume"):
-        parser.add_argument(flag, type=_path)
-    parser.add_argument("--env")
-    parser.add_argument("--trust", action=argparse.BooleanOptionalAction, default=False)
-    try:
-        return parser.parse_known_args(argv)[0]
-    except argparse.ArgumentError as error:
-        raise ValueError(str(error)) from None
-
-
-def _path(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("expected a path, got an empty one")
-    return Path(text)
+    if first.resume is None:
+        return start(new, first.run_dir, console)
+    if first.resume.is_file():
+        read_saved(first.resume, first.trust)  # which may have more to say than that it is no folder
+    with folder.RunFolder(first.resume, resuming=True) as run:
+        return resume(run, with_flags, first.trust, console)
 
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:
     default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})
-    arguments = command_line.parse(Arguments, argv, "rmc-train", DESCRIPTION, default)
+    arguments = command_line.parse(Arguments, argv, "rmc-train", DESCRIPTION, default, FIRST, listed_names)
     return Config(**{section.name: getattr(arguments, section.name) for section in fields(Config)})
+
+
+def listed_names() -> str:
+    """What --help says of short names."""
+    from rmc_agents.envs.names import SHORT_NAMES
+
+    environments = [*SHORT_NAMES, "text:PATH", "any of gymnasium's and minigrid's ids"]
+    return "\n".join(
+        [names_entry("environments (--env)", environments), names_entry("presets (--config)", configs.names())]
+    )
+
+
+def _check(config: Config, source: Path | None) -> None:
+    """Refuse before anything heavy is imported a name that nothing has."""
+    command_line.check_names(config, source)
+    if config.run.init_from is not None:
+        pretrained.check(config.run.init_from, "--init-from")

@@ -10,7 +10,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
-from rmc_agents.envs.registry import module_of
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.saved import to_spec
 from rmc_agents.tree_checks import ANYTHING, check_like
@@ -44,10 +43,10 @@ class Learner(ABC):
 
     def __init__(self, config: Config, spec: SpaceSpec, device: torch.device) -> None:
         self.config, self.train, self.spec = config, config.train, spec
-        self.trust_flag = " --trust" if module_of(config.env.env) else ""
+        self.trust_flag = ""
         torch.manual_seed(config.run.seed)
         self.agent = make_agent(config, spec, device)
-        self.backend = self.agent.core.chosen_scan().backend
+        self.backend = self.agent.core.chosen_backend()
         self.optimizer = make_optimizer(self.agent, self.train)
         self.frames = 0
         self.updates = 0

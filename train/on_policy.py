@@ -24,7 +24,7 @@ from rmc_agents.collect import Collector, Lanes, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.losses import Targets
-from rmc_agents.types import Rollout, TimeStep
+from rmc_agents.types import Rollout, TimeStep, map_leaves
 
 from .learner import Learner, state_norm
 from .trainer import Measure, Metrics
@@ -43,8 +43,14 @@ class OnPolicy(Learner):
 
     def __init__(self, config: Config, device: torch.device, env: VectorEnv | None = None) -> None:
         if env is None:
-            workers, backend = config.env.env_workers, config.env.env_backend
-            env = make_vector_env(config.env.env, config.env.num_envs, num_workers=workers, backend=backend)
+            wanted = config.env
+            env = make_vector_env(
+                wanted.env,
+                wanted.num_envs,
+                num_workers=wanted.env_workers,
+                backend=wanted.env_backend,
+                env_kwargs=wanted.env_kwargs,
+            )
         self.lanes = Lanes(env, config.run.seed, device)
         super().__init__(config, self.lanes.spec, device)
         self.collector = Collector(self.agent, self.lanes, self.train.unroll_length, config.run.seed)
@@ -144,10 +150,9 @@ def minibatches(num_lanes: int, epochs: int, parts: int) -> Iterator[Tensor]:
 
 def lanes_of(rollout: Rollout, lanes: Tensor) -> Rollout:
     """The rollout of some of its lanes."""
-    state = rollout.initial_state
     return Rollout(
         TimeStep(*(field[:, lanes] for field in rollout.steps)),
         rollout.policy_logits[:, lanes],
         rollout.value[:, lanes],
-        type(state)(*(leaf[lanes] for leaf in state)),
+        map_leaves(lambda leaf: leaf[lanes], rollout.initial_state),
     )

@@ -1,6 +1,5 @@
 """One run from its settings to its summary."""
 
-import shlex
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
@@ -9,11 +8,13 @@ from typing import Any
 
 from rich.console import Console
 
-from rmc_agents import pretrained
+from rmc_agents import plugins, pretrained
 from rmc_agents.command_line import interrupted_by_stops, quoted, with_interval
 from rmc_agents.config import Config
+from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.envs.processes import WorkerError
-from rmc_agents.evaluate.episodes import EVALUATION_SEED, check_fits, cut_note, evaluate
+from rmc_agents.evaluate.episodes import check_fits, evaluate
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, cut_note
 from rmc_agents.evaluate.video import can_render, record
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder, default_path
@@ -49,12 +50,9 @@ def resume(folder: RunFolder, settings: Callable[[Config], Config], trust: bool,
 def _take_weights(trainer: Learner, source: str) -> None:
     """Begin with the weights of a saved agent: a path, or a pretrained policy's name where there is no such path."""
     path = Path(source)
-    if not path.exists() and source not in pretrained.names():
-        raise ValueError(
-            f"--init-from: expected a run, a file or a pretrained policy ({pretrained.listed()}), got {source!r}"
-        )
+    pretrained.check(source, "--init-from")
     saved = load_agent(path if path.exists() else pretrained.find(source), trainer.lanes.device)
-    check_fits(saved.spec, trainer.config.env.env)
+    check_fits(saved.spec, _env(trainer))
     here, there = ({**asdict(config.core), **asdict(config.agent)} for config in (trainer.config, saved.config))
     other = [f"{name} {there[name]} (got {here[name]})" for name in there if there[name] != here[name]]
     if other:
@@ -119,15 +117,18 @@ def _train(trainer: Trainer, folder: RunFolder, seconds: float, stop: StopSignal
         return reporter.seconds
 
 
+def _env(trainer: Trainer) -> str | EnvFactory:
+    """Where the agent is evaluated and filmed."""
+    return with_arguments(trainer.config.env.env, trainer.config.env.env_kwargs)
+
+
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
     return f"{distributed.command(distributed.size())} --resume {quoted(folder.path)}{_flags(trainer)}"
 
 
 def _flags(trainer: Trainer) -> str:
-    """What a command needs on top to open the run: an environment's own module is imported only if it is named."""
-    env = trainer.config.env.env
-    is_own = ":" in env and not env.startswith("rmc_agents.")
-    return trainer.trust_flag + (f" --env {shlex.quote(env)}" if is_own else "")
+    """What a command needs on top to open the run: modules of one's own are imported only if they are named."""
+    return trainer.trust_flag + plugins.told_flags()
 
 
 def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> None:
@@ -153,7 +154,7 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
         with console.status(f"evaluating over {config.run.eval_episodes} episodes"):
             result = evaluate(
                 agent,
-                config.env.env,
+                _env(trainer),
                 config.run.eval_episodes,
                 EVALUATION_SEED,
                 device,
@@ -168,11 +169,11 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
         if note := cut_note(result):
             _say(console, f"{note} (--eval-max-steps)")
     folder.write_summary(summary)
-    if config.run.video and can_render(config.env.env):
+    if config.run.video and can_render(_env(trainer)):
         with console.status("recording a video"):
             summary["video"] = _record(trainer, folder, console)
         folder.write_summary(summary)
-    _print_next(folder.path, _flags(trainer), summary, console)
+    _print_next(folder.path, trainer.trust_flag, summary, console)
 
 
 def _summary(trainer: Trainer, seconds: float) -> dict[str, Any]:
@@ -196,7 +197,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
         path.parent.mkdir(exist_ok=True)
         record(
             trainer.agent,
-            env,
+            _env(trainer),
             path,
             seed=EVALUATION_SEED,
             device=device,

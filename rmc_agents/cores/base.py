@@ -1,79 +1,86 @@
 """What every recurrent core is: state in, state out, and one place for resets and checks."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from rmc_agents.kernels.dispatch import Scan, choose
+from rmc_agents.kernels import reference
+from rmc_agents.kernels.dispatch import check_names
 from rmc_agents.kernels.modes import no_autocast
-from rmc_agents.types import State
+from rmc_agents.kernels.operations import Product
+from rmc_agents.types import State, map_leaves
 
 
 class Core(nn.Module, ABC):
     """The memory between the encoder and the heads.
 
-    The state is always passed in and handed out; nothing of it stays inside. Where `should_reset` is set, the
-    lane's state is replaced by the initial state before its input is consumed, in `step` and `unroll` alike.
+    The state is always passed in and out; nothing of it stays inside. Where `should_reset` is set, the lane's state
+    is replaced by the initial state before its input is consumed, in `step`, `unroll` and `forward` alike.
 
-    A subclass gives `initial_leaves`, the name of its scan in `rmc_agents.kernels`, and its `weights`.
+    A core of one's own gives two methods, `initial_leaves` and `cell`:
+
+        class Decay(Core):
+            def initial_leaves(self):
+                return (torch.zeros(1, self.output_size),)
+
+            def cell(self, x, state):
+                trace = 0.9 * state[0] + 0.1 * x
+                return trace, (trace,)
+
+    It may override `gate_values` and `attention_weights`, which the diagnostics and the videos show, and
+    `matrix_products`, which `rmc-bench` counts. It works in its own dtype, that of its parameters, autocast or not.
+
+    Args:
+      input_size: width of the inputs.
+      output_size: width of the outputs; None: as wide as the inputs.
 
     Attributes:
+      default_gain: the heads of an agent multiply the output by this if the settings do not say otherwise.
       backend: which code runs the scan, one of `kernels.dispatch.Backend`; may be set at any time.
-      precision: of the operands of the scan's matrix products, one of `kernels.dispatch.Precision`; likewise.
+      precision: of the operands of the scan's matrix products, one of `kernels.products.Precision`; likewise.
+
+    Raises:
+      ValueError: for a size that is not a positive integer.
     """
 
-    kernel: ClassVar[str]
     default_gain: ClassVar[float] = 1.0
-    """What the heads of an agent multiply the outputs by, unless they are told otherwise."""
+    _like: Tensor  # of the core's device and dtype; cores without parameters have these too
 
-    def __init__(self, input_size: int, output_size: int) -> None:
+    def __init__(self, input_size: int, output_size: int | None = None) -> None:
         super().__init__()
+        output_size = input_size if output_size is None else output_size
         check_sizes(input_size=input_size, output_size=output_size)
         self.input_size = input_size
         self.output_size = output_size
         self.backend: str = "auto"
         self.precision: str = "float32"
+        self.register_buffer("_like", torch.empty(0), persistent=False)
 
     @abstractmethod
     def initial_leaves(self) -> State:
-        """The initial state of one lane: a NamedTuple of tensors `[1, ...]`; `()` if there is no memory."""
+        """The initial state of one lane: a tuple of tensors `[1, ...]`, named or plain; `()` without memory."""
 
     @abstractmethod
-    def weights(self) -> Any:
-        """The parameters, as the kernels take them."""
-
-    def chosen_scan(self) -> Scan:
-        """The scan on `backend`. Raises ValueError if that cannot run this core where it is."""
-        return choose(self.kernel, self.backend, self.precision, self.weights(), self.initial_leaves())
-
-    def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """`unroll` on arguments that have been checked; in the core's dtype, autocast or not."""
-        inputs, state = self.cast(inputs), type(state)(*map(self.cast, state))
-        with no_autocast(inputs.device.type):
-            return self.chosen_scan().unroll(inputs, should_reset, state, self.initial_leaves(), self.weights())
-
-    def cast(self, x: Tensor) -> Tensor:
-        """x in the core's dtype: what comes from layers under autocast has another."""
-        leaves = self.initial_leaves()
-        return x.to(leaves[0].dtype) if leaves else x
-
-    def record(self, steps: int, state: State) -> "Recording":
-        """Begin an unroll whose inputs come one step at a time, and whose gradient is wanted afterwards.
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step of all lanes, after the reset.
 
         Args:
-          steps: T, how many.
-          state: before the first step.
+          x: `[B, D]`.
+          state: leaves `[B, ...]`.
+
+        Returns:
+          The output, `[B, output_size]`, and the next state.
         """
-        self._check_state(state, batch_size=len(state[0]) if state else 0)
-        return Recording(self, steps, state)
 
     def initial_state(self, batch_size: int) -> State:
         """The state before the first step, on the core's device: leaves `[B, ...]`, all lanes the same."""
         check_sizes(batch_size=batch_size)
-        leaves = self.initial_leaves()
-        return type(leaves)(*(leaf.repeat(batch_size, *[1] * (leaf.dim() - 1)) for leaf in leaves))
+        return map_leaves(lambda leaf: leaf.repeat(batch_size, *[1] * (leaf.dim() - 1)), self._initial())
 
     def step(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of all lanes.
@@ -110,6 +117,128 @@ class Core(nn.Module, ABC):
         self._check(inputs, should_reset, state, axes=("T", "B"))
         return self.scan(inputs, should_reset, state)
 
+    def forward(
+        self,
+        x: Tensor,
+        state: State | None = None,
+        should_reset: Tensor | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        batch_first: bool = False,
+    ) -> tuple[Tensor, State]:
+        """`unroll` with defaults: takes the place of `torch.nn.LSTM` in any module.
+
+        Args:
+          x: the inputs, `[T, B, D]`, or `[B, T, D]` with batch_first.
+          state: before the first step; None: the initial state.
+          should_reset: `[T, B]` bool, or `[B, T]` with batch_first; None: no resets.
+          lengths: `[B]`, the steps of each sequence that count, 1 to T; the rest is padding. None: all of them.
+          batch_first: the batch is the first axis of x, should_reset and outputs. A state's always is.
+
+        Returns:
+          The outputs `[T, B, output_size]`, or `[B, T, output_size]` with batch_first, 0 at padding; and the state
+          after each sequence's last step.
+
+        Raises:
+          ValueError: for a shape, a dtype or a length other than these.
+        """
+        if not isinstance(x, Tensor) or x.dim() != 3:
+            got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            axes = "B, T" if batch_first else "T, B"
+            raise ValueError(f"x: expected a tensor [{axes}, {self.input_size}], with lengths if padded, got {got}")
+        if batch_first:
+            x, should_reset = x.transpose(0, 1), None if should_reset is None else should_reset.transpose(0, 1)
+        if should_reset is None:
+            should_reset = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+        state = self.initial_state(x.shape[1]) if state is None else self._typed(state)
+        if lengths is None:
+            outputs, state = self.unroll(x, should_reset, state)
+        else:
+            outputs, state = self._unroll_padded(x, should_reset, state, lengths)
+        return (outputs.transpose(0, 1) if batch_first else outputs), state
+
+    def chosen_backend(self) -> str:
+        """The backend that runs the scan. Raises ValueError if `backend` and `precision` ask for one that cannot."""
+        check_names(self.backend, self.precision)
+        if self.backend not in ("auto", "reference") or self.precision != "float32":
+            raise ValueError(
+                f"{type(self).__name__} has no kernels: expected backend auto or reference and precision float32, got "
+                f"{self.backend} and {self.precision}"
+            )
+        return "reference"
+
+    def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        """`unroll` on arguments that have been checked: here a loop over `cell`."""
+        self.chosen_backend()
+        inputs, state = self.cast(inputs), map_leaves(self.cast, state)
+        with no_autocast(inputs.device.type):
+            outputs, state = reference.scan(
+                lambda x, before: self.cell(x[0], before), (inputs,), should_reset, state, self._initial()
+            )
+        if outputs.shape != (*inputs.shape[:2], self.output_size):
+            expected = [inputs.shape[1], self.output_size]
+            raise ValueError(
+                f"{type(self).__name__}.cell: expected an output {expected} [B, output_size], got "
+                f"{list(outputs.shape[1:])}"
+            )
+        return outputs, state
+
+    def cast(self, x: Tensor) -> Tensor:
+        """x in the core's dtype: what comes from layers under autocast has another. Integers stay as they are."""
+        return x.to(self._like.dtype) if x.is_floating_point() else x
+
+    def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
+        """The gates of one step, arguments as of `step`: by name, `[B, ...]` between 0 and 1; {} if there are none."""
+        return {}
+
+    def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: State) -> Tensor | None:
+        """Where memory slots look in one step, arguments as of `step`; None for a core without attention.
+
+        Returns:
+          Softmax weights `[B, blocks, heads, N, N+1]`: of each slot (axis -2) over the N slots and, last, the input.
+        """
+        return None
+
+    def matrix_products(self, steps: int, lanes: int) -> list[Product] | None:
+        """The matrix products of an unroll and its gradients, for `rmc-bench`; None: the core does not tell."""
+        return None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As torch's; raises ValueError for a module or tensor under a method's name, which would hide one of both."""
+        if isinstance(value, nn.Module | Tensor) and callable(getattr(type(self), name, None)):
+            raise ValueError(f"{type(self).__name__}.{name} is a method: expected another name for this attribute")
+        super().__setattr__(name, value)
+
+    def _initial(self) -> State:
+        """`initial_leaves`, on the core's device and in its dtype."""
+        return map_leaves(lambda leaf: self.cast(leaf.to(self._like.device)), self.initial_leaves())
+
+    def _typed(self, state: State) -> State:
+        """A state that a reader has taken apart and put together again as a plain tuple or a list."""
+        initial = self.initial_leaves()
+        if type(state) not in (tuple, list) or len(state) != len(initial):
+            return state
+        return map_leaves(lambda _, leaf: leaf, initial, state)
+
+    def _unroll_padded(
+        self, inputs: Tensor, should_reset: Tensor, state: State, lengths: Tensor | Sequence[int]
+    ) -> tuple[Tensor, State]:
+        """Unrolls from one sequence's end to the next, each time the sequences that go on."""
+        if torch.jit.is_tracing():
+            raise ValueError("lengths: a trace would keep these for all inputs; trace without lengths")
+        self._check(inputs, should_reset, state, axes=("T", "B"))
+        steps, batch_size = inputs.shape[:2]
+        ends = _checked_lengths(lengths, steps, batch_size).to(inputs.device)
+        state = map_leaves(self.cast, state)
+        pieces = []
+        for start, stop in pairwise([0, *ends.unique().tolist()]):
+            rows = (ends > start).nonzero().squeeze(1)
+            part = map_leaves(lambda leaf, rows=rows: leaf[rows], state)
+            outputs, part = self.unroll(inputs[start:stop, rows], should_reset[start:stop, rows], part)
+            pieces.append(outputs.new_zeros(stop - start, batch_size, self.output_size).index_copy(1, rows, outputs))
+            state = map_leaves(lambda leaf, new, rows=rows: leaf.index_copy(0, rows, new), state, part)
+        outputs = torch.cat(pieces)
+        return functional.pad(outputs, (0, 0, 0, 0, 0, steps - len(outputs))), state
+
     def _check(self, inputs: Tensor, should_reset: Tensor, state: State, axes: tuple[str, ...]) -> None:
         if inputs.dim() != len(axes) + 1 or inputs.shape[-1] != self.input_size or 0 in inputs.shape:
             axes_in_words = ", ".join([*axes, str(self.input_size)])
@@ -127,67 +256,29 @@ class Core(nn.Module, ABC):
     def _check_state(self, state: State, batch_size: int) -> None:
         initial = self.initial_leaves()
         if type(state) is not type(initial) or len(state) != len(initial):
-            expected = type(initial).__name__ if initial else "()"
+            expected = f"{type(initial).__name__} of {len(initial)}" if initial else "()"
             got = repr(state) if state is None or state == () else type(state).__name__
             raise ValueError(f"state: expected {expected}, as initial_state gives it, got {got}")
-        for name, leaf, one in zip(getattr(initial, "_fields", ()), state, initial, strict=True):
+        names = getattr(initial, "_fields", range(len(initial)))
+        for name, leaf, one in zip(names, state, initial, strict=True):
             shape = [batch_size, *one.shape[1:]]
             if list(leaf.shape) != shape:
                 raise ValueError(f"state.{name}: expected {shape}, got {list(leaf.shape)}")
 
 
-class Recording:
-    """An unroll in the making: `step` T times, without gradient, then `replay` or `discard`.
-
-    Where the backend keeps a tape, the steps are the forward pass of the replay, which costs nothing more; elsewhere
-    the replay is an unroll. The core's weights must not change in between.
-
-    Attributes:
-      state: after the steps taken so far.
-    """
-
-    def __init__(self, core: Core, steps: int, state: State) -> None:
-        self.core, self.state = core, state
-        self._initial_state = state
-        self._steps = steps
-        self._should_reset: list[Tensor] = []
-        take = core.chosen_scan().take_tape
-        self._tape = None if take is None else take(steps, state, core.initial_leaves(), core.weights())
-
-    @torch.no_grad()
-    def step(self, inputs: Tensor, should_reset: Tensor) -> Tensor:
-        """The next step; arguments and output as of `Core.step`."""
-        self._should_reset.append(should_reset)
-        if self._tape is None:
-            output, self.state = self.core.step(inputs, should_reset, self.state)
-            return output
-        self.core._check(inputs, should_reset, self._initial_state, axes=("B",))
-        recorded: Tensor = self._tape.step(self.core.cast(inputs), should_reset)
-        if self._tape.length == self._steps:
-            self.state = self._tape.final_state()
-        return recorded
-
-    def discard(self) -> None:
-        """Instead of `replay`: the next recording takes the buffers."""
-        if self._tape is not None:
-            self._tape.put_back()
-            self._tape = None
-
-    def replay(self, inputs: Tensor) -> Tensor:
-        """The outputs `[T, B, H]` of all T steps, with their gradient.
-
-        Args:
-          inputs: `[T, B, D]`, as they were, now with their own gradient.
-        """
-        tape, self._tape = self._tape, None  # it can be read once only
-        if tape is not None:
-            outputs: Tensor = tape.replay(self.core.cast(inputs))[0]
-            return outputs
-        return self.core.unroll(inputs, torch.stack(self._should_reset), self._initial_state)[0]
+def _checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int) -> Tensor:
+    """The lengths `[B]` as a tensor. Raises ValueError for anything else."""
+    ends = torch.as_tensor(lengths)
+    is_integer = not (ends.is_floating_point() or ends.is_complex() or ends.dtype == torch.bool)
+    if not is_integer or ends.shape != (batch_size,) or int(ends.min()) < 1 or int(ends.max()) > steps:
+        raise ValueError(f"lengths: expected {batch_size} integers from 1 to {steps}, got {ends.tolist()}")
+    return ends
 
 
 def check_sizes(**sizes: int) -> None:
     """Raises ValueError unless every size is a positive integer."""
+    if torch.jit.is_tracing():
+        return  # there, a size read from a shape is a tensor
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"{name}: expected a positive integer, got {size!r}")

@@ -1,7 +1,9 @@
 """No memory at all."""
 
+from torch import Tensor
+
 from rmc_agents.cores.base import Core
-from rmc_agents.kernels.dispatch import Scan
+from rmc_agents.kernels.operations import Product
 from rmc_agents.types import State
 
 
@@ -16,16 +18,24 @@ class Feedforward(Core):
     """
 
     def __init__(self, input_size: int) -> None:
-        super().__init__(input_size, output_size=input_size)
+        super().__init__(input_size)
 
     def initial_leaves(self) -> State:
         """`()`: there is no state."""
         return ()
 
-    def weights(self) -> tuple[()]:
-        """`()`: there are none."""
-        return ()
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The input."""
+        return x, state
 
-    def chosen_scan(self) -> Scan:
-        """Nothing to be computed."""
-        return Scan("none", lambda inputs, should_reset, state, initial_state, weights: (inputs, state), take_tape=None)
+    def chosen_backend(self) -> str:
+        """Nothing is computed, whatever backend is asked for."""
+        return "none"
+
+    def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        """The inputs."""
+        return inputs, state
+
+    def matrix_products(self, steps: int, lanes: int) -> list[Product]:
+        """None."""
+        return []

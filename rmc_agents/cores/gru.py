@@ -1,13 +1,18 @@
 """The gated recurrent unit."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
-from rmc_agents.cores.base import Core, check_sizes, truncated_normal
+from rmc_agents.cores.base import check_sizes, truncated_normal
+from rmc_agents.cores.kernel_core import KernelCore
+from rmc_agents.kernels.gru.reference import gru_gates
+from rmc_agents.kernels.modes import no_autocast
+from rmc_agents.kernels.operations import Product, recurrent_products
 from rmc_agents.kernels.weights import Affine, HiddenState, RecurrentWeights
 
 
-class GRU(Core):
+class GRU(KernelCore):
     """GRU (Cho et al. 2014): one layer, the output is h.
 
     The arithmetic, the order of the gates (r, z, n) and the parameters are those of `torch.nn.GRU`.
@@ -40,3 +45,16 @@ class GRU(Core):
     def weights(self) -> RecurrentWeights:
         """The parameters, as the kernels take them."""
         return RecurrentWeights(Affine(self.weight_ih, self.bias_ih), self.weight_hh, self.bias_hh)
+
+    def gate_values(self, inputs: Tensor, should_reset: Tensor, state: HiddenState) -> dict[str, Tensor]:
+        """Reset and update gate, each `[B, H]`; see `Core.gate_values`."""
+        inputs, state = self._after_reset(inputs, should_reset, state)
+        weights, gates = self.weights(), 2 * self.output_size
+        with no_autocast(inputs.device.type):
+            from_inputs = functional.linear(inputs, *weights.input)  # [B, 3H]: r, z, n
+            from_hidden = functional.linear(state.hidden, weights.hidden, weights.hidden_bias)
+            return gru_gates(from_inputs[:, :gates], from_hidden[:, :gates])._asdict()
+
+    def matrix_products(self, steps: int, lanes: int) -> list[Product]:
+        """See `Core.matrix_products`."""
+        return recurrent_products(self.weights(), steps, lanes)

@@ -1,13 +1,18 @@
 """The long short-term memory."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
-from rmc_agents.cores.base import Core, check_sizes, truncated_normal
+from rmc_agents.cores.base import check_sizes, truncated_normal
+from rmc_agents.cores.kernel_core import KernelCore
+from rmc_agents.kernels.lstm.reference import lstm_gates
+from rmc_agents.kernels.modes import no_autocast
+from rmc_agents.kernels.operations import Product, recurrent_products
 from rmc_agents.kernels.weights import Affine, LSTMState, RecurrentWeights
 
 
-class LSTM(Core):
+class LSTM(KernelCore):
     """LSTM (Hochreiter & Schmidhuber 1997, with forget gates): one layer, the output is h.
 
     The arithmetic and the order of the gates (i, f, g, o) are those of `torch.nn.LSTM`, whose two biases are
@@ -41,3 +46,15 @@ class LSTM(Core):
     def weights(self) -> RecurrentWeights:
         """The parameters, as the kernels take them."""
         return RecurrentWeights(Affine(self.weight_ih, self.bias), self.weight_hh, None)
+
+    def gate_values(self, inputs: Tensor, should_reset: Tensor, state: LSTMState) -> dict[str, Tensor]:
+        """Input, forget and output gate, each `[B, H]`; see `Core.gate_values`."""
+        inputs, state = self._after_reset(inputs, should_reset, state)
+        weights = self.weights()
+        with no_autocast(inputs.device.type):
+            from_inputs = functional.linear(inputs, *weights.input)
+            return lstm_gates(from_inputs, state.hidden, weights.hidden)[0]._asdict()
+
+    def matrix_products(self, steps: int, lanes: int) -> list[Product]:
+        """See `Core.matrix_products`."""
+        return recurrent_products(self.weights(), steps, lanes)

@@ -3,12 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.cores.base import Core, check_sizes, linear
+from rmc_agents.cores.base import check_sizes, linear
+from rmc_agents.cores.kernel_core import KernelCore
 from rmc_agents.cores.lstm import LSTM
+from rmc_agents.kernels.operations import Product, Use, linear_products
 from rmc_agents.kernels.weights import RelationalRNNState, RelationalRNNWeights, affine
 
 
-class RelationalRNN(Core):
+class RelationalRNN(KernelCore):
     """An LSTM that consults a relational memory in every step.
 
     The LSTM proposes h from the input and the last h. That h, brought to a slot's width by a linear map,
@@ -75,3 +77,13 @@ class RelationalRNN(Core):
             output=affine(self.output),
             num_heads=self.num_heads,
         )
+
+    def matrix_products(self, steps: int, lanes: int) -> list[Product]:
+        """See `Core.matrix_products`."""
+        weights, slots = self.weights(), self.initial_memory.shape[1]
+        hidden, memory, joint = Use(lanes, steps), Use(lanes * slots, steps), Use(lanes * (slots + 1), steps)
+        products = self.lstm.matrix_products(steps, lanes)
+        products += linear_products(weights.row.weight, hidden) + linear_products(weights.output.weight, hidden)
+        for layer in (weights.qkv, weights.attended, *weights.mlp):
+            products += linear_products(layer.weight, joint)
+        return products + linear_products(weights.gates.weight, memory)

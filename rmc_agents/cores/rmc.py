@@ -5,15 +5,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.cores.base import Core, check_sizes, linear, truncated_normal
-from rmc_agents.kernels import reference
+from rmc_agents.cores.base import check_sizes, linear, truncated_normal
+from rmc_agents.cores.kernel_core import KernelCore
 from rmc_agents.kernels.modes import no_autocast
+from rmc_agents.kernels.operations import Product, Use, linear_products
+from rmc_agents.kernels.rmc.reference import rmc_attention, rmc_gates
 from rmc_agents.kernels.weights import RMCBlock, RMCState, RMCWeights, affine
 
 GateStyle = Literal["unit", "coupled", "memory", "none"]
 
 
-class RMC(Core):
+class RMC(KernelCore):
     """Relational Memory Core (Santoro et al. 2018, arXiv:1806.01822; the arithmetic of Sonnet v1).
 
     The memory is a matrix of N slots, each D = num_heads * head_size wide. In every step the slots attend to
@@ -90,7 +92,7 @@ class RMC(Core):
         """The memory, the identity matrix padded or cut to `[1, N, D]`."""
         return RMCState(self.initial_memory)
 
-    def attention(self, inputs: Tensor, should_reset: Tensor, state: RMCState) -> Tensor:
+    def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: RMCState) -> Tensor:
         """Where the slots look when `step` is called with the same arguments.
 
         Returns:
@@ -100,10 +102,34 @@ class RMC(Core):
         Raises:
           ValueError: as `step` does.
         """
-        self._check(inputs, should_reset, state, axes=("B",))
-        inputs, state = self.cast(inputs), RMCState(self.cast(state.memory))
+        inputs, state = self._after_reset(inputs, should_reset, state)
         with no_autocast(inputs.device.type):
-            return reference.rmc_attention(inputs, should_reset, state, self.initial_leaves(), self.weights())
+            return rmc_attention(inputs, state, self.weights())
+
+    def gate_values(self, inputs: Tensor, should_reset: Tensor, state: RMCState) -> dict[str, Tensor]:
+        """Input and forget gate, each `[B, N, D]` or, with a gate per slot, `[B, N, 1]`; see `Core.gate_values`."""
+        inputs, state = self._after_reset(inputs, should_reset, state)
+        with no_autocast(inputs.device.type):
+            gates = rmc_gates(inputs, state, self.weights())
+        return {} if gates is None else gates._asdict()
+
+    def matrix_products(self, steps: int, lanes: int) -> list[Product]:
+        """The input row takes part in the attention of all blocks, but of the last one's result only the slots count.
+
+        See `Core.matrix_products`.
+        """
+        weights, slots = self.weights(), self.initial_memory.shape[1]
+        inputs, memory, joint = Use(steps * lanes, 1), Use(lanes * slots, steps), Use(lanes * (slots + 1), steps)
+        first, *others = weights.blocks
+        products = linear_products(weights.input.weight, inputs) + linear_products(first.qkv.weight, inputs, memory)
+        for block in others:
+            products += linear_products(block.qkv.weight, joint)
+        for layer in weights.mlp:  # shared by all blocks
+            products += linear_products(layer.weight, *[joint] * len(others), memory)
+        if weights.gates is not None:
+            from_input, from_memory = weights.gates
+            products += linear_products(from_input.weight, inputs) + linear_products(from_memory.weight, memory)
+        return products
 
     def weights(self) -> RMCWeights:
         """The parameters, as the kernels take them."""

@@ -3,11 +3,13 @@
 import torch
 from torch import nn
 
-from rmc_agents.cores.base import Core, check_sizes, truncated_normal
+from rmc_agents.cores.base import check_sizes, truncated_normal
+from rmc_agents.cores.kernel_core import KernelCore
+from rmc_agents.kernels.operations import Product, recurrent_products
 from rmc_agents.kernels.weights import Affine, HiddenState, RecurrentWeights
 
 
-class RNN(Core):
+class RNN(KernelCore):
     """Elman network: h = tanh(W_x x + W_h h + b), and the output is h.
 
     The arithmetic is that of `torch.nn.RNN`, whose two biases are one here. W_h starts orthogonal, so that at
@@ -37,3 +39,7 @@ class RNN(Core):
     def weights(self) -> RecurrentWeights:
         """The parameters, as the kernels take them."""
         return RecurrentWeights(Affine(self.weight_ih, self.bias), self.weight_hh, None)
+
+    def matrix_products(self, steps: int, lanes: int) -> list[Product]:
+        """See `Core.matrix_products`."""
+        return recurrent_products(self.weights(), steps, lanes)

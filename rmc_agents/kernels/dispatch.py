@@ -1,4 +1,4 @@
-"""Which code runs a core's scan: one contract (see `reference`), several backends.
+"""Which code runs a core's scan: one contract (see `kernels.reference`), several backends.
 
 | backend   | cores               | where                                                       |
 |-----------|---------------------|-------------------------------------------------------------|
@@ -22,11 +22,22 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels import reference
+from rmc_agents.kernels.gru.reference import gru_unroll
+from rmc_agents.kernels.lstm.reference import lstm_unroll
 from rmc_agents.kernels.modes import tracing
 from rmc_agents.kernels.products import Precision, bf16_supported
+from rmc_agents.kernels.relational_rnn.reference import relational_rnn_unroll
+from rmc_agents.kernels.rmc.reference import rmc_unroll
+from rmc_agents.kernels.rnn.reference import rnn_unroll
 
 Backend = Literal["auto", "reference", "fused", "triton"]
+REFERENCES: dict[str, Callable[..., tuple[Tensor, Any]]] = {
+    "gru": gru_unroll,
+    "lstm": lstm_unroll,
+    "relational_rnn": relational_rnn_unroll,
+    "rmc": rmc_unroll,
+    "rnn": rnn_unroll,
+}
 
 
 class Scan(NamedTuple):
@@ -34,7 +45,6 @@ class Scan(NamedTuple):
 
     backend: str
     unroll: Callable[..., tuple[Tensor, Any]]  # (inputs, should_reset, state, initial_state, weights)
-    take_tape: Callable[..., Any] | None  # (steps, state, initial_state, weights), see `tape`; None: has none
 
 
 def choose(core: str, backend: str, precision: str, weights: Any, initial_state: Any) -> Scan:
@@ -51,15 +61,20 @@ def choose(core: str, backend: str, precision: str, weights: Any, initial_state:
       ValueError: for a backend that does not exist or cannot do it, with the reason.
     """
     if tracing():
-        return Scan("reference", getattr(reference, f"{core}_unroll"), None)
-    for name, value, known in (("backend", backend, Backend), ("precision", precision, Precision)):
-        if value not in get_args(known):
-            raise ValueError(f"{name}: expected one of {', '.join(get_args(known))}, got {value!r}")
+        return Scan("reference", REFERENCES[core])
+    check_names(backend, precision)
     for name in [backend] if backend != "auto" else ["fused", "reference"]:
         obstacle = _obstacle(core, name, precision, weights, initial_state)
         if obstacle is None:
             return _load(core, name, precision)
     raise ValueError(f"backend {backend}: {obstacle}")
+
+
+def check_names(backend: str, precision: str) -> None:
+    """Raises ValueError for a backend or a precision that does not exist."""
+    for name, value, known in (("backend", backend, Backend), ("precision", precision, Precision)):
+        if value not in get_args(known):
+            raise ValueError(f"{name}: expected one of {', '.join(get_args(known))}, got {value!r}")
 
 
 def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_state: Any) -> str | None:
@@ -92,15 +107,8 @@ def _triton_obstacle(core: str, precision: str, weights: Any, initial_state: Any
 
 def _load(core: str, backend: str, precision: str) -> Scan:
     """Imports what is wanted, and no more: compiling libraries are slow to load."""
-    module = import_module(
-        {
-            "reference": "rmc_agents.kernels.reference",
-            "fused": f"rmc_agents.kernels.{core}.fused",
-            "triton": f"rmc_agents.kernels.{core}.triton",
-        }[backend]
-    )
-    unroll, tape = getattr(module, f"{core}_unroll"), getattr(module, f"{core.upper()}Tape", None)
-    take_tape = None if tape is None else tape.take
-    if precision != "float32":
-        unroll, take_tape = partial(unroll, precision=precision), take_tape and partial(take_tape, precision=precision)
-    return Scan(backend, unroll, take_tape)
+    if backend == "reference":
+        return Scan(backend, REFERENCES[core])
+    module = import_module(f"rmc_agents.kernels.{core}.{backend}")
+    unroll = getattr(module, f"{core}_unroll")
+    return Scan(backend, unroll if precision == "float32" else partial(unroll, precision=precision))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rmc_agents.kernels.modes import undisturbed
 from rmc_agents.kernels.products import DTYPES, Precision
+from rmc_agents.types import map_leaves
 
 KEPT = 4  # spare tapes
 
@@ -18,15 +19,14 @@ KEPT = 4  # spare tapes
 class Tape(ABC):
     """All that an unroll's backward pass needs of its forward pass, in buffers for T steps of B lanes.
 
-    Use: `take`, then `run` or T times `step`, then `replay` or `put_back`. Buffers of hundreds of megabytes are slow to
-    get from the system, so a tape that has been read is kept for the next unroll of its sizes, in whatever thread. The
-    outputs alone are new each time: they are handed out, so `backward` must not read them.
+    Use: `take`, then `run`, then `with_gradient` or `put_back`. Buffers of hundreds of megabytes are slow to get from
+    the system, so a tape that has been read is kept for the next unroll of its sizes, in whatever thread. The outputs
+    alone are new each time: they are handed out, so `backward` must not read them.
 
     A subclass names its buffers in `__init__` and gives the arithmetic of one core.
 
     Attributes:
       outputs: `[T, B, H]`.
-      length: steps written so far.
       factors: the weights as the matrix products take them, in `dtype`.
     """
 
@@ -55,7 +55,7 @@ class Tape(ABC):
         return tape
 
     def put_back(self) -> None:
-        """Nobody needs what is on the tape any more."""
+        """Returns the buffers for the next unroll."""
         del self.state, self.initial_state, self.weights, self.factors, self.outputs
         with Tape._lock:
             while len(Tape._spare) >= KEPT:
@@ -71,11 +71,10 @@ class Tape(ABC):
         """Begin at step 0; a subclass makes `outputs` and looks at the weights."""
         self.state, self.initial_state, self.weights = state, initial_state, weights
         self.factors = _rounded(weights, self.dtype)
-        self.length = 0
 
     @abstractmethod
-    def write_inputs(self, first: int, inputs: Tensor) -> None:
-        """Everything that depends on the inputs `[n, B, I]` of steps first to first + n - 1 alone."""
+    def write_inputs(self, inputs: Tensor) -> None:
+        """Everything that depends on the inputs `[T, B, I]` alone."""
 
     @abstractmethod
     def forward(self, t: int) -> None:
@@ -92,37 +91,26 @@ class Tape(ABC):
         Overwrites buffers: once for every forward pass. d_outputs and d_final are contiguous, and not to be written.
         """
 
-    def step(self, inputs: Tensor, should_reset: Tensor) -> Tensor:
-        """The next step, of inputs `[B, I]` and should_reset `[B]`; returns the output `[B, H]`, the reader's own."""
-        with undisturbed():
-            self.write_inputs(self.length, inputs.unsqueeze(0))
-            self._advance(should_reset)
-            return self.outputs[self.length - 1].clone()
-
     def run(self, inputs: Tensor, should_reset: Tensor) -> None:
         """All T steps, of inputs `[T, B, I]` and should_reset `[T, B]`, to `outputs`."""
         with undisturbed():
-            self.write_inputs(0, inputs)
-            for should_reset_t in should_reset:
-                self._advance(should_reset_t)
+            self.write_inputs(inputs)
+            self.should_reset[...] = should_reset.numpy()
+            for t in range(self.steps):
+                self.forward(t)
 
-    def _advance(self, should_reset: Tensor) -> None:
-        self.should_reset[self.length] = should_reset.numpy()
-        self.forward(self.length)
-        self.length += 1
-
-    def replay(self, inputs: Tensor) -> tuple[Tensor, Any]:
-        """Outputs and final state of all T steps, attached to autograd's graph.
+    def with_gradient(self, inputs: Tensor) -> tuple[Tensor, Any]:
+        """Outputs and final state, attached to autograd's graph.
 
         Args:
           inputs: `[T, B, I]`, those that were written.
         """
         leaves = [*self.state, *self.initial_state, *tensors(self.weights)]
-        outputs, *final = _Replay.apply(self, inputs, *leaves)
-        return outputs, type(self.state)(*final)
+        outputs, *final = _Attached.apply(self, inputs, *leaves)
+        return outputs, map_leaves(lambda _, leaf: leaf, self.state, final)
 
 
-class _Replay(torch.autograd.Function):
+class _Attached(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tape: Tape, inputs: Tensor, *leaves: Tensor) -> tuple[Tensor, ...]:
         ctx.tape = tape
@@ -153,11 +141,11 @@ def unroll(
     weights: Any,
     precision: Precision = "float32",
 ) -> tuple[Tensor, Any]:
-    """The scan of a core by its tape; arguments as in `reference`, precision as in `Tape.take`."""
+    """The scan of a core by its tape; arguments as in `kernels.reference`, precision as in `Tape.take`."""
     tape = kind.take(len(inputs), state, initial_state, weights, precision)
     tape.run(inputs, should_reset)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors((inputs, state, initial_state, weights))):
-        return tape.replay(inputs)
+        return tape.with_gradient(inputs)
     outputs, final = tape.outputs, tape.final_state()
     tape.put_back()
     return outputs, final

@@ -44,8 +44,8 @@ class GRUGates(NamedTuple):
 class RMCGates(NamedTuple):
     """Between 0 and 1; as wide as the slot, or 1 where a slot has one gate."""
 
-    input: Tensor  # [N, B, D or 1]
-    forget: Tensor  # [N, B, D or 1]
+    input: Tensor  # [B, N, D or 1]; in the scan [N, B, D or 1]
+    forget: Tensor  # likewise
 
 
 class Affine(NamedTuple):

@@ -31,6 +31,12 @@ def find(name: str) -> Path:
     return FOLDER / f"{name}{SUFFIX}"
 
 
+def check(source: str, flag: str) -> None:
+    """Raises ValueError, beginning with the flag, if that is neither a path nor a policy's name."""
+    if not Path(source).exists() and source not in names():
+        raise ValueError(f"{flag}: expected a run, a file or a pretrained policy ({listed()}), got {source!r}")
+
+
 def choose(run: str | PathLike[str] | None, name: str | None = None) -> Path:
     """What a command opens: the path of its argument RUN, or the policy of its flag --pretrained.
 
@@ -40,8 +46,11 @@ def choose(run: str | PathLike[str] | None, name: str | None = None) -> Path:
       ValueError: if both are given or neither is, or there is no such policy.
     """
     if run is not None and name is None:
-        is_name = not Path(run).exists() and difflib.get_close_matches(str(run), names(), n=1, cutoff=0.8)
-        return find(str(run)) if is_name else Path(run)
+        path = Path(run)
+        is_name = not path.exists() and difflib.get_close_matches(str(run), names(), n=1, cutoff=0.8)
+        if not is_name and not path.exists():
+            raise ValueError(f"there is no checkpoint {run}, nor a pretrained policy of that name ({listed()})")
+        return find(str(run)) if is_name else path
     if name is not None and run is None:
         return find(name)
     got = "neither" if run is None else "both"

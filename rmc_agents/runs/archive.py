@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Self
 
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError, check_regular, numbered, opening, write_numbered
-from rmc_agents.tree_checks import ANYTHING, check_like, check_progress
 
 SUFFIX = ".zip"
 MEMBER = "rmc_agents.json"
@@ -38,6 +37,8 @@ class Facts(NamedTuple):
         Raises:
           CheckpointError: if the file is missing, damaged, or no archive of a run.
         """
+        from rmc_agents.tree_checks import ANYTHING, check_like, check_progress
+
         with opening(path):
             check_regular(path)
             with zipfile.ZipFile(path) as archive:

@@ -14,20 +14,21 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
-from safetensors.torch import load as from_safetensors
-from safetensors.torch import save as to_safetensors
 
 from rmc_agents import __version__
+
+if TYPE_CHECKING:
+    import torch
 
 FORMATS = "rmc-agents-checkpoint-"
 FORMAT = f"{FORMATS}1"
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
 UNREADABLE = ".unreadable"
+MOST_HEADER = 100_000_000  # bytes, as safetensors has it
 _NAME = re.compile(r"update-\d+")
 
 Opened = TypeVar("Opened")
@@ -50,6 +51,8 @@ def save(path: Path, tree: dict[str, Any]) -> None:
 
 def to_bytes(tree: dict[str, Any]) -> bytes:
     """The contents of a checkpoint's file. Raises TypeError as `save` does."""
+    from safetensors.torch import save as to_safetensors
+
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_take_tensors(tree, "", tensors), allow_nan=True)
     metadata = {"format": FORMAT, "version": __version__, "tree": text, "sha256": _digest(text, tensors)}
@@ -65,6 +68,18 @@ def load(path: Path) -> dict[str, Any]:
     with opening(path):
         check_regular(path)
         return from_bytes(path.read_bytes(), str(path))
+
+
+def check_header(path: Path) -> None:
+    """Find out, in less time than it takes to load it, that a file is no checkpoint of this version.
+
+    Raises:
+      CheckpointError: if so, or it is missing.
+    """
+    with opening(path):
+        check_regular(path)
+        with path.open("rb") as file:
+            _check_format(_metadata(file.read(8) + file.read(MOST_HEADER)), str(path))
 
 
 def check_regular(path: Path) -> None:
@@ -97,10 +112,11 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
       CheckpointError: if it is damaged or nothing of this project; the message names the source.
     """
     with opening(source):
-        tensors = from_safetensors(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])  # which was just found to be sound
-        metadata = header.get("__metadata__", {})
+        metadata = _metadata(content)
         _check_format(metadata, source)
+        from safetensors.torch import load as from_safetensors  # torch too, once there is something for it
+
+        tensors = from_safetensors(content)
         if metadata.get("sha256") != _digest(metadata.get("tree", ""), tensors):
             raise CheckpointError(
                 f"{source} is damaged: its contents do not match its checksum; use another checkpoint"
@@ -109,6 +125,13 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
         if not isinstance(tree, dict):
             raise TypeError(f"expected a dict, got a {type(tree).__name__}")
         return tree
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """What safetensors keeps beside the tensors, in a header of JSON behind eight bytes that tell its length."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    metadata: dict[str, str] = header.get("__metadata__", {})
+    return metadata
 
 
 def _check_format(metadata: dict[str, str], source: str) -> None:
@@ -219,7 +242,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
-def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:
+def _digest(text: str, tensors: "dict[str, torch.Tensor]") -> str:
+    import torch
+
     digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -228,11 +253,13 @@ def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _take_tensors(tree: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
+def _take_tensors(tree: Any, name: str, tensors: "dict[str, torch.Tensor]") -> Any:
     """The tree with every tensor and array moved to `tensors` under its place's name.
 
     In a name, the parts of a place are separated by slashes, and a key's own are written ~1, as in JSON pointers.
     """
+    import torch
+
     if isinstance(tree, dict):
         return {key: _take_tensors(value, f"{name}/{_escaped(key)}", tensors) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -252,7 +279,7 @@ def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def _put_tensors(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _put_tensors(tree: Any, tensors: "dict[str, torch.Tensor]") -> Any:
     """The tree with its tensors in their places, each in one: a file that names one twice ends in a KeyError."""
     if isinstance(tree, list):
         return [_put_tensors(value, tensors) for value in tree]

@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from filelock import FileLock, Timeout
 
 from rmc_agents.config import SB3_ALGORITHMS, Config
@@ -38,8 +37,8 @@ class RunFolder:
 
     def __init__(self, path: Path, resuming: bool) -> None:
         self.path = path
-        if resuming and not has_checkpoints(path):
-            raise ValueError(f"cannot resume {path}: {_nothing_to_resume(path)}")
+        if resuming:
+            check_resumable(path)
         path.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(path / LOCK)
         try:
@@ -49,9 +48,11 @@ class RunFolder:
                 f"{path} is in use by another rmc-train; wait for it, or choose another --run-dir"
             ) from None
         if not resuming:
-            if has_checkpoints(path):
+            try:
+                check_unused(path)
+            except ValueError:
                 self._lock.release()
-                raise ValueError(f"{path} already holds a run; go on with --resume {path}, or choose another --run-dir")
+                raise
             self._clean()
 
     def _clean(self) -> None:
@@ -64,6 +65,8 @@ class RunFolder:
 
     def write_config(self, config: Config) -> None:
         """`config.yaml`, which `--config` takes, and `versions.json`."""
+        import torch
+
         write_atomically(self.path / CONFIG, config.to_yaml().encode())
         packages = PACKAGES + (SB3_PACKAGES if config.train.algo in SB3_ALGORITHMS else ())
         versions = {name: version(name) for name in packages}
@@ -93,6 +96,18 @@ class RunFolder:
 def has_checkpoints(path: Path) -> bool:
     """Whether the folder's run can be resumed, with one kind of checkpoints or the other."""
     return any(True for suffix in (checkpoint.SUFFIX, archive.SUFFIX) for _ in numbered(path, suffix))
+
+
+def check_resumable(path: Path) -> None:
+    """Raises ValueError if there is no run in the folder that can go on."""
+    if not has_checkpoints(path):
+        raise ValueError(f"cannot resume {path}: {_nothing_to_resume(path)}")
+
+
+def check_unused(path: Path | None) -> None:
+    """Raises ValueError if there is a run in the folder already, which a new one would overwrite."""
+    if path is not None and has_checkpoints(path):
+        raise ValueError(f"{path} already holds a run; go on with --resume {path}, or choose another --run-dir")
 
 
 def _nothing_to_resume(path: Path) -> str:

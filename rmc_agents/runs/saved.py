@@ -8,11 +8,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from rmc_agents import pretrained
+from rmc_agents import plugins, pretrained
 from rmc_agents.agent import ActorCritic
 from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
-from rmc_agents.envs.registry import refuse_unnamed_module
+from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.tree_checks import check_like
 from rmc_agents.types import NotRegistered, Policy, SpaceSpec
@@ -133,16 +133,20 @@ def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
     return config, spec
 
 
-def saved_env_name(saved: SavedAgent[Any], trust: bool) -> str:
+def saved_env_name(saved: SavedAgent[Any]) -> str:
     """The environment that an agent was trained in, to play it there.
 
     Raises:
-      ValueError: if that imports a module, and the user does not trust the file that names it.
+      ValueError: if that imports a module which the user has not named.
     """
     name = saved.config.env.env
-    if not trust:
-        refuse_unnamed_module(name, saved.path)
+    plugins.check_named(name, saved.path)
     return name
+
+
+def saved_env(saved: SavedAgent[Any]) -> str | EnvFactory:
+    """The same with the arguments that it had."""
+    return with_arguments(saved_env_name(saved), saved.config.env.env_kwargs)
 
 
 def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:

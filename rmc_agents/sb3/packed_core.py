@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmc_agents.cores import Core
-from rmc_agents.types import State
+from rmc_agents.types import State, map_leaves
 
 PackedState = tuple[Tensor, Tensor]
 """A core's state as a pair, each `[1, B, hidden_size]`, as `nn.LSTM` has h and c.
@@ -34,7 +34,7 @@ class PackedCore(nn.Module):
         super().__init__()
         self.core = core
         self.input_size = core.input_size
-        self._sizes = [leaf.numel() for leaf in core.initial_leaves()]
+        self._sizes = [leaf.numel() for leaf in core.initial_state(1)]
         self.hidden_size = (sum(self._sizes) + 1) // 2
 
     def forward(self, inputs: Tensor, state: PackedState, episode_starts: Tensor) -> tuple[Tensor, PackedState]:
@@ -60,7 +60,7 @@ class PackedCore(nn.Module):
 
     def pack(self, state: State) -> PackedState:
         """A core's state as a pair."""
-        initial: Any = self.core.initial_leaves()
+        initial: Any = self.core.initial_state(1)
         rows = [(leaf - start).flatten(1) for leaf, start in zip(state, initial, strict=True)]
         row = functional.pad(torch.cat(rows, dim=-1), (0, 2 * self.hidden_size - sum(self._sizes)))
         first, second = row.unsqueeze(0).chunk(2, dim=-1)
@@ -74,7 +74,6 @@ class PackedCore(nn.Module):
             raise ValueError(
                 f"state: expected two arrays {expected}, as predict gives it, got {shapes[0]}, {shapes[1]}"
             )
-        initial: Any = self.core.initial_leaves()
+        initial: Any = self.core.initial_state(1)
         parts = torch.cat(state, dim=-1).squeeze(0)[:, : sum(self._sizes)].split(self._sizes, dim=-1)
-        leaves = (start + part.unflatten(1, start.shape[1:]) for start, part in zip(initial, parts, strict=True))
-        return type(initial)(*leaves)
+        return map_leaves(lambda start, part: start + part.unflatten(1, start.shape[1:]), initial, parts)

@@ -89,7 +89,7 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         core.backend, core.precision = self._config.run.backend, self._config.run.precision
         self.lstm_actor = PackedCore(core)  # the name that RecurrentPPO looks for
         self.lstm_hidden_state_shape = (PackedCore.num_layers, 1, self.lstm_actor.hidden_size)
-        self.skip = agent.core_skip and (config.core != "none" or not self.share_features_extractor)
+        self.skip = agent.core_skip and (core.initial_state(1) != () or not self.share_features_extractor)
         gain = core.default_gain if agent.core_gain is None else agent.core_gain
         self.register_buffer("core_gain", torch.tensor(gain))  # saved: a policy outlives a change of the default
         width = core.output_size + (features_size if self.skip else 0)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from rmc_agents.envs.registry import STACKED, as_numbers, make_vector_env
+from rmc_agents.envs.names import STACKED
+from rmc_agents.envs.registry import as_numbers, make_vector_env
 
 from .lane_access import access_to
 

@@ -12,6 +12,7 @@ import pytest
 
 from rmc_agents.evaluate import trainings
 
+pytestmark = pytest.mark.slow
 WAITS = "print('ready', flush=True); import time; time.sleep(3600)"
 WITHOUT_PRCTL = f"""import ctypes, os
 ctypes.CDLL(None).prctl({trainings.PR_SET_PDEATHSIG}, 0)

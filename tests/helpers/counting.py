@@ -78,18 +78,11 @@ class CountingAgent(torch.nn.Module):
     def initial_state(self, batch_size: int) -> Count:
         return Count(torch.zeros(batch_size, 1))
 
-    def record(self, steps: int, state: Count) -> "CountingAgent":
-        self.state = state
-        return self
-
-    def step(self, steps: TimeStep) -> AgentOutput:
-        before = torch.where(steps.is_first.unsqueeze(1), 0.0, self.state.steps)
-        self.state = Count(before + 1.0)
+    def step(self, steps: TimeStep, state: Count) -> tuple[AgentOutput, Count]:
+        before = torch.where(steps.is_first.unsqueeze(1), 0.0, state.steps)
+        after = Count(before + 1.0)
         logits = torch.full((len(before), self.num_actions), self.offset.item())
-        return AgentOutput(logits, self.state.steps.squeeze(1))
-
-    def discard(self) -> None:
-        """Nothing is kept."""
+        return AgentOutput(logits, after.steps.squeeze(1)), after
 
 
 class CountingActor(Actor):

@@ -5,35 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_kernels import INPUT, case
 from torch import Tensor
 
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, RelationalRNN
+from helpers.scans import EVERY_SCAN, LANES, STEPS, build, case
 from rmc_agents.kernels.tape import tensors
-
-CORES: dict[str, tuple[type[Core], dict[str, int]]] = {
-    "lstm": (LSTM, {"hidden_size": 6}),
-    "gru": (GRU, {"hidden_size": 6}),
-    "rnn": (RNN, {"hidden_size": 6}),
-    "rmc": (RMC, {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
-    "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
-}
-BACKENDS = {
-    "reference": list(CORES),
-    "fused": ["lstm", "gru", "rnn", "rmc"],
-    "triton": ["lstm", "rmc"],
-}
-EVERY_SCAN = [(name, backend) for backend, names in BACKENDS.items() for name in names]
-STEPS, LANES = 4, 3
+from rmc_agents.types import map_leaves
 
 every_scan = pytest.mark.parametrize(("name", "backend"), EVERY_SCAN)
-every_core = pytest.mark.parametrize("name", CORES)
-
-
-def build(name: str) -> Core:
-    torch.manual_seed(0)
-    kind, options = CORES[name]
-    return kind(INPUT, **options)
 
 
 class Scan:
@@ -44,7 +22,7 @@ class Scan:
         self.core.backend = backend
         inputs, self.should_reset, state, initial_state = case(self.core, STEPS, LANES)
         self.inputs = inputs.requires_grad_()
-        self.state, self.initial_state = (type(s)(*(x.requires_grad_() for x in s)) for s in (state, initial_state))
+        self.state, self.initial_state = (map_leaves(torch.Tensor.requires_grad_, s) for s in (state, initial_state))
         self.wanted = [self.inputs, *self.state, *self.initial_state, *tensors(self.core.weights())]
         self.unroll = _triton_unroll(name) if backend == "triton" else self.core.chosen_scan().unroll
 
@@ -141,40 +119,11 @@ def test_results_share_no_memory_with_each_other_or_with_a_later_scan(
     assert len(set(places)) == len(places)
 
 
-@every_core
-class TestRecording:
-    def test_a_reader_that_changes_the_outputs_changes_nothing_else(self, name: str) -> None:
-        core, (inputs, should_reset, state, _) = build(name), case(build(name), STEPS, LANES)
-        expected, final = core.unroll(inputs, should_reset, state)
-        recording = core.record(STEPS, state)
-        for inputs_t, should_reset_t, expected_t in zip(inputs, should_reset, expected, strict=True):
-            output = recording.step(inputs_t, should_reset_t)
-            assert_close([output], [expected_t])
-            output.fill_(torch.nan)
-        assert_close(recording.state, final)
-        actual = recording.replay(inputs)
-        assert_close([actual], [expected])
-        parameters = list(core.parameters())
-        gradients = (torch.autograd.grad(x.square().sum(), parameters) for x in (actual, expected))
-        assert_close(*gradients)
-
-    def test_a_second_replay_is_as_good_as_the_first(self, name: str) -> None:
-        core, (inputs, should_reset, state, _) = build(name), case(build(name), STEPS, LANES)
-        recording = core.record(STEPS, state)
-        for inputs_t, should_reset_t in zip(inputs, should_reset, strict=True):
-            recording.step(inputs_t, should_reset_t)
-        parameters = list(core.parameters())
-        first, second = recording.replay(inputs), recording.replay(inputs)
-        recording.discard()  # too late to take back what a replay needs
-        core.unroll(2 * inputs, should_reset, state)
-        assert_close(*(torch.autograd.grad(x.square().sum(), parameters) for x in (second, first)))
-
-
 def test_a_state_may_change_once_it_has_been_read() -> None:
     """As on the reference: the backward pass does not read it."""
     for name in ("lstm", "gru", "rnn", "rmc"):
         core, (inputs, should_reset, state, _) = build(name), case(build(name), STEPS, LANES)
-        expected = core.unroll(inputs, should_reset, type(state)(*(x.clone() for x in state)))[0]
+        expected = core.unroll(inputs, should_reset, map_leaves(torch.clone, state))[0]
         actual = core.unroll(inputs, should_reset, state)[0]
         for leaf in state:
             leaf.zero_()

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from test_handed_out import CORES, EVERY_SCAN, LANES, STEPS, build
-from test_kernels import case
 from torch import Tensor, nn
 
-from rmc_agents.cores import RMC, Core
+from helpers.scans import CORES, EVERY_SCAN, LANES, STEPS, build, case
+from rmc_agents.cores import RMC, RNN, Core
 from rmc_agents.kernels.lookup import rectified_lookup
 from rmc_agents.kernels.products import rectified_linear
+from rmc_agents.kernels.rnn.fused import RNNTape
 from rmc_agents.kernels.tape import KEPT, Tape
 from rmc_agents.pretrained import find
 from rmc_agents.runs.saved import SavedAgent, load_agent
-from rmc_agents.types import TimeStep
+from rmc_agents.types import TimeStep, map_leaves
 
 CPU = torch.device("cpu")
 every_core = pytest.mark.parametrize("name", CORES)
@@ -51,14 +51,6 @@ def results_of(core: Core) -> tuple[Tensor, ...]:
     return *results, *backward(core, results)
 
 
-def recorded(core: Core, inputs: Tensor, should_reset: Tensor, state: Any) -> Any:
-    """A recording of all the steps."""
-    recording = core.record(len(inputs), state)
-    for inputs_t, should_reset_t in zip(inputs, should_reset, strict=True):
-        recording.step(inputs_t, should_reset_t)
-    return recording
-
-
 @every_core
 class TestInferenceMode:
     def test_training_after_it(self, name: str) -> None:
@@ -71,15 +63,17 @@ class TestInferenceMode:
         with torch.inference_mode():  # in the buffers that training has left
             assert_same(forward(core, inputs, should_reset, state), acted)
 
-    def test_learning_from_steps_and_states_that_were_made_in_it(self, name: str) -> None:
+    def test_learning_from_a_state_that_was_made_in_it(self, name: str) -> None:
         core = build(name)
         inputs, should_reset, state, _ = case(core, STEPS, LANES)
+        expected = core.step(inputs[0], should_reset[0], state)[1]
         with torch.inference_mode():
             state = core.step(inputs[0], should_reset[0], state)[1]
-            recording = recorded(core, inputs, should_reset, state)
-        outputs = core.unroll(inputs, should_reset, state)[0]
-        actual, expected = (backward(core, (x,)) for x in (recording.replay(inputs), outputs))
-        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+        gradients = (
+            backward(core, forward(core, inputs, should_reset, s))
+            for s in (state, map_leaves(torch.Tensor.detach, expected))
+        )
+        assert_same(*gradients)
 
 
 class TestAutocast:
@@ -108,10 +102,9 @@ class TestAutocast:
         inputs = inputs.bfloat16()
         outputs, _ = core.unroll(inputs.float(), should_reset, state)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            recording = recorded(core, inputs, should_reset, state)
-            replayed = recording.replay(inputs.requires_grad_())
-        torch.testing.assert_close(replayed, outputs, rtol=1e-4, atol=1e-4)
-        assert torch.autograd.grad(replayed.sum(), inputs)[0].dtype == torch.bfloat16
+            within, _ = core.unroll(inputs.requires_grad_(), should_reset, state)
+        assert torch.equal(within, outputs)
+        assert torch.autograd.grad(within.sum(), inputs)[0].dtype == torch.bfloat16
 
 
 def test_autocast_and_the_layers_before_the_core() -> None:
@@ -127,9 +120,9 @@ def test_autocast_and_attention() -> None:
     core = build("rmc")
     inputs, should_reset, state, _ = case(core, 1, LANES)
     assert isinstance(core, RMC)
-    expected = core.attention(inputs[0], should_reset[0], state)
+    expected = core.attention_weights(inputs[0], should_reset[0], state)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(core.attention(inputs[0].double(), should_reset[0], state), expected)
+        assert torch.equal(core.attention_weights(inputs[0].double(), should_reset[0], state), expected)
 
 
 @every_core
@@ -160,11 +153,13 @@ class Interrupted(dict[Any, Any]):
 
 def test_threads_may_return_buffers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     core = build("rnn")
-    *recordings, last, another = (core.record(steps, core.initial_state(1)) for steps in range(1, KEPT + 3))
-    monkeypatch.setattr(Tape, "_spare", Interrupted(another.discard))
-    for recording in recordings:
-        recording.discard()
-    last.discard()
+    assert isinstance(core, RNN)
+    leaves = core.initial_state(1), core.initial_leaves(), core.weights()
+    *tapes, last, another = (RNNTape.take(steps, *leaves) for steps in range(1, KEPT + 3))
+    monkeypatch.setattr(Tape, "_spare", Interrupted(another.put_back))
+    for tape in tapes:
+        tape.put_back()
+    last.put_back()
     Tape._spare.other.join()
     assert len(Tape._spare) == KEPT
 
@@ -218,7 +213,7 @@ def test_a_captured_policy_says_what_it_says_eagerly(
 ) -> None:
     """Logits, values and states, to other observations than those it was captured with."""
     step = Step(load_agent(find(policy), CPU))
-    assert step.agent.core.chosen_scan().backend == "fused"
+    assert step.agent.core.chosen_backend() == "fused"
     with torch.set_grad_enabled(with_gradient):
         captured = capture(step)
         arguments = step.arguments(seed=1)

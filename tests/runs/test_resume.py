@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import wandering  # noqa: F401  # registers an environment whose state cannot be saved
-from test_actors import make_actor
-from test_train import FRAMES_PER_UPDATE, newest, resume, train
 
+from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
+from helpers.actors import make_actor
+from helpers.runs import FRAMES_PER_UPDATE, newest, resume, train
 from rmc_agents.collect import Lanes, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, watch
-from rmc_agents.evaluate.episodes import EVALUATION_SEED
+from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
 from rmc_agents.runs.folder import RunFolder
@@ -112,8 +112,10 @@ def refusal(open_one: Callable[[], object]) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_path: Path) -> None:
-    """Settings that are left out, parts that are unknown at the top, and parameters without a step may pass."""
+    """Settings that are left out, parts that are unknown at the top, and parameters without a step may pass, and the
+    spec's last fields, which have defaults."""
     path, tree = checkpoint.find_and_load(run)
     generator, refused = random.Random(0), 0
     file = tmp_path / "checkpoints" / path.name
@@ -126,7 +128,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
         for message in filter(None, (resuming, playing)):
             assert str(file) in message, what
             assert "\n" not in message, what
-        is_setting = what.startswith(("replace config/", "remove config/"))
+        is_setting = what.startswith(("replace config/", "remove config/", "remove spec/"))
         assert resuming or is_setting or what == "add " or {} in spoiled_tree["optimizer"], what
         refused += resuming is not None
     assert refused > 100
@@ -201,7 +203,7 @@ def test_actors_states_are_looked_at_before_they_are_sent() -> None:
 def evil(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A run whose settings name a module that can be imported."""
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "evilmod.py").write_text("import wandering")
+    (tmp_path / "modules" / "evilmod.py").write_text("from helpers import wandering")
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     tree = checkpoint.find_and_load(run)[1]
     tree["config"]["env"] = "evilmod:Wanderer-v0-stack2"
@@ -226,11 +228,11 @@ def test_no_file_imports_a_module(command: str, evil: Path, tmp_path: Path, caps
     assert status == 2
     assert captured.err.count("\n") == 1
     assert "evilmod" not in sys.modules
-    assert "add --trust" in captured.err or command == "init-from"
+    assert "add --import evilmod" in captured.err or command == "init-from"
 
 
-@pytest.mark.parametrize("flag", [["--trust"], ["--env", "evilmod:Wanderer-v0-stack2"]])
-def test_a_module_that_the_user_names_or_trusts_is_imported(
+@pytest.mark.parametrize("flag", [["--import", "evilmod"], ["--env", "evilmod:Wanderer-v0-stack2"]])
+def test_a_module_that_the_user_names_is_imported(
     flag: list[str], evil: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert evaluate_cli.main([str(evil), *flag]) == 2  # its observations are others
@@ -241,10 +243,10 @@ def test_a_module_that_the_user_names_or_trusts_is_imported(
 def test_the_commands_that_are_told_open_a_run_of_ones_own_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new_run(tmp_path / "run", "--env", "wandering:Wanderer-v0")
+    new_run(tmp_path / "run", "--env", "helpers.wandering:Wanderer-v0")
     said = capsys.readouterr().out
     for command in ("rmc-watch", "rmc-evaluate", "rmc-train --resume"):
-        assert next(line for line in said.splitlines() if f"  {command}" in line).endswith(" --trust")
+        assert next(line for line in said.splitlines() if f"  {command}" in line).endswith(" --import wandering")
 
 
 # --- what is restored ------------------------------------------------------------------------------------------------
@@ -302,7 +304,7 @@ def test_a_run_that_goes_on_is_not_finished(tmp_path: Path, monkeypatch: pytest.
     def interrupted(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("rmc_agents.train.ppo.PPO.update", interrupted)
+    monkeypatch.setattr("rmc_agents.train.on_policy.OnPolicy.update", interrupted)
     assert resume(tmp_path, "--total-frames", "4000") == 2
     assert not (tmp_path / "summary.json").exists()
 

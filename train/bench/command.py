@@ -1,13 +1,8 @@
-"""rmc-bench: where training time goes."""
+"""Where training time goes: what rmc-bench measures and prints."""
 
-import argparse
-import json
 import platform
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,108 +11,36 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from rmc_agents import command_line, configs
 from rmc_agents.config import Config
 from rmc_agents.cores import Core
-from rmc_agents.kernels.dispatch import Backend
-from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.kernels.operations import Product
 from rmc_agents.runs.saved import pick_device
 from rmc_agents.train.algorithms import ON_POLICY
 from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.types import Rollout
 
-from .operations import Product, plain_products, scan_products
+from .operations import plain_products
 from .timing import Figure, peak_memory, rounds
-
-DESCRIPTION = """Measure where training time goes, for one environment, core, number of lanes and device.
-
-Takes every setting of rmc-train. Each thing below is done once a round, one after the other, so that a disturbance
-meets all of them; told are medians over the rounds, and the interquartile range over the median (±).
-
-  training     one update, everything included; frames are environment steps over all lanes
-  environment  the lanes stepped unroll-length times by a fixed action
-  acting       collecting a rollout less the environment: encoder, core, heads, the draw of actions, the recording
-  update       loss, gradient, optimizer
-  core steps   the core alone, stepped unroll-length times without gradients, as acting does it
-  scan         the core's unroll over unroll-length steps of all lanes, and its gradient
-  products     the matrix products of that scan, forward and backward, and nothing in between: what depends on no memory
-               and each weight's gradient in one product each, the rest step by step; by the fastest library at hand,
-               and by torch.mm
-
-A scan's operations are those of these products; attention's own and all that is no product are not counted. Outside the
-scan is training less one such scan; where acting is the scan's forward pass (backend fused), that is inside. Peak
-memory is read after two updates, before anything else is measured: on a GPU what torch allocated there, else the
-process's resident set, interpreter and libraries included.
-
-  rmc-bench --core rmc --num-envs 256 --num-heads 4 --backends reference --json bench.json"""
 
 UPDATES_BEFORE = 2  # the second one runs beside the optimizer's state and the first one's leftovers
 RESETS = 0.02  # episodes begin at so many of the scan's steps
 
 
-@dataclass(frozen=True)
-class Arguments(Config):
-    """What to measure, and all settings of a run."""
+def run(config: Config, backends: Sequence[str], repeats: int, limit: float | None) -> dict[str, Any]:
+    """Measure as `measure` does, for settings, and print what came out.
 
-    config: Path | None = None
-    """YAML file of settings by the names of the flags below, or a preset's name."""
-    repeats: int = 15
-    """Rounds that count, after two that do not."""
-    seconds: float | None = None
-    """Begin no further round after so many seconds, whatever --repeats says; one counts always."""
-    backends: tuple[Backend, ...] = ()
-    """Measure the scan by each of these as well."""
-    json: Path | None = None
-    """Also write everything to this file."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    return command_line.run("rmc-bench", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    arguments = _parse(argv)
-    config = Config(**{section.name: getattr(arguments, section.name) for section in fields(Config)})
-    if arguments.repeats < 1:
-        raise ValueError(f"--repeats: expected at least 1, got {arguments.repeats}")
-    if arguments.seconds is not None and not arguments.seconds >= 0:
-        raise ValueError(f"--seconds: expected at least 0, got {arguments.seconds}")
-    if arguments.json is not None:
-        _check_writable(arguments.json)
+    Raises:
+      ValueError: for settings that do not fit together, or an algorithm that cannot be taken apart.
+    """
     if config.train.algo not in ON_POLICY:
         raise ValueError(f"rmc-bench takes a2c and ppo apart: expected one of them as --algo, got {config.train.algo}")
     torch.set_num_threads(config.run.threads)
     trainer = OnPolicy(config, pick_device(config.run.device))
     console = Console()
     _print_header(trainer, console)
-    report = measure(trainer, arguments.backends, arguments.repeats, arguments.seconds)
+    report = measure(trainer, backends, repeats, limit)
     _print_report(report, console)
-    if arguments.json is not None:
-        write_atomically(arguments.json, (json.dumps(report, indent=2, allow_nan=False) + "\n").encode())
-    return 0
-
-
-def _parse(argv: Sequence[str] | None) -> Arguments:
-    """Flags over --config over the defaults, as rmc-train has it."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--config", type=Path)
-    try:
-        path = parser.parse_known_args(argv)[0].config
-    except argparse.ArgumentError as error:
-        raise ValueError(str(error)) from None
-    base = Config() if path is None else Config().updated_from_yaml(configs.find(path))
-    default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})
-    return command_line.parse(Arguments, argv, "rmc-bench", DESCRIPTION, default)
-
-
-def _check_writable(path: Path) -> None:
-    """Raises ValueError or OSError before anything is measured if the file could not be written."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: expected a file name")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}")
-    tempfile.TemporaryFile(dir=path.parent).close()
+    return report
 
 
 def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: float | None) -> dict[str, Any]:
@@ -136,7 +59,8 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
     own = trainer.backend
     scans = list(dict.fromkeys((own, *backends)))
     length, lanes = trainer.train.unroll_length, trainer.lanes.num_lanes
-    products = scan_products(core, length, lanes)
+    told = core.matrix_products(length, lanes)
+    products = told or []
     seconds = rounds(_work(trainer, scans, products), repeats, limit, device)
 
     operations = sum(product.operations for product in products)
@@ -150,7 +74,7 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
         "frames_per_update": length * lanes,
         "rounds": len(seconds["collect"]),
         "parts": _parts(seconds, length * lanes),
-        "scan_gflop": operations / 1e9,
+        "scan_gflop": None if told is None else operations / 1e9,  # null: the core does not tell its products
         "scan": {
             name: _arithmetic(figure, operations)
             | {"of_products": figure.rate(plain.seconds) if products else None}
@@ -290,7 +214,9 @@ def _print_report(report: dict[str, Any], console: Console) -> None:
                 f"scan, {name}: {scan['of_products']:.0%} of the rate of its products alone, "
                 f"{scan['of_torch_mm']:.0%} of that of torch.mm",
             )
-    _say(console, f"operations of the scan's products: {report['scan_gflop']:,.3f} GFLOP")
+    gflop = report["scan_gflop"]
+    told = "the core does not tell its matrix products" if gflop is None else f"{gflop:,.3f} GFLOP"
+    _say(console, f"operations of the scan's products: {told}")
     _say(console, f"outside the scan: {report['outside_scan']:.0%} of training's time")
     _say(console, f"peak memory: {report['peak_memory_mib']:,.0f} MiB")
 

@@ -66,7 +66,8 @@ class Actor:
         number = learner * config.actors.actors + index
         self._seed = config.run.seed + number * lanes_per_actor
         self._frames = config.train.unroll_length * lanes_per_actor
-        env = make_vector_env(config.env.env, lanes_per_actor, backend=config.env.env_backend)
+        wanted = config.env
+        env = make_vector_env(wanted.env, lanes_per_actor, backend=wanted.env_backend, env_kwargs=wanted.env_kwargs)
         self.lanes = Lanes(env, self._seed, CPU)
         self.agent = make_agent(config, self.lanes.spec, CPU)
         if config.run.backend == "triton":

@@ -17,7 +17,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from rmc_agents import losses
+from rmc_agents import losses, plugins
 from rmc_agents.collect import Episode
 from rmc_agents.config import Config
 from rmc_agents.train import distributed
@@ -134,7 +134,8 @@ class Impala(Learner):
         return self._pool
 
     def _make_engine(self, weights_bytes: int) -> ActorEngine:
-        settings, make_actor = self.config.actors, partial(Actor, self.config, learner=distributed.rank())
+        settings = self.config.actors
+        make_actor = plugins.carried(partial(Actor, self.config, learner=distributed.rank()))
         if settings.actor_engine == "ray":
             from .ray_engine import RayEngine
 

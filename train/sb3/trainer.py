@@ -72,7 +72,7 @@ class Sb3Trainer:
         _, self._callback = model._setup_learn(self.train.total_frames, reset_num_timesteps=self.frames == 0)
         policy = model.policy
         is_ours = isinstance(policy, RmcPolicy)
-        self.backend = policy.lstm_actor.core.chosen_scan().backend if is_ours else "reference"
+        self.backend = policy.lstm_actor.core.chosen_backend() if is_ours else "reference"
         self.agent: Player = make_player(model)
 
     def update(self) -> Metrics:
@@ -162,7 +162,7 @@ class Sb3Lanes(VecEnvWrapper):
         env = config.env
         mode = cheapest_autoreset(env.env, env.env_workers)
         workers, backend = env.env_workers, env.env_backend
-        lanes = make_vector_env(env.env, env.num_envs, None, workers, backend, mode)
+        lanes = make_vector_env(env.env, env.num_envs, None, workers, backend, mode, env.env_kwargs)
         self.spec = SpaceSpec.from_spaces(lanes.single_observation_space, lanes.single_action_space)
         self.device, self.num_lanes, self.reward_scale = device, env.num_envs, config.train.reward_scale
         self.episodes: list[Episode] = []

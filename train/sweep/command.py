@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from rmc_agents import command_line
-from rmc_agents.envs.registry import refuse_unnamed_module
+from rmc_agents import command_line, plugins
 from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
 
@@ -73,10 +72,10 @@ class Arguments:
     eval_episodes: int = 100
     """Episodes of every trial's evaluation."""
     trust: bool = False
-    """Resume trials of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them, and import
-    the environment's own module where the study names one (module:Id) and not --set env=module:Id."""
+    """Resume trials of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them."""
     show: Path | None = None
     """Only show the table of the sweep in this folder."""
+    imports: command_line.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,6 +89,8 @@ def _main(argv: Sequence[str] | None) -> int:
             "rmc-sweep takes no flags of rmc-train behind --: fix a setting of all trials by --set NAME=VALUE"
         )
     arguments = command_line.parse(Arguments, argv, "rmc-sweep", DESCRIPTION)
+    fixed = parse_fixed(arguments.set)
+    plugins.load(arguments.imports, *(str(fixed[name]) for name in ("env", "core", "encoder") if name in fixed))
     console = Console()
     if arguments.show is not None:
         plan = Plan.from_description(arguments.show / PLAN)
@@ -99,15 +100,12 @@ def _main(argv: Sequence[str] | None) -> int:
         return 0
     _check(arguments)
     assert arguments.study is not None
-    fixed = parse_fixed(arguments.set)
     decided = DECIDED | ({"seed": "the runs have those of --seeds"} if arguments.seeds else {})
     for name in fixed.keys() & decided.keys():
         raise ValueError(f"--set {name}: {decided[name]}")
     plan = Plan.read(
         arguments.study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, list(arguments.seeds)
     )
-    if not arguments.trust and "env" not in fixed:
-        refuse_unnamed_module(plan.base.env.env, arguments.study)
     out = arguments.out or Path("runs/sweeps") / arguments.study.stem
     with _own(out, plan):
         return Sweep(plan, out, arguments.trials or DEFAULT_TRIALS, console, arguments.trust).run(arguments.jobs)

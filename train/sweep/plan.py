@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from rmc_agents import configs
+from rmc_agents import command_line, configs
 from rmc_agents.config import Config, CoreConfig
-from rmc_agents.cores import settings_used
 from rmc_agents.plain_yaml import parse_yaml, read_yaml, shortened
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ KEYS = ("base", "settings", "search")
 KINDS = ("log", "uniform", "integer", "choice")
 NOT_SEARCHED = {
     "env": "scores of other environments do not compare",
+    "env_kwargs": "scores of other environments do not compare",
     "eval_episodes": "scores are compared over equally many episodes",
     "video": "trials record none",
     "seed": "name seeds by --seeds",
@@ -71,6 +71,7 @@ class Plan:
             base = base.updated_from_yaml(configs.find(str(study["base"])))
         base = base.updated(settings, f"{path}: settings").updated(fixed, "--set")
         base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
+        command_line.check_names(base, path)
         read = {key: _read_range(key, value, base, f"{path}: search") for key, value in search.items()}
         searched = {key: value for key, value in read.items() if one_at_a_time or key not in fixed}
         cores = read["core"][1] if "core" in searched and not one_at_a_time else [base.settled().core.core]
@@ -183,6 +184,8 @@ def _read_range(name: str, told: Any, base: Config, source: str) -> tuple[str, l
 
 def _unused(names: Iterable[str], cores: Iterable[str]) -> tuple[str, ...]:
     """Those that are settings of cores, but of none of these."""
+    from rmc_agents.cores import settings_used
+
     unused = {each.name for each in fields(CoreConfig)} - {"core"}.union(*map(settings_used, cores))
     return tuple(name for name in names if name in unused)
 
@@ -200,12 +203,12 @@ def _distribution(kind: str, values: list[Any]) -> "BaseDistribution":
 
 
 def _label(value: Any) -> Any:
-    """A setting's value as one of Optuna's choices, which cannot be lists: those become JSON."""
-    return json.dumps(value) if isinstance(value, tuple | list) else value
+    """A setting's value as one of Optuna's choices, which cannot be lists or mappings: those become JSON."""
+    return json.dumps(value) if isinstance(value, tuple | list | dict) else value
 
 
 def _unlabel(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+    return json.loads(value) if isinstance(value, str) and value.startswith(("[", "{")) else value
 
 
 def _mapping(value: Any, source: str) -> dict[str, Any]:

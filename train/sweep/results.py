@@ -14,7 +14,7 @@ from rich.table import Table
 
 from rmc_agents.command_line import decimals, quoted, with_interval
 from rmc_agents.evaluate import trainings
-from rmc_agents.evaluate.episodes import student_interval
+from rmc_agents.evaluate.statistics import student_interval
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.runs.checkpoint import write_atomically
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.summary import read_evaluated
@@ -33,7 +34,7 @@ class TrialProcess:
 
     def __init__(self, out: Path, number: int, config: Config, trust: bool = False) -> None:
         self.number, self.folder = number, trial_folder(out, number)
-        self._env, self._trust = config.env.env, trust
+        self._trust = trust
         self.folder.mkdir(exist_ok=True)
         write_atomically(self.folder / CONFIG, config.to_yaml().encode())
         self._log = (self.folder / LOG).open("ab")
@@ -63,7 +64,7 @@ class TrialProcess:
             flags = ["--resume", str(self.folder)]
         else:
             flags = ["--config", str(self.folder / CONFIG), "--run-dir", str(self.folder)]
-        flags += ["--env", self._env, *(["--trust"] if self._trust else [])]
+        flags += [*plugins.flags(), *(["--trust"] if self._trust else [])]
         return trainings.start(flags, self._log)
 
     def stop(self, received: signal.Signals) -> None:

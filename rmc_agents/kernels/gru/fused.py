@@ -39,9 +39,9 @@ class GRUTape(Tape):
         self._state, self._initial = view(state.hidden), view(initial_state.hidden)
         self._hidden_bias = view(weights.hidden_bias)
 
-    def write_inputs(self, first: int, inputs: Tensor) -> None:
+    def write_inputs(self, inputs: Tensor) -> None:
         """The input's part of the gates."""
-        gates = self.gates[first : first + len(inputs)].flatten(0, 1)
+        gates = self.gates.flatten(0, 1)
         torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
 
     def forward(self, t: int) -> None:
@@ -53,7 +53,7 @@ class GRUTape(Tape):
 
     def final_state(self) -> HiddenState:
         """See `Tape.final_state`."""
-        return HiddenState(self.outputs[self.length - 1].clone())
+        return HiddenState(self.outputs[-1].clone())
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
@@ -75,7 +75,7 @@ class GRUTape(Tape):
         return d_inputs, (d_hidden,), (d_initial,), d_weights
 
 
-gru_unroll = partial(unroll, GRUTape)  # see `reference.gru_unroll`
+gru_unroll = partial(unroll, GRUTape)  # see `gru.reference.gru_unroll`
 
 
 @jit

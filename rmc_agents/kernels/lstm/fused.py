@@ -40,9 +40,9 @@ class LSTMTape(Tape):
         self._state_hidden = view(state.hidden)
         self._initial_hidden, self._initial_cell = map(view, initial_state)
 
-    def write_inputs(self, first: int, inputs: Tensor) -> None:
+    def write_inputs(self, inputs: Tensor) -> None:
         """The input's part of the gates."""
-        gates = self.gates[first : first + len(inputs)].flatten(0, 1)
+        gates = self.gates.flatten(0, 1)
         torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
 
     def forward(self, t: int) -> None:
@@ -55,7 +55,7 @@ class LSTMTape(Tape):
 
     def final_state(self) -> LSTMState:
         """See `Tape.final_state`."""
-        return LSTMState(self.outputs[self.length - 1].clone(), self.cell[self.length].clone())
+        return LSTMState(self.outputs[-1].clone(), self.cell[-1].clone())
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: LSTMState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
@@ -74,7 +74,7 @@ class LSTMTape(Tape):
         return d_inputs, (d_hidden, d_cell), d_initial, (d_weight, d_gates.sum(0), d_hidden_weight)
 
 
-lstm_unroll = partial(unroll, LSTMTape)  # see `reference.lstm_unroll`
+lstm_unroll = partial(unroll, LSTMTape)  # see `lstm.reference.lstm_unroll`
 
 
 @jit

@@ -2,7 +2,7 @@
 # (what a Triton kernel takes are pointers and numbers of the GPU's program, which have no Python types)
 """The LSTM's scan over time for CUDA GPUs: per step one matrix product by torch and one Triton kernel for the rest.
 
-The contract is `reference.lstm_unroll`'s. Importing this module needs Triton (`pip install rmc-agents[triton]`).
+The contract is `lstm.reference.lstm_unroll`'s. Importing this module needs Triton (`pip install rmc-agents[triton]`).
 
 The recurrent weights of a usual size (4 H² numbers) do not fit beside a processor, so the steps are separate
 launches, none of which waits for the CPU: a caller may capture them in a CUDA graph. The resets are in the kernels.
@@ -158,7 +158,7 @@ def lstm_unroll(
     initial_state: LSTMState,
     weights: RecurrentWeights,
 ) -> tuple[Tensor, LSTMState]:
-    """`reference.lstm_unroll`, whose arguments it takes; all tensors float32.
+    """`lstm.reference.lstm_unroll`, whose arguments it takes; all tensors float32.
 
     The matrix products are torch's: `torch.set_float32_matmul_precision` holds for them.
 

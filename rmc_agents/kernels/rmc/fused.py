@@ -9,9 +9,9 @@ from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, rectify, rectify_backward, view
 from rmc_agents.kernels.products import BLOCK, product, transposed_product
-from rmc_agents.kernels.reference import rmc_gate_bias
 from rmc_agents.kernels.rmc import fused_pointwise as pointwise
 from rmc_agents.kernels.rmc.fused_attention import attention_kernels
+from rmc_agents.kernels.rmc.reference import rmc_gate_bias
 from rmc_agents.kernels.tape import Tape, unroll
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
@@ -120,17 +120,15 @@ class RMCTape(Tape):
         if weights.gates is not None:
             self._gate_bias = rmc_gate_bias(*weights.gates, weights).detach()
 
-    def write_inputs(self, first: int, inputs: Tensor) -> None:
+    def write_inputs(self, inputs: Tensor) -> None:
         """The input row, what the slots see of it, and its part of the gates with all biases."""
         weights, qkv_weight = self.factors, self.factors.blocks[0].qkv.weight
-        rows = slice(first * self.lanes, (first + inputs.shape[0]) * self.lanes)
         x, a = self.input_rows, self._input_rows
-        row = x.input_row[rows]
-        torch.add(product(inputs.flatten(0, 1), weights.input.weight), weights.input.bias, out=row)
-        qkv, normal = product(row, qkv_weight).numpy(), a.input_normal[rows]
-        pointwise.input_rows(qkv, self._qkv_bias, *self._qkv_norm, normal, a.input_scale[rows], a.input_attended[rows])
+        torch.add(product(inputs.flatten(0, 1), weights.input.weight), weights.input.bias, out=x.input_row)
+        qkv = product(x.input_row, qkv_weight).numpy()
+        pointwise.input_rows(qkv, self._qkv_bias, *self._qkv_norm, a.input_normal, a.input_scale, a.input_attended)
         if weights.gates is not None:
-            torch.add(product(row, weights.gates[0].weight), self._gate_bias, out=x.input_gates[rows])
+            torch.add(product(x.input_row, weights.gates[0].weight), self._gate_bias, out=x.input_gates)
 
     def forward(self, t: int) -> None:
         """See `Tape.forward`."""
@@ -177,14 +175,14 @@ class RMCTape(Tape):
 
     def final_state(self) -> RMCState:
         """See `Tape.final_state`."""
-        return RMCState(self.outputs[self.length - 1].view(self.lanes, -1, self.attended.shape[1]).clone())
+        return RMCState(self.outputs[-1].view(self.lanes, -1, self.attended.shape[1]).clone())
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: RMCState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
         return _Backward(self, d_outputs, d_final[0]).run(inputs)
 
 
-rmc_unroll = partial(unroll, RMCTape)  # see `reference.rmc_unroll`
+rmc_unroll = partial(unroll, RMCTape)  # see `rmc.reference.rmc_unroll`
 
 
 class _Backward:

@@ -1,6 +1,6 @@
 """The Relational Memory Core's scan over time as one Triton kernel forward and one backward, for CUDA GPUs.
 
-The contract is `reference.rmc_unroll`'s. Importing this module needs Triton (`pip install rmc-agents[triton]`).
+The contract is `rmc.reference.rmc_unroll`'s. Importing this module needs Triton (`pip install rmc-agents[triton]`).
 
 How the work is divided. A program owns a few lanes, that is ROWS rows = lanes x N slots, for all T steps: their
 memory (backward: its gradient) never leaves the registers, and no program waits for another. The matrix products
@@ -28,7 +28,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rmc_agents.kernels import reference
+from rmc_agents.kernels.rmc.reference import rmc_inputs
 from rmc_agents.kernels.rmc.triton_kernels import (
     DOT_PRECISION,
     INNER_BLOCK,
@@ -283,7 +283,7 @@ def rmc_unroll(
     weights: RMCWeights,
     precision: Precision = "float32",
 ) -> tuple[Tensor, RMCState]:
-    """`reference.rmc_unroll`, whose arguments it takes; all tensors float32.
+    """`rmc.reference.rmc_unroll`, whose arguments it takes; all tensors float32.
 
     precision is that of the matrix products within the scan: 'float32'; 'tf32x3', nearly so, on tensor cores;
     'tf32'; 'bf16', operands rounded to bfloat16, sums in float32. All else is float32.
@@ -300,7 +300,7 @@ def rmc_unroll(
         raise ValueError(f"the Triton kernel cannot run this core: {reason}")
     sizes = _sizes(weights, slots, lanes, precision)
     key, head = (sizes.real_key, sizes.key), (sizes.real_head, sizes.head)
-    _, _, input_key, input_value, *gates = (x.squeeze(1) for x in reference.rmc_inputs(inputs, weights))
+    _, _, input_key, input_value, *gates = (x.squeeze(1) for x in rmc_inputs(inputs, weights))
     embedding = torch.zeros_like(initial_state.memory)
     if weights.slot_embedding is not None:
         embedding = weights.slot_embedding.unsqueeze(0)

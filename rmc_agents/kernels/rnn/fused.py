@@ -35,9 +35,9 @@ class RNNTape(Tape):
         self._outputs = view(self.outputs)
         self._state, self._initial = view(state.hidden), view(initial_state.hidden)
 
-    def write_inputs(self, first: int, inputs: Tensor) -> None:
+    def write_inputs(self, inputs: Tensor) -> None:
         """The input's part of the sums."""
-        sums = self.units[first : first + len(inputs)].flatten(0, 1)
+        sums = self.units.flatten(0, 1)
         torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=sums)
 
     def forward(self, t: int) -> None:
@@ -48,7 +48,7 @@ class RNNTape(Tape):
 
     def final_state(self) -> HiddenState:
         """See `Tape.final_state`."""
-        return HiddenState(self.outputs[self.length - 1].clone())
+        return HiddenState(self.outputs[-1].clone())
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
@@ -66,7 +66,7 @@ class RNNTape(Tape):
         return d_inputs, (d_hidden,), (d_initial,), (d_weight, d_sums.sum(0), d_hidden_weight)
 
 
-rnn_unroll = partial(unroll, RNNTape)  # see `reference.rnn_unroll`
+rnn_unroll = partial(unroll, RNNTape)  # see `rnn.reference.rnn_unroll`
 
 
 @jit

@@ -1,0 +1,93 @@
+"""Short names of environments, and what is said of names that nothing has: known without importing an environment."""
+
+import difflib
+import re
+from typing import Any
+
+from .sequences import names as sequences
+
+MINIPACMAN = "rmc_agents.envs:MiniPacman-v0"
+MINIPACMAN_MODES = ("avoid", "hunt", "ambush", "rush")
+WINDOWS = (3, 7, 9, 11, 15)  # sides of others than the 5x5 one, to measure what that costs
+BOXWORLD = "rmc_agents.envs:BoxWorld-v0"
+BOXWORLD_SIZES: dict[str, dict[str, Any]] = {  # a curriculum
+    "boxworld": {},
+    "boxworld-medium": {"room_size": 10, "max_solution_length": 3, "max_distractors": 3},
+    "boxworld-small": {"room_size": 8, "max_solution_length": 2, "max_distractors": 2},
+    "boxworld-tiny": {"room_size": 5, "max_solution_length": 1, "max_distractors": 1},
+}
+
+SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "minipacman": (MINIPACMAN, {}),
+    **{f"minipacman-{mode}": (MINIPACMAN, {"mode": mode}) for mode in MINIPACMAN_MODES},
+    **{f"minipacman-{whole}": (MINIPACMAN, {"viewport": None}) for whole in ("full", "map")},
+    **{
+        f"minipacman-{mode}-{whole}": (MINIPACMAN, {"mode": mode, "viewport": None})
+        for mode in MINIPACMAN_MODES
+        for whole in ("full", "map")
+    },
+    **{f"minipacman-window{side}": (MINIPACMAN, {"viewport": side}) for side in WINDOWS},
+    **{name: (BOXWORLD, options) for name, options in BOXWORLD_SIZES.items()},
+    **{f"{name}-full": (BOXWORLD, {**options, "viewport": None}) for name, options in BOXWORLD_SIZES.items()},
+    "recall": ("rmc_agents.envs:Recall-v0", {}),
+    **{f"memory-{size}": (f"MiniGrid-Memory{size.upper()}-v0", {}) for size in ("s7", "s9", "s11", "s13")},
+    **{f"memory-{size}-random": (f"MiniGrid-Memory{size.upper()}Random-v0", {}) for size in ("s13", "s17")},
+    **sequences.SHORT_NAMES,
+}
+"""Short name -> gymnasium id and arguments."""
+
+MAPS = frozenset(name for name in SHORT_NAMES if name.endswith("-map"))
+"""Where the whole map is shown as tokens (see `MapTokens`)."""
+
+MOVES_ONLY = frozenset(name for name in SHORT_NAMES if name.startswith("memory-"))
+"""Where the actions are left, right and forward (see `MiniGridView`)."""
+
+STACKED = re.compile(r"(.+)-stack(\w*)")
+"""The suffix that asks for stacked views, as in minipacman-stack4."""
+
+
+def split_stack(name: str) -> tuple[str, int]:
+    """A name without its -stackK, and K; 1 where it has none.
+
+    Raises:
+      ValueError: for a K that is no number of at least 2.
+    """
+    stacked = None if sequences.is_text(name) else STACKED.fullmatch(name)
+    if stacked is None:
+        return name, 1
+    base, num_views = stacked.groups()
+    if not num_views.isdecimal() or int(num_views) < 2:
+        raise ValueError(f"environment {name!r}: expected a number of at least 2 behind -stack, got {num_views!r}")
+    return base, int(num_views)
+
+
+def check(name: str) -> None:
+    """Find out, in less time than it takes to make one, that there is no such environment.
+
+    Args:
+      name: as `registry.make_vector_env` takes it; 'module:Id' passes.
+
+    Raises:
+      ValueError: with the nearest name that there is.
+    """
+    base, _ = split_stack(name)
+    if sequences.find_sequences(base) or base in SHORT_NAMES or ":" in base:
+        return
+    import gymnasium as gym
+
+    if base not in gym.registry:
+        import minigrid  # noqa: F401  # registers its environments
+
+    if base not in gym.registry:
+        raise unknown(name)
+
+
+def unknown(name: str) -> ValueError:
+    """That there is no environment of the name, and which may be meant."""
+    import gymnasium as gym
+
+    if name.startswith("ALE/"):
+        return ValueError(f"there is no environment {name!r}; Atari's are ale_py:{name} (pip install ale-py)")
+    near = difflib.get_close_matches(name, [*SHORT_NAMES, *gym.registry], n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]!r}?" if near else f"short names are {', '.join(SHORT_NAMES)}, text:PATH"
+    return ValueError(f"there is no environment {name!r}; {hint}")

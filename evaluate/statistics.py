@@ -1,0 +1,95 @@
+"""What is told of episodes that were played: means with intervals. Nothing here needs torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rmc_agents.config import RunConfig
+
+EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
+MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may have no end of its own
+MOST_RESAMPLED = 5_000_000  # numbers that the bootstrap holds at once
+
+
+class Episodes(NamedTuple):
+    """What is known of each of E finished episodes."""
+
+    returns: np.ndarray  # [E]
+    lengths: np.ndarray  # [E]
+    levels: np.ndarray | None  # [E]: the level reached, where the environment tells it
+    successes: np.ndarray | None  # [E] bool, where the environment tells it
+    corridors: np.ndarray | None  # [E]: for how many cells a cue had to be remembered, where the environment tells it
+    cut: np.ndarray  # [E] bool: the limit of steps came before the episode's end
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Figures over episodes; `ci95` is the 95 % bootstrap interval (BCa) of the mean return."""
+
+    mean_return: float
+    ci95: tuple[float, float]
+    median: float
+    min: float
+    max: float
+    mean_length: float
+    episodes: int
+    mean_level: float | None
+    success_rate: float | None
+    success_by_corridor: dict[int, float] | None  # length of the corridor to the rate, where lengths vary
+    episodes_cut: int  # by the limit of steps
+
+    @classmethod
+    def of(cls, episodes: Episodes) -> "Statistics":
+        """The statistics of the given episodes."""
+        returns = episodes.returns
+        return cls(
+            mean_return=float(returns.mean()),
+            ci95=bootstrap_interval(returns),
+            median=float(np.median(returns)),
+            min=float(returns.min()),
+            max=float(returns.max()),
+            mean_length=float(episodes.lengths.mean()),
+            episodes=len(returns),
+            mean_level=None if episodes.levels is None else float(episodes.levels.mean()),
+            success_rate=None if episodes.successes is None else float(episodes.successes.mean()),
+            success_by_corridor=_success_by_corridor(episodes),
+            episodes_cut=int(episodes.cut.sum()),
+        )
+
+
+def _success_by_corridor(episodes: Episodes) -> dict[int, float] | None:
+    if episodes.successes is None or episodes.corridors is None or len(lengths := np.unique(episodes.corridors)) < 2:
+        return None
+    return {int(length): float(episodes.successes[episodes.corridors == length].mean()) for length in lengths}
+
+
+def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float]:
+    """The 95 % bias-corrected bootstrap interval of the mean (Efron, 1987); a point where nothing varies."""
+    mean = float(samples.mean())
+    if len(samples) < 2 or np.allclose(samples, mean, rtol=1e-12, atol=0):
+        return mean, mean
+    from scipy.stats import bootstrap  # takes a second to import
+
+    batch = max(1, MOST_RESAMPLED // len(samples))
+    interval = bootstrap((samples,), np.mean, batch=batch, rng=np.random.default_rng(seed)).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def student_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Student's 95 % interval of the mean, of at least two samples; a point where nothing varies."""
+    from scipy.stats import t as student
+
+    mean = float(np.mean(samples))
+    half = student.ppf(0.975, len(samples) - 1) * float(np.std(samples, ddof=1)) / len(samples) ** 0.5
+    return mean - half, mean + half
+
+
+def cut_note(result: dict[str, Any]) -> str:
+    """What is to be said of the episodes that were cut in an evaluation; nothing if none were."""
+    players = {"": result["episodes_cut"], " of random play": result.get("random_episodes_cut", 0)}
+    limit = f"were cut after {result['max_steps']:,} steps"
+    return "; ".join(
+        f"{count} of {result['episodes']} episodes{player} {limit}" for player, count in players.items() if count
+    )

@@ -1,0 +1,116 @@
+"""Modules of other people as cores."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.cores.base import Core
+from rmc_agents.kernels.operations import Product
+from rmc_agents.types import State, map_leaves
+
+METHODS = ("initial_state", "step", "unroll")
+
+
+class AdaptedCore(Core):
+    """A module with the three methods `initial_state`, `step` and `unroll` of a `Core`, made one.
+
+    What else a core can tell (`gate_values`, `attention_weights`, `matrix_products`) is asked of the module if it has
+    such a method. The width of its outputs is its `output_size`, else that of a step's output.
+
+    Args:
+      module: the module; its state is a tuple of tensors, and all its lanes start equal.
+      input_size: width of the inputs.
+
+    Raises:
+      ValueError: for a module without the three methods, or whose state or output is none of a core's.
+    """
+
+    def __init__(self, module: nn.Module, input_size: int) -> None:
+        missing = [name for name in METHODS if not callable(getattr(module, name, None))]
+        if missing:
+            raise ValueError(
+                f"core: expected a Core, or a module with the methods {', '.join(METHODS)}; "
+                f"{type(module).__name__} has no {', '.join(missing)}"
+            )
+        super().__init__(input_size, _output_size(module, input_size))
+        self.module = module
+        self.default_gain = getattr(module, "default_gain", Core.default_gain)  # type: ignore[misc]  # of this one
+
+    def initial_leaves(self) -> State:
+        """The module's initial state of one lane."""
+        return self.initial_state(1)
+
+    def initial_state(self, batch_size: int) -> State:
+        """See `Core.initial_state`."""
+        return self._module.initial_state(batch_size)
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The module's step without a reset."""
+        never = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        output, state = self._module.step(x, never, state)
+        return output, state
+
+    def step(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        """See `Core.step`."""
+        self._check(inputs, should_reset, state, axes=("B",))
+        output, state = self._module.step(inputs, should_reset, state)
+        return output, state
+
+    def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        """The module's unroll."""
+        self.chosen_backend()
+        outputs, state = self._module.unroll(inputs, should_reset, state)
+        return outputs, state
+
+    def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
+        """See `Core.gate_values`."""
+        tell = getattr(self.module, "gate_values", super().gate_values)
+        return tell(inputs, should_reset, state)
+
+    def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: State) -> Tensor | None:
+        """See `Core.attention_weights`."""
+        tell = getattr(self.module, "attention_weights", super().attention_weights)
+        return tell(inputs, should_reset, state)
+
+    def matrix_products(self, steps: int, lanes: int) -> list[Product] | None:
+        """See `Core.matrix_products`."""
+        tell = getattr(self.module, "matrix_products", super().matrix_products)
+        return tell(steps, lanes)
+
+    @property
+    def _module(self) -> Any:
+        return self.module
+
+
+def as_core(module: object, input_size: int) -> Core:
+    """The module itself if it is a `Core`, else adapted.
+
+    Raises:
+      ValueError: if it can be none, or takes inputs of another width.
+    """
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"core: expected a torch module, got {type(module).__name__}")
+    core = module if isinstance(module, Core) else AdaptedCore(module, getattr(module, "input_size", input_size))
+    if core.input_size != input_size:
+        raise ValueError(
+            f"core: expected one for inputs {input_size} wide, got {type(module).__name__} for {core.input_size}; "
+            "a class or a function of the input size always fits"
+        )
+    return core
+
+
+@torch.no_grad()
+def _output_size(module: Any, input_size: int) -> int:
+    """The width of the outputs, told by the module or by one step."""
+    like = next(iter(module.parameters()), torch.empty(0))
+    state, name = module.initial_state(1), type(module).__name__
+    if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) and len(leaf) == 1 for leaf in state):
+        raise ValueError(
+            f"core: {name}.initial_state: expected a tuple of tensors [B, ...], got {type(state).__name__}"
+        )
+    if hasattr(module, "output_size"):
+        return int(module.output_size)
+    inputs, always = like.new_zeros(1, input_size), torch.ones(1, dtype=torch.bool, device=like.device)
+    output, _ = module.step(inputs, always, map_leaves(torch.clone, state))
+    return int(output.shape[-1])

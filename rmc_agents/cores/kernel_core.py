@@ -1,0 +1,52 @@
+"""The base of the cores that have kernels."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from rmc_agents.cores.base import Core
+from rmc_agents.kernels import reference
+from rmc_agents.kernels.dispatch import Scan, choose
+from rmc_agents.kernels.modes import no_autocast
+from rmc_agents.types import State, map_leaves
+
+
+class KernelCore(Core):
+    """A core whose scan is one of `rmc_agents.kernels`, on the backend that it is set to.
+
+    A subclass gives `initial_leaves`, the name of its folder among the kernels, and its `weights`.
+    """
+
+    kernel: ClassVar[str]
+
+    @abstractmethod
+    def weights(self) -> Any:
+        """The parameters, as the kernels take them."""
+
+    def chosen_scan(self) -> Scan:
+        """The scan on `backend`. Raises ValueError if that cannot run this core where it is."""
+        return choose(self.kernel, self.backend, self.precision, self.weights(), self.initial_leaves())
+
+    def chosen_backend(self) -> str:
+        """See `Core.chosen_backend`."""
+        return self.chosen_scan().backend
+
+    def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        """See `Core.scan`."""
+        inputs, state = self.cast(inputs), map_leaves(self.cast, state)
+        with no_autocast(inputs.device.type):
+            return self.chosen_scan().unroll(inputs, should_reset, state, self.initial_leaves(), self.weights())
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """See `Core.cell`: the scan of one step, without a reset."""
+        never = torch.zeros(1, len(x), dtype=torch.bool, device=x.device)
+        outputs, state = self.scan(x.unsqueeze(0), never, state)
+        return outputs.squeeze(0), state
+
+    def _after_reset(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        """A step's arguments, checked, as its arithmetic takes them: the inputs and the state after the reset."""
+        self._check(inputs, should_reset, state, axes=("B",))
+        state = reference.reset(should_reset, self.initial_leaves(), map_leaves(self.cast, state))
+        return self.cast(inputs), state

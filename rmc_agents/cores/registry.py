@@ -1,0 +1,133 @@
+"""The one place where a name becomes a core; other people register theirs."""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from rmc_agents.config import CoreConfig
+from rmc_agents.cores.adapter import as_core
+from rmc_agents.cores.base import Core
+from rmc_agents.cores.feedforward import Feedforward
+from rmc_agents.cores.gru import GRU
+from rmc_agents.cores.lstm import LSTM
+from rmc_agents.cores.relational_rnn import RelationalRNN
+from rmc_agents.cores.rmc import RMC
+from rmc_agents.cores.rnn import RNN
+from rmc_agents.types import NotRegistered
+
+
+def register_core(name: str, build: Callable[..., nn.Module]) -> None:
+    """Make a core of one's own known by a name, as `--core NAME` or `CoreConfig(core=NAME)`.
+
+    Args:
+      name: of the core; registering it again replaces the builder.
+      build: a class or a function; `build(input_size, **core_args)` returns a `Core`, or a module with its methods
+        `initial_state`, `step` and `unroll`.
+
+    Raises:
+      ValueError: for the name of a built-in core, or a builder that cannot be called.
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"register_core: expected a name, got {name!r}")
+    if name in _BUILT_IN:
+        raise ValueError(f"register_core: {name!r} is a core of this package; expected another name")
+    if not callable(build):
+        raise ValueError(f"register_core: expected a class or a function of the input size, got {type(build).__name__}")
+    _registered[name] = build
+
+
+def make_core(config: CoreConfig, input_size: int) -> Core:
+    """The core that `config.core` names, for inputs `[..., input_size]`.
+
+    Raises:
+      NotRegistered: for an unknown name, with the nearest that exists and how to register one's own.
+      ValueError: for arguments that the core does not take, and for a senseless size.
+    """
+    return _find(config.core)(config, input_size)
+
+
+def settings_used(core: str) -> set[str]:
+    """Names of the settings in `CoreConfig` that the core of that name is made from.
+
+    Raises:
+      NotRegistered: for an unknown name.
+    """
+    if core in _registered:
+        return {"core_args"}
+    defaults, read = CoreConfig(core=core), set()
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            read.add(name)
+            return getattr(defaults, name)
+
+    _find(core)(Watched(), 1)  # type: ignore[arg-type]
+    return read
+
+
+def _find(name: str) -> Callable[[CoreConfig, int], Core]:
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    if name in _registered:
+        return lambda config, input_size: _build(name, config.core_args, input_size)
+    if ":" in name:
+        raise NotRegistered(
+            f"core: {name!r} is not registered, and no file imports code: name it on the command line (--core {name}), "
+            f"or call rmc.register_core({name!r}, build) first"
+        )
+    known = [*_BUILT_IN, *_registered]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+    raise NotRegistered(
+        f"core: there is no core {name!r}; {hint} One's own is registered first, by rmc.register_core({name!r}, build)"
+    )
+
+
+def _build(name: str, arguments: dict[str, Any], input_size: int) -> Core:
+    build = _registered[name]
+    try:
+        inspect.signature(build).bind(input_size, **arguments)
+    except TypeError as error:
+        raise ValueError(f"core_args: {name}: {error}") from None
+    return as_core(build(input_size, **arguments), input_size)
+
+
+def _rmc(config: CoreConfig, input_size: int) -> Core:
+    return RMC(
+        input_size,
+        mem_slots=config.mem_slots,
+        head_size=config.head_size,
+        num_heads=config.num_heads,
+        num_blocks=config.num_blocks,
+        key_size=config.key_size,
+        gate_style=config.gate_style,
+        attention_mlp_layers=config.attention_mlp_layers,
+        forget_bias=config.forget_bias,
+        input_bias=config.input_bias,
+        slot_embedding=config.slot_embedding,
+    )
+
+
+def _relational_rnn(config: CoreConfig, input_size: int) -> Core:
+    return RelationalRNN(
+        input_size,
+        hidden_size=config.hidden_size,
+        mem_slots=config.mem_slots,
+        num_heads=config.num_heads,
+        head_size=config.head_size,
+        forget_bias=config.forget_bias,
+    )
+
+
+_BUILT_IN: dict[str, Callable[[CoreConfig, int], Core]] = {
+    "rmc": _rmc,
+    "lstm": lambda c, input_size: LSTM(input_size, hidden_size=c.hidden_size, forget_bias=c.forget_bias),
+    "gru": lambda c, input_size: GRU(input_size, hidden_size=c.hidden_size, update_bias=c.update_bias),
+    "rnn": lambda c, input_size: RNN(input_size, hidden_size=c.hidden_size),
+    "relational-rnn": _relational_rnn,
+    "none": lambda c, input_size: Feedforward(input_size),
+}
+_registered: dict[str, Callable[..., nn.Module]] = {}

@@ -1,0 +1,1 @@
+"""The LSTM with a relational memory: its scan, in plain torch alone."""

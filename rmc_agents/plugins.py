@@ -1,0 +1,127 @@
+"""Code of one's own in the commands: modules that a user names, with cores, encoders and environments in them.
+
+Importing a module runs its code. So a module is imported only because somebody typed its name on a command line, by
+--import, or as 'module:Name' by --core, --encoder or --env; never because a checkpoint or a YAML file has the name.
+Processes that a command starts import the same modules.
+"""
+
+import importlib
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+OWN = __name__.partition(".")[0]  # this package, which is imported anyway
+_typed: dict[str, None] = {}  # modules by name, in the order of their import
+
+
+class ImportFailed(ValueError):
+    """A module that the user named cannot be imported."""
+
+    is_theirs = True  # see `command_line.run`
+
+
+def load(modules: Sequence[str], *names: str | None) -> None:
+    """Import what a user typed for a command; modules in the current folder are found, as `python -m` finds them.
+
+    Args:
+      modules: of --import.
+      names: values of --core, --encoder and --env; those of the form 'module:Name' count.
+
+    Raises:
+      ImportFailed: if there is no such module or its code fails, which a note then shows.
+    """
+    _typed.clear()  # a process may run several commands, one after the other
+    flags = dict.fromkeys(modules, "--import")
+    flags |= {module: name for name in names if name and (module := module_of(name)) and module not in flags}
+    if flags and (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    for module, source in flags.items():
+        if module == OWN or module.startswith(f"{OWN}."):
+            continue
+        _import(module, source)
+        _typed[module] = None
+
+
+def _import(module: str, source: str) -> None:
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        name = module if source == "--import" else source
+        told = ImportFailed(f"{name}: importing {module} failed: {type(error).__name__}: {error}")
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+        if frames[1:] or isinstance(error, SyntaxError):  # the first is of this file
+            shown = traceback.TracebackException.from_exception(error)
+            shown.stack = traceback.StackSummary.from_list(frames[1:])
+            told.add_note("".join(shown.format()).rstrip())
+        raise told from error
+
+
+def module_of(name: str) -> str:
+    """The module of somebody's own in 'module:Name'; '' for other names, text:PATH among them."""
+    module, colon, _ = name.partition(":")
+    is_module = colon and all(part.isidentifier() for part in module.split(".")) and module != "text"
+    return module if is_module and module.partition(".")[0] != OWN else ""
+
+
+def find(name: str) -> Callable[..., Any] | None:
+    """The class or function 'module:Name' of a module that the user named; None where the user did not.
+
+    The name may come from a file: nothing is imported, and only what the module's own package defines is found.
+
+    Raises:
+      ValueError: if the module defines nothing of that name.
+    """
+    module, _, attribute = name.partition(":")
+    if module not in _typed:
+        return None
+    found, package = getattr(sys.modules[module], attribute, None), module.partition(".")[0]
+    if not callable(found) or str(getattr(found, "__module__", "")).partition(".")[0] != package:
+        raise ValueError(f"{name}: expected a class or a function that {package} defines, got no such name")
+    return found
+
+
+def remedy(name: str) -> str:
+    """What a user does about a part that is not known by its name, as the end of an error message."""
+    if module := module_of(name):
+        return f"importing {module} runs its code; if you trust it, add --import {module}"
+    return "if it is your own, import the module that registers it, by --import MODULE"
+
+
+def check_named(name: str, source: object) -> None:
+    """For an environment's name that only a file gives.
+
+    Raises:
+      ValueError: if its module would have to be imported.
+    """
+    module = module_of(name)
+    if module and module not in sys.modules:
+        raise ValueError(f"{source} names the environment {name!r}: {remedy(name)}")
+
+
+def flags() -> list[str]:
+    """What has another command import the same modules."""
+    return [word for module in _typed for word in ("--import", module)]
+
+
+def told_flags() -> str:
+    """The same behind a command that a user is told to type, with a space in front; or nothing."""
+    return "".join(f" {shlex.quote(word)}" for word in flags())
+
+
+def carried(function: Callable[..., Result]) -> Callable[..., Result]:
+    """The function for another process, where it imports the same modules before its first line."""
+    return partial(_import_and_call, list(_typed), os.getcwd(), function) if _typed else function
+
+
+def _import_and_call(modules: list[str], folder: str, function: Callable[..., Result], *arguments: Any) -> Result:
+    if Path(folder).is_dir() and folder not in sys.path:
+        sys.path.insert(0, folder)
+    load(modules)
+    return function(*arguments)

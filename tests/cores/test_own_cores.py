@@ -1,0 +1,299 @@
+"""A core of one's own: two methods, or any module with three; registered by a name, it does what built-in ones do."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import CoreConfig
+from rmc_agents.cores import LSTM, Core, as_core, make_core, register_core, registry, settings_used
+from rmc_agents.cores.inspection import inspect
+from rmc_agents.sb3.packed_core import PackedCore
+from rmc_agents.types import AgentOutput, NotRegistered, SpaceSpec, State, TimeStep, map_leaves
+
+STEPS, LANES, SIZE = 6, 3, 4
+
+
+class Trace(NamedTuple):
+    trace: Tensor  # [B, D]
+
+
+class Decay(Core):
+    def initial_leaves(self) -> Trace:
+        return Trace(torch.zeros(1, self.output_size))
+
+    def cell(self, x: Tensor, state: Trace) -> tuple[Tensor, Trace]:
+        trace = 0.9 * state.trace + 0.1 * x
+        return trace, Trace(trace)
+
+
+class Odd(Core):
+    """Leaves of all shapes and dtypes in a plain tuple, a learned initial state, attributes named as one would."""
+
+    def __init__(self, input_size: int, *, width: int = 2) -> None:
+        super().__init__(input_size, output_size=width)
+        self.gates = nn.Linear(input_size, width)
+        self.attention = nn.Linear(width, width)
+        self.first = nn.Parameter(torch.randn(1, 2, width, 3))
+
+    def initial_leaves(self) -> State:
+        return torch.zeros(1, dtype=torch.int64), self.first, torch.full((1, 5), 0.5)
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        count, cube, row = state
+        cube = torch.tanh(cube + self.gates(x)[:, None, :, None])
+        output = self.attention(cube.sum((1, 3))) + count[:, None] + row.sum(1, keepdim=True)
+        return output, (count + 1, cube, 0.5 * row)
+
+    def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
+        return {"open": torch.sigmoid(self.gates(inputs))}
+
+    def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: State) -> Tensor:
+        return torch.softmax(state[2][:, None, None, None, :3] + torch.zeros(1, 1, 1, 2, 3), -1)
+
+
+class Module(nn.Module):
+    """No `Core`: an LSTM's cell with the three methods."""
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTMCell(input_size, 5)
+
+    def initial_state(self, batch_size: int) -> State:
+        return torch.zeros(batch_size, 5), torch.zeros(batch_size, 5)
+
+    def step(self, x: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        keep = (~should_reset)[:, None].float()
+        state = self.lstm(x, tuple(leaf * keep for leaf in state))
+        return state[0], state
+
+    def unroll(self, x: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        outputs = []
+        for x_t, should_reset_t in zip(x, should_reset, strict=True):
+            output, state = self.step(x_t, should_reset_t, state)
+            outputs.append(output)
+        return torch.stack(outputs), state
+
+
+def build(name: str) -> Core:
+    torch.manual_seed(0)
+    return as_core({"decay": Decay, "odd": Odd, "module": Module}[name](SIZE), SIZE)
+
+
+@pytest.fixture(params=["decay", "odd", "module"])
+def core(request: pytest.FixtureRequest) -> Core:
+    return build(request.param)
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    yield
+    registry._registered.clear()
+
+
+def arguments() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(STEPS, LANES, SIZE), torch.rand(STEPS, LANES) < 0.3
+
+
+def test_the_example_of_the_docs() -> None:
+    x, should_reset = arguments()
+    outputs, _ = Decay(SIZE).unroll(x, should_reset, Trace(torch.ones(LANES, SIZE)))
+    for lane in range(LANES):
+        trace = torch.ones(SIZE)
+        for t in range(STEPS):
+            trace = 0.9 * (torch.zeros(SIZE) if should_reset[t, lane] else trace) + 0.1 * x[t, lane]
+            torch.testing.assert_close(outputs[t, lane], trace)
+
+
+def test_unroll_is_steps_and_each_lane_alone(core: Core) -> None:
+    x, should_reset = arguments()
+    start = state = core.initial_state(LANES)
+    outputs, final = core.unroll(x, should_reset, state)
+    for t in range(STEPS):
+        output, state = core.step(x[t], should_reset[t], state)
+        torch.testing.assert_close(output, outputs[t])
+    torch.testing.assert_close(tuple(state), tuple(final))
+    for lane in range(LANES):
+        own = (slice(None), slice(lane, lane + 1))
+        alone = core.unroll(x[own], should_reset[own], map_leaves(lambda leaf, i=lane: leaf[i : i + 1], start))[0]
+        torch.testing.assert_close(outputs[own], alone)
+
+
+def test_a_reset_is_a_fresh_sequence(core: Core) -> None:
+    x, _ = arguments()
+    should_reset = torch.zeros(STEPS, LANES, dtype=torch.bool)
+    should_reset[2] = True
+    spoilt = map_leaves(lambda leaf: torch.full_like(leaf, 7), core.initial_state(LANES))
+    outputs, _ = core.unroll(x, should_reset, spoilt)
+    torch.testing.assert_close(outputs[2:], core(x[2:])[0])
+
+
+def test_nan_does_not_survive_a_reset() -> None:
+    x, _ = arguments()
+    outputs, _ = Decay(SIZE).step(
+        x[0], torch.ones(LANES, dtype=torch.bool), Trace(torch.full((LANES, SIZE), torch.nan))
+    )
+    assert outputs.isfinite().all()
+
+
+def test_a_learned_initial_state_gets_its_gradient() -> None:
+    core, (x, _) = build("odd"), arguments()
+    data = map_leaves(torch.Tensor.detach, core.initial_state(LANES))
+    outputs, _ = core.unroll(x, torch.ones(STEPS, LANES, dtype=torch.bool), data)
+    (gradient,) = torch.autograd.grad(outputs.sum(), [core.get_parameter("first")])
+    assert gradient.any()
+
+
+def test_it_follows_its_device_and_dtype() -> None:
+    """Though `initial_leaves` makes plain tensors; integers stay integers."""
+    for dtype in (torch.float64, torch.float32):
+        (trace,) = Decay(SIZE).to(dtype).initial_state(2)
+        count, *_ = Odd(SIZE).to(dtype).initial_state(2)
+        assert (trace.dtype, count.dtype) == (dtype, torch.int64)
+    assert Decay(SIZE).to("meta").initial_state(2).trace.device.type == "meta"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs, (_, cube, _) = Odd(SIZE)(arguments()[0].bfloat16())
+    assert (outputs.dtype, cube.dtype) == (torch.float32, torch.float32)
+
+
+def test_an_inspection_asks_the_core(core: Core) -> None:
+    x, should_reset = arguments()
+    inspection = inspect(core, x, should_reset, core.initial_state(LANES))
+    torch.testing.assert_close(inspection.outputs, core.unroll(x, should_reset, core.initial_state(LANES))[0])
+    odd = isinstance(core, Odd)
+    assert inspection.gates.keys() == ({"open"} if odd else set())
+    assert (inspection.attention is not None) == odd
+    assert core.matrix_products(STEPS, LANES) is None
+
+
+def test_stable_baselines3_packs_its_state() -> None:
+    core, (x, _) = build("decay"), arguments()
+    packed = PackedCore(core)
+    state = (torch.rand(1, LANES, 2), torch.rand(1, LANES, 2))
+    outputs, after = packed(x[0], state, torch.zeros(LANES))
+    expected, _ = core.step(x[0], torch.zeros(LANES, dtype=torch.bool), packed.unpack(state))
+    assert torch.equal(outputs, expected)
+    torch.testing.assert_close(packed.unpack(after).trace, expected)
+
+
+class TestRefusals:
+    def test_backends_it_has_not(self, core: Core) -> None:
+        x, _ = arguments()
+        assert core.chosen_backend() == "reference"
+        core.backend = "fused"
+        with pytest.raises(
+            ValueError, match="has no kernels: expected backend auto or reference and precision float32"
+        ):
+            core(x)
+        core.backend, core.precision = "reference", "bf16"
+        with pytest.raises(ValueError, match="got reference and bf16"):
+            core(x)
+
+    def test_a_cell_of_another_width(self) -> None:
+        class Wide(Decay):
+            def cell(self, x: Tensor, state: Trace) -> tuple[Tensor, Trace]:
+                return torch.cat([x, x], 1), state
+
+        with pytest.raises(
+            ValueError, match=r"Wide.cell: expected an output \[3, 4\] \[B, output_size\], got \[3, 8\]"
+        ):
+            Wide(SIZE)(arguments()[0])
+
+    def test_a_module_under_a_methods_name(self) -> None:
+        class Hidden(Decay):
+            def __init__(self, input_size: int) -> None:
+                super().__init__(input_size)
+                self.cell = nn.GRUCell(input_size, input_size)  # type: ignore[assignment,method-assign]
+
+        with pytest.raises(ValueError, match=r"Hidden.cell is a method: expected another name for this attribute"):
+            Hidden(SIZE)
+
+    def test_a_state_of_another_core(self) -> None:
+        with pytest.raises(ValueError, match=r"state: expected tuple of 3, as initial_state gives it, got \(\)"):
+            build("odd").step(arguments()[0][0], torch.zeros(LANES, dtype=torch.bool), ())
+        count, cube, row = build("odd").initial_state(LANES)
+        with pytest.raises(ValueError, match=r"state.1: expected \[3, 2, 2, 3\], got \[3, 2\]"):
+            build("odd")(arguments()[0], (count, cube[..., 0, 0], row))
+
+    @pytest.mark.parametrize(
+        ("module", "message"),
+        [
+            (
+                nn.Linear(SIZE, 2),
+                "expected a Core, or a module with the methods initial_state, step, unroll; Linear has no",
+            ),
+            (LSTM(SIZE + 1), "expected one for inputs 4 wide, got LSTM for 5"),
+            ("lstm", "expected a torch module, got str"),
+        ],
+    )
+    def test_what_is_no_core(self, module: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            as_core(module, SIZE)
+
+    def test_a_state_that_is_a_tensor(self) -> None:
+        module = Module(SIZE)
+        module.initial_state = lambda batch_size: torch.zeros(batch_size, 5)  # type: ignore[method-assign]
+        with pytest.raises(
+            ValueError, match=r"Module.initial_state: expected a tuple of tensors \[B, ...\], got Tensor"
+        ):
+            as_core(module, SIZE)
+
+
+class TestRegistry:
+    def test_a_name_becomes_a_core(self) -> None:
+        register_core("odd", Odd)
+        core = make_core(CoreConfig(core="odd", core_args={"width": 7}), SIZE)
+        assert (type(core), core.input_size, core.output_size) == (Odd, SIZE, 7)
+        assert settings_used("odd") == {"core_args"}
+        register_core("odd", Module)
+        assert make_core(CoreConfig(core="odd"), SIZE).output_size == 5
+
+    def test_it_is_an_agents(self) -> None:
+        register_core("test_own_cores:Odd", Odd)
+        spec = SpaceSpec((SIZE,), "float32", 1.0, 3)
+        agent = ActorCritic(spec, "test_own_cores:Odd", encoder_sizes=(8,))
+        never, zeros = torch.zeros(LANES, dtype=torch.bool), torch.zeros(LANES)
+        steps = TimeStep(torch.randn(LANES, SIZE), ~never, zeros.long(), zeros, never, never)
+        output, state = agent.step(steps, agent.initial_state(LANES))
+        assert isinstance(output, AgentOutput)
+        assert agent.core_gain == 1.0
+        attention = agent.attention(steps, state)
+        assert attention is not None
+        assert attention.shape == (LANES, 1, 1, 2, 3)
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("decai", "core: there is no core 'decai'; did you mean 'decay'?"),
+            ("x", "core: there is no core 'x'; expected one of rmc, lstm, .*, decay. One's own is registered first"),
+            (
+                "my_cores:Decay",
+                r"'my_cores:Decay' is not registered, .* \(--core my_cores:Decay\), or call rmc.register_core",
+            ),
+        ],
+    )
+    def test_names_that_are_not_registered(self, name: str, message: str) -> None:
+        register_core("decay", Decay)
+        with pytest.raises(NotRegistered, match=message):
+            make_core(CoreConfig(core=name), SIZE)
+
+    def test_arguments_that_it_does_not_take(self) -> None:
+        register_core("odd", Odd)
+        with pytest.raises(ValueError, match="core_args: odd: got an unexpected keyword argument 'depth'"):
+            make_core(CoreConfig(core="odd", core_args={"depth": 2}), SIZE)
+
+    @pytest.mark.parametrize(
+        ("name", "build", "message"),
+        [
+            ("lstm", Decay, "'lstm' is a core of this package"),
+            ("", Decay, "expected a name, got ''"),
+            ("mine", 3, "expected a class or a function of the input size, got int"),
+        ],
+    )
+    def test_what_cannot_be_registered(self, name: str, build: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=f"register_core: {message}"):
+            register_core(name, build)

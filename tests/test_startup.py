@@ -1,0 +1,116 @@
+"""Help, and refusals of what needs no training, come before anything heavy is imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import importlib, sys
+module, *words = sys.argv[1:]
+main = importlib.import_module(f"rmc_agents.{module}").main
+for argv in [each.split() for each in words]:
+    try:
+        status = main(argv)
+    except SystemExit as end:
+        status = end.code
+    print("STATUS", status, flush=True)
+heavy = ("torch", "numba", "scipy.stats", "tensorboard", "optuna", "matplotlib.figure")
+print("HEAVY", [name for name in heavy if name in sys.modules])
+"""
+COMMANDS = {
+    "train.cli": [
+        "--env minipackman",
+        "--env ALE/Pong-v5",
+        "--env Taxi-v3",
+        "--env nowhere:X-v0",
+        "--core lstmm",
+        "--core nowhere:Core",
+        "--encoder convv",
+        "--import nowhere",
+        "--learning-rat 1",
+        "--discount 2",
+        "--core-args width",
+        "--config memory-lstn",
+        "--config foreign.yaml",
+        "--resume nowhere",
+        "--resume foreign.safetensors",
+        "--init-from minipacman-rmx",
+    ],
+    "evaluate.cli": [
+        "nowhere",
+        "minipacman-rmx",
+        "foreign.safetensors",
+        "empty",
+        "--pretrained minipacman",
+        "--episodes 0 minipacman-rmc",
+        "minipacman-rmc --env minipackman",
+        "archive.zip",
+    ],
+    "evaluate.watch": ["nowhere", "minipacman-rmc --out x.avi", "minipacman-rmc --env minipackman"],
+    "evaluate.export": ["nowhere x.safetensors", "minipacman-rmc x.pt"],
+    "evaluate.plot": ["", "nowhere"],
+    "evaluate.compare": ["", "nowhere", "--agents minipacman-rmx", "--cores lstmm", "--cores rmc -- --env minipackman"],
+    "train.sweep.command": ["", "minipacmam", "minipacman --set core=lstmm", "minipacman --trials 0"],
+    "train.bench.cli": ["--env minipackman", "--core lstmm", "--repeats 0", "--backends trito"],
+}
+
+
+def run(module: str, words: list[str], folder: Path) -> tuple[list[str], str]:
+    """What a process printed in which the command was called once with each of the given words, and its errors."""
+    (folder / "foreign.yaml").write_text("learning_rate: fast")
+    (folder / "foreign.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
+    (folder / "archive.zip").write_bytes(b"")
+    (folder / "empty").mkdir(exist_ok=True)
+    command = [sys.executable, "-c", PROGRAM, module, *words]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return result.stdout.splitlines(), result.stderr
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_help_and_refusals_import_nothing_heavy(module: str, tmp_path: Path) -> None:
+    said, _ = run(module, ["--help", "--help-all", "--version"], tmp_path)
+    assert [line for line in said if line.startswith("STATUS")] == ["STATUS 0"] * 3
+    assert said[-1] == "HEAVY []"
+    said, errors = run(module, COMMANDS[module], tmp_path)
+    assert [line for line in said if line.startswith("STATUS")] == ["STATUS 2"] * len(COMMANDS[module])
+    assert said[-1] == "HEAVY []"
+    lines = errors.splitlines()
+    assert len(lines) == len(COMMANDS[module]), "one line each"
+    assert all(line.startswith("rmc-") for line in lines)
+
+
+GUESSES = {
+    "--env ALE/Pong-v5": "ale_py:ALE/Pong-v5",
+    "--env Taxi-v3": "did you mean 'Taxi-v4'?",
+    "--core lstmm": "did you mean 'lstm'?",
+    "--core nowhere:Core": "importing nowhere failed",
+    "--env minipackman": "did you mean 'minipacman'?",
+    "--init-from minipacman-rmx": "minipacman-rmc",
+    "--core-args width": "expected NAME=VALUE, got 'width'",
+}
+
+
+def test_likely_wrong_guesses_are_answered(tmp_path: Path) -> None:
+    _, errors = run("train.cli", list(GUESSES), tmp_path)
+    for line, (guess, answer) in zip(errors.splitlines(), GUESSES.items(), strict=True):
+        assert answer in line, guess
+
+
+def test_the_first_help_lists_what_one_uses_first(tmp_path: Path) -> None:
+    first, _ = run("train.cli", ["--help"], tmp_path)
+    every, _ = run("train.cli", ["--help-all"], tmp_path)
+    text = " ".join(" ".join(first).split())
+    for word in ("--env minipacman", "--import MODULE", "memory-s13-random", "minipacman-rmc", "--help-all"):
+        assert word in text
+    assert "--adam-epsilon" not in text
+    assert "--adam-epsilon" in " ".join(every)
+
+
+def test_the_package_lists_its_commands() -> None:
+    result = subprocess.run([sys.executable, "-m", "rmc_agents"], capture_output=True, text=True, check=True)
+    listed = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("  rmc-")]
+    scripts = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    assert all(f"{name} = " in scripts for name in listed)
+    assert {"rmc-train", "rmc-evaluate", "rmc-bench"} <= set(listed)
