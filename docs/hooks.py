@@ -16,6 +16,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 from rmc_agents.config import Config
+from rmc_agents.help_text import docstrings
 
 ROOT = Path(__file__).parent.parent
 SOURCE = "build/api"
@@ -23,15 +24,15 @@ REPORTS = "benchmarks"
 REPORT_SUFFIXES = (".md", ".png", ".json")
 SETTINGS_MARK = "<!-- settings -->"
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
-NUMBERS = {
+TYPES = {
     "Float": "number",
     "PositiveFloat": "number > 0",
     "NonNegativeFloat": "number ≥ 0",
     "UnitFloat": "number from 0 to 1",
     "PositiveInt": "integer > 0",
     "NonNegativeInt": "integer ≥ 0",
-    "Arguments": "NAME=VALUE ...",
     "tuple[PositiveInt, ...]": "integers > 0",
+    "Arguments": "NAME=VALUE ...",
     "bool": "true or false",
     "str": "text",
 }
@@ -95,13 +96,14 @@ def settings_tables() -> str:
 
 
 def _settings(section: type) -> Iterator[tuple[str, str, str]]:
-    """Of each setting in a section's source: its name, its values, and the string below it."""
+    """Of each setting in a section: its name, its values, and the string below it."""
+    texts = docstrings(section)
     tree = ast.parse(inspect.getsource(section)).body[0]
     assert isinstance(tree, ast.ClassDef)
-    for statement, follower in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign) and isinstance(follower, ast.Expr):
-            assert isinstance(follower.value, ast.Constant)
-            yield ast.unparse(statement.target), _values(statement.annotation), " ".join(follower.value.value.split())
+    for statement in tree.body:
+        if isinstance(statement, ast.AnnAssign):
+            name = ast.unparse(statement.target)
+            yield name, _values(statement.annotation), texts[name]
 
 
 def _values(annotation: ast.expr) -> str:
@@ -114,7 +116,8 @@ def _values(annotation: ast.expr) -> str:
         case ast.Subscript(ast.Name("Annotated"), ast.Tuple([ast.Name("int"), ast.Call(keywords=limits)])):
             signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
             return "integer " + ", ".join(f"{signs[str(each.arg)]} {ast.unparse(each.value)}" for each in limits)
-    return NUMBERS[ast.unparse(annotation)]
+    kind = ast.unparse(annotation)
+    return "NAME=VALUE ..." if kind.startswith("dict[") else TYPES.get(kind, f"`{kind}`")
 
 
 def _as_yaml(value: Any) -> str:
