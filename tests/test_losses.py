@@ -203,3 +203,31 @@ def test_masked_variance_is_the_variance_of_what_is_valid() -> None:
     x[~valid] = float("nan")
     torch.testing.assert_close(losses.masked_variance(x, valid), x[valid].var(correction=0))
     assert losses.masked_variance(x, torch.zeros_like(valid)).isnan()
+
+
+def test_cross_entropy_is_the_mean_over_the_asked_steps() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(6, 4, 3)
+    targets = torch.randint(-1, 3, (6, 4))
+    logits[targets < 0] = torch.nan  # what is said there has no part in it
+    logits.requires_grad_()
+    loss, metrics = losses.cross_entropy(logits, targets)
+    loss.backward()
+    terms, right = [], []
+    for t, lane in np.ndindex(6, 4):
+        if (target := int(targets[t, lane])) >= 0:
+            said = logits[t, lane].tolist()
+            terms.append(math.log(sum(math.exp(x) for x in said)) - said[target])
+            right.append(said[target] == max(said))
+    assert 0 < len(terms) < 24
+    assert loss.item() == pytest.approx(np.mean(terms), rel=1e-5)
+    assert metrics["losses/cross_entropy"].item() == loss.item()
+    assert metrics["charts/accuracy"].item() == pytest.approx(np.mean(right))
+    assert metrics["charts/asked"].item() == pytest.approx(len(terms) / 24)
+
+
+def test_cross_entropy_where_nothing_is_asked() -> None:
+    loss, metrics = losses.cross_entropy(torch.randn(6, 4, 3), torch.full((6, 4), -1))
+    assert loss.item() == 0.0
+    assert metrics["charts/accuracy"].isnan()
+    assert metrics["losses/cross_entropy"].isnan()

@@ -154,9 +154,7 @@ class NthFarthest(Sequences):
         self.vectors = checked_int("vectors", vectors, 2, MOST_VECTORS)
         self.size = checked_int("size", size, 1, LARGEST_SIZE)
         self.growing = bool(growing)
-        if fewest is None:
-            fewest = 2 if self.growing else self.vectors
-        self.fewest = checked_int("fewest", fewest, 2, self.vectors)
+        self.fewest = (2 if growing else vectors) if fewest is None else checked_int("fewest", fewest, 2, self.vectors)
         self.thinking = checked_int("thinking", thinking, 0, MOST_THINKING)
         self.observation_space = Box(-1.0, 1.0, (self.size + 3 * self.vectors,), np.float32)
         self.action_space = Discrete(self.vectors)

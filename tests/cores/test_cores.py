@@ -4,47 +4,24 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.cores import CORES, INPUT, RMC_OPTIONS
+from helpers.cores import (
+    CORES,
+    INPUT,
+    LANES,
+    RMC_OPTIONS,
+    STEPS,
+    build,
+    flags,
+    random_inputs,
+    random_state,
+    same,
+)
 from oracles import rmc as oracle
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, RelationalRNN, make_core
 from rmc_agents.types import map_leaves
 
-STEPS, LANES = 7, 3
 RECURRENT = [name for name in CORES if name != "none"]
-
-
-def build(name):
-    """A core in float64, every weight drawn anew so that no bias is 0 and no gain 1 by accident."""
-    torch.manual_seed(0)
-    kind, options = CORES[name]
-    core = kind(INPUT, **options).double()
-    with torch.no_grad():
-        for parameter in core.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return core
-
-
-def random_state(core, lanes=LANES):
-    state = core.initial_state(lanes)
-    return map_leaves(lambda leaf: leaf + 0.5 * torch.randn_like(leaf), state)
-
-
-def random_inputs(steps=STEPS, lanes=LANES, seed=1):
-    torch.manual_seed(seed)
-    return torch.randn(steps, lanes, INPUT, dtype=torch.float64)
-
-
-def flags(*at, steps=STEPS, lanes=LANES):
-    """should_reset `[T, B]`, set at the given (step, lane)."""
-    should_reset = torch.zeros(steps, lanes, dtype=torch.bool)
-    for step, lane in at:
-        should_reset[step, lane] = True
-    return should_reset
-
-
-def same(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 @pytest.fixture(params=CORES)

@@ -1,0 +1,160 @@
+"""Supervised learning: targets beside the steps they belong to, own answers, exact resume, accuracy, refusals."""
+
+import copy
+import json
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import SyncVectorEnv
+
+from helpers.runs import assert_same, newest, refused, resume, train
+from rmc_agents.collect import Lanes
+from rmc_agents.config import Config
+from rmc_agents.evaluate import cli as evaluate_cli
+from rmc_agents.evaluate.statistics import Episodes, Statistics
+from rmc_agents.train import cli as train_cli
+from rmc_agents.train.supervised import Supervised
+
+CPU = torch.device("cpu")
+TASK = "nth-farthest-vectors2-size3"  # a sequence and the step to the next one take 3 steps
+
+
+def small(env: str = TASK, core: str = "lstm", **settings: object) -> Supervised:
+    """A learner with 6 lanes, whose rollouts of 7 steps begin anywhere in a sequence."""
+    sizes = {"hidden_size": 8, "mem_slots": 2, "head_size": 4, "encoder_sizes": [8], "num_envs": 6, "unroll_length": 7}
+    return Supervised(
+        Config().updated({"algo": "supervised", "env": env, "core": core} | sizes | settings, "test"), CPU
+    )
+
+
+def test_targets_stand_beside_the_steps_they_belong_to() -> None:
+    learner = small()
+    for first in (0, 7, 14):
+        rollout = learner.collector.collect()
+        assert rollout.targets is not None
+        asked = rollout.targets >= 0
+        assert torch.equal(asked, (torch.arange(first, first + 7) % 3 == 1).unsqueeze(1).expand(7, 6))
+        rewarded = rollout.steps.prev_reward[1:] == 1.0
+        assert torch.equal(rewarded, asked & (rollout.targets == rollout.steps.prev_action[1:]))
+        assert torch.equal(rollout.steps.prev_action[1:], rollout.policy_logits.argmax(dim=-1))
+
+
+def test_the_step_is_along_the_gradient_of_the_asked_steps_from_the_carried_state() -> None:
+    learner = small(core="rmc", max_grad_norm=1e9)
+    learner.update()
+    rollout = learner.collector.collect()
+    assert rollout.targets is not None
+    state, logits = rollout.initial_state, []
+    assert not any(leaf.requires_grad for leaf in state)
+    assert any(leaf.any() for leaf in state)
+    for t in range(7):
+        output, state = learner.agent.step(type(rollout.steps)(*(field[t] for field in rollout.steps)), state)
+        logits.append(output.policy_logits)
+    said, asked = torch.stack(logits), rollout.targets >= 0
+    loss = torch.nn.functional.cross_entropy(said[asked], rollout.targets[asked])
+    parameters = [p for name, p in learner.agent.named_parameters() if not name.startswith("value.")]
+    expected = torch.autograd.grad(loss, parameters)
+    metrics = learner.learn(rollout)
+    assert metrics["losses/cross_entropy"].item() == pytest.approx(loss.item(), rel=1e-4)
+    for parameter, gradient in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_no_step_is_taken_where_nothing_is_asked() -> None:
+    learner = small("nth-farthest-vectors8-size3", unroll_length=3)
+    before = [parameter.clone() for parameter in learner.agent.parameters()]
+    for _ in range(2):
+        assert learner.update()["charts/accuracy"].isnan()
+    assert all(torch.equal(a, b) for a, b in zip(before, learner.agent.parameters(), strict=True))
+    learner.update()
+    assert not all(torch.equal(a, b) for a, b in zip(before, learner.agent.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("env", [TASK, "nth-farthest-vectors3-growing", "program-copy-length2"])
+def test_a_run_goes_on_from_its_state_as_if_never_interrupted(env: str) -> None:
+    """The second rollout begins in the middle of a sequence of TASK, with a question."""
+    learner, other = small(env), small(env)
+    learner.update()
+    other.set_state(copy.deepcopy(learner.get_state()))
+    for _ in range(3):
+        assert_same(learner.update(), other.update())
+    assert_same(learner.get_state(), other.get_state())
+
+
+def test_the_command_resumes_to_the_bit(tmp_path: Path) -> None:
+    flags = ["--algo", "supervised", "--env", TASK, "--core", "rmc"]
+    for folder, first in (("whole", 120), ("parts", 40)):
+        assert train(*flags, "--total-frames", str(first), "--run-dir", str(tmp_path / folder)) == 0
+    assert resume(tmp_path / "parts", "--total-frames", "120") == 0
+    assert_same(newest(tmp_path / "whole"), newest(tmp_path / "parts"))
+
+
+def test_evaluation_tells_the_accuracy_of_the_likeliest_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each sequence asks once here, and a right answer is worth 1: three figures are one."""
+    run, found = tmp_path / "run", tmp_path / "found.json"
+    assert train("--algo", "supervised", "--env", TASK, "--total-frames", "40", "--run-dir", str(run)) == 0
+    assert evaluate_cli.main([str(run), "--episodes", "30", "--json", str(found)]) == 0
+    result = json.loads(found.read_text())
+    assert result["deterministic"]
+    assert result["accuracy"] == result["success_rate"] == result["mean_return"]
+    assert result["accuracy_ci95"] == result["ci95"]
+    assert result["chance"] == 0.5
+    said = capsys.readouterr().out
+    assert "chance 50.00%" in said
+    assert "loss" in said
+    assert "accuracy" in said
+
+
+def test_accuracy_counts_answers_and_not_episodes() -> None:
+    none = np.zeros(3)
+    told = Episodes(none, none, None, None, None, none, asked=np.array([1, 9, 0]), right=np.array([0, 9, 0]))
+    statistics = Statistics.of(told)
+    assert statistics.accuracy == 0.9
+    assert statistics.accuracy_ci95 is not None
+    assert statistics.accuracy_ci95[0] < 0.9
+    assert Statistics.of(told._replace(asked=none, right=none)).accuracy is None
+
+
+def test_what_has_nothing_to_learn_from_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "short.txt").write_text("short")
+    for env, message in (("recall", "infos['target']"), (f"text:{tmp_path}/short.txt", "unroll")):
+        flags = ["--algo", "supervised", "--env", env, "--run-dir", str(tmp_path / "run")]
+        line = refused(capsys, train_cli, *flags)
+        assert message in line
+        assert line.count("\n") == 1
+        assert not (tmp_path / "run").exists()
+
+
+class Asking(gym.Env):
+    """Tells the right action at the first step alone."""
+
+    observation_space, action_space = Box(0.0, 1.0, (1,), np.float32), Discrete(3)
+
+    def __init__(self, target: object) -> None:
+        self.target = target
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        return np.zeros(1, np.float32), {"target": self.target}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def test_what_an_environment_does_not_tell_is_not_asked() -> None:
+    lanes = Lanes(SyncVectorEnv([lambda: Asking(2)] * 2), 0, CPU)
+    assert lanes.targets is not None
+    assert lanes.targets.tolist() == [2, 2]
+    lanes.step(torch.zeros(2, dtype=torch.int64))
+    assert lanes.targets.tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("target", [3, -2, 0.5])
+def test_targets_that_are_no_actions_are_refused(target: object) -> None:
+    with pytest.raises(ValueError, match=r"infos\['target'\]: expected actions from 0 to 2, or -1"):
+        Lanes(SyncVectorEnv([lambda: Asking(target)] * 2), 0, CPU)
