@@ -140,9 +140,9 @@ def test_yaml_settings_lose_to_flags(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", configs.names())
 def test_presets_are_valid(name: str) -> None:
     config = Config().updated_from_yaml(configs.find(Path(name)))
-    env, _, core = name.partition("-")
-    assert config.env.env == {"memory": "memory-s13-random"}.get(env, env)
-    assert config.core.core == (core or "rmc")
+    env, _, core = name.rpartition("-") if "-" in name else (name, "", "rmc")
+    assert config.env.env == {"memory": "memory-s13-random", "nth-farthest": "nth-farthest-growing"}.get(env, env)
+    assert config.core.core == core
 
 
 def test_the_minipacman_preset_spells_out_the_defaults_but_for_gates_and_slots() -> None:
