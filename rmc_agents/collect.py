@@ -250,8 +250,8 @@ class Collector:
         for t in range(self.unroll_length):
             output, self.state = self.agent.step(self.lanes.steps, self.state)
             self._policy_logits[t], self._value[t] = output
-            if self._targets is not None:
-                self._targets[t] = self.lanes.targets
+            if self._targets is not None and (targets := self.lanes.targets) is not None:
+                self._targets[t] = targets
             self.lanes.step(choose_action(output.policy_logits, self.generator, self.deterministic))
             self._record(t + 1)
         self.rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state, self._targets)
