@@ -5,15 +5,20 @@ BIN = .venv/bin
 INSTALLED = .venv/installed
 DEV = .venv/dev
 
-.PHONY: train test check format bench gpu-check clean
+.PHONY: train test test-fast check format bench gpu-check clean
 
 # The agent of the film in the README.
 train: $(INSTALLED)
 	$(BIN)/rmc-train --config minipacman-rmc
 	@echo "before you type one of these: source $(BIN)/activate"
 
+# On two cores in about six minutes.
 test: $(DEV) .venv/triton
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# For the loop of work: no trainings, no processes, no interpreter.
+test-fast: $(DEV)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 # The folders are imported under other names than they have (see pyproject.toml), which mypy follows only once installed.
 check: $(DEV)

@@ -109,8 +109,9 @@ class Training:
                 return False
             if is_finished(self.job.folder):
                 return True
+            verb = "goes on" if (self.job.folder / CONFIG).exists() else "begins"
             self._process = start(self.job, self._trust)
-            self._say(f"begins, see {log_of(self.job)}")
+            self._say(f"{verb}, see {log_of(self.job)}")
         if self._process.poll() is None:
             return False
         check_success(self.job, self._process.returncode)

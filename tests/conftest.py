@@ -8,7 +8,14 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
+import pytest
 import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests that are marked `gpu` need one."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
+from helpers.agents import SPEC, make_agent, random_steps
 from rmc_agents import losses
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector, Lanes, sample_action
@@ -18,25 +19,10 @@ from rmc_agents.encoders import Encoder, register_encoder
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.types import SpaceSpec, TimeStep
 
-SPEC = SpaceSpec((5, 5, 3), "uint8", 1 / 255, 5)
 CPU = torch.device("cpu")
 
 
 ALL_FIRST = torch.ones(2, dtype=torch.bool)
-
-
-def make_agent(core: str = "rmc", **settings: object) -> ActorCritic:
-    config = Config().updated({"core": core, "num_heads": 2, "head_size": 8, "hidden_size": 16} | settings, "test")
-    return ActorCritic.from_config(SPEC, config.core, config.agent)
-
-
-def random_steps(*leading: int, spec: SpaceSpec = SPEC, seed: int = 0) -> TimeStep:
-    generator = torch.Generator().manual_seed(seed)
-    obs = torch.randint(0, 256, (*leading, *spec.obs_shape), generator=generator, dtype=torch.uint8)
-    flags = torch.rand(leading, generator=generator)
-    action = torch.randint(0, spec.num_actions, leading, generator=generator)
-    reward = torch.randn(leading, generator=generator)
-    return TimeStep(obs, flags < 0.3, action, reward, flags > 2, flags > 2)
 
 
 @pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "rnn", "relational-rnn", "none"])

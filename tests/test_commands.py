@@ -9,11 +9,11 @@ import pytest
 
 from rmc_agents.command_line import decimals, quoted, with_interval
 
-IMPORTS = "import signal, sys; from rmc_agents import cli;"
+IMPORTS = "import signal, sys; from rmc_agents import command_line;"
 
 
 def test_a_command_whose_output_nobody_reads_ends_without_a_word() -> None:
-    program = f"{IMPORTS} sys.exit(cli.run('rmc-test', lambda: print('much' * 100) or 0))"
+    program = f"{IMPORTS} sys.exit(command_line.run('rmc-test', lambda: print('much' * 100) or 0))"
     read, write = os.pipe()
     os.close(read)
     ended = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, check=False)
@@ -26,10 +26,10 @@ def test_a_closed_terminal_stops_a_command_but_not_one_of_nohup(action: str, num
     program = f"""{IMPORTS}
 signal.signal(signal.SIGHUP, signal.{action})
 def main():
-    with cli.interrupted_by_stops():
+    with command_line.interrupted_by_stops():
         signal.raise_signal(signal.{number})
     return 0
-sys.exit(cli.run('rmc-test', main))"""
+sys.exit(command_line.run('rmc-test', main))"""
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == status
 
 

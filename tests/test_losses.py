@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from oracles.returns import lambda_return, n_step_return, vtrace_target
 
+from oracles.returns import lambda_return, n_step_return, vtrace_target
 from rmc_agents import losses
 
 

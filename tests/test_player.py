@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from noise import Noise
 from torch import Tensor
 
+from helpers.noise import Noise
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose_action
 from rmc_agents.cores import LSTM, RMC

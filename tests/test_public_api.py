@@ -44,6 +44,7 @@ def test_type_checkers_see_the_same_names() -> None:
         rmc_agents.LSTN  # type: ignore[attr-defined]  # noqa: B018
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["import rmc_agents.evaluate.cli", "rmc_agents.evaluate"])
 def test_evaluate_is_a_package_and_a_function_whichever_is_imported_first(first: str) -> None:
     run(

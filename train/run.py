@@ -173,7 +173,7 @@ def _finish(trainer: Trainer, folder: RunFolder, seconds: float, console: Consol
         with console.status("recording a video"):
             summary["video"] = _record(trainer, folder, console)
         folder.write_summary(summary)
-    _print_next(folder.path, _flags(trainer), summary, console)
+    _print_next(folder.path, trainer.trust_flag, summary, console)
 
 
 def _summary(trainer: Trainer, seconds: float) -> dict[str, Any]:

@@ -85,8 +85,8 @@ def _find(name: str) -> Callable[[CoreConfig, int], Core]:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
     raise NotRegistered(
-        f"core: there is no core {name!r}; {hint} One's own is registered first, by rmc.register_core({name!r}, build); on "
-        f"the command line, {plugins.remedy(name)}"
+        f"core: there is no core {name!r}; {hint} One's own is registered by rmc.register_core({name!r}, build); "
+        f"on the command line, {plugins.remedy(name)}"
     )
 
 

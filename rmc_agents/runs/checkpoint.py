@@ -94,11 +94,11 @@ def check_regular(path: Path) -> None:
 def opening(source: Path | str, passing: type[Exception] = CheckpointError) -> Iterator[None]:
     """Whatever goes wrong in here, with contents that can be anything, is one CheckpointError that names the source.
 
-    Not so an exception `passing`, whose cause is elsewhere.
+    Not so a lack of memory, nor an exception `passing`, whose causes are elsewhere.
     """
     try:
         yield
-    except (CheckpointError, passing):
+    except (CheckpointError, MemoryError, torch.OutOfMemoryError, passing):
         raise
     except Exception as error:
         problem = " ".join(str(error).split()) or type(error).__name__

@@ -3,93 +3,35 @@
 import numpy as np
 import pytest
 import torch
-from oracles import rmc as oracle
 
+from helpers.cores import (
+    CORES,
+    INPUT,
+    LANES,
+    RMC_OPTIONS,
+    STEPS,
+    build,
+    flags,
+    random_inputs,
+    random_state,
+    same,
+)
+from oracles import rmc as oracle
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, RelationalRNN, make_core
 from rmc_agents.types import map_leaves
 
-INPUT, STEPS, LANES = 5, 7, 3
-RMC_OPTIONS = {
-    "plain": {"mem_slots": 3, "head_size": 4, "num_heads": 2},
-    "memory-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "memory"},
-    "coupled-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "coupled", "forget_bias": 0.5},
-    "coupled-told-apart": {
-        "mem_slots": 2,
-        "head_size": 3,
-        "num_heads": 1,
-        "slot_embedding": True,
-        "gate_style": "coupled",
-    },
-    "no-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "none"},
-    "slot-embedding": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "slot_embedding": True},
-    "told-apart-slots": {
-        "mem_slots": 2,
-        "head_size": 3,
-        "num_heads": 1,
-        "slot_embedding": True,
-        "gate_style": "memory",
-    },
-    "two-blocks": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "num_blocks": 2},
-    "three-blocks": {"mem_slots": 2, "head_size": 3, "num_heads": 2, "num_blocks": 3, "gate_style": "memory"},
-    "wide-keys": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "key_size": 6},
-    "narrow-keys": {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 1, "num_blocks": 2},
-    "one-slot": {"mem_slots": 1, "head_size": 4, "num_heads": 2},
-    "one-head": {"mem_slots": 2, "head_size": 7, "num_heads": 1},
-    "cut-identity": {"mem_slots": 5, "head_size": 1, "num_heads": 3},
-    "mlp-1": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "attention_mlp_layers": 1},
-    "mlp-3": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "attention_mlp_layers": 3},
-    "biases": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7},
-}
-CORES = {f"rmc-{name}": (RMC, options) for name, options in RMC_OPTIONS.items()} | {
-    "lstm": (LSTM, {"hidden_size": 6}),
-    "gru": (GRU, {"hidden_size": 6}),
-    "rnn": (RNN, {"hidden_size": 6}),
-    "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
-    "relational-rnn-one-slot": (
-        RelationalRNN,
-        {"hidden_size": 5, "mem_slots": 1, "num_heads": 1, "head_size": 3},
-    ),
-    "none": (Feedforward, {}),
-}
 RECURRENT = [name for name in CORES if name != "none"]
-
-
-def build(name):
-    """A core in float64, every weight drawn anew so that no bias is 0 and no gain 1 by accident."""
-    torch.manual_seed(0)
-    kind, options = CORES[name]
-    core = kind(INPUT, **options).double()
-    with torch.no_grad():
-        for parameter in core.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return core
-
-
-def random_state(core, lanes=LANES):
-    state = core.initial_state(lanes)
-    return map_leaves(lambda leaf: leaf + 0.5 * torch.randn_like(leaf), state)
-
-
-def random_inputs(steps=STEPS, lanes=LANES, seed=1):
-    torch.manual_seed(seed)
-    return torch.randn(steps, lanes, INPUT, dtype=torch.float64)
-
-
-def flags(*at, steps=STEPS, lanes=LANES):
-    """should_reset `[T, B]`, set at the given (step, lane)."""
-    should_reset = torch.zeros(steps, lanes, dtype=torch.bool)
-    for step, lane in at:
-        should_reset[step, lane] = True
-    return should_reset
-
-
-def same(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 @pytest.fixture(params=CORES)
 def core(request):
+    return build(request.param)
+
+
+@pytest.fixture(params=["rmc-plain", "lstm", "gru", "rnn", "relational-rnn", "none"])
+def each_kind(request):
+    """One core of each class: for what does not depend on the settings."""
     return build(request.param)
 
 
@@ -99,7 +41,7 @@ def recurrent(request):
 
 
 class TestContract:
-    @pytest.mark.parametrize(("steps", "lanes"), [(STEPS, LANES), (1, LANES), (STEPS, 1), (1, 1)])
+    @pytest.mark.parametrize(("steps", "lanes"), [(STEPS, LANES), (1, 1)])
     def test_shapes(self, core, steps, lanes):
         state = core.initial_state(lanes)
         outputs, after = core.unroll(random_inputs(steps, lanes), flags(steps=steps, lanes=lanes), state)
@@ -276,36 +218,36 @@ def test_coupled_gates_keep_the_memory_between_minus_one_and_one():
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8])
-    def test_flags_that_are_not_bool(self, core, dtype):
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+    def test_flags_that_are_not_bool(self, each_kind, dtype):
         with pytest.raises(ValueError, match=f"should_reset: expected a tensor of torch.bool, got {dtype}"):
-            core.unroll(random_inputs(), flags().to(dtype), core.initial_state(LANES))
+            each_kind.unroll(random_inputs(), flags().to(dtype), each_kind.initial_state(LANES))
         with pytest.raises(ValueError, match=f"should_reset: expected a tensor of torch.bool, got {dtype}"):
-            core.step(random_inputs()[0], flags()[0].to(dtype), core.initial_state(LANES))
+            each_kind.step(random_inputs()[0], flags()[0].to(dtype), each_kind.initial_state(LANES))
 
-    def test_flags_that_are_no_tensor(self, core):
+    def test_flags_that_are_no_tensor(self, each_kind):
         with pytest.raises(ValueError, match=r"expected a tensor of torch\.bool, got NoneType"):
-            core.unroll(random_inputs(), None, core.initial_state(LANES))
+            each_kind.unroll(random_inputs(), None, each_kind.initial_state(LANES))
 
-    def test_shape_of_inputs(self, core):
-        state = core.initial_state(LANES)
+    def test_shape_of_inputs(self, each_kind):
+        state = each_kind.initial_state(LANES)
         with pytest.raises(ValueError, match=r"inputs: expected \[T, B, 5\], got \[3, 5\]"):
-            core.unroll(random_inputs()[0], flags()[0], state)
+            each_kind.unroll(random_inputs()[0], flags()[0], state)
         with pytest.raises(ValueError, match=r"inputs: expected \[B, 5\], got \[7, 3, 5\]"):
-            core.step(random_inputs(), flags(), state)
+            each_kind.step(random_inputs(), flags(), state)
         with pytest.raises(ValueError, match=r"inputs: expected \[T, B, 5\], got \[7, 3, 4\]"):
-            core.unroll(random_inputs()[..., 1:], flags(), state)
+            each_kind.unroll(random_inputs()[..., 1:], flags(), state)
         with pytest.raises(ValueError, match=r"inputs: expected \[T, B, 5\], got \[0, 3, 5\]"):
-            core.unroll(random_inputs()[:0], flags()[:0], state)
+            each_kind.unroll(random_inputs()[:0], flags()[:0], state)
 
-    def test_shape_of_flags(self, core):
-        state = core.initial_state(LANES)
+    def test_shape_of_flags(self, each_kind):
+        state = each_kind.initial_state(LANES)
         with pytest.raises(ValueError, match=r"should_reset: expected \[7, 3\] \[T, B\].*got \[3, 7\]"):
-            core.unroll(random_inputs(), flags().t(), state)
+            each_kind.unroll(random_inputs(), flags().t(), state)
         with pytest.raises(ValueError, match=r"should_reset: expected \[7, 3\] \[T, B\].*got \[7, 3, 1\]"):
-            core.unroll(random_inputs(), flags()[..., None], state)
+            each_kind.unroll(random_inputs(), flags()[..., None], state)
         with pytest.raises(ValueError, match=r"should_reset: expected \[3\] \[B\].*got \[1\]"):
-            core.step(random_inputs()[0], flags()[0, :1], state)
+            each_kind.step(random_inputs()[0], flags()[0, :1], state)
 
     def test_state(self, recurrent):
         state = recurrent.initial_state(LANES)
@@ -324,10 +266,10 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"state: expected \(\), .* got LSTMState"):
             build("none").unroll(random_inputs(), flags(), build("lstm").initial_state(LANES))
 
-    @pytest.mark.parametrize("batch_size", [0, -1, 2.0, True])
-    def test_batch_size(self, core, batch_size):
-        with pytest.raises(ValueError, match="batch_size: expected a positive integer, got"):
-            core.initial_state(batch_size)
+    def test_batch_size(self, each_kind):
+        for batch_size in (0, -1, 2.0, True):
+            with pytest.raises(ValueError, match="batch_size: expected a positive integer, got"):
+                each_kind.initial_state(batch_size)
 
     @pytest.mark.parametrize(
         ("kind", "names"),

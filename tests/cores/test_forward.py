@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from test_cores import INPUT, LANES, STEPS, build, flags, random_inputs, random_state, same
 from torch import Tensor, distributed, nn
 
+from helpers.cores import INPUT, LANES, STEPS, build, flags, random_inputs, random_state, same
 from rmc_agents.cores import GRU, LSTM, RMC, Core
 from rmc_agents.types import State, map_leaves
 

@@ -11,8 +11,8 @@ import torch
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
-from vector_env_checker import check_vector_env
 
+from helpers.vector_env_checker import check_vector_env
 from rmc_agents.envs.boxworld import BoxWorldEnv, BoxWorldVectorEnv
 from rmc_agents.envs.names import BOXWORLD_SIZES
 from rmc_agents.envs.registry import make_vector_env

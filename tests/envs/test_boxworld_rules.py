@@ -5,8 +5,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from oracles.boxworld import GEM, Ending, Room, endings, shortest_solution
 
+from oracles.boxworld import GEM, Ending, Room, endings, shortest_solution
 from rmc_agents.envs.boxworld import BoxWorldVectorEnv
 from rmc_agents.envs.boxworld.palette import PALETTE
 from rmc_agents.envs.boxworld.state import AGENT, smallest_room
@@ -64,7 +64,7 @@ def check_places(room: Room) -> None:
 @pytest.mark.parametrize(
     ("levels", "settings"),
     [
-        (10_000, {}),
+        (2000, {}),
         (1000, {"room_size": 8, "max_solution_length": 2, "max_distractors": 2}),
         (1000, {"room_size": smallest_room(7), "max_solution_length": 4, "max_distractors": 3}),
         (300, {"room_size": 4, "max_solution_length": 1, "max_distractors": 0}),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import VectorEnv
-from homemade import FAILS_AT, name_of
 
+from helpers.homemade import FAILS_AT, name_of
 from rmc_agents.collect import Lanes
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.registry import make_vector_env
@@ -47,7 +47,7 @@ def play(name: str) -> VectorEnv:
 def test_a_fault_is_told_as_the_environments(fault: str, expected: str, shows_lines: bool) -> None:
     with pytest.raises(EnvError, match=expected) as raised:
         play(name_of(fault))
-    assert "the environment 'homemade:" in str(raised.value) or "gave a" in str(raised.value)
+    assert "the environment 'helpers.homemade:" in str(raised.value) or "gave a" in str(raised.value)
     notes = getattr(raised.value, "__notes__", [])
     assert len(notes) == shows_lines
     for note in notes:
@@ -97,9 +97,14 @@ def test_a_fault_in_this_process_is_shown_once_and_the_training_is_saved(
     assert said.err.count("Traceback") == 1
     assert "homemade.py" in said.err
     assert "rmc_agents" not in said.err
-    assert said.err.splitlines()[-1].startswith("rmc-train: the environment 'homemade:Homemade-Step-v0' failed in step")
+    assert said.err.splitlines()[-1].startswith(
+        "rmc-train: the environment 'helpers.homemade:Homemade-Step-v0' failed in step"
+    )
     frames = (FAILS_AT // UNROLL) * UNROLL * LANES
-    assert f"failed at {frames} frames; saved; go on with: rmc-train --resume {run} --import homemade\n" in said.out
+    assert (
+        f"failed at {frames} frames; saved; go on with: rmc-train --resume {run} --import helpers.homemade\n"
+        in said.out
+    )
     assert checkpoint.find_and_load(run)[1]["frames"] == frames
 
 
@@ -107,7 +112,8 @@ def test_an_environment_that_cannot_draw_ends_no_run(tmp_path: Path, capsys: pyt
     flags = ["--env", name_of("render"), "--run-dir", str(tmp_path / "run"), "--total-frames", "20"]
     assert cli.main([*SMALL, *flags, "--eval-episodes", "0"]) == 0
     said = capsys.readouterr()
-    assert "no video: the environment 'homemade:Homemade-Render-v0' failed in render(): RuntimeError: lost" in said.out
+    told = "no video: the environment 'helpers.homemade:Homemade-Render-v0' failed in render(): RuntimeError: lost"
+    assert told in said.out
     assert said.err == ""
 
 
@@ -123,7 +129,7 @@ def test_a_fault_in_the_evaluation_loses_nothing(tmp_path: Path, capsys: pytest.
 
 MODULE = """
 import gymnasium as gym
-from homemade import Homemade
+from helpers.homemade import Homemade
 gym.register("Mine-v0", Homemade, kwargs={"fault": "endless"})
 """
 

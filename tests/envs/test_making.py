@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
-from noise import Noise
 
+from helpers.noise import Noise
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.recall import RecallEnv
 

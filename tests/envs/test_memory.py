@@ -15,9 +15,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from minigrid.core.mission import MissionSpace
 from minigrid.envs import MemoryEnv
 from minigrid.wrappers import FullyObsWrapper
-from test_checkpoint import assert_same
-from vector_env_checker import check_vector_env
 
+from helpers.runs import assert_same
+from helpers.vector_env_checker import check_vector_env
 from rmc_agents.collect import Lanes
 from rmc_agents.envs.minigrid.engine import draw_integer
 from rmc_agents.envs.minigrid.level import make_state, seed_lane

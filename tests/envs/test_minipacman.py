@@ -9,8 +9,8 @@ import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
-from vector_env_checker import check_vector_env
 
+from helpers.vector_env_checker import check_vector_env
 from rmc_agents.envs.minipacman.env import MiniPacmanEnv, MiniPacmanVectorEnv
 from rmc_agents.envs.minipacman.state import MODES
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles.minipacman import FREE, REWARDS, Game, SplitMix, exits
 
+from oracles.minipacman import FREE, REWARDS, Game, SplitMix, exits
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.minipacman.map import make_maze
 from rmc_agents.envs.minipacman.state import MODES

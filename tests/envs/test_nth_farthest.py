@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from oracles.sequences import nth_farthest
 
+from oracles.sequences import nth_farthest
 from rmc_agents.envs.sequences.nth_farthest import GRID, NthFarthest, NthFarthestVectorEnv
 
 

@@ -4,8 +4,8 @@ import re
 
 import numpy as np
 import pytest
-from oracles.sequences import printed
 
+from oracles.sequences import printed
 from rmc_agents.envs.sequences.program_draft import CHARACTERS, END
 from rmc_agents.envs.sequences.program_writer import most_characters
 from rmc_agents.envs.sequences.programs import FINISHED, FIRST_ASKED, NEXT_ASKED, Programs, ProgramVectorEnv

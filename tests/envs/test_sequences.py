@@ -13,8 +13,8 @@ import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
-from vector_env_checker import check_vector_env
 
+from helpers.vector_env_checker import check_vector_env
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.sequences.environment import SequenceEnv, SequenceVectorEnv
 from rmc_agents.envs.sequences.names import evaluation_name, find_sequences

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
-from test_checkpoint import assert_same
 
+from helpers.runs import assert_same
 from rmc_agents.collect import Lanes
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.registry import make_vector_env

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles.sequences import passages
 
+from oracles.sequences import passages
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.sequences.text import Text, TextVectorEnv
 from rmc_agents.envs.sequences.vocabulary import UNKNOWN, Bytes, Words

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,15 +14,15 @@ import numpy as np
 import pytest
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
-from test_checkpoint import assert_same
-from wandering import FAILS_AT, FAULT
 
+from helpers.runs import assert_same, wait_for_checkpoints
+from helpers.wandering import FAILS_AT, FAULT
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 
-WANDERER = "wandering:Wanderer-v0"
+WANDERER = "helpers.wandering:Wanderer-v0"
 LANES, UNROLL = 4, 5
 SMALL = (
     f"--env {WANDERER} --core none --encoder-sizes 8 --num-envs {LANES} --unroll-length {UNROLL} --threads 1".split()
@@ -79,6 +78,7 @@ def assert_equal_infos(received: dict, expected: dict, ended: np.ndarray) -> Non
             assert not values[~ended].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "lanes", "workers"), [(WANDERER, 5, 2), ("MiniGrid-DoorKey-5x5-v0-stack2", 2, 2)])
 def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers: int) -> None:
     reference = make_vector_env(name, lanes)
@@ -97,6 +97,7 @@ def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers:
             assert name != WANDERER or ended > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
@@ -129,6 +130,7 @@ def test_a_fault_of_one_worker_ends_all(fault: str, expected: str, monkeypatch: 
         env.step(np.zeros(LANES, np.int64))
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_with_workers_and_goes_on_after_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,21 +154,20 @@ def test_a_run_is_the_same_with_workers_and_goes_on_after_a_fault(
     assert checkpoint.find_and_load(failed)[1]["frames"] == int(frames)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
     flags = ["--env-workers", "2", "--run-dir", str(tmp_path / "run"), "--save-every", "1e-9"]
     process = subprocess.Popen(
         [*command, *SMALL, *QUIET, *flags],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent / "helpers")},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    while not list((tmp_path / "run" / "checkpoints").glob("update-*")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+    wait_for_checkpoints(tmp_path / "run", 1, process)
     if number != signal.SIGKILL:
         os.killpg(process.pid, number)  # as a terminal does
     else:

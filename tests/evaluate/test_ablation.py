@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from test_agent import make_agent, random_steps
-from test_evaluate import refused, save_agent
 from torch import Tensor
 
+from helpers.agents import make_agent, random_steps
+from helpers.runs import refused, save_agent
 from rmc_agents.evaluate import cli
 from rmc_agents.evaluate.ablation import ResetMemory, ShuffledMemory, WindowedMemory, cyclic_permutation
 from rmc_agents.evaluate.episodes import MOST_LANES, play

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from helpers.runs import wait_for_checkpoints
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison, grid
 from rmc_agents.evaluate.curves import MOST_POINTS, Curve, thinned
@@ -85,14 +86,14 @@ def arguments(place: Path, *flags: str, frames: int = 800) -> list[str]:
     return [*own, *flags, *FLAGS]
 
 
+@pytest.mark.slow
 def test_a_killed_comparison_goes_on_and_then_changes_nothing(tmp_path: Path) -> None:
     agents = ["--agents", "minipacman-none", "--seeds", "0"]
     run, frames = tmp_path / "runs" / "minipacman-none-seed0", 20_000
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *arguments(tmp_path, *agents, frames=frames), "--save-every", "0.2"]
     )
-    while not list((run / "checkpoints").glob("update-*")):
-        assert process.poll() is None
+    wait_for_checkpoints(run, 1, process)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 130
     assert not (run / "summary.json").exists()
@@ -111,6 +112,7 @@ def test_a_killed_comparison_goes_on_and_then_changes_nothing(tmp_path: Path) ->
     assert (tmp_path / "out.json").read_text() == result
 
 
+@pytest.mark.slow
 def test_results_are_merged_and_redrawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "seen.yaml").write_text("env: minipacman-stack2\ncore: none\n")
     agent = ["--agents", str(tmp_path / "seen.yaml")]
@@ -200,6 +202,7 @@ def test_a_damaged_summary_is_no_finished_run(tmp_path: Path) -> None:
     assert not grid.is_finished(tmp_path)
 
 
+@pytest.mark.slow
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "old.json").write_text('[{"core": "rmc"}]')
     (tmp_path / "half.json").write_text('[{"agent')
@@ -229,6 +232,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
 
 
+@pytest.mark.slow
 def test_finished_runs_are_compared_by_success_where_it_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,14 +13,13 @@ from scipy.stats import norm
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from rmc_agents.agent import ActorCritic
+from helpers.runs import refused, save_agent
 from rmc_agents.collect import choose_action
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli, curves, plot, watch
 from rmc_agents.evaluate import episodes as evaluation
 from rmc_agents.evaluate.episodes import MOST_LANES, UniformPolicy, check_fits, env_spec, evaluate, play
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, Episodes, Statistics, bootstrap_interval
-from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import TIME_TAG
 from rmc_agents.train import cli as train_cli
 
@@ -200,18 +199,6 @@ def test_refuses_an_agent_of_other_spaces() -> None:
         check_fits(env_spec("recall"), "minipacman")
 
 
-def save_agent(run_dir: Path, env: str = "recall", core: str = "lstm") -> Path:
-    """A run as far as evaluation knows one, with an untrained agent."""
-    config = Config().updated({"env": env, "core": core, "hidden_size": 8, "encoder_sizes": [8]}, "test")
-    spec = env_spec(env)
-    torch.manual_seed(0)
-    agent = ActorCritic.from_config(spec, config.core, config.agent)
-    run_dir.mkdir(exist_ok=True)
-    (run_dir / "config.yaml").write_text(config.to_yaml())
-    tree = {"config": config.to_mapping(), "spec": spec, "frames": 1200, "agent": agent.state_dict()}
-    return checkpoint.save_numbered(run_dir, 3, tree, keep=2)
-
-
 def test_command_writes_what_it_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, target = save_agent(tmp_path), tmp_path / "evaluation.json"
     assert cli.main([str(tmp_path), "--episodes", "12", "--seed", "5", "--json", str(target)]) == 0
@@ -227,18 +214,6 @@ def test_command_writes_what_it_measures(tmp_path: Path, capsys: pytest.CaptureF
 def test_evaluate_is_plain_json() -> None:
     result = evaluate(UniformPolicy(env_spec("recall")), "recall", 30, 0, CPU)
     assert json.loads(json.dumps(result, allow_nan=False))["mean_return"] == result["random_mean_return"]
-
-
-def refused(capsys: pytest.CaptureFixture[str], program: Any, *argv: object) -> str:
-    """The error line of a command that ends with exit status 2, whether returned or raised."""
-    try:
-        status = program.main([str(argument) for argument in argv])
-    except SystemExit as error:
-        status = error.code
-    output = capsys.readouterr()
-    assert status == 2
-    assert output.out == ""
-    return output.err
 
 
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_evaluate import refused, save_agent
 
+from helpers.runs import refused, save_agent
 from rmc_agents import pretrained
 from rmc_agents.collect import Lanes
 from rmc_agents.envs.registry import make_vector_env
@@ -218,6 +218,7 @@ def test_the_shipped_player_of_recall_remembers() -> None:
     assert play(saved.agent, "recall", 100, 0, CPU).returns.mean() > 0.9
 
 
+@pytest.mark.slow
 def test_the_shipped_files_are_packed_and_small(tmp_path: Path) -> None:
     files = {f"rmc_agents/pretrained/{name}{pretrained.SUFFIX}" for name in pretrained.names()}
     assert files

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from noise import Noise
 
 import rmc_agents as rmc
+from helpers.noise import Noise
 from rmc_agents.evaluate.episodes import evaluate as evaluate_as_command
 
 CPU = torch.device("cpu")

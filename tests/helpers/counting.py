@@ -80,8 +80,9 @@ class CountingAgent(torch.nn.Module):
 
     def step(self, steps: TimeStep, state: Count) -> tuple[AgentOutput, Count]:
         before = torch.where(steps.is_first.unsqueeze(1), 0.0, state.steps)
+        after = Count(before + 1.0)
         logits = torch.full((len(before), self.num_actions), self.offset.item())
-        return AgentOutput(logits, before.squeeze(1) + 1.0), Count(before + 1.0)
+        return AgentOutput(logits, after.steps.squeeze(1)), after
 
 
 class CountingActor(Actor):

@@ -70,7 +70,7 @@ class Seedless(Homemade):
 
 def name_of(fault: str) -> str:
     """The environment's id, with the module in front."""
-    return f"homemade:Homemade-{fault.title().replace(' ', '')}-v0"
+    return f"helpers.homemade:Homemade-{fault.title().replace(' ', '')}-v0"
 
 
 for each in FAULTS:

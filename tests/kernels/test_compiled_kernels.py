@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import hashlib
 
@@ -44,6 +46,7 @@ print("encoder", digest(x, table.grad, bias.grad, weight.grad))
 """
 
 
+@pytest.mark.slow
 def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     compiling, cached = (

@@ -5,35 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_kernels import INPUT, case
 from torch import Tensor
 
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, RelationalRNN
+from helpers.scans import EVERY_SCAN, LANES, STEPS, build, case
 from rmc_agents.kernels.tape import tensors
 from rmc_agents.types import map_leaves
 
-CORES: dict[str, tuple[type[Core], dict[str, int]]] = {
-    "lstm": (LSTM, {"hidden_size": 6}),
-    "gru": (GRU, {"hidden_size": 6}),
-    "rnn": (RNN, {"hidden_size": 6}),
-    "rmc": (RMC, {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
-    "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
-}
-BACKENDS = {
-    "reference": list(CORES),
-    "fused": ["lstm", "gru", "rnn", "rmc"],
-    "triton": ["lstm", "rmc"],
-}
-EVERY_SCAN = [(name, backend) for backend, names in BACKENDS.items() for name in names]
-STEPS, LANES = 4, 3
-
 every_scan = pytest.mark.parametrize(("name", "backend"), EVERY_SCAN)
-
-
-def build(name: str) -> Core:
-    torch.manual_seed(0)
-    kind, options = CORES[name]
-    return kind(INPUT, **options)
 
 
 class Scan:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from test_handed_out import CORES, EVERY_SCAN, LANES, STEPS, build
-from test_kernels import case
 from torch import Tensor, nn
 
+from helpers.scans import CORES, EVERY_SCAN, LANES, STEPS, build, case
 from rmc_agents.cores import RMC, RNN, Core
 from rmc_agents.kernels.lookup import rectified_lookup
 from rmc_agents.kernels.products import rectified_linear

@@ -15,6 +15,7 @@ from rmc_agents.kernels.lstm import triton as triton_lstm
 from rmc_agents.kernels.rmc import triton as triton_rmc
 from rmc_agents.kernels.weights import RMCState
 
+pytestmark = pytest.mark.slow
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INPUT = 5
 RMC_CASES = {  # steps, lanes, where it resets, the core's options

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save as to_safetensors
 from safetensors.torch import save_file
 
+from helpers.runs import assert_same
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
 
@@ -23,29 +24,6 @@ TREE = {
     "bytes": torch.randint(0, 255, (7,), dtype=torch.uint8),
     "plain": {"name": "x", "none": None, "pi": 3.141592653589793, "big": 2**80, "list": [1, [True]]},
 }
-
-
-def assert_same(left: object, right: object) -> None:
-    if isinstance(left, dict):
-        assert isinstance(right, dict)
-        assert left.keys() == right.keys()
-        for key in left:
-            assert_same(left[key], right[key])
-    elif isinstance(left, list):
-        assert isinstance(right, list)
-        for a, b in zip(left, right, strict=True):
-            assert_same(a, b)
-    elif isinstance(left, torch.Tensor):
-        assert isinstance(right, torch.Tensor)
-        assert left.dtype == right.dtype
-        assert torch.equal(left, right)
-    elif isinstance(left, np.ndarray):
-        assert isinstance(right, np.ndarray)
-        assert left.dtype == right.dtype
-        np.testing.assert_array_equal(left, right)
-    else:
-        assert left == right
-        assert type(left) is type(right)
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -213,6 +191,7 @@ for update in range(1, 10**6):
 """
 
 
+@pytest.mark.slow
 def test_killing_while_saving_loses_only_what_was_not_saved(tmp_path: Path) -> None:
     for attempt in range(4):
         process = subprocess.Popen(

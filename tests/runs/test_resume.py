@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import wandering  # noqa: F401  # registers an environment whose state cannot be saved
-from test_actors import make_actor
-from test_train import FRAMES_PER_UPDATE, newest, resume, train
 
+from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
+from helpers.actors import make_actor
+from helpers.runs import FRAMES_PER_UPDATE, newest, resume, train
 from rmc_agents.collect import Lanes, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
@@ -112,6 +112,7 @@ def refusal(open_one: Callable[[], object]) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_path: Path) -> None:
     """Settings that are left out, parts that are unknown at the top, and parameters without a step may pass, and the
     spec's last fields, which have defaults."""
@@ -156,6 +157,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
             "no negative steps and means of squares",
         ),
         ("another environment's", lambda tree: tree["spec"].__setitem__(2, 0.5), "spec: expected that of the envi"),
+        ("a number too large", lambda tree: tree["config"].update(threads=10**30), "threads: input should be less"),
         ("an impossible game", lambda tree: tree["collector"]["lanes"]["env"]["env"]["power"].fill(99), "'power'"),
     ],
 )
@@ -202,7 +204,7 @@ def test_actors_states_are_looked_at_before_they_are_sent() -> None:
 def evil(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A run whose settings name a module that can be imported."""
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "evilmod.py").write_text("import wandering")
+    (tmp_path / "modules" / "evilmod.py").write_text("from helpers import wandering")
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     tree = checkpoint.find_and_load(run)[1]
     tree["config"]["env"] = "evilmod:Wanderer-v0-stack2"
@@ -242,7 +244,7 @@ def test_a_module_that_the_user_names_is_imported(
 def test_the_commands_that_are_told_open_a_run_of_ones_own_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new_run(tmp_path / "run", "--env", "wandering:Wanderer-v0")
+    new_run(tmp_path / "run", "--env", "helpers.wandering:Wanderer-v0")
     said = capsys.readouterr().out
     for command in ("rmc-watch", "rmc-evaluate", "rmc-train --resume"):
         assert next(line for line in said.splitlines() if f"  {command}" in line).endswith(" --import wandering")
@@ -303,7 +305,7 @@ def test_a_run_that_goes_on_is_not_finished(tmp_path: Path, monkeypatch: pytest.
     def interrupted(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("rmc_agents.train.ppo.PPO.update", interrupted)
+    monkeypatch.setattr("rmc_agents.train.on_policy.OnPolicy.update", interrupted)
     assert resume(tmp_path, "--total-frames", "4000") == 2
     assert not (tmp_path / "summary.json").exists()
 

@@ -14,10 +14,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-import wandering
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_train import SMALL, resume, start_process, train, wait_for_checkpoints
+
+from helpers import wandering
+from helpers.runs import SMALL, resume, start_process, train, wait_for_checkpoints
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
@@ -40,6 +42,7 @@ from rmc_agents.train.sb3.trainer import Sb3Lanes
 from rmc_agents.train.sweep.trial import TrialProcess
 from rmc_agents.types import TimeStep
 
+pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 FRAMES_PER_UPDATE = 40  # of SMALL
 POLICIES = {
@@ -59,8 +62,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
-@pytest.mark.parametrize("env", ["minipacman", "recall", "memory-s7"])
-@pytest.mark.parametrize("algo", POLICIES)
+@pytest.mark.parametrize(
+    ("algo", "env"),
+    [
+        ("recurrent-ppo", "memory-s7"),
+        ("recurrent-ppo --sb3-policy mlp", "recall"),
+        ("sb3-a2c", "minipacman"),
+        ("sb3-ppo", "recall"),
+    ],
+)
 def test_every_algorithm_leaves_a_folder_as_ours(
     algo: str, env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -258,15 +268,14 @@ def test_a_resumed_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "cannot change learning_rate" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_saves(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_stop_saves(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     flags = ["--algo", "sb3-a2c", "--save-every", "1e-9", "--total-frames", "1000000"]
     process = start_process("--run-dir", str(run_dir), *flags)
     wait_for_checkpoints(run_dir, 1, process)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + signal.SIGINT
     assert f"rmc-train --resume {run_dir} --trust" in out.replace("\n", "")
     assert err == ""
     frames = archive.find(run_dir)[1].frames
@@ -279,7 +288,7 @@ def test_a_failing_environment_is_told_and_the_training_is_saved(
 ) -> None:
     run_dir = tmp_path / "run"
     monkeypatch.setenv(wandering.FAULT, "raise")
-    flags = ["--algo", "recurrent-ppo", "--env", "wandering:Wanderer-v0", "--env-workers", "2"]
+    flags = ["--algo", "recurrent-ppo", "--env", "helpers.wandering:Wanderer-v0", "--env-workers", "2"]
     assert train(*flags, "--total-frames", "100000", "--run-dir", str(run_dir)) == 2
     said = capsys.readouterr()
     assert said.err.count("Traceback") == 1
@@ -361,7 +370,7 @@ def test_unfinished_runs_in_a_grid_or_sweep_are_resumed_and_not_deleted(
     config = Config().updated_from_yaml(folder / "config.yaml")
     job = grid.Job("agent", folder, config)
     with pytest.raises(ValueError, match="add --trust"):
-        next(grid.train_all([job], 1))
+        next(grid.train_all([job], 1, Console()))
     started: list[list[str]] = []
     monkeypatch.setattr(grid, "note_commit", lambda folder: None)
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
@@ -379,7 +388,7 @@ BAD = {
     "diagnostics": (["--algo", "recurrent-ppo", "--diagnostics"], "--diagnostics: expected --algo a2c or ppo"),
     "pretrained": (["--algo", "sb3-ppo", "--init-from", "minipacman-rmc"], "--init-from: expected --algo a2c or ppo"),
     "one frame": (["--algo", "sb3-ppo", "--num-envs", "1", "--unroll-length", "1"], "at least 2 frames"),
-    "divergence": (["--algo", "sb3-ppo", "--learning-rate", "1e30"], "training diverged"),
+    "divergence": (["--algo", "sb3-ppo", "--learning-rate", "1e15"], "training diverged"),
 }
 
 

@@ -156,7 +156,7 @@ def numbers(tree: Any) -> Iterator[float]:
         yield tree
 
 
-@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "rnn", "relational-rnn"])
+@pytest.mark.parametrize("core", ["rmc", "relational-rnn"])
 def test_the_command_tells_and_writes_sound_figures(
     core: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

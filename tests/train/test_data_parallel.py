@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_checkpoint import assert_same
-from test_train import newest, wait_for_checkpoints
 
+from helpers.runs import assert_same, newest, wait_for_checkpoints
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.cli import main as evaluate
@@ -22,6 +21,7 @@ from rmc_agents.train.impala.actors import CPU, Actor, pack_weights
 from rmc_agents.train.impala.learner import Impala, joined
 from rmc_agents.types import Rollout
 
+pytestmark = pytest.mark.slow
 SETTINGS = {"algo": "impala", "core": "lstm", "hidden_size": 16, "unroll_length": 5, "lanes_per_actor": 4, "actors": 2}
 CONFIG = Config().updated(SETTINGS | {"normalize_advantages": False, "max_grad_norm": 1e-3, "device": "cpu"}, "test")
 FLAGS = ["--algo", "impala", "--core", "lstm", "--hidden-size", "16", "--unroll-length", "5", "--lanes-per-actor", "4"]

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_agent import make_agent, random_steps
-from test_checkpoint import assert_same
-from test_train import newest, resume, train
 from torch import Tensor
 from torch.nn import functional
 
+from helpers.agents import make_agent, random_steps
+from helpers.runs import assert_same, newest, resume, train
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, make_core
 from rmc_agents.cores.inspection import Inspection, inspect
@@ -228,7 +227,8 @@ def test_a_point_tells_of_the_last_update() -> None:
     assert len(writer.figures) == 2, "only some points have pictures: spectra and gates"
 
 
-@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "relational-rnn", "none"])
+@pytest.mark.slow
+@pytest.mark.parametrize("core", ["rmc", "gru", "none"])
 def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
     flags = ["--core", core, "--log-every", "1e-9", "--total-frames", "320"]
     assert train(*flags, "--run-dir", str(tmp_path / "without")) == 0
@@ -270,7 +270,7 @@ def test_diagnostics_may_begin_with_a_resume(tmp_path: Path) -> None:
 
 
 def test_divergence_is_still_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--learning-rate", "1e30", "--total-frames", "400", "--diagnostics", "--log-every", "1e-9"]
+    flags = ["--learning-rate", "1e15", "--total-frames", "400", "--diagnostics", "--log-every", "1e-9"]
     assert train("--run-dir", str(tmp_path), *flags) == 2
     error = capsys.readouterr().err
     assert "diverged" in error

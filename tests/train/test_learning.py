@@ -9,6 +9,7 @@ from rmc_agents.evaluate.episodes import play
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.on_policy import OnPolicy
 
+pytestmark = pytest.mark.slow
 SETTINGS = {
     "env": "recall",
     "num_envs": 32,
@@ -23,7 +24,6 @@ SETTINGS = {
     "num_heads": 2,
     "head_size": 16,
 }
-OWN_SETTINGS = {"relational-rnn": {"learning_rate": 1e-3}}  # at three times that, most seeds get stuck
 EPISODES, CHANCE = 300, 1 / 3
 
 
@@ -33,17 +33,10 @@ def success_rate(trainer: OnPolicy) -> float:
     return float(episodes.successes.mean())
 
 
-@pytest.mark.parametrize(
-    ("core", "backend", "algo"),
-    [
-        *((core, "auto", "a2c") for core in ("rmc", "lstm", "gru", "rnn", "relational-rnn")),
-        ("rmc", "reference", "a2c"),
-        ("lstm", "auto", "ppo"),
-    ],
-)
-def test_recurrent_cores_recall_the_cue(core: str, backend: str, algo: str) -> None:
+@pytest.mark.parametrize(("core", "algo"), [("rmc", "a2c"), ("lstm", "ppo")])
+def test_recurrent_cores_recall_the_cue(core: str, algo: str) -> None:
     """From one of three seeds: some initial weights get stuck, which depends on how a processor rounds."""
-    settings = {"core": core, "backend": backend, "algo": algo} | SETTINGS | OWN_SETTINGS.get(core, {})
+    settings = {"core": core, "algo": algo} | SETTINGS
     assert any(learns(settings | {"seed": seed}) for seed in range(3))
 
 

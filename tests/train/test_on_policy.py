@@ -6,42 +6,18 @@ import math
 import numpy as np
 import pytest
 import torch
-from oracles.returns import lambda_return
-from test_agent import SPEC, make_agent, random_steps
 from torch.nn import functional
 
+from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending, small_trainer
+from oracles.returns import lambda_return
 from rmc_agents import losses
 from rmc_agents.collect import Lanes
-from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.train.on_policy import OnPolicy, lanes_of, minibatches
-from rmc_agents.types import AgentOutput, Rollout
+from rmc_agents.train.on_policy import lanes_of, minibatches
+from rmc_agents.types import AgentOutput
 
 COSTS = {"clip": 0.2, "value_cost": 0.5, "entropy_cost": 0.03}
 CPU = torch.device("cpu")
-LENGTH, LANES = 9, 3
-
-
-def rollout_with_every_ending() -> Rollout:
-    """Lane 0: one episode throughout. Lane 1: terminated at step 4. Lane 2: truncated at step 4."""
-    steps = random_steps(LENGTH + 1, LANES)
-    is_first, terminated, truncated = (torch.zeros(LENGTH + 1, LANES, dtype=torch.bool) for _ in range(3))
-    terminated[4, 1] = truncated[4, 2] = True
-    is_first[5, 1:] = True
-    steps = steps._replace(
-        is_first=is_first,
-        terminated=terminated,
-        truncated=truncated,
-        prev_reward=torch.where(is_first, 0.0, steps.prev_reward),
-    )
-    logits, value = torch.zeros(LENGTH, LANES, SPEC.num_actions), torch.zeros(LENGTH, LANES)
-    return Rollout(steps, logits, value, make_agent("lstm").initial_state(LANES))
-
-
-def small(algo: str = "a2c", core: str = "none", **settings: object) -> OnPolicy:
-    sizes = {"hidden_size": 8, "mem_slots": 2, "head_size": 4, "encoder_sizes": [8], "num_envs": 6, "unroll_length": 7}
-    config = Config().updated({"algo": algo, "env": "recall", "core": core} | sizes | settings, "test")
-    return OnPolicy(config, CPU)
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -74,7 +50,7 @@ def test_the_loss_is_that_of_returns_by_definition(normalize: bool) -> None:
 
 def test_the_learning_rate_falls_linearly_or_stays() -> None:
     for schedule, expected in (("linear", [0.4, 0.3, 0.2, 0.1]), ("constant", [0.4] * 4)):
-        trainer = small(
+        trainer = small_trainer(
             num_envs=4, unroll_length=5, learning_rate=0.4, learning_rate_schedule=schedule, total_frames=80
         )
         rates = [trainer.update()["charts/learning_rate"].item() for _ in range(4)]
@@ -82,7 +58,7 @@ def test_the_learning_rate_falls_linearly_or_stays() -> None:
 
 
 def test_gradients_are_clipped_before_the_step() -> None:
-    trainer = small(max_grad_norm=1e-3)
+    trainer = small_trainer(max_grad_norm=1e-3)
     reported = trainer.update()["losses/grad_norm"].item()
     norm = math.sqrt(sum(p.grad.square().sum().item() for p in trainer.agent.parameters() if p.grad is not None))
     assert reported > 1e-3
@@ -90,7 +66,7 @@ def test_gradients_are_clipped_before_the_step() -> None:
 
 
 def test_divergence_stops_before_the_weights_are_spoilt() -> None:
-    trainer = small()
+    trainer = small_trainer()
     trainer.agent.value.bias.data.fill_(1e30)  # its square is beyond float32
     before = [parameter.clone() for parameter in trainer.agent.parameters()]
     with pytest.raises(ValueError, match="training diverged"):
@@ -111,7 +87,7 @@ def test_an_episode_that_ends_both_ways_is_terminated() -> None:
 @pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "none"])
 def test_one_pass_over_all_lanes_is_a2c(core: str) -> None:
     """Weights after five rollouts, with episodes that end in them: at a ratio of 1 nothing is clipped."""
-    a2c, ppo = small("a2c", core), small("ppo", core, ppo_epochs=1, ppo_minibatches=1)
+    a2c, ppo = small_trainer("a2c", core), small_trainer("ppo", core, ppo_epochs=1, ppo_minibatches=1)
     for _ in range(5):
         expected, found = a2c.update(), ppo.update()
         for name in expected.keys() - {"losses/policy_loss"}:  # of which only the gradients are alike
@@ -193,7 +169,7 @@ def test_every_pass_puts_other_lanes_together() -> None:
 
 
 def test_lanes_of_a_rollout_are_whole_sequences_with_their_own_state() -> None:
-    trainer = small("ppo", "lstm")
+    trainer = small_trainer("ppo", "lstm")
     trainer.update()
     rollout = trainer.collector.collect()
     lanes = torch.tensor([4, 1])
@@ -207,7 +183,7 @@ def test_lanes_of_a_rollout_are_whole_sequences_with_their_own_state() -> None:
 
 def test_the_rollout_holds_what_the_agent_said() -> None:
     """Logits and values as an unroll from the stored state gives them: the ratio of the first pass is 1."""
-    trainer = small("ppo", "rmc")
+    trainer = small_trainer("ppo", "rmc")
     for _ in range(3):
         rollout = trainer.collector.collect()
         steps = type(rollout.steps)(*(field[:-1] for field in rollout.steps))

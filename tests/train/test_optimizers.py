@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-from test_agent import make_agent
 
+from helpers.agents import make_agent
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.train.optimizers import Optimizers, make_optimizer

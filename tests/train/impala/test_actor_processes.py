@@ -7,16 +7,18 @@ from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 
-import counting
 import pytest
 import torch
-from counting import CountingActor
-from test_actors import LENGTH, config, reader_of
 
+from helpers import counting
+from helpers.actors import LENGTH, config, reader_of
+from helpers.counting import CountingActor
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.train.impala.actors import Parcel, pack_weights
 from rmc_agents.train.impala.pool import ActorPool
 from rmc_agents.train.impala.processes import ProcessEngine, WeightsBoard
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -7,36 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from counting import CountingActor
 
+from helpers.actors import LANES, config, make_actor, reader_of
+from helpers.counting import CountingActor
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.runs import checkpoint
-from rmc_agents.train.impala.actors import Actor, Parcel, ParcelReader, UnfitParcel, named_tensors
+from rmc_agents.train.impala.actors import Actor, Parcel, UnfitParcel, named_tensors
 from rmc_agents.train.impala.pool import TRIES, ActorPool, Arrival, Failure
-
-LENGTH, LANES = 8, 3
-SETTINGS = {
-    "algo": "impala",
-    "env": "counting:Counting-v0",
-    "unroll_length": LENGTH,
-    "lanes_per_actor": LANES,
-    "core": "gru",
-    "hidden_size": 4,
-    "encoder_sizes": [4],
-}
-
-
-def config(**settings: object) -> Config:
-    return Config().updated(SETTINGS | settings, "test").settled()
-
-
-def reader_of(actor: Actor) -> ParcelReader:
-    return ParcelReader(actor.act(0.0).rollout, actor.lanes.spec)
-
-
-def make_actor(**settings: object) -> Actor:
-    return Actor(config(**settings), 0)
 
 
 def parcel_of(actor: Actor) -> Parcel:
@@ -52,7 +30,7 @@ def test_all_actors_of_all_learners_draw_different_actions() -> None:
 
 
 def test_a_parcel_arrives_as_it_was_sent() -> None:
-    for env in ("counting:Counting-v0", "memory-s7"):  # with and without told success, of amounts and of names
+    for env in ("helpers.counting:Counting-v0", "memory-s7"):  # with and without told success, of amounts and of names
         actor = make_actor(env=env, unroll_length=400)
         reader = reader_of(actor)
         sent = parcel_of(actor)

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import counting
 import pytest
 import torch
-from test_agent import make_agent
-from test_on_policy import LANES, LENGTH, rollout_with_every_ending, small
 
+from helpers import counting
+from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending, small_trainer
+from helpers.runs import wait_for_checkpoints
 from rmc_agents import losses
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.evaluate import cli as evaluate_cli
@@ -40,7 +40,7 @@ def clips(config: TrainConfig) -> dict[str, float]:
 @pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "none"])
 def test_without_lag_the_update_is_that_of_a2c(core: str) -> None:
     """Weights after five rollouts, with episodes that end in them."""
-    a2c = small(core=core)
+    a2c = small_trainer(core=core)
     impala = Impala(a2c.config.updated(ACTORS, "test"), CPU)
     for _ in range(5):
         rollout = a2c.collector.collect()
@@ -135,7 +135,7 @@ def test_what_the_policy_no_longer_does_moves_it_no_more() -> None:
 
 
 def test_switched_off_it_takes_old_actions_for_present_ones() -> None:
-    rollout, config = rollout_with_every_ending(), small().config.updated(ACTORS, "test")
+    rollout, config = rollout_with_every_ending(), small_trainer().config.updated(ACTORS, "test")
     output, _ = said_again()
     corrected, taken = (
         Impala(config.updated({"vtrace": on}, "test"), CPU)._loss(output, rollout)[0] for on in (True, False)
@@ -146,7 +146,7 @@ def test_switched_off_it_takes_old_actions_for_present_ones() -> None:
 
 
 def test_rollouts_side_by_side_are_one_of_all_lanes() -> None:
-    trainer = small(core="lstm")
+    trainer = small_trainer(core="lstm")
     trainer.update()
     rollout = trainer.collector.collect()
 
@@ -179,6 +179,7 @@ def scalars(run: Path) -> dict[str, list[float]]:
     return {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
 
 
+@pytest.mark.slow
 def test_a_run_resumes_evaluates_and_shows_its_lag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     assert cli.main([*FLAGS, "--total-frames", "6400", "--run-dir", str(run)]) == 0
@@ -218,11 +219,20 @@ def test_settings_that_do_not_fit_are_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_environment_that_fails_in_every_actor_ends_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(counting.FAULT, "raise")
-    flags = [*FLAGS, "--env", "counting:Counting-v0", "--total-frames", "10000", "--run-dir", str(tmp_path / "run")]
+    flags = [
+        *FLAGS,
+        "--env",
+        "helpers.counting:Counting-v0",
+        "--total-frames",
+        "10000",
+        "--run-dir",
+        str(tmp_path / "run"),
+    ]
     assert cli.main(flags) == 2
     error = capsys.readouterr().err
     assert error.count("Traceback") == 1
@@ -230,13 +240,12 @@ def test_an_environment_that_fails_in_every_actor_ends_the_run(
     assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 0
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_leaves_no_actor_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
     flags = [*FLAGS, "--total-frames", "100000000", "--save-every", "0.5", "--run-dir", str(tmp_path / "run")]
     learner = subprocess.Popen([*command, *flags], stdout=subprocess.DEVNULL)
-    while not list((tmp_path / "run" / "checkpoints").glob("update-*")):
-        assert learner.poll() is None
-        time.sleep(0.1)
+    wait_for_checkpoints(tmp_path / "run", 1, learner)
     children = children_of(learner.pid)
     assert len(children) >= 2
     os.kill(learner.pid, signal.SIGKILL)

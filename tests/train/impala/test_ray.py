@@ -27,6 +27,7 @@ from ray.cluster_utils import Cluster  # noqa: E402  # only where Ray is
 
 from rmc_agents.train.impala import ray_cluster, ray_engine  # noqa: E402
 
+pytestmark = pytest.mark.slow
 SETTINGS: dict[str, Any] = {
     "algo": "impala",
     "core": "lstm",

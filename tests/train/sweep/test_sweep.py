@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
 
+from helpers.runs import wait_for_checkpoints
 from rmc_agents import configs
 from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
@@ -49,6 +51,7 @@ def run(study: Path, out: Path, *flags: str) -> int:
     return sweep.main([str(study), "--out", str(out), "--eval-episodes", "5", *flags])
 
 
+@pytest.mark.slow
 def test_a_search_makes_ordinary_runs_and_goes_on_with_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,13 +90,13 @@ def test_a_search_makes_ordinary_runs_and_goes_on_with_more(
     assert "holds another sweep, with another search;" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_goes_on_with_its_trial_where_that_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, out = write_study(tmp_path, SEARCH, total_frames=ENDLESS, save_every=1e-9), tmp_path / "out"
     command = "import sys; from rmc_agents.train.sweep.command import main; sys.exit(main())"
     flags = [str(study), "--out", str(out), "--eval-episodes", "5", "--trials", "1"]
     process = subprocess.Popen([sys.executable, "-c", command, *flags], stdout=subprocess.PIPE, text=True)
-    while not list(out.glob("trial-0000/checkpoints/update-*")):
-        assert process.poll() is None
+    wait_for_checkpoints(out / "trial-0000", 1, process)
     assert run(study, out, "--trials", "1") == 2, "one sweep at a time"
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
@@ -129,6 +132,7 @@ def test_the_training_of_a_killed_sweep_is_waited_for(tmp_path: Path) -> None:
     assert trial.close() == 7.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["sweep", "compare"])
 @pytest.mark.parametrize("suffix", [".safetensors", ".zip"])
 def test_an_unfinished_run_of_any_kind_is_resumed(
@@ -149,7 +153,7 @@ def test_an_unfinished_run_of_any_kind_is_resumed(
             return grid.log_of(job).read_text()
         trial = TrialProcess(tmp_path, 0, Config(), trust)
         while not trial.has_ended():
-            pass
+            time.sleep(0.02)
         return trainings.last_line(folder / LOG)
 
     if suffix == ".zip" and command == "compare":
@@ -170,6 +174,7 @@ def test_what_a_search_draws_does_not_depend_on_interruptions(tmp_path: Path) ->
     assert len({params["learning_rate"] for _, params in parts}) == 5
 
 
+@pytest.mark.slow
 def test_a_failed_trial_is_told_and_the_sweep_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search = {"learning_rate": {"choice": [1e15, 3e-3]}, "discount": {"choice": [0.9]}}
     study, out = write_study(tmp_path, search, total_frames=400), tmp_path / "out"
@@ -183,6 +188,7 @@ def test_a_failed_trial_is_told_and_the_sweep_goes_on(tmp_path: Path, capsys: py
     assert "diverged" in rows[2]["unfinished"]["1"]
 
 
+@pytest.mark.slow
 def test_trials_that_fail_alike_end_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study, out = write_study(tmp_path, SEARCH), tmp_path / "out"
     assert run(study, out, "--trials", "9", "--set", "env=recal") == 2

@@ -1,0 +1,89 @@
+"""Every core there is, in every variant of its settings, in sizes that are neither equal nor powers of two."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, Feedforward, RelationalRNN
+from rmc_agents.types import State, map_leaves
+
+INPUT = 5
+STEPS, LANES = 7, 3
+RMC_OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {"mem_slots": 3, "head_size": 4, "num_heads": 2},
+    "memory-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "memory"},
+    "coupled-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "coupled", "forget_bias": 0.5},
+    "coupled-told-apart": {
+        "mem_slots": 2,
+        "head_size": 3,
+        "num_heads": 1,
+        "slot_embedding": True,
+        "gate_style": "coupled",
+    },
+    "no-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "none"},
+    "slot-embedding": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "slot_embedding": True},
+    "told-apart-slots": {
+        "mem_slots": 2,
+        "head_size": 3,
+        "num_heads": 1,
+        "slot_embedding": True,
+        "gate_style": "memory",
+    },
+    "two-blocks": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "num_blocks": 2},
+    "three-blocks": {"mem_slots": 2, "head_size": 3, "num_heads": 2, "num_blocks": 3, "gate_style": "memory"},
+    "wide-keys": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "key_size": 6},
+    "narrow-keys": {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 1, "num_blocks": 2},
+    "one-slot": {"mem_slots": 1, "head_size": 4, "num_heads": 2},
+    "one-head": {"mem_slots": 2, "head_size": 7, "num_heads": 1},
+    "cut-identity": {"mem_slots": 5, "head_size": 1, "num_heads": 3},
+    "mlp-1": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "attention_mlp_layers": 1},
+    "mlp-3": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "attention_mlp_layers": 3},
+    "biases": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7},
+}
+CORES: dict[str, tuple[type[Core], dict[str, Any]]] = {
+    **{f"rmc-{name}": (RMC, options) for name, options in RMC_OPTIONS.items()},
+    "lstm": (LSTM, {"hidden_size": 6}),
+    "gru": (GRU, {"hidden_size": 6}),
+    "rnn": (RNN, {"hidden_size": 6}),
+    "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
+    "relational-rnn-one-slot": (
+        RelationalRNN,
+        {"hidden_size": 5, "mem_slots": 1, "num_heads": 1, "head_size": 3},
+    ),
+    "none": (Feedforward, {}),
+}
+
+
+def build(name: str) -> Core:
+    """A core in float64, every weight drawn anew so that no bias is 0 and no gain 1 by accident."""
+    torch.manual_seed(0)
+    kind, options = CORES[name]
+    core = kind(INPUT, **options).double()
+    with torch.no_grad():
+        for parameter in core.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return core
+
+
+def random_state(core: Core, lanes: int = LANES) -> State:
+    state = core.initial_state(lanes)
+    return map_leaves(lambda leaf: leaf + 0.5 * torch.randn_like(leaf), state)
+
+
+def random_inputs(steps: int = STEPS, lanes: int = LANES, seed: int = 1) -> Tensor:
+    torch.manual_seed(seed)
+    return torch.randn(steps, lanes, INPUT, dtype=torch.float64)
+
+
+def flags(*at: tuple[int, int], steps: int = STEPS, lanes: int = LANES) -> Tensor:
+    """should_reset `[T, B]`, set at the given (step, lane)."""
+    should_reset = torch.zeros(steps, lanes, dtype=torch.bool)
+    for step, lane in at:
+        should_reset[step, lane] = True
+    return should_reset
+
+
+def same(a: Iterable[Tensor], b: Iterable[Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))

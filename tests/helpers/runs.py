@@ -1,0 +1,101 @@
+"""Small runs by rmc-train, here or in a process of their own; agents saved without training; refusals of commands."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import Config
+from rmc_agents.evaluate.episodes import env_spec
+from rmc_agents.runs import checkpoint
+from rmc_agents.train import cli
+
+SIZES = "--num-envs 8 --unroll-length 5 --num-heads 2 --head-size 8 --mem-slots 3 --hidden-size 16"
+SMALL = [*SIZES.split(), "--threads", "1"]
+QUIET = ["--no-video", "--eval-episodes", "0"]
+FRAMES_PER_UPDATE = 40  # of SMALL
+
+
+def train(*flags: str) -> int:
+    """The exit status of a small training, neither evaluated nor filmed."""
+    return cli.main([*SMALL, *QUIET, *flags])
+
+
+def resume(run_dir: Path, *flags: str) -> int:
+    """The exit status of going on with a run."""
+    return cli.main(["--resume", str(run_dir), *flags])
+
+
+def newest(run_dir: Path) -> dict:
+    """The newest checkpoint's tree, without what may differ between equal runs."""
+    tree = checkpoint.find_and_load(run_dir)[1]
+    return {key: value for key, value in tree.items() if key not in ("seconds", "config")}
+
+
+def start_process(*flags: str) -> subprocess.Popen:
+    """`train` as a process, to be stopped or killed."""
+    command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
+    return subprocess.Popen(
+        [*command, *SMALL, *QUIET, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_checkpoints(run_dir: Path, count: int, process: subprocess.Popen) -> None:
+    """Until the process has saved so many."""
+    while len(list((run_dir / "checkpoints").glob("update-*"))) < count:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def save_agent(run_dir: Path, env: str = "recall", core: str = "lstm") -> Path:
+    """A run as far as evaluation knows one, with an untrained agent."""
+    config = Config().updated({"env": env, "core": core, "hidden_size": 8, "encoder_sizes": [8]}, "test")
+    spec = env_spec(env)
+    torch.manual_seed(0)
+    agent = ActorCritic.from_config(spec, config.core, config.agent)
+    run_dir.mkdir(exist_ok=True)
+    (run_dir / "config.yaml").write_text(config.to_yaml())
+    tree = {"config": config.to_mapping(), "spec": spec, "frames": 1200, "agent": agent.state_dict()}
+    return checkpoint.save_numbered(run_dir, 3, tree, keep=2)
+
+
+def refused(capsys: pytest.CaptureFixture[str], program: Any, *argv: object) -> str:
+    """The error line of a command that ends with exit status 2, whether returned or raised."""
+    try:
+        status = program.main([str(argument) for argument in argv])
+    except SystemExit as error:
+        status = error.code
+    output = capsys.readouterr()
+    assert status == 2
+    assert output.out == ""
+    return output.err
+
+
+def assert_same(left: object, right: object) -> None:
+    """Two trees of checkpoints are equal to the bit, types and dtypes included."""
+    if isinstance(left, dict):
+        assert isinstance(right, dict)
+        assert left.keys() == right.keys()
+        for key in left:
+            assert_same(left[key], right[key])
+    elif isinstance(left, list):
+        assert isinstance(right, list)
+        for a, b in zip(left, right, strict=True):
+            assert_same(a, b)
+    elif isinstance(left, torch.Tensor):
+        assert isinstance(right, torch.Tensor)
+        assert left.dtype == right.dtype
+        assert torch.equal(left, right)
+    elif isinstance(left, np.ndarray):
+        assert isinstance(right, np.ndarray)
+        assert left.dtype == right.dtype
+        np.testing.assert_array_equal(left, right)
+    else:
+        assert left == right
+        assert type(left) is type(right)
