@@ -123,8 +123,6 @@ class CoreConfig(Section):
     slot_embedding: bool = False
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same; not in the
     paper, and stable with coupled gates only (docs/decisions/slots.md)."""
-    core_args: dict[str, Any] = field(default_factory=dict)
-    """Arguments of a core of one's own."""
 
 
 @dataclass(frozen=True)

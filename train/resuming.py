@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
@@ -80,10 +81,10 @@ def reopen(run_dir: Path, settings: Callable[[Config], Config], trust: bool) -> 
     return checkpoint.find(run_dir, open_one, suffix)
 
 
-def new_trainer(config: Config) -> Trainer:
-    """The trainer of these settings, at the beginning. Raises ValueError as `make_trainer` does."""
+def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
+    """The trainer of these settings, at the beginning; arguments and errors as of `make_trainer`."""
     torch.set_num_threads(config.run.threads)
-    return make_trainer(config, pick_device(config.run.device))
+    return make_trainer(config, pick_device(config.run.device), env)
 
 
 def read_saved(path: Path, trust: bool) -> Saved:

@@ -98,9 +98,11 @@ def opening(source: Path | str, passing: type[Exception] = CheckpointError) -> I
     """
     try:
         yield
-    except (CheckpointError, MemoryError, torch.OutOfMemoryError, passing):
+    except (CheckpointError, MemoryError, passing):
         raise
     except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which may not have been imported
+            raise
         problem = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(f"{source} is damaged or no checkpoint of this version: {problem}") from error
 
