@@ -13,6 +13,7 @@ from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import CONFIG, RunFolder
 from rmc_agents.runs.saved import pick_device, to_settings
 from rmc_agents.tree_checks import check_progress
+from rmc_agents.types import NotRegistered
 
 from . import distributed
 from .algorithms import make_trainer
@@ -105,7 +106,7 @@ def read_saved(path: Path, trust: bool) -> Saved:
             f"{path} holds an agent only: it plays (rmc-evaluate, rmc-watch) and --init-from takes it, but it "
             "cannot be resumed"
         )
-    with checkpoint.opening(path):
+    with checkpoint.opening(path, passing=NotRegistered):
         config, _ = to_settings(tree)
         check_progress(tree)
         if not isinstance(tree.get("actors", []), list):
