@@ -27,9 +27,9 @@ check: $(DEV)
 	rm -rf build/typed && $(BIN)/pip install --quiet --no-deps --no-build-isolation --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p rmc_agents
 
-# The documentation as a site, in build/site; any dead link or missing page is an error.
+# The documentation as a site, in build/site. A dead link or a missing page is an error; --quiet would hide both.
 docs: .venv/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(DEV)
 	$(BIN)/ruff format .

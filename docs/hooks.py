@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import logging
 import posixpath
 import re
 import shutil
@@ -15,6 +16,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
+import rmc_agents
 from rmc_agents.config import Config
 from rmc_agents.help_text import docstrings
 
@@ -23,6 +25,7 @@ SOURCE = "build/api"
 REPORTS = "benchmarks"
 REPORT_SUFFIXES = (".md", ".png", ".json")
 SETTINGS_MARK = "<!-- settings -->"
+API_PAGE = "reference/api.md"
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 TYPES = {
     "Float": "number",
@@ -37,6 +40,8 @@ TYPES = {
     "str": "text",
 }
 """How a setting's type is written in config.py -> how the table says it."""
+
+logger = logging.getLogger("mkdocs.hooks")
 
 
 def on_startup(**_: Any) -> None:
@@ -60,9 +65,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fill in the settings, and turn links between files of the repository into links between pages of the site."""
     here = page.file.src_uri
+    if here == API_PAGE:
+        check_complete(markdown)
     if SETTINGS_MARK in markdown:
         markdown = markdown.replace(SETTINGS_MARK, settings_tables())
     return LINK.sub(lambda match: match[1] + site_link(match[2], here) + match[3], markdown)
+
+
+def check_complete(api_page: str) -> None:
+    """Warn, which fails a strict build, of public names that the page of the Python API leaves out."""
+    shown = {line.rpartition(".")[2] for line in api_page.splitlines() if line.startswith(":::")}
+    if missing := {*rmc_agents.__all__} - shown:
+        logger.warning("%s leaves out %s", API_PAGE, ", ".join(sorted(missing)))
 
 
 def site_link(target: str, page: str) -> str:

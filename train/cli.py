@@ -92,7 +92,7 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) ->
 
     def with_flags(saved: Config) -> Config:
         config = _parse(argv, saved)
-        _check(config, first.resume)
+        command_line.check_names(config, first.resume)  # the weights it began with are needed no more
         return config
 
     console = Console()
@@ -125,7 +125,7 @@ def listed_names() -> str:
 
 
 def _check(config: Config, source: Path | None) -> None:
-    """Refuse before anything heavy is imported a name that nothing has."""
+    """Of a new run: refuse before anything heavy is imported a name that nothing has."""
     command_line.check_names(config, source)
     if config.run.init_from is not None:
         pretrained.check(config.run.init_from, "--init-from")

@@ -103,7 +103,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
 
 
 def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], console: Console) -> None:
-    flags, program = trainer.trust_flag, distributed.command(distributed.size())
+    flags, program = extra_flags(trainer), distributed.command(distributed.size())
     lines = [
         f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
         f"  checkpoints     {run_dir / checkpoint.FOLDER}",

@@ -141,7 +141,7 @@ def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str
 
 def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = Job("a", tmp_path / "a-seed0", Config())
-    training = Training(job, Console())
+    training = Training(job, Console(), trust=False)
     with RunFolder(job.folder, resuming=False):
         assert not training.has_ended()
         assert not training.has_ended()
