@@ -101,6 +101,19 @@ def resume(folder: RunFolder, settings: Callable[[Config], Config], trust: bool,
         return _run(trainer, folder, saved, None, console, clock)
 
 
+def branch(source: Path, run_dir: Path, settings: Callable[[Config], Config], trust: bool, console: Console) -> Run:
+    """Go on from a chosen checkpoint in a new folder, with the curve so far: the checkpoint's own run stays as it is.
+
+    The arguments are `reopen`'s, and the new run's folder.
+    """
+    with _clock(console) as clock:
+        trainer, saved = reopen(source, settings, trust)
+        with RunFolder(run_dir, resuming=False) as folder:
+            folder.take_curve(source)
+            trainer.save(folder.path, saved.seconds)
+            return _run(trainer, folder, saved, None, console, clock)
+
+
 def _clock(console: Console) -> TrainingClock:
     return TrainingClock(lambda: say(console, "compiling kernels, once: later runs find them compiled"))
 
