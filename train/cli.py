@@ -50,7 +50,8 @@ class Arguments(Config):
     run_dir: Path | None = None
     """The run's own folder; None: a new one under runs/."""
     resume: Path | None = None
-    """Go on with the run in this folder, exactly where its newest valid checkpoint stands."""
+    """Go on with the run in this folder, exactly where its newest valid checkpoint stands. Of a checkpoint's file: go
+    on from there in a new folder, --run-dir or one beside the run."""
     trust: bool = False
     """With --resume, open checkpoints of Stable-Baselines3's algorithms, which may run code of others."""
     imports: command_line.Imports = ()
@@ -68,14 +69,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if first.resume is None:
         _check(new, first.config)
         folder.check_unused(first.run_dir)
-    elif first.config is not None or first.run_dir is not None:
-        raise ValueError(
-            "--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir"
-        )
-    elif first.resume.is_file() and not archive.is_archive(first.resume):
-        checkpoint.check_header(first.resume)
-    elif not first.resume.is_file():
-        folder.check_resumable(first.resume)
+    else:
+        _check_resume(first)
 
     from rmc_agents.train.impala.follower import follow
 
@@ -87,8 +82,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) -> int:
     """All but the learners that torchrun may have started beside the first."""
-    from .resuming import read_saved
-    from .run import resume, train
+    from .run import branch, resume, train
 
     def with_flags(saved: Config) -> Config:
         config = _parse(argv, saved)
@@ -99,7 +93,8 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) ->
     if first.resume is None:
         return _status(train(new, run_dir=first.run_dir, console=console))
     if first.resume.is_file():
-        read_saved(first.resume, first.trust)  # which may have more to say than that it is no folder
+        run_dir = first.run_dir or folder.branch_path(first.resume)
+        return _status(branch(first.resume, run_dir, with_flags, first.trust, console))
     with folder.RunFolder(first.resume, resuming=True) as run:
         return _status(resume(run, with_flags, first.trust, console))
 
@@ -129,3 +124,18 @@ def _check(config: Config, source: Path | None) -> None:
     command_line.check_names(config, source)
     if config.run.init_from is not None:
         pretrained.check(config.run.init_from, "--init-from")
+
+
+def _check_resume(first: argparse.Namespace) -> None:
+    """Of a run that goes on, or a checkpoint from which a new one does: refuse at once what cannot."""
+    is_file = first.resume.is_file()
+    if first.config is not None or (first.run_dir is not None and not is_file):
+        raise ValueError(
+            "--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir"
+        )
+    if not is_file:
+        folder.check_resumable(first.resume)
+        return
+    if not archive.is_archive(first.resume):
+        checkpoint.check_header(first.resume)
+    folder.check_unused(first.run_dir or folder.branch_path(first.resume))

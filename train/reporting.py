@@ -1,8 +1,8 @@
 """What a person sees of a run while it goes: a live line, TensorBoard, plain lines where there is no terminal."""
 
 import logging
-import time
 from collections import deque
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -37,10 +37,19 @@ class Reporter:
       seconds: training time of the run's earlier parts.
       log_every: seconds between points.
       console: where to print.
+      clock: what tells the time.
     """
 
-    def __init__(self, run_dir: Path, trainer: Trainer, seconds: float, log_every: float, console: Console) -> None:
-        self.trainer, self.log_every, self.console = trainer, log_every, console
+    def __init__(
+        self,
+        run_dir: Path,
+        trainer: Trainer,
+        seconds: float,
+        log_every: float,
+        console: Console,
+        clock: Callable[[], float],
+    ) -> None:
+        self.trainer, self.log_every, self.console, self._clock = trainer, log_every, console, clock
         self.total_frames = trainer.train.total_frames
         purge_step = trainer.frames + 1 if trainer.frames else None
         self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=purge_step)
@@ -49,7 +58,7 @@ class Reporter:
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
         self._tells_success = False
-        self._earlier, self._began = seconds, time.perf_counter()
+        self._earlier, self._began = seconds, clock()
         self._point = (self._began, trainer.frames)
         self._progress = Progress(
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} frames"),
@@ -58,6 +67,7 @@ class Reporter:
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
+            get_time=clock,
         )
         self._task = self._progress.add_task(
             "", total=self.total_frames, completed=trainer.frames, speed="-", headline="return -"
@@ -76,14 +86,14 @@ class Reporter:
     @property
     def seconds(self) -> float:
         """Training time so far, earlier parts of the run included."""
-        return self._earlier + time.perf_counter() - self._began
+        return self._earlier + self._clock() - self._began
 
     def update(self, metrics: Metrics) -> list[Episode]:
         """To be called after every update. Returns the episodes that ended in it."""
         episodes = self.trainer.lanes.take_episodes()
         self._recent.extend(episodes)
         self._since_point.extend(episodes)
-        now = time.perf_counter()
+        now = self._clock()
         self._progress.update(self._task, completed=self.trainer.frames)
         finished = self.trainer.frames >= self.total_frames
         if now - self._point[0] >= self.log_every or finished:

@@ -50,11 +50,11 @@ class Saved(NamedTuple):
     tree: dict[str, Any]  # what the trainer's set_state takes
 
 
-def reopen(run_dir: Path, settings: Callable[[Config], Config], trust: bool) -> tuple[Trainer, Saved]:
-    """A trainer that stands where the newest valid checkpoint of a run does.
+def reopen(source: Path, settings: Callable[[Config], Config], trust: bool) -> tuple[Trainer, Saved]:
+    """A trainer that stands where a checkpoint does.
 
     Args:
-      run_dir: the run's folder.
+      source: the checkpoint, or a run's folder, whose newest valid one is taken.
       settings: from those that were saved to those that the user wants; few may differ.
       trust: whether checkpoints that may run code are opened.
 
@@ -78,8 +78,8 @@ def reopen(run_dir: Path, settings: Callable[[Config], Config], trust: bool) -> 
             raise
         return trainer, saved
 
-    suffix = archive.SUFFIX if archive.is_archive(run_dir) else checkpoint.SUFFIX
-    return checkpoint.find(run_dir, open_one, suffix)
+    suffix = archive.SUFFIX if archive.is_archive(source) else checkpoint.SUFFIX
+    return checkpoint.find(source, open_one, suffix)
 
 
 def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
@@ -131,8 +131,10 @@ def differing(one: Config, other: Config) -> list[str]:
 
 def notes(trainer: Trainer, saved: Saved, folder: RunFolder) -> list[str]:
     """What a user should know before the run goes on."""
+    is_branch = not saved.path.is_relative_to(folder.path)
+    where = f" in a new folder, {folder.path}; the checkpoint's own run stays as it is" if is_branch else ""
     return [
-        f"resumed from {saved.path} at {trainer.frames:,} frames",
+        f"resumed from {saved.path} at {trainer.frames:,} frames{where}",
         *_edited(saved.config, trainer.config, folder),
         *_learning_rate(trainer, saved.config),
         *trainer.resume_notes(saved.tree),

@@ -20,6 +20,7 @@ from rmc_agents.runs.folder import RunFolder, default_path
 from rmc_agents.runs.saved import load_agent
 
 from . import distributed
+from .clock import TrainingClock
 from .finish import env_of, extra_flags, finish, summarize
 from .own_env import OwnEnv, settle_env
 from .reporting import Reporter, say
@@ -79,23 +80,42 @@ def train(
     """
     if not isinstance(config, Config):
         config = Config().updated(dict(config), "config")
-    lanes = None
-    if env is not None:
-        config, lanes = settle_env(config, env)
-    trainer = new_trainer(config, lanes)
-    if config.run.init_from is not None:
-        _take_weights(trainer, config.run.init_from)
-    path = default_path(trainer.config) if run_dir is None else Path(run_dir)
-    with RunFolder(path, resuming=False) as folder:
-        return _run(trainer, folder, None, callback, console or Console())
+    lanes, console = None, console or Console()
+    with _clock(console) as clock:
+        if env is not None:
+            config, lanes = settle_env(config, env)
+        trainer = new_trainer(config, lanes)
+        if config.run.init_from is not None:
+            _take_weights(trainer, config.run.init_from)
+        path = default_path(trainer.config) if run_dir is None else Path(run_dir)
+        with RunFolder(path, resuming=False) as folder:
+            return _run(trainer, folder, None, callback, console, clock)
 
 
 def resume(folder: RunFolder, settings: Callable[[Config], Config], trust: bool, console: Console) -> Run:
     """Go on with the run in `folder`; the arguments are `reopen`'s."""
-    trainer, saved = reopen(folder.path, settings, trust)
-    for path in checkpoint.set_aside_newer(saved.path):
-        say(console, f"set aside, because it could not be opened: {path}")
-    return _run(trainer, folder, saved, None, console)
+    with _clock(console) as clock:
+        trainer, saved = reopen(folder.path, settings, trust)
+        for path in checkpoint.set_aside_newer(saved.path):
+            say(console, f"set aside, because it could not be opened: {path}")
+        return _run(trainer, folder, saved, None, console, clock)
+
+
+def branch(source: Path, run_dir: Path, settings: Callable[[Config], Config], trust: bool, console: Console) -> Run:
+    """Go on from a chosen checkpoint in a new folder, with the curve so far: the checkpoint's own run stays as it is.
+
+    The arguments are `reopen`'s, and the new run's folder.
+    """
+    with _clock(console) as clock:
+        trainer, saved = reopen(source, settings, trust)
+        with RunFolder(run_dir, resuming=False) as folder:
+            folder.take_curve(source)
+            trainer.save(folder.path, saved.seconds)
+            return _run(trainer, folder, saved, None, console, clock)
+
+
+def _clock(console: Console) -> TrainingClock:
+    return TrainingClock(lambda: say(console, "compiling kernels, once: later runs find them compiled"))
 
 
 def _take_weights(trainer: Trainer, source: str) -> None:
@@ -111,7 +131,14 @@ def _take_weights(trainer: Trainer, source: str) -> None:
     trainer.take_weights(saved.agent)
 
 
-def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, callback: Callback | None, console: Console) -> Run:
+def _run(
+    trainer: Trainer,
+    folder: RunFolder,
+    saved: Saved | None,
+    callback: Callback | None,
+    console: Console,
+    clock: TrainingClock,
+) -> Run:
     """Train until total_frames, a signal or the callback, save, evaluate, record."""
     trainer.share()
     _print_header(trainer, folder, saved, console)
@@ -121,7 +148,7 @@ def _run(trainer: Trainer, folder: RunFolder, saved: Saved | None, callback: Cal
     resume_command = _resume_command(trainer, folder)
     with StopSignals() as stop, closing(trainer):
         try:
-            seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, callback, console)
+            seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, callback, console, clock)
         except WorkerError:
             say(
                 console,
@@ -152,12 +179,13 @@ def _train(
     stop: StopSignals,
     callback: Callback | None,
     console: Console,
+    clock: TrainingClock,
 ) -> float:
     """The training loop; returns the seconds it took, earlier parts of the run included."""
     settings = trainer.config.run
     saved_at = seconds
     wants_end = False
-    with Reporter(folder.path, trainer, seconds, settings.log_every, console) as reporter:
+    with Reporter(folder.path, trainer, seconds, settings.log_every, console, clock) as reporter:
         while trainer.frames < trainer.train.total_frames and not stop.agreed() and not wants_end:
             try:
                 metrics = trainer.update()

@@ -3,6 +3,7 @@
 import json
 import platform
 import shlex
+import shutil
 import sys
 from datetime import datetime
 from importlib.metadata import version
@@ -63,6 +64,12 @@ class RunFolder:
         for leftover in [self.path / SUMMARY, *leftovers]:
             leftover.unlink(missing_ok=True)
 
+    def take_curve(self, source: Path) -> None:
+        """Copy the TensorBoard events of the run that a checkpoint belongs to, if it does to one."""
+        run = run_of(source)
+        if run is not None and (run / TENSORBOARD).is_dir():
+            shutil.copytree(run / TENSORBOARD, self.path / TENSORBOARD, dirs_exist_ok=True)
+
     def write_config(self, config: Config) -> None:
         """`config.yaml`, which `--config` takes, and `versions.json`."""
         import torch
@@ -115,6 +122,17 @@ def _nothing_to_resume(path: Path) -> str:
         return f"expected a run's folder, with its checkpoints in {path / FOLDER}"
     again = f"rmc-train --config {shlex.quote(str(path / CONFIG))} --run-dir {shlex.quote(str(path))}"
     return f"its run ended before the first checkpoint; begin it anew with: {again}"
+
+
+def run_of(source: Path) -> Path | None:
+    """The folder of the run that a checkpoint belongs to; None for a file that lies elsewhere."""
+    return source.parent.parent if source.parent.name == FOLDER else None
+
+
+def branch_path(source: Path) -> Path:
+    """Where a run goes on from a chosen checkpoint: `RUN-update-N`; for a file of no run, its name without suffix."""
+    run = run_of(source.resolve())
+    return source.with_suffix("") if run is None else run.with_name(f"{run.name}-{source.stem}")
 
 
 def default_path(config: Config) -> Path:

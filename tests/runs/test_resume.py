@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
 from helpers.actors import make_actor
-from helpers.runs import FRAMES_PER_UPDATE, newest, resume, train
+from helpers.runs import FRAMES_PER_UPDATE, assert_same, newest, resume, train
 from rmc_agents.collect import Lanes, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
@@ -335,6 +336,30 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(
     assert cli.main(["--config", str(run_dir / "config.yaml"), "--run-dir", str(run_dir), "--total-frames", "40"]) == 0
     assert not any(path.exists() for path in events), "which would mix with the new run's curve"
     assert (run_dir / "notes.txt").read_text() == "mine"
+
+
+def test_a_chosen_checkpoint_goes_on_exactly_in_a_new_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--learning-rate-schedule", "constant", "--save-every", "1e-9", "--log-every", "1e-9"]
+    flags += ["--keep-checkpoints", "9", "--total-frames", str(4 * FRAMES_PER_UPDATE)]
+    assert train("--run-dir", str(tmp_path / "run"), *flags) == 0
+    chosen = tmp_path / "run" / "checkpoints" / "update-000000002.safetensors"
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert resume(chosen) == 0
+    branch = tmp_path / "run-update-000000002"
+    assert f"resumed from {chosen} at 80 frames in a new folder, {branch}" in capsys.readouterr().out
+    assert [int(path.stem[7:]) for path in checkpoint.numbered(branch)] == [4, 3, 2]
+    assert_same(newest(branch), newest(tmp_path / "run"))
+    assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    curve = EventAccumulator(str(branch / "tensorboard")).Reload().Scalars("losses/entropy")
+    assert [event.step for event in curve] == [40, 80, 120, 160]
+
+    assert resume(chosen) == 2
+    assert f"{branch} already holds a run; go on with --resume {branch}" in capsys.readouterr().err
+    assert resume(chosen, "--run-dir", str(tmp_path / "other"), "--total-frames", "120") == 0
+    assert newest(tmp_path / "other")["updates"] == 3
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------

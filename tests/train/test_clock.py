@@ -1,0 +1,48 @@
+"""The time of a training: what compiles its kernels is told, and is no part of it."""
+
+import io
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from numba import njit
+from numba.core import event
+from rich.console import Console
+
+from rmc_agents.train import clock as module
+from rmc_agents.train.clock import COMPILING, TrainingClock
+from rmc_agents.train.run import train
+
+
+def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, told = 0.0, []
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now))
+    with TrainingClock(lambda: told.append(now)) as clock:
+        now = 5.0
+        with event.trigger_event(COMPILING):
+            now = 7.0
+            with event.trigger_event(COMPILING):
+                now = 8.0
+            assert clock() == 5
+        now = 10.0
+        assert clock() == 7
+        with event.trigger_event(COMPILING):
+            now = 11.0
+    assert clock() == 7
+    assert told == [5]
+
+
+def test_a_run_that_compiles_says_so_once_and_is_timed_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(TrainingClock, "__call__", lambda clock: float(next(ticks)))
+    settings = {"env": "recall", "core": "lstm", "backend": "reference", "hidden_size": 8, "num_envs": 2}
+    settings |= {"unroll_length": 3, "total_frames": 12, "eval_episodes": 0, "video": False}
+    said = io.StringIO()
+    new = [njit(lambda x: x + 1), njit(lambda x: x + 2)]  # kernels that no cache has
+    run = train(
+        settings, run_dir=tmp_path, callback=lambda progress: bool(new.pop()(1.0) < 0), console=Console(file=said)
+    )
+    assert said.getvalue().count("compiling kernels, once") == 1
+    assert run.summary["seconds"].is_integer()
+    assert run.summary["seconds"] > 0
