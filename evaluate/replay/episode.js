@@ -42,7 +42,7 @@ class Episode {
     const shown = {
       return: (step) => number(step ? returns[step - 1] : 0),
       action: (step) => (step < run.actions.length ? run.actionNames[run.actions[step]] : step === run.length ? run.end : "–"),
-      "next reward": at(run.rewards),
+      reward: at(run.rewards),
       value: at(run.values),
     };
     if (run.compared.length) shown.divergence = at(run.compared[0].divergence);

@@ -109,9 +109,9 @@ def _attention(weights: Tensor | None) -> list[dict[str, Any]]:
 
 
 def _slots(name: str, before: Tensor, after: Tensor) -> list[dict[str, Any]]:
-    """How much each slot changes relative to its size, and how alike slots are: `[T, N, D]` twice."""
+    """How much each slot changes relative to its larger size of both, and how alike slots are: `[T, N, D]` twice."""
     slots = after.shape[1]
-    change = (after - before).norm(dim=2) / before.norm(dim=2).clamp(min=1e-6)
+    change = (after - before).norm(dim=2) / torch.maximum(before.norm(dim=2), after.norm(dim=2)).clamp(min=1e-6)
     packed = [strip(f"{name}: change", "slots", [f"slot {i + 1}" for i in range(slots)], _array(change), 0.0)]
     if pairs := list(combinations(range(slots), 2)):
         first, second = zip(*pairs, strict=True)

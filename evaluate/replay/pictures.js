@@ -7,7 +7,7 @@ const SIDE = 24; // pixels of a cell before the canvas is scaled
 const SHAPES = {
   empty() {},
   unseen: (c) => block(c, "#05060d"),
-  fill: (c, colour) => block(c, colour),
+  fill: (c, colour) => block(c, colour, 0.02),
   wall: (c) => (block(c, "#343a54"), block(c, "#4a5274", 0.06)),
   food: (c) => disc(c, 0, 0, 0.09, "#ffcea0"),
   pill: (c) => disc(c, 0, 0, 0.27, "#fff0d6"),
@@ -135,15 +135,18 @@ class Grid {
 
   /** Walls as tubes through the middles of neighbouring wall cells. */
   drawTubes(c, cells) {
-    const isTube = (row, column) => row < this.rows && column < this.columns && this.glyphs[cells[row * this.columns + column]][0] === "tube";
+    const shape = (row, column) => this.glyphs[cells[row * this.columns + column]][0];
+    const isTube = (row, column) => row < this.rows && column < this.columns && shape(row, column) === "tube";
     c.lineCap = "round";
     for (const [colour, width] of [["#3e68e8", 0.66], ["#162268", 0.52]]) {
-      c.strokeStyle = colour;
+      c.strokeStyle = c.fillStyle = colour;
       c.lineWidth = width;
       c.beginPath();
       for (let row = 0; row < this.rows; row++) {
         for (let column = 0; column < this.columns; column++) {
           if (!isTube(row, column)) continue;
+          const isBlock = isTube(row, column + 1) && isTube(row + 1, column) && isTube(row + 1, column + 1);
+          if (isBlock) c.fillRect(column + 0.5, row + 0.5, 1, 1);
           for (const [down, right] of [[0, 0], [0, 1], [1, 0]]) {
             if (!isTube(row + down, column + right)) continue;
             c.moveTo(column + 0.5, row + 0.5);

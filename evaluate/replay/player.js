@@ -105,6 +105,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => epis
 document.title = `${RUNS.map((run) => run.name).join(", ")} · replay`;
 by("title").textContent = RUNS.length > 1 ? "Replay, side by side" : "Replay";
 by("scrub").max = last;
+for (const id of ["previous-peak", "next-peak"]) by(id).disabled = peakSteps.length === 0;
 by("episodes").append(...episodes.map((episode) => episode.element));
 episodes.forEach((episode) => episode.paint());
 goTo(0);

@@ -51,15 +51,14 @@ def _maze(env: MiniPacmanVectorEnv) -> Picture:
         cells[place] = Glyph("food")
     for cell in state["pill_cell"][state["pill_cell"] != GONE]:
         cells[places[cell]] = Glyph("pill")
-    facing = {0: 0, 1: 0, 2: 3, 3: 2, 4: 1}[int(state["pacman_facing"])]
-    cells[places[state["pacman_cell"]]] = Glyph("pacman", turn=facing)
     power = int(state["power"])
     fright = "" if power == 0 else "recovering" if power <= ENDING_STEPS and power % 2 else "scared"
     for ghost, (cell, heading) in enumerate(zip(state["ghost_cell"], state["ghost_heading"], strict=True)):
         if cell != GONE:
             turn = {2: 0, 3: 3, 4: 2, 5: 1}.get(int(heading), 0)
             cells[places[cell]] = Glyph(fright or "ghost", "" if fright else css(GHOSTS[ghost % len(GHOSTS)]), turn)
-    pacman = int(state["pacman_cell"])
+    pacman, facing = int(state["pacman_cell"]), {0: 0, 1: 0, 2: 3, 3: 2, 4: 1}[int(state["pacman_facing"])]
+    cells[places[pacman]] = Glyph("pacman", turn=facing)
     window = _around(int(CELL_ROW[pacman]), int(CELL_COLUMN[pacman]), env.viewport) if env.viewport else None
     return Picture(ROWS, COLUMNS, cells, window)
 
