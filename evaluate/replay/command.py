@@ -52,6 +52,8 @@ def _name(path: Path) -> str:
 def _summary(run: dict[str, Any]) -> str:
     """How the episode went, and where its memory mattered most."""
     line = f"{run['name']}: return {plain_number(sum(run['rewards']))} in {run['length']} steps, {run['end']}"
+    if run["compared"]:
+        line += f"; without memory another likeliest action at {run['compared'][0]['changed']} of them"
     if run["peaks"]:
         line += f"; memory matters most at steps {', '.join(map(str, run['peaks']))}"
     return line

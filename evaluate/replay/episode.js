@@ -6,12 +6,12 @@ const GROUPS = { attention: "Attention along the episode", slots: "Slots", gates
 class Episode {
   constructor(run, goTo) {
     Object.assign(this, { run, goTo, parts: [] });
-    this.returns = runningSum(run.rewards);
+    this.returns = [0, ...runningSum(run.rewards)]; // before each step, and at the end
     this.strips = run.strips.map((packed) => new Strip(packed));
     const now = make("div", { class: "now" }, this.stage(), this.numbers());
     if (run.probabilities.length) now.append(this.policy());
     const along = make("div", { class: "along" }, this.influence(), ...this.lines());
-    now.append(...this.heads());
+    (RUNS.length > 1 ? along : now).append(...this.heads()); // side by side, the time lines stand level
     along.append(...this.memory());
     this.element = make("section", { class: "episode", "aria-label": run.name });
     this.element.append(make("h2", {}, run.name), make("p", { class: "dim" }, run.facts));
@@ -40,7 +40,7 @@ class Episode {
     const { run, returns } = this;
     const at = (values, digits) => (step) => (step < values.length ? number(values[step], digits) : "–");
     const shown = {
-      return: (step) => number(step ? returns[step - 1] : 0),
+      return: (step) => number(returns[step]),
       action: (step) => (step < run.actions.length ? run.actionNames[run.actions[step]] : step === run.length ? run.end : "–"),
       reward: at(run.rewards),
       value: at(run.values),
@@ -104,7 +104,8 @@ class Episode {
     });
     this.parts.push({ show: (now) => buttons.forEach(([button, step]) => button.setAttribute("aria-current", step === now)) });
     place.append(this.add(plot), peaks);
-    if (!run.peaks.length) place.append(make("p", { class: "dim" }, "Nowhere in this episode: the policy is the same without."));
+    const counts = run.compared.map((c) => `${c.name}: at ${c.changed} of ${run.length} steps`).join("; ");
+    place.append(make("p", { class: "dim" }, `Another likeliest action with ${counts}.`));
     return place;
   }
 
@@ -113,7 +114,7 @@ class Episode {
     const line = (name, values, style) => [{ name, values, style }];
     return [
       this.add(new LinePlot("value estimate", line("value", run.values, "value"), goTo)),
-      this.add(new LinePlot("return", line("return", returns, "own"), goTo, { steps: true })),
+      this.add(new LinePlot("return", line("return", returns.slice(0, -1), "own"), goTo, { steps: true })),
       this.add(new LinePlot("reward", line("reward", run.rewards, "reward"), goTo, { steps: true })),
     ];
   }

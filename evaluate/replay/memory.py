@@ -36,7 +36,7 @@ def comparisons(agent: ActorCritic, played: Played, window: int) -> list[dict[st
     """The policies with less memory, at the very steps that were played, and how far the agent's own is from each.
 
     All steps are taken at once, as if each were a lane. `divergence` is the Kullback-Leibler divergence in nats,
-    KL(agent ‖ without): 0 where the memory changes nothing.
+    KL(agent ‖ without): 0 where the memory changes nothing. `changed` counts the steps with another likeliest action.
     """
     steps = len(played.steps.is_first)
     with torch.no_grad():
@@ -50,6 +50,7 @@ def comparisons(agent: ActorCritic, played: Played, window: int) -> list[dict[st
             "name": name,
             "probabilities": rounded(output.policy_logits.softmax(dim=-1)),
             "divergence": rounded(divergence(played.output.policy_logits, output.policy_logits)),
+            "changed": int((output.policy_logits.argmax(dim=1) != played.output.policy_logits.argmax(dim=1)).sum()),
         }
         for name, output in named.items()
     ]

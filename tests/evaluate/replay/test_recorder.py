@@ -55,6 +55,8 @@ def test_comparisons_are_what_an_agent_does_that_knows_the_last_steps_alone(core
             p, q = (x.double().log_softmax(0) for x in (episode.output.policy_logits[step], logits))
             np.testing.assert_allclose(compared["probabilities"][step], q.exp(), atol=1e-3)
             assert compared["divergence"][step] == pytest.approx(float((p.exp() * (p - q)).sum()), abs=2e-3)
+        likeliest = episode.output.policy_logits.argmax(1) != torch.tensor(compared["probabilities"]).argmax(1)
+        assert compared["changed"] == int(likeliest.sum())
         assert max(compared["divergence"]) > 0.1
         assert compared["divergence"][0] == pytest.approx(0, abs=1e-4)
 
