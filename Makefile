@@ -5,7 +5,7 @@ BIN = .venv/bin
 INSTALLED = .venv/installed
 DEV = .venv/dev
 
-.PHONY: train test test-fast check format bench gpu-check clean
+.PHONY: train test test-fast check docs format bench gpu-check clean
 
 # The agent of the film in the README.
 train: $(INSTALLED)
@@ -26,6 +26,10 @@ check: $(DEV)
 	$(BIN)/ruff check .
 	rm -rf build/typed && $(BIN)/pip install --quiet --no-deps --no-build-isolation --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p rmc_agents
+
+# The documentation as a site, in build/site. A dead link or a missing page is an error; --quiet would hide both.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(DEV)
 	$(BIN)/ruff format .
@@ -53,6 +57,10 @@ $(DEV): $(INSTALLED)
 # Large, and only for GPUs; the tests run its kernels in an interpreter.
 .venv/triton: $(DEV)
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[triton]'
+	touch $@
+
+.venv/docs: $(INSTALLED)
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 clean:

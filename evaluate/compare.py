@@ -1,7 +1,7 @@
 """rmc-compare: agents by seeds at equal frames and at equal minutes, to one table and one figure."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,13 @@ from rich.console import Console
 
 from rmc_agents import command_line, configs
 from rmc_agents.config import Config
+from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import CONFIG
 
-from . import comparison
-from .grid import Job, beside, differing, train_all
-from .plot import agent_names, parse_mark
+from . import comparison, trainings
+from .plot import agent_names, essence, parse_mark
+from .scheduler import Job, Scheduler, Training, is_finished
 
 DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, to one table and one figure.
 
@@ -181,6 +182,57 @@ def in_order(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[compar
     """By agent as they were asked for, then those that were given alone."""
     names = list(dict.fromkeys(job.agent for job in jobs))
     return sorted(runs, key=lambda run: names.index(run.agent) if run.agent in names else len(names))
+
+
+def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool = False) -> Generator[Job, None, None]:
+    """Trains what is not finished, and hands out every job once it is; closed, it has what is under way save and end.
+
+    Raises:
+      ValueError: if a folder holds a run with other settings, or one that is not trusted, or a training fails, with
+        its last line.
+    """
+    for job in jobs:
+        check_folder(job, trust)
+    yield from (job for job in jobs if is_finished(job.folder))
+    missing = iter([job for job in jobs if not is_finished(job.folder)])
+    with closing(Scheduler(at_once, console, trust).run(missing)) as ended:
+        for training in ended:
+            check_success(training)
+            yield training.job
+
+
+def check_folder(job: Job, trust: bool) -> None:
+    """Raises ValueError if a run with other settings is there, or an unfinished one that is not trusted."""
+    if (job.folder / CONFIG).exists():
+        found = Config().updated_from_yaml(job.folder / CONFIG)
+        names = differing(found, job.config)
+        if found.run.eval_episodes != job.config.run.eval_episodes:
+            names.append("eval_episodes")
+        if names:
+            raise ValueError(
+                f"{job.folder} holds a run that differs in {', '.join(names)}: choose another --folder, or remove it"
+            )
+    if archive.is_archive(job.folder) and not is_finished(job.folder):
+        archive.check_trust(job.folder, trust)
+
+
+def check_success(training: Training) -> None:
+    """Raises ValueError with the last line of the training's log if it failed."""
+    folder = training.job.folder
+    if training.status != 0 or not is_finished(folder):
+        said = trainings.last_line(folder / trainings.LOG) or f"exit status {training.status}"
+        raise ValueError(f"training of {folder.name} failed: {said} (see {folder / trainings.LOG})")
+
+
+def differing(one: Config, other: Config) -> list[str]:
+    """Names of the settings in which two agents differ."""
+    before, after = essence(one), essence(other)
+    return [name for name in before if before[name] != after[name]]
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The file of that name with the suffix behind it, whatever dots are in the name."""
+    return path.with_name(path.name + suffix)
 
 
 def report(runs: Sequence[comparison.Run], arguments: Arguments, marks: dict[str, float]) -> str:

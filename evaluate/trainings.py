@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 RUN = "from rmc_agents.train.cli import main; sys.exit(main())"
+LOG = "output.log"  # in the run's folder
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SECONDS_BETWEEN_LOOKS = 0.5
 TAIL = 4096  # bytes of a log that are looked at for its last line

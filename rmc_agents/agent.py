@@ -28,7 +28,8 @@ class ActorCritic(nn.Module):
     Args:
       spec: the environment's spaces.
       core: the recurrent core: a class or a function from the size of its inputs to a core, a registered name, or a
-        core whose inputs are as wide as the encoder's features (see `Core`).
+        core whose inputs are as wide as the encoder's features. A core is a `Core`, or any module with its methods
+        `initial_state`, `step` and `unroll`.
       encoder: what makes features of observations: a class or a function from the spec to a module, a registered name,
         or a module (see `register_encoder`).
       encoder_sizes: widths of the fully connected layers of a built-in encoder.
@@ -45,6 +46,7 @@ class ActorCritic(nn.Module):
         and for parts that do not fit together.
     """
 
+    encoder: Any  # a module with output_size
     core: Core
     core_gain: Tensor
 

@@ -10,6 +10,7 @@ import select
 import shlex
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_origin
@@ -242,8 +243,10 @@ def _one_line(error: Exception) -> str:
 
 def stop_signals() -> list[signal.Signals]:
     """Those by which a user, a scheduler or a closed terminal ends a command: SIGHUP too, but for a command that was
-    started by nohup, which has it ignored.
+    started by nohup, which has it ignored. None outside of the main thread, which alone may handle signals.
     """
+    if threading.current_thread() is not threading.main_thread():
+        return []
     hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGTERM, *hangup]
 

@@ -31,6 +31,8 @@ PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST)]
 NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST)]
 UnitFloat = Annotated[float, Field(ge=0, le=1)]
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
+FewInt = Annotated[int, Field(gt=0, le=1000)]
+"""Of what is made one by one, so that a wrong number does not take for ever."""
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Arguments = dict[str, JsonValue]
 """Arguments of a core, encoder or environment of one's own, as they stand in a YAML file."""
@@ -105,9 +107,9 @@ class CoreConfig(Section):
     """Width of one head; a slot is num_heads * head_size wide."""
     key_size: PositiveInt | None = None
     """rmc: width of queries and keys per head; None: as wide as head_size."""
-    num_blocks: PositiveInt = 1
+    num_blocks: FewInt = 1
     """rmc: attention blocks per step."""
-    attention_mlp_layers: PositiveInt = 2
+    attention_mlp_layers: FewInt = 2
     """rmc: layers of the row-wise MLP after attention."""
     gate_style: Literal["unit", "coupled", "memory", "none"] = "unit"
     """rmc: unit: input and forget gate for each unit; coupled: the input gate is 1 less the forget gate, which bounds
@@ -121,8 +123,6 @@ class CoreConfig(Section):
     slot_embedding: bool = False
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same; not in the
     paper, and stable with coupled gates only (docs/decisions/slots.md)."""
-    core_args: dict[str, Any] = field(default_factory=dict)
-    """Arguments of a core of one's own."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class RunConfig(Section):
     precision: Literal["float32", "bf16"] = "float32"
     """Of the operands of the scan's matrix products while training. bf16 is faster with large cores, where the
     processor has instructions for it."""
-    threads: PositiveInt = 1
+    threads: FewInt = 1
     """CPU threads of torch. More than one pays only while the other cores are idle (docs/decisions/threads.md), and
     runs are repeatable to the bit at equal thread counts only."""
     save_every: PositiveFloat = 60.0

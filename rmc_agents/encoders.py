@@ -43,8 +43,8 @@ def register_encoder(name: str, build: BuildEncoder) -> None:
 
     Args:
       name: what it is called; a name registered before is replaced.
-      build: a function, or the encoder's class, from a `SpaceSpec` to a new encoder. Settings of its own are bound
-        beforehand: `functools.partial(MyEncoder, width=64)`.
+      build: a function, or the encoder's class, from a `SpaceSpec` to a new encoder. Further arguments are taken by
+        name from `encoder_args`, the setting and the argument of `ActorCritic`.
 
     Raises:
       ValueError: for the name of a built-in encoder, or a `build` that cannot be called.

@@ -41,7 +41,8 @@ def names_entry(title: str, names: Iterable[str]) -> str:
 
 def _flags(settings: Any) -> Iterable[tuple[str, str, str]]:
     """Of each setting: its name, its flag with its value, and what is said of it."""
-    documents, hints = docstrings(type(settings)), get_type_hints(type(settings), include_extras=True)
+    kind: Any = type(settings)
+    documents, hints = docstrings(kind), get_type_hints(type(settings), include_extras=True)
     for each in fields(settings):
         value = getattr(settings, each.name)
         if is_dataclass(value):

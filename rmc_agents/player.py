@@ -127,9 +127,10 @@ class Player:
 
     @property
     def attention(self) -> Tensor | None:
-        """Where the memory looked in the last step, see `Core.attention_weights`, or `[...]` for a plain observation.
+        """Where the memory looked in the last step: `Core.attention_weights`, without lanes for a plain observation.
 
-        None before the first step, and for cores that do not attend.
+        Of an rmc `[B, blocks, heads, slots, slots + 1]`, the input last. None before the first step, and for cores
+        that do not attend.
         """
         look = getattr(self.policy, "attention", None)
         if look is None or self._seen is None:

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -11,6 +12,9 @@ from rmc_agents import command_line, configs, pretrained
 from rmc_agents.config import Config
 from rmc_agents.help_text import names_entry
 from rmc_agents.runs import archive, checkpoint, folder
+
+if TYPE_CHECKING:
+    from .run import Run
 
 DESCRIPTION = """Train a recurrent actor-critic agent, then evaluate it and record a video of it playing.
 
@@ -84,20 +88,24 @@ def _main(argv: Sequence[str] | None) -> int:
 def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) -> int:
     """All but the learners that torchrun may have started beside the first."""
     from .resuming import read_saved
-    from .run import resume, start
+    from .run import resume, train
 
     def with_flags(saved: Config) -> Config:
         config = _parse(argv, saved)
-        _check(config, first.resume)
+        command_line.check_names(config, first.resume)  # the weights it began with are needed no more
         return config
 
     console = Console()
     if first.resume is None:
-        return start(new, first.run_dir, console)
+        return _status(train(new, run_dir=first.run_dir, console=console))
     if first.resume.is_file():
         read_saved(first.resume, first.trust)  # which may have more to say than that it is no folder
     with folder.RunFolder(first.resume, resuming=True) as run:
-        return resume(run, with_flags, first.trust, console)
+        return _status(resume(run, with_flags, first.trust, console))
+
+
+def _status(run: "Run") -> int:
+    return 0 if run.stopped_by is None else 128 + run.stopped_by
 
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:
@@ -117,7 +125,7 @@ def listed_names() -> str:
 
 
 def _check(config: Config, source: Path | None) -> None:
-    """Refuse before anything heavy is imported a name that nothing has."""
+    """Of a new run: refuse before anything heavy is imported a name that nothing has."""
     command_line.check_names(config, source)
     if config.run.init_from is not None:
         pretrained.check(config.run.init_from, "--init-from")

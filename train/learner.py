@@ -95,6 +95,11 @@ class Learner(ABC):
         """Begin with the weights of a saved agent of the same settings."""
         self.agent.load_state_dict(agent.state_dict())
 
+    def share(self) -> None:
+        """As `Trainer.share`."""
+        if distributed.size() > 1:
+            distributed.share(self.get_state())
+
     def measure(self, writer: SummaryWriter) -> Measure | None:
         """As `Trainer.measure`: nothing."""
         return None

@@ -42,6 +42,7 @@ class OnPolicy(Learner):
     lanes: Lanes
 
     def __init__(self, config: Config, device: torch.device, env: VectorEnv | None = None) -> None:
+        self._owns_env = env is None
         if env is None:
             wanted = config.env
             env = make_vector_env(
@@ -111,8 +112,9 @@ class OnPolicy(Learner):
         return Diagnostics(self.agent, self.collector, writer)
 
     def close(self) -> None:
-        """Ends the environments."""
-        self.lanes.env.close()
+        """Ends the environments, unless they were given."""
+        if self._owns_env:
+            self.lanes.env.close()
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
         """Why the run does not go on exactly from a checkpoint's tree; nothing if it does."""

@@ -72,8 +72,8 @@ class Reporter:
         """Training time so far, earlier parts of the run included."""
         return self._earlier + time.perf_counter() - self._began
 
-    def update(self, metrics: Metrics) -> None:
-        """To be called after every update."""
+    def update(self, metrics: Metrics) -> list[Episode]:
+        """To be called after every update. Returns the episodes that ended in it."""
         episodes = self.trainer.lanes.take_episodes()
         self._recent.extend(episodes)
         self._since_point.extend(episodes)
@@ -84,6 +84,7 @@ class Reporter:
             self._write_point(now, metrics)
         if self._measure is not None:
             self._measure.remember_parameters()
+        return episodes
 
     def _write_point(self, now: float, metrics: Metrics) -> None:
         frames, add = self.trainer.frames, self._writer.add_scalar
@@ -125,3 +126,8 @@ class _ConsoleHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._console.print(self.format(record), soft_wrap=True, markup=False, highlight=False)
+
+
+def say(console: Console, text: str) -> None:
+    """A line as it is: paths are not broken at the terminal's edge, nor are brackets taken for markup."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)

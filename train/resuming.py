@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
@@ -12,6 +13,7 @@ from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import CONFIG, RunFolder
 from rmc_agents.runs.saved import pick_device, to_settings
 from rmc_agents.tree_checks import check_progress
+from rmc_agents.types import NotRegistered
 
 from . import distributed
 from .algorithms import make_trainer
@@ -80,10 +82,10 @@ def reopen(run_dir: Path, settings: Callable[[Config], Config], trust: bool) -> 
     return checkpoint.find(run_dir, open_one, suffix)
 
 
-def new_trainer(config: Config) -> Trainer:
-    """The trainer of these settings, at the beginning. Raises ValueError as `make_trainer` does."""
+def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
+    """The trainer of these settings, at the beginning; arguments and errors as of `make_trainer`."""
     torch.set_num_threads(config.run.threads)
-    return make_trainer(config, pick_device(config.run.device))
+    return make_trainer(config, pick_device(config.run.device), env)
 
 
 def read_saved(path: Path, trust: bool) -> Saved:
@@ -104,7 +106,7 @@ def read_saved(path: Path, trust: bool) -> Saved:
             f"{path} holds an agent only: it plays (rmc-evaluate, rmc-watch) and --init-from takes it, but it "
             "cannot be resumed"
         )
-    with checkpoint.opening(path):
+    with checkpoint.opening(path, passing=NotRegistered):
         config, _ = to_settings(tree)
         check_progress(tree)
         if not isinstance(tree.get("actors", []), list):

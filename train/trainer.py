@@ -85,6 +85,9 @@ class Trainer(Protocol):
     def take_weights(self, agent: nn.Module) -> None:
         """Begin with the weights of a saved agent. Raises ValueError where that cannot be."""
 
+    def share(self) -> None:
+        """Before a run begins: give this trainer's state to the other learners, if there are any."""
+
     def measure(self, writer: SummaryWriter) -> Measure | None:
         """What the settings want measured besides, if anything."""
 

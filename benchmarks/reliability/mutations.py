@@ -71,8 +71,8 @@ MUTATIONS = [
     Mutation(
         "cores: lstm's final state is a buffer",
         "rmc_agents/kernels/lstm/fused.py",
-        "self.cell[self.length].clone()",
-        "self.cell[self.length]",
+        "self.cell[-1].clone()",
+        "self.cell[-1]",
         f"{HANDED_OUT} -k 'no_memory and fused and lstm'",
     ),
     Mutation(
@@ -234,14 +234,14 @@ MUTATIONS = [
     ),
     Mutation(
         "evaluation: on the seeds of training",
-        "evaluate/episodes.py",
+        "evaluate/statistics.py",
         "EVALUATION_SEED = 1_000_000",
         "EVALUATION_SEED = 0",
         f"{EVALUATE} -k was_trained_on",
     ),
     Mutation(
         "evaluation: percentiles instead of BCa",
-        "evaluate/episodes.py",
+        "evaluate/statistics.py",
         "bootstrap((samples,), np.mean, batch=batch,",
         'bootstrap((samples,), np.mean, method="percentile", batch=batch,',
         f"{EVALUATE} -k skewness",

@@ -47,7 +47,7 @@ def main(frames: int = 20_000) -> None:
         "eval_episodes": 0,
         "video": False,
     }
-    rmc.train(rmc.Config().updated(settings, "own_env.py"), env=Corridor, run_dir="runs/corridor")
+    rmc.train(settings, env=Corridor, run_dir="runs/corridor")
     statistics = rmc.evaluate(rmc.load("runs/corridor"), Corridor, episodes=100)
     print(f"{statistics.success_rate:.0%} turned to the right side, by chance at most 50 %")
 

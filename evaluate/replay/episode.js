@@ -26,7 +26,8 @@ class Episode {
 
   stage() {
     const stage = make("div", { class: "stage" });
-    const caption = make("figcaption", {}, "environment");
+    const caption = make("figcaption", { class: "end" });
+    this.parts.push({ show: (step) => (caption.textContent = step < this.run.length ? "environment" : this.run.end) });
     stage.append(make("figure", {}, this.add(pictureOf(this.run.scene, "The environment")), caption));
     if (this.run.view) {
       const view = this.add(pictureOf(this.run.view, "What the agent sees"));
@@ -41,7 +42,7 @@ class Episode {
     const at = (values, digits) => (step) => (step < values.length ? number(values[step], digits) : "–");
     const shown = {
       return: (step) => number(returns[step]),
-      action: (step) => (step < run.actions.length ? run.actionNames[run.actions[step]] : step === run.length ? run.end : "–"),
+      action: (step) => (step < run.actions.length ? run.actionNames[run.actions[step]] : "–"),
       reward: at(run.rewards),
       value: at(run.values),
     };

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from rmc_agents import plugins
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores.adapter import as_core
 from rmc_agents.cores.base import Core
@@ -55,7 +56,7 @@ def settings_used(core: str) -> set[str]:
     Raises:
       NotRegistered: for an unknown name.
     """
-    if core in _registered:
+    if core not in _BUILT_IN and _own(core) is not None:
         return {"core_args"}
     defaults, read = CoreConfig(core=core), set()
 
@@ -71,23 +72,28 @@ def settings_used(core: str) -> set[str]:
 def _find(name: str) -> Callable[[CoreConfig, int], Core]:
     if name in _BUILT_IN:
         return _BUILT_IN[name]
-    if name in _registered:
-        return lambda config, input_size: _build(name, config.core_args, input_size)
+    if (build := _own(name)) is not None:
+        return lambda config, input_size: _build(name, build, config.core_args, input_size)
     if ":" in name:
         raise NotRegistered(
-            f"core: {name!r} is not registered, and no file imports code: name it on the command line (--core {name}), "
-            f"or call rmc.register_core({name!r}, build) first"
+            f"core: {name!r} is not registered: {plugins.remedy(name)}, or in Python call "
+            f"rmc.register_core({name!r}, build) first"
         )
     known = [*_BUILT_IN, *_registered]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
     raise NotRegistered(
-        f"core: there is no core {name!r}; {hint} One's own is registered first, by rmc.register_core({name!r}, build)"
+        f"core: there is no core {name!r}; {hint} One's own is registered first, by "
+        f"rmc.register_core({name!r}, build); on the command line, {plugins.remedy(name)}"
     )
 
 
-def _build(name: str, arguments: dict[str, Any], input_size: int) -> Core:
-    build = _registered[name]
+def _own(name: str) -> Callable[..., nn.Module] | None:
+    """What builds the core registered by that name, or the 'module:Class' that the user named on the command line."""
+    return _registered[name] if name in _registered else plugins.find(name)
+
+
+def _build(name: str, build: Callable[..., nn.Module], arguments: dict[str, Any], input_size: int) -> Core:
     try:
         inspect.signature(build).bind(input_size, **arguments)
     except TypeError as error:

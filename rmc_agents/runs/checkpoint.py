@@ -94,13 +94,15 @@ def check_regular(path: Path) -> None:
 def opening(source: Path | str, passing: type[Exception] = CheckpointError) -> Iterator[None]:
     """Whatever goes wrong in here, with contents that can be anything, is one CheckpointError that names the source.
 
-    Not so an exception `passing`, whose cause is elsewhere.
+    Not so a lack of memory, nor an exception `passing`, whose causes are elsewhere.
     """
     try:
         yield
-    except (CheckpointError, passing):
+    except (CheckpointError, MemoryError, passing):
         raise
     except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which may not have been imported
+            raise
         problem = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(f"{source} is damaged or no checkpoint of this version: {problem}") from error
 

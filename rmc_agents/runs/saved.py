@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from rmc_agents import plugins, pretrained
 from rmc_agents.agent import ActorCritic
@@ -127,10 +128,27 @@ def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
     Whatever is raised means that they are not (see `checkpoint.opening`).
     """
     config, spec = Config().updated(tree["config"], "config"), to_spec(tree["spec"])
-    with torch.device("meta"):  # takes no memory, whatever sizes the file claims
+    with torch.device("meta"), _WithoutValues():  # takes no memory, whatever sizes the file claims
         expected = ActorCritic.from_config(spec, config.core, config.agent).state_dict()
     check_like(tree["agent"], dict(expected), "agent")
     return config, spec
+
+
+class _WithoutValues(TorchFunctionMode):
+    """Leaves out what only gives tensors their values, where they have none: on the device meta, torch does some of
+    that by its compiler, whose import takes several seconds.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The result of `function`, which may be anything that makes or changes a tensor."""
+        kwargs, name = kwargs or {}, getattr(function, "__name__", "")
+        if name in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        if name in ("arange", "eye") and not kwargs and all(isinstance(size, int) for size in args):
+            return torch.empty(args, dtype=torch.int64 if name == "arange" else None)
+        if name == "empty_like":
+            return torch.empty(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
+        return function(*args, **kwargs)
 
 
 def saved_env_name(saved: SavedAgent[Any]) -> str:

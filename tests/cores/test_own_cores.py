@@ -272,7 +272,7 @@ class TestRegistry:
             ("x", "core: there is no core 'x'; expected one of rmc, lstm, .*, decay. One's own is registered first"),
             (
                 "my_cores:Decay",
-                r"'my_cores:Decay' is not registered, .* \(--core my_cores:Decay\), or call rmc.register_core",
+                r"not registered: .* add --import my_cores, or in Python call rmc.register_core",
             ),
         ],
     )

@@ -15,7 +15,7 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 
-from helpers.runs import assert_same, wait_for_checkpoints
+from helpers.runs import assert_same, refused, wait_for_checkpoints
 from helpers.wandering import FAILS_AT, FAULT
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.envs.registry import make_vector_env
@@ -189,7 +189,6 @@ def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, tm
 def test_bad_input_is_one_line(
     flags: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([*SMALL, "--run-dir", str(tmp_path / "run"), *flags]) == 2
-    said = capsys.readouterr().err
+    said = refused(capsys, cli, *SMALL, "--run-dir", tmp_path / "run", *flags)
     assert expected in said
     assert said.count("\n") == 1

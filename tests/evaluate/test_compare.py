@@ -14,9 +14,9 @@ from rich.console import Console
 
 from helpers.runs import wait_for_checkpoints
 from rmc_agents.config import Config
-from rmc_agents.evaluate import compare, comparison, grid
+from rmc_agents.evaluate import compare, comparison, scheduler
 from rmc_agents.evaluate.curves import MOST_POINTS, Curve, thinned
-from rmc_agents.evaluate.grid import Job, Training
+from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.runs.folder import RunFolder
 
@@ -98,7 +98,7 @@ def test_a_killed_comparison_goes_on_and_then_changes_nothing(tmp_path: Path) ->
     assert process.wait() == 130
     assert not (run / "summary.json").exists()
     assert compare.main(again := arguments(tmp_path, *agents, frames=frames)) == 0
-    assert "resumed from" in (tmp_path / "runs" / "minipacman-none-seed0.log").read_text()
+    assert "resumed from" in (tmp_path / "runs" / "minipacman-none-seed0" / "output.log").read_text()
     result = (tmp_path / "out.json").read_text()
     rows = json.loads(result)
     assert [(row["agent"], row["seed"]) for row in rows] == [("minipacman-none", 0)]
@@ -126,7 +126,7 @@ def test_results_are_merged_and_redrawn(tmp_path: Path, capsys: pytest.CaptureFi
     assert compare.main([str(second / "out.json"), "--out", str(second / "out"), "--mark", "RMC (paper)=677"]) == 0
     assert ((second / "out.json").read_text(), (second / "out.md").read_text()) == (result, table)
     told = capsys.readouterr().out
-    assert f"seen-seed0 begins, see {first / 'runs' / 'seen-seed0.log'}\n" in told
+    assert f"seen-seed0 begins, see {first / 'runs' / 'seen-seed0' / 'output.log'}\n" in told
     assert f"written to {first / 'out.json'}, {first / 'out.md'}, {first / 'out.png'}\n" in told
     assert compare.main(arguments(first, *agent, frames=840)) == 2
     assert "holds a run that differs in total_frames" in capsys.readouterr().err
@@ -141,7 +141,7 @@ def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str
 
 def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = Job("a", tmp_path / "a-seed0", Config())
-    training = Training(job, Console())
+    training = Training(job, Console(), trust=False)
     with RunFolder(job.folder, resuming=False):
         assert not training.has_ended()
         assert not training.has_ended()
@@ -199,7 +199,7 @@ def test_a_damaged_summary_or_result_is_one_line(case: str, tmp_path: Path, caps
 
 def test_a_damaged_summary_is_no_finished_run(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{")
-    assert not grid.is_finished(tmp_path)
+    assert not scheduler.is_finished(tmp_path)
 
 
 @pytest.mark.slow
@@ -224,8 +224,12 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         said = capsys.readouterr().err
         assert expected in said
         assert said.count("\n") == 1
-    assert compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--env", "x"]) == 2
-    assert "training of minipacman-none-seed0 failed: rmc-train: there is no environment 'x'" in capsys.readouterr().err
+    assert (
+        compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--env", "Pendulum-v1"]) == 2
+    )
+    assert (
+        "training of minipacman-none-seed0 failed: rmc-train: expected an environment with" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Trainings as processes of other programs: they end with whoever started them, and their last words are read."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from rmc_agents.evaluate import trainings
 
 pytestmark = pytest.mark.slow
+LONGEST = 60.0  # seconds in which a process that is told to end has ended on any machine
 WAITS = "print('ready', flush=True); import time; time.sleep(3600)"
 WITHOUT_PRCTL = f"""import ctypes, os
 ctypes.CDLL(None).prctl({trainings.PR_SET_PDEATHSIG}, 0)
@@ -38,14 +40,20 @@ def test_a_training_ends_with_a_parent_that_is_killed(run: str, tmp_path: Path) 
             assert training.status() != psutil.STATUS_ZOMBIE
             time.sleep(0.05)
         parent.kill()
-    while training.is_running() and training.status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.05)
+    deadline = time.monotonic() + LONGEST
+    try:
+        while training.is_running() and training.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline, "it goes on"
+            time.sleep(0.05)
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            training.kill()
     assert log.read_text() == "ready\n"
 
 
 def test_a_training_ends_whose_parent_ended_before_it_looked() -> None:
     program = f"from rmc_agents.evaluate.trainings import end_with; end_with({os.getppid()}); {WAITS}"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=LONGEST)
     assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, b"")
 
 

@@ -86,4 +86,5 @@ def flags(*at: tuple[int, int], steps: int = STEPS, lanes: int = LANES) -> Tenso
 
 
 def same(a: Iterable[Tensor], b: Iterable[Tensor]) -> bool:
+    """Whether they are equal to the bit."""
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))

@@ -82,7 +82,10 @@ def test_a_stop_finishes_the_update_saves_and_says_how_to_go_on(number: signal.S
 def test_a_run_whose_output_nobody_reads_any_more_is_saved(tmp_path: Path) -> None:
     process = start_process("--run-dir", str(tmp_path / "run"), "--log-every", "1e-9", "--total-frames", "1000000")
     assert process.stdout is not None
-    process.stdout.readline()
+    while not process.stdout.readline().startswith(
+        "frames"
+    ):  # behind the header, before which there is nothing to save
+        assert process.poll() is None
     process.stdout.close()
     process.stdout = None
     assert process.communicate()[1] == ""

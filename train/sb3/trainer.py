@@ -112,6 +112,9 @@ class Sb3Trainer:
         """Refused by `_check` before a trainer is made."""
         raise ValueError("--init-from: expected --algo a2c, ppo or impala")
 
+    def share(self) -> None:
+        """As `Trainer.share`: there are no others."""
+
     def measure(self, writer: SummaryWriter) -> None:
         """As `Trainer.measure`: nothing."""
 

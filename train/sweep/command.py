@@ -2,10 +2,9 @@
 
 import signal
 import sys
-import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,27 +14,36 @@ import tyro
 import yaml
 from filelock import FileLock, Timeout
 from rich.console import Console
-from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Column
 
 from rmc_agents import command_line, plugins
 from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
 
 from .plan import Params, Plan, parse_fixed
-from .results import LOG, Row, describe, importances, last_line, make_rows, print_results, trial_folder, write_results
+from .results import (
+    LOG,
+    Row,
+    describe,
+    importances,
+    last_line,
+    make_rows,
+    print_results,
+    score_of,
+    trial_folder,
+    write_results,
+)
 
 if TYPE_CHECKING:
     import optuna
 
-    from .trial import TrialProcess
+    from rmc_agents.evaluate.scheduler import Job, Training
+    from rmc_agents.train.stopping import StopSignals
 
 PLAN, JOURNAL, NAME = "sweep.yaml", "study.journal", "sweep"
 DEFAULT_TRIALS = 16
 DECIDED = {"eval_episodes": "give --eval-episodes instead", "video": "trials record none"}
 """Settings that --set cannot fix, and why."""
 SAME_FAILURES = 3  # at the beginning of a sweep, that end it
-POLL_SECONDS = 0.2
 
 DESCRIPTION = """Train with many settings, and tell which were best by mean evaluation return.
 
@@ -188,16 +196,6 @@ def trials_of(plan: Plan, study: "optuna.Study") -> "list[optuna.trial.FrozenTri
     return [trial for trial in study.get_trials(deepcopy=False) if trial.params.keys() == names]
 
 
-@contextmanager
-def _stopping(running: "dict[TrialProcess, TaskID]") -> Iterator[None]:
-    """Whatever error ends the sweep, such as a full disk, its trials save and end too."""
-    try:
-        yield
-    finally:
-        for trial in running:
-            trial.stop(signal.SIGTERM)
-
-
 class Sweep:
     """Trials, started as long as some are to do, and what became of them.
 
@@ -221,6 +219,7 @@ class Sweep:
         for folder in (trial_folder(out, trial.number) for trial in self._interrupted):
             if archive.is_archive(folder):
                 archive.check_trust(folder, trust)
+        self._numbers: dict[Path, int] = {}  # of trials, by folder
         self._failures: list[str] = []  # of this process's trials, until one has a result
 
     def run(self, jobs: int) -> int:
@@ -229,31 +228,19 @@ class Sweep:
         Raises:
           ValueError: if the first trials fail alike, or none has a result at the end.
         """
+        from rmc_agents.evaluate.scheduler import Scheduler
         from rmc_agents.train.stopping import StopSignals
 
         if self.plan.left_out:
             self._say(f"not searched, as the core does not use them: {', '.join(self.plan.left_out)}")
-        running: dict[TrialProcess, TaskID] = {}
-        line = Column(no_wrap=True, overflow="ellipsis")
-        columns = TextColumn("{task.description}", markup=False, table_column=line), TimeElapsedColumn()
-        shown = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
-        with StopSignals() as stop, shown as progress, _stopping(running):
-            while True:
-                ending = stop.received or (signal.SIGTERM if self._fails_alike() else None)
-                while ending is None and len(running) < jobs and (trial := self._next()) is not None:
-                    running[trial] = progress.add_task(f"trial {trial.number}")
-                for trial, task in list(running.items()):
-                    if ending is not None:
-                        trial.stop(ending)
-                    if trial.has_ended():
-                        progress.remove_task(running.pop(trial))
-                        self._record(trial)
-                    else:
-                        progress.update(task, description=f"trial {trial.number}: {last_line(trial.folder)}")
-                if not running and (ending is not None or not self._is_left()):
-                    break
-                time.sleep(POLL_SECONDS)
+        scheduler = Scheduler(jobs, self.console, self.trust)
+        with StopSignals() as stop, closing(scheduler.run(self._jobs(), lambda: self._ending(stop))) as ended:
+            for training in ended:
+                self._record(training)
         return self._conclude(stop.received)
+
+    def _ending(self, stop: "StopSignals") -> signal.Signals | None:
+        return stop.received or (signal.SIGTERM if self._fails_alike() else None)
 
     def _trials(self) -> "list[optuna.trial.FrozenTrial]":
         return trials_of(self.plan, self.study)
@@ -264,20 +251,21 @@ class Sweep:
     def _fails_alike(self) -> bool:
         return len(self._failures) >= SAME_FAILURES and len(set(self._failures)) == 1
 
-    def _next(self) -> "TrialProcess | None":
-        """Start the next trial, those that an earlier process was interrupted in first; None if none is left."""
-        from .trial import TrialProcess
+    def _jobs(self) -> "Iterator[Job]":
+        """The trials that are missing, those that an earlier process was interrupted in first."""
+        from rmc_agents.evaluate.scheduler import Job
 
-        if not self._is_left():
-            return None
-        if self._interrupted:
-            trial = self._interrupted.pop(0)
-            number, params, verb = trial.number, trial.params, "goes on"
-        else:
-            (number, params), verb = self.ask(), "begins"
-        changed = describe(self.plan.changed(params) | {k: v for k, v in params.items() if k == "seed"})
-        self._say(f"trial {number} {verb}: {changed if self.plan.one_at_a_time else describe(params)}")
-        return TrialProcess(self.out, number, self.plan.config(params, f"trial {number}"), self.trust)
+        while self._is_left():
+            if self._interrupted:
+                trial = self._interrupted.pop(0)
+                number, params, verb = trial.number, trial.params, "goes on"
+            else:
+                (number, params), verb = self.ask(), "begins"
+            changed = describe(self.plan.changed(params) | {k: v for k, v in params.items() if k == "seed"})
+            self._say(f"trial {number} {verb}: {changed if self.plan.one_at_a_time else describe(params)}")
+            name, folder = f"trial {number}", trial_folder(self.out, number)
+            self._numbers[folder] = number
+            yield Job(name, folder, self.plan.config(params, name))
 
     def ask(self) -> tuple[int, Params]:
         """A new trial's number and values, in the study before anything is run."""
@@ -298,22 +286,23 @@ class Sweep:
         trial = self.study.ask(self.distributions)
         return trial.number, trial.params
 
-    def _record(self, trial: "TrialProcess") -> None:
+    def _record(self, training: "Training") -> None:
         """Into the study, what a trial came to; one that was stopped stays open there, to go on another time."""
         from optuna.trial import TrialState
 
-        score = trial.close()
+        folder = training.job.folder
+        number, score = self._numbers[folder], score_of(training)
         if score is not None:
-            self.study.tell(trial.number, score)
+            self.study.tell(number, score)
             self._failures = []
-            self._say(f"trial {trial.number} has a mean return of {command_line.with_interval(score, None)}")
-        elif trial.stopped:
-            self._say(f"trial {trial.number} is stopped")
+            self._say(f"trial {number} has a mean return of {command_line.with_interval(score, None)}")
+        elif training.stopped:
+            self._say(f"trial {number} is stopped")
         else:
-            self.study.tell(trial.number, state=TrialState.FAIL)
-            reason = last_line(trial.folder)
-            self._failures.append(reason.replace(str(trial.folder), "its folder"))
-            self._say(f"trial {trial.number} failed: {reason}")
+            self.study.tell(number, state=TrialState.FAIL)
+            reason = last_line(folder)
+            self._failures.append(reason.replace(str(folder), "its folder"))
+            self._say(f"trial {number} failed: {reason}")
         write_results(self.plan, self._rows(), importances(self.plan, self.study), self.out)
 
     def _rows(self) -> list[Row]:

@@ -1,6 +1,8 @@
 """What came of a sweep: one table, the best settings first, for the terminal, as Markdown and as JSON."""
 
 import json
+import math
+import signal
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +18,7 @@ from rmc_agents.command_line import decimals, quoted, with_interval
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.statistics import student_interval
 from rmc_agents.evaluate.summary import read_evaluated
+from rmc_agents.evaluate.trainings import LOG
 from rmc_agents.runs.checkpoint import write_atomically
 
 from .plan import Params, Plan
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-LOG = "output.log"
+    from rmc_agents.evaluate.scheduler import Training
+
 ENOUGH_FOR_IMPORTANCES = 10  # trials; Optuna's first ten are drawn blindly
 
 
@@ -52,6 +56,24 @@ def trial_folder(out: Path, number: int) -> Path:
 def last_line(folder: Path) -> str:
     """The last line that the trial printed."""
     return trainings.last_line(folder / LOG)
+
+
+def score_of(training: "Training") -> float | None:
+    """The mean evaluation return of a trial that has ended; None if there is none, and then its log says why."""
+    folder, status = training.job.folder, training.status
+    found = read_evaluated(folder) if status == 0 else None
+    score = found[1].mean_return if found is not None else None
+    why = ""
+    if score is not None and not math.isfinite(score):
+        why, score = f"the mean return is {score}", None
+    elif status < 0:
+        why = f"\nended by {signal.Signals(-status).name}"
+    elif score is None and not training.stopped and not last_line(folder):
+        why = f"ended with status {status} and no result"
+    if why:
+        with (folder / LOG).open("a") as log:
+            log.write(f"{why}\n")
+    return score
 
 
 def make_rows(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> list[Row]:

@@ -159,7 +159,7 @@ def test_numbers_are_those_recorded(browser: Any, runs: list[dict[str, Any]]) ->
         go_to(browser, step)
         for run, element in zip(runs, browser.find_elements(By.CLASS_NAME, "episode"), strict=True):
             if step >= run["length"]:
-                assert element.find_element(By.CSS_SELECTOR, "[data-number=action]").text == "episode over"
+                assert element.find_element(By.CLASS_NAME, "end").text == "episode over"
                 continue
             expected = {
                 "return": f"{sum(run['rewards'][:step]):.2f}",

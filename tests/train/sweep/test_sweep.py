@@ -1,16 +1,12 @@
 """rmc-sweep: trials that are ordinary runs, go on after an interruption, and fail alone; one line for bad input."""
 
-import fcntl
 import json
 import signal
 import subprocess
 import sys
-import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
 import pytest
 import yaml
@@ -22,13 +18,11 @@ from helpers.runs import wait_for_checkpoints
 from rmc_agents import configs
 from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
-from rmc_agents.evaluate import grid, trainings
-from rmc_agents.evaluate.statistics import Episodes, Statistics
+from rmc_agents.evaluate import compare, scheduler, trainings
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.train.sweep import command as sweep
 from rmc_agents.train.sweep.plan import Plan
 from rmc_agents.train.sweep.results import LOG, importances, make_cells, make_rows, print_results, trial_folder
-from rmc_agents.train.sweep.trial import TrialProcess
 
 SETTINGS = {"env": "recall", "core": "none", "num_envs": 4, "unroll_length": 5, "total_frames": 100}
 SEARCH = {"learning_rate": {"log": [1e-4, 1e-2]}, "encoder_sizes": {"choice": [[8], [16, 8]]}}
@@ -114,53 +108,21 @@ def test_a_stopped_sweep_goes_on_with_its_trial_where_that_was(tmp_path: Path, m
     assert row["unfinished"] == {}
 
 
-def test_the_training_of_a_killed_sweep_is_waited_for(tmp_path: Path) -> None:
-    config = read_plan(tmp_path, SEARCH).base
-    folder = trial_folder(tmp_path, 3)
-    folder.mkdir()
-    with (folder / LOG).open("ab") as orphan:
-        fcntl.flock(orphan, fcntl.LOCK_EX)
-        trial = TrialProcess(tmp_path, 3, config)
-        assert not trial.has_ended()
-        assert not trial.has_ended()
-        evaluation = asdict(Statistics.of(Episodes(np.array([7.0, 8.0]), np.array([3, 3]), None, None, None)))
-        evaluation |= {"random_mean_return": 0.0, "random_success_rate": None}
-        summary = {"frames": 1, "seconds": 1.0, "frames_per_second": 1.0, "evaluation": evaluation}
-        (folder / "summary.json").write_text(json.dumps(summary))
-        assert not trial.has_ended(), "not before the other process has ended"
-    assert trial.has_ended()
-    assert trial.close() == 7.5
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["sweep", "compare"])
 @pytest.mark.parametrize("suffix", [".safetensors", ".zip"])
-def test_an_unfinished_run_of_any_kind_is_resumed(
-    suffix: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_run_of_any_kind_is_resumed(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = trial_folder(tmp_path, 0)
     saved = folder / "checkpoints" / f"update-000000007{suffix}"
     saved.parent.mkdir(parents=True)
     saved.touch()
     monkeypatch.setattr(trainings, "RUN", "print(*sys.argv[1:])")
-
-    def start(trust: bool) -> str:
-        """What rmc-train is told."""
-        if command == "compare":
-            job = grid.Job("agent", folder, Config())
-            grid.check_folder(job, trust)
-            grid.start(job, trust).wait()
-            return grid.log_of(job).read_text()
-        trial = TrialProcess(tmp_path, 0, Config(), trust)
-        while not trial.has_ended():
-            time.sleep(0.02)
-        return trainings.last_line(folder / LOG)
-
-    if suffix == ".zip" and command == "compare":
+    job, is_archive = scheduler.Job("agent", folder, Config()), suffix == ".zip"
+    if is_archive:
         with pytest.raises(ValueError, match=r"is an archive .* add --trust"):
-            start(trust=False)
-        assert saved.exists()
-    assert f"--resume {folder}" in start(trust=suffix == ".zip")
+            compare.check_folder(job, trust=False)
+    compare.check_folder(job, trust=is_archive)
+    scheduler.start(job, is_archive).wait()
+    assert f"--resume {folder}" in (folder / LOG).read_text()
     assert saved.exists()
 
 

@@ -1,0 +1,50 @@
+"""CPU seconds, user and system, that commands take before they have something to say.
+
+python benchmarks/speed/startup.py
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+
+CASES = {
+    "rmc-train --help": ("train.cli", "--help"),
+    "rmc-train --help-all": ("train.cli", "--help-all"),
+    "a wrong flag": ("train.cli", "--learning-rat 1"),
+    "a wrong environment": ("train.cli", "--env minipackman"),
+    "a wrong core": ("train.cli", "--core lstmm"),
+    "a wrong file": ("evaluate.cli", "nowhere"),
+    "rmc-evaluate --help": ("evaluate.cli", "--help"),
+    "rmc-sweep --help": ("train.sweep.command", "--help"),
+    "rmc-evaluate, 100 episodes": ("evaluate.cli", "--pretrained minipacman-rmc --episodes 100"),
+    "rmc-train, one update": ("train.cli", "--total-frames 5120 --eval-episodes 0 --no-video --run-dir run"),
+}
+
+
+def cpu_seconds(module: str, flags: str) -> float:
+    """Of a process that runs a command, in a folder of its own."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    program = f"import sys; from rmc_agents.{module} import main; sys.exit(main())"
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [sys.executable, "-c", program, *flags.split()],
+            cwd=folder,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            check=False,
+        )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def main() -> None:
+    """Prints the lower of two measurements of each case."""
+    for name, (module, flags) in CASES.items():
+        seconds = min(cpu_seconds(module, flags) for _ in range(2))
+        print(f"{name:<28} {seconds:6.2f} s")
+
+
+if __name__ == "__main__":
+    main()

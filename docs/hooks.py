@@ -1,0 +1,145 @@
+"""What the documentation site is made of besides its pages: the reports in benchmarks/, the settings, the source."""
+
+import ast
+import inspect
+import logging
+import posixpath
+import re
+import shutil
+import tomllib
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
+
+import rmc_agents
+from rmc_agents.config import Config
+from rmc_agents.help_text import docstrings
+
+ROOT = Path(__file__).parent.parent
+SOURCE = "build/api"
+REPORTS = "benchmarks"
+REPORT_SUFFIXES = (".md", ".png", ".json")
+SETTINGS_MARK = "<!-- settings -->"
+API_PAGE = "reference/api.md"
+LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+TYPES = {
+    "Float": "number",
+    "PositiveFloat": "number > 0",
+    "NonNegativeFloat": "number ≥ 0",
+    "UnitFloat": "number from 0 to 1",
+    "PositiveInt": "integer > 0",
+    "NonNegativeInt": "integer ≥ 0",
+    "tuple[PositiveInt, ...]": "integers > 0",
+    "Arguments": "NAME=VALUE ...",
+    "bool": "true or false",
+    "str": "text",
+}
+"""How a setting's type is written in config.py -> how the table says it."""
+
+logger = logging.getLogger("mkdocs.hooks")
+
+
+def on_startup(**_: Any) -> None:
+    """Copy the source to where its folders have the names they are imported by, which mkdocstrings goes by."""
+    folders = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
+    shutil.rmtree(ROOT / SOURCE, ignore_errors=True)
+    for name, folder in {"rmc_agents": "rmc_agents", **folders}.items():
+        target = ROOT / SOURCE / name.replace(".", "/")
+        shutil.copytree(ROOT / folder, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the reports under benchmarks/, where the links of the pages find them."""
+    for path in sorted((ROOT / REPORTS).rglob("*")):
+        if path.suffix in REPORT_SUFFIXES:
+            name = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, name, abs_src_path=str(path), inclusion=InclusionLevel.NOT_IN_NAV))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in the settings, and turn links between files of the repository into links between pages of the site."""
+    here = page.file.src_uri
+    if here == API_PAGE:
+        check_complete(markdown)
+    if SETTINGS_MARK in markdown:
+        markdown = markdown.replace(SETTINGS_MARK, settings_tables())
+    return LINK.sub(lambda match: match[1] + site_link(match[2], here) + match[3], markdown)
+
+
+def check_complete(api_page: str) -> None:
+    """Warn, which fails a strict build, of public names that the page of the Python API leaves out."""
+    shown = {line.rpartition(".")[2] for line in api_page.splitlines() if line.startswith(":::")}
+    if missing := {*rmc_agents.__all__} - shown:
+        logger.warning("%s leaves out %s", API_PAGE, ", ".join(sorted(missing)))
+
+
+def site_link(target: str, page: str) -> str:
+    """A link's target as the page has it on disk -> as the site has it; what is outside of both stays as it is.
+
+    Args:
+      target: relative to the page's file in the repository.
+      page: the page's path in the site: that of its file, without the folder docs/.
+    """
+    if ":" in target:
+        return target
+    file = page if page.startswith(f"{REPORTS}/") else f"docs/{page}"
+    linked = posixpath.normpath(posixpath.join(posixpath.dirname(file), target))
+    if not linked.startswith(("docs/", f"{REPORTS}/")):
+        return target
+    return posixpath.relpath(linked.removeprefix("docs/"), posixpath.dirname(page) or ".")
+
+
+def settings_tables() -> str:
+    """All settings of config.py in Markdown, a table for each section."""
+    lines: list[str] = []
+    for section in fields(Config):
+        values = getattr(Config(), section.name)
+        lines += [f"## {section.name.capitalize()}", "", str(type(values).__doc__), ""]
+        lines += ["| setting | default | values | meaning |", "|---|---|---|---|"]
+        for name, kind, text in _settings(type(values)):
+            cells = (f"`{name}`", f"`{_as_yaml(getattr(values, name))}`", kind, text)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _settings(section: type) -> Iterator[tuple[str, str, str]]:
+    """Of each setting in a section: its name, its values, and the string below it."""
+    texts = docstrings(section)
+    tree = ast.parse(inspect.getsource(section)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    for statement in tree.body:
+        if isinstance(statement, ast.AnnAssign):
+            name = ast.unparse(statement.target)
+            yield name, _values(statement.annotation), texts[name]
+
+
+def _values(annotation: ast.expr) -> str:
+    """A setting's type in words."""
+    match annotation:
+        case ast.BinOp(left, ast.BitOr(), ast.Constant(None)):
+            return f"{_values(left)}, or null"
+        case ast.Subscript(ast.Name("Literal"), choices):
+            return ", ".join(f"`{choice}`" for choice in ast.literal_eval(choices))
+        case ast.Subscript(ast.Name("Annotated"), ast.Tuple([ast.Name("int"), ast.Call(keywords=limits)])):
+            signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+            return "integer " + ", ".join(f"{signs[str(each.arg)]} {ast.unparse(each.value)}" for each in limits)
+    kind = ast.unparse(annotation)
+    return "NAME=VALUE ..." if kind.startswith("dict[") else TYPES.get(kind, f"`{kind}`")
+
+
+def _as_yaml(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return str(list(value))
+    return str(value)

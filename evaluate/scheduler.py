@@ -1,0 +1,186 @@
+"""Trainings side by side, for rmc-compare and rmc-sweep: each a process of rmc-train, resumed if it was stopped."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+from rmc_agents import plugins
+from rmc_agents.config import Config
+from rmc_agents.evaluate import trainings
+from rmc_agents.evaluate.summary import read_evaluated
+from rmc_agents.evaluate.trainings import LOG
+from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.runs.folder import CONFIG, LOCK, RunFolder, has_checkpoints
+
+from .comparison import COMMITS, read_commits
+
+ROOT = Path(__file__).parent.parent
+POLL = 0.2  # seconds between looks at the running trainings
+
+
+class Job(NamedTuple):
+    """A run that is wanted."""
+
+    agent: str
+    folder: Path
+    config: Config
+
+
+class Training:
+    """A job under way: its process, as soon as no other one trains in its folder.
+
+    Args:
+      job: what is wanted.
+      console: told when it begins or waits.
+      trust: whether to resume a run of Stable-Baselines3's algorithms, whose checkpoints may run code.
+
+    Attributes:
+      status: the process's exit status, once it has ended; 0 if the run was finished before.
+      stopped: whether `stop` was called before it had ended.
+    """
+
+    def __init__(self, job: Job, console: Console, trust: bool = False) -> None:
+        self.job, self._console, self._trust = job, console, trust
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waits = False
+        self.status, self.stopped = 0, False
+
+    def has_ended(self) -> bool:
+        """Whether nothing trains any more; starts the process when nobody else trains in the folder."""
+        folder = self.job.folder
+        if self._process is None:
+            if self.stopped:
+                return True
+            if is_in_use(folder):
+                if not self._waits:
+                    self._say(f"waits: {folder} is in use by another training")
+                self._waits = True
+                return False
+            if is_finished(folder):
+                return True
+            verb = "goes on" if has_checkpoints(folder) else "begins"
+            self._process = start(self.job, self._trust)
+            self._say(f"{verb}, see {folder / LOG}")
+        if self._process.poll() is None:
+            return False
+        self.status = self._process.returncode
+        return True
+
+    def stop(self, received: signal.Signals) -> None:
+        """Have it save and end; it can be resumed. Only the first call counts."""
+        if self._process is not None and not self.stopped:
+            self._process.send_signal(received)
+        self.stopped = True
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        if self._process is not None:
+            self._process.wait()
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"{self.job.folder.name} {text}", highlight=False, soft_wrap=True, markup=False)
+
+
+class Scheduler:
+    """Trains jobs, so many side by side, and shows how far each of them is.
+
+    Args:
+      at_once: how many.
+      console: where to show it.
+      trust: as of `Training`.
+    """
+
+    def __init__(self, at_once: int, console: Console, trust: bool = False) -> None:
+        self._at_once, self._console, self._trust = at_once, console, trust
+
+    def run(
+        self, jobs: Iterator[Job], ending: Callable[[], signal.Signals | None] = lambda: None
+    ) -> Generator[Training, None, None]:
+        """Hands out every training once it has ended; closed, it has what is under way save and end.
+
+        Args:
+          jobs: asked for the next one when there is room for it.
+          ending: a signal, once no more jobs shall begin and those under way shall save and end.
+        """
+        running: dict[Training, TaskID] = {}
+        line = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+        quiet = not self._console.is_terminal
+        shown = Progress(line, TimeElapsedColumn(), console=self._console, transient=True, disable=quiet)
+        with shown as progress:
+            try:
+                while self._fill(running, jobs, ending(), progress) or running:
+                    for training, task in list(running.items()):
+                        if (received := ending()) is not None:
+                            training.stop(received)
+                        if training.has_ended():
+                            progress.remove_task(running.pop(training))
+                            yield training
+                        else:
+                            said = trainings.last_line(training.job.folder / LOG)
+                            progress.update(task, description=f"{training.job.folder.name}: {said}")
+                    time.sleep(POLL)
+            finally:
+                for training in running:
+                    training.stop(signal.SIGTERM)
+                for training in running:
+                    training.wait()
+
+    def _fill(
+        self, running: dict[Training, TaskID], jobs: Iterator[Job], ending: signal.Signals | None, progress: Progress
+    ) -> bool:
+        """Begin as many jobs as there is room for; returns whether any has begun."""
+        before = len(running)
+        while ending is None and len(running) < self._at_once and (job := next(jobs, None)) is not None:
+            running[Training(job, self._console, self._trust)] = progress.add_task("")
+        return len(running) > before
+
+
+def is_in_use(folder: Path) -> bool:
+    """Whether a process trains there, perhaps one of a comparison that was killed."""
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def start(job: Job, trust: bool) -> subprocess.Popen[bytes]:
+    """The training as a process, new or resumed."""
+    folder = job.folder
+    if has_checkpoints(folder):
+        flags = ["--resume", str(folder)]
+    else:
+        with RunFolder(folder, resuming=False):  # no other process trains there
+            (folder / COMMITS).unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
+            write_atomically(folder / CONFIG, job.config.to_yaml().encode())
+        flags = ["--config", str(folder / CONFIG), "--run-dir", str(folder)]
+    flags += [*plugins.flags(), *(["--trust"] if trust else [])]
+    note_commit(folder)
+    with (folder / LOG).open("ab") as log:
+        return trainings.start(flags, log)
+
+
+def note_commit(folder: Path) -> None:
+    """Add the code's commit, or else its version, to what the run was trained with, unless it is there already."""
+    commits = read_commits(folder)
+    commit = version("rmc-agents")
+    if (ROOT / ".git").exists():  # not installed, but a working copy
+        describe = ["git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude", "*"]
+        commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    write_atomically(folder / COMMITS, "\n".join(dict.fromkeys([*commits, commit, ""])).encode())
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the run is trained and evaluated."""
+    return read_evaluated(folder) is not None

@@ -1,0 +1,92 @@
+"""Modules of one's own: imported because a user typed their names, and never because a file has them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmc_agents import plugins
+from rmc_agents.command_line import assignments
+from rmc_agents.config import CoreConfig
+from rmc_agents.cores import make_core
+from rmc_agents.train import cli
+
+MODULE = """
+import subprocess
+import torch
+from rmc_agents.cores import LSTM, Core
+
+class Own(LSTM):
+    def __init__(self, input_size, width=4):
+        super().__init__(input_size, hidden_size=width)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The name of a module in the current folder."""
+    name = f"own_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    monkeypatch.setattr(plugins, "_typed", {})
+    return name
+
+
+def test_a_class_is_found_in_a_module_that_was_typed_and_in_no_other(module: str) -> None:
+    name = f"{module}:Own"
+    assert plugins.find(name) is None
+    with pytest.raises(ValueError, match=f"add --import {module}"):
+        make_core(CoreConfig(core=name), 3)
+    assert module not in sys.modules
+    plugins.load([], name)
+    core = make_core(CoreConfig(core=name, core_args={"width": 6}), 3)
+    assert core.output_size == 6
+    with pytest.raises(ValueError, match=r"core_args: .*'widht'"):
+        make_core(CoreConfig(core=name, core_args={"widht": 6}), 3)
+    with pytest.raises(ValueError, match=r"that own_.* defines"):
+        plugins.find(f"{module}:subprocess")
+    assert plugins.flags() == ["--import", module]
+
+
+def test_what_a_module_imported_from_elsewhere_is_not_its_own(module: str) -> None:
+    plugins.load([module])
+    with pytest.raises(ValueError, match="defines"):
+        plugins.find(f"{module}:LSTM")
+
+
+def test_another_process_imports_the_same_modules(module: str) -> None:
+    import cloudpickle
+
+    plugins.load([module])
+    carried = cloudpickle.dumps(plugins.carried(plugins.flags))
+    program = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())())"
+    result = subprocess.run([sys.executable, "-c", program], input=carried, cwd="/", capture_output=True, check=True)
+    assert result.stdout.decode().strip() == str(["--import", module])
+
+
+def test_no_settings_file_imports_a_module(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for setting in ("core", "encoder", "env"):
+        Path("settings.yaml").write_text(f"{setting}: {module}:Own")
+        assert cli.main(["--config", "settings.yaml", "--run-dir", "run"]) == 2
+        said = capsys.readouterr().err
+        assert f"add --import {module}" in said
+        assert said.count("\n") == 1
+    assert module not in sys.modules
+
+
+def test_names_with_a_colon_that_are_no_module() -> None:
+    assert [plugins.module_of(name) for name in ("text:/a/b", "rmc_agents.envs:X-v0", "minipacman", "a.b:X")] == [
+        "",
+        "",
+        "",
+        "a.b",
+    ]
+
+
+def test_arguments_are_read_as_yaml() -> None:
+    read = assignments(["size=7", "decay=0.5", "mode=hard", "deep=[1, 2]", "on=true", "none="])
+    assert read == {"size": 7, "decay": 0.5, "mode": "hard", "deep": [1, 2], "on": True, "none": None}
+    with pytest.raises(ValueError, match="expected NAME=VALUE"):
+        assignments(["size"])

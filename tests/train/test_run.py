@@ -1,0 +1,92 @@
+"""Training from Python: an environment of one's own in any form, and a callback that sees and may end the run."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from rich.console import Console
+
+from rmc_agents.train.run import Progress, train
+
+SMALL = {"core": "gru", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 4, "unroll_length": 5, "eval_episodes": 4}
+QUIET = Console(quiet=True)
+
+
+class Walk(gym.Env):
+    """Ends after so many steps, each with a reward of 1."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, steps: int = 3) -> None:
+        self.steps = steps
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.taken = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.taken += 1
+        return np.full(1, self.taken / self.steps, np.float32), 1.0, self.taken == self.steps, False, {}
+
+
+@pytest.mark.parametrize(
+    ("env", "steps"), [(Walk, 3), (Walk(4), 4), (lambda: Walk(5), 5)], ids=["class", "env", "lambda"]
+)
+def test_an_own_environment_is_trained_in_and_evaluated(env: Any, steps: int, tmp_path: Path) -> None:
+    run = train(SMALL | {"total_frames": 40}, env=env, run_dir=str(tmp_path / "run"), console=QUIET)
+    assert run.summary["frames"] == 40
+    assert run.summary["evaluation"]["mean_return"] == run.summary["evaluation"]["mean_length"] == steps
+    assert run.path == tmp_path / "run"
+    assert not run.agent.training
+
+
+def test_a_vector_environment_is_played_as_it_is_and_stays_open(tmp_path: Path) -> None:
+    env = gym.vector.SyncVectorEnv([Walk] * 3)
+    run = train(SMALL | {"total_frames": 30}, env=env, run_dir=tmp_path / "run", console=QUIET)
+    assert (run.summary["frames"], run.summary["evaluation"]) == (30, None)
+    assert env.reset()[0].shape == (3, 1)
+
+
+def test_the_callback_sees_every_update_and_ends_the_run(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+
+    def callback(progress: Progress) -> bool:
+        seen.append(progress)
+        return progress.frames >= 60
+
+    run = train(SMALL | {"total_frames": 10_000}, env=Walk, run_dir=tmp_path / "run", callback=callback, console=QUIET)
+    assert [progress.updates for progress in seen] == [1, 2, 3]
+    assert {episode.length for progress in seen for episode in progress.episodes} == {3}
+    assert all(np.isfinite(progress.metrics["losses/entropy"]) for progress in seen)
+    assert run.summary["frames"] == 60
+    assert run.summary["evaluation"] is not None
+
+
+def test_training_in_another_thread(tmp_path: Path) -> None:
+    """Which may handle no signals."""
+    runs = []
+    settings = SMALL | {"total_frames": 20}
+    thread = threading.Thread(
+        target=lambda: runs.append(train(settings, env=Walk, run_dir=tmp_path / "run", console=QUIET))
+    )
+    thread.start()
+    thread.join()
+    assert runs[0].summary["frames"] == 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "env", "expected"),
+    [
+        ({}, "recall", "expected a gymnasium environment, a function that makes one or a VectorEnv, got recall"),
+        ({"algo": "impala"}, Walk, "expected algo a2c or ppo, got impala"),
+        ({"cor": "gru"}, Walk, "there is no setting 'cor'; did you mean 'core'"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, Any], env: Any, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=expected):
+        train(settings, env=env, run_dir=tmp_path / "run", console=QUIET)

@@ -1,0 +1,118 @@
+"""The end of a run: its evaluation, its video, its summary, and what to type next."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rmc_agents import plugins
+from rmc_agents.command_line import quoted, with_interval
+from rmc_agents.envs.making import EnvFactory, with_arguments
+from rmc_agents.evaluate.episodes import evaluate
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, cut_note
+from rmc_agents.evaluate.video import can_render, record
+from rmc_agents.runs import checkpoint
+from rmc_agents.runs.folder import RunFolder
+
+from . import distributed
+from .own_env import NAMESPACE
+from .reporting import say
+from .trainer import Trainer
+
+VIDEO_STEPS = 500  # enough to see how it plays; rmc-watch records more
+
+
+def env_of(trainer: Trainer) -> str | EnvFactory:
+    """Where the agent is evaluated and filmed."""
+    return with_arguments(trainer.config.env.env, trainer.config.env.env_kwargs)
+
+
+def extra_flags(trainer: Trainer) -> str:
+    """What a command needs on top to open the run: modules of one's own are imported only if they are named."""
+    return trainer.trust_flag + plugins.told_flags()
+
+
+def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console: Console) -> None:
+    """Evaluation, video and summary of a finished run, and what to type next."""
+    config, agent, device = trainer.config, trainer.agent, trainer.lanes.device
+    agent.eval()
+    if config.run.eval_episodes:
+        with console.status(f"evaluating over {config.run.eval_episodes} episodes"):
+            result = evaluate(
+                agent,
+                env_of(trainer),
+                config.run.eval_episodes,
+                EVALUATION_SEED,
+                device,
+                max_steps=config.run.eval_max_steps,
+            )
+        summary["evaluation"] = result
+        say(
+            console,
+            f"mean return {with_interval(result['mean_return'], result['ci95'])} over {result['episodes']} episodes "
+            f"(95 % interval); uniform random play: {with_interval(result['random_mean_return'], None)}",
+        )
+        if note := cut_note(result):
+            say(console, f"{note} (--eval-max-steps)")
+    folder.write_summary(summary)
+    if config.run.video and can_render(env_of(trainer)):
+        with console.status("recording a video"):
+            summary["video"] = _record(trainer, folder, console)
+        folder.write_summary(summary)
+    _print_next(trainer, folder.path, summary, console)
+
+
+def summarize(trainer: Trainer, seconds: float) -> dict[str, Any]:
+    """What `summary.json` says before evaluation and video."""
+    return {
+        "frames": trainer.frames,
+        "updates": trainer.updates,
+        "seconds": seconds,
+        "frames_per_second": trainer.frames / seconds,
+        "evaluation": None,
+        "video": None,
+    }
+
+
+def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None:
+    """The video's path in the run's folder; None after a line that says why: the run itself is done."""
+    path = folder.path / "videos" / f"update-{trainer.updates:09d}.mp4"
+    env, device = trainer.config.env.env, trainer.lanes.device
+    title = f"{env} · {trainer.config.core.core} · {trainer.frames:,} frames"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        record(
+            trainer.agent,
+            env_of(trainer),
+            path,
+            seed=EVALUATION_SEED,
+            device=device,
+            title=title,
+            max_steps=VIDEO_STEPS,
+            reward_scale=trainer.train.reward_scale,
+        )
+    except (ValueError, OSError) as error:
+        say(console, f"no video: {error}")
+        return None
+    return str(path.relative_to(folder.path))
+
+
+def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], console: Console) -> None:
+    flags, program = extra_flags(trainer), distributed.command(distributed.size())
+    lines = [
+        f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
+        f"  checkpoints     {run_dir / checkpoint.FOLDER}",
+        f"  summary         {run_dir / 'summary.json'}",
+    ]
+    if summary["video"]:
+        lines.append(f"  video           {run_dir / summary['video']}")
+    run = quoted(run_dir)
+    lines.append("next:")
+    if not trainer.config.env.env.startswith(NAMESPACE):  # no command could make an environment of this process alone
+        lines += [
+            f"  rmc-watch {run} --episodes 3{flags}",
+            f"  rmc-evaluate {run} --episodes 200{flags}",
+            f"  {program} --resume {run} --total-frames {2 * summary['frames']}{flags}",
+        ]
+    lines += [f"  rmc-plot {run}", f"  tensorboard --logdir {run}"]
+    say(console, "\n".join(lines))
