@@ -113,7 +113,7 @@ class _Show:
     def __init__(self, policy: Policy, lanes: Lanes, title: str, deterministic: bool, reward_scale: float) -> None:
         self.policy, self.lanes, self.title, self.deterministic = policy, lanes, title, deterministic
         self.reward_scale = reward_scale
-        self.action_names = _action_names(lanes.env, lanes.spec.num_actions)
+        self.action_names = action_names(lanes.env, lanes.spec.num_actions)
         self.returns: list[float] = []
         self.cut: list[bool] = []
 
@@ -170,7 +170,7 @@ class _Show:
         return replace(facts, probabilities=probabilities, action=int(action.item()))
 
     def _picture(self, facts: Facts, repeats: int) -> _Picture:
-        return _Picture(compose(_render(self.lanes.env), self._view(), facts), repeats)
+        return _Picture(compose(render(self.lanes.env), self._view(), facts), repeats)
 
     def _view(self) -> NDArray[np.uint8] | None:
         """The observation, the newest of stacked ones, if it is a picture `[h, w, 3]`."""
@@ -181,7 +181,7 @@ class _Show:
         return (obs[..., -3:].cpu().numpy() * (spec.obs_scale * 255)).round().astype(np.uint8)
 
 
-def _render(env: VectorEnv) -> NDArray[np.uint8]:
+def render(env: VectorEnv) -> NDArray[np.uint8]:
     """The picture `[height, width, 3]` of an environment with one lane."""
     try:
         frames = env.render()
@@ -191,7 +191,8 @@ def _render(env: VectorEnv) -> NDArray[np.uint8]:
     return np.asarray(frames[0], np.uint8)
 
 
-def _action_names(env: VectorEnv, num_actions: int) -> list[str]:
+def action_names(env: VectorEnv, num_actions: int) -> list[str]:
+    """What the actions are called: by their numbers where nothing is known of them."""
     env_id = env.spec.id if env.spec is not None else ""
     if env_id in ACTION_NAMES:
         return ACTION_NAMES[env_id]

@@ -1,5 +1,6 @@
 """What is known of a video before anything is played: its file and its limits. Nothing here needs torch."""
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -8,15 +9,16 @@ MOST_STEPS = 1000
 FRAMES_PER_SECOND, HIGHEST_FPS = 10, 50
 
 
-def check_target(path: str | PathLike[str]) -> None:
+def check_target(path: str | PathLike[str], suffixes: Sequence[str] = SUFFIXES) -> None:
     """Find out before anything is played that no video could be written there.
 
     Raises:
-      ValueError: for another suffix than .mp4 and .gif, or a folder that does not exist.
+      ValueError: for another suffix than these, or a folder that does not exist.
     """
     path = Path(path)
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{path}: expected a file name that ends in {' or '.join(SUFFIXES)}")
+    if path.suffix.lower() not in suffixes:
+        listed = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        raise ValueError(f"{path}: expected a file name that ends in {listed}")
     if path.is_dir():
         raise ValueError(f"{path} is a folder: expected a file name")
     if not path.parent.is_dir():

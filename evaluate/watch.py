@@ -1,37 +1,43 @@
-"""rmc-watch: a video of a saved agent at work."""
+"""rmc-watch: a video of a saved agent at work, or a page that replays an episode of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+import tyro
 from rich.console import Console
 
 from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.evaluate.statistics import EVALUATION_SEED
-from rmc_agents.evaluate.video_file import FRAMES_PER_SECOND, MOST_STEPS, check_target
+from rmc_agents.evaluate.video_file import FRAMES_PER_SECOND, MOST_STEPS, SUFFIXES, check_target
 from rmc_agents.runs.checkpoint import FOLDER
 
-from .cli import Env, EnvKwargs, Pretrained, Run, Trust, check_env, check_writable, find, open_policy
+from .cli import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_writable, find, open_policy
 
 DESCRIPTION = """Play episodes with a saved agent and record a video of what it sees, expects and does,
 and of where the memory slots of an rmc look.
 
-  rmc-watch runs/lstm --episodes 3 --out lstm.gif"""
+  rmc-watch runs/lstm --episodes 3 --out lstm.gif
+  rmc-watch runs/rmc runs/lstm --out replay.html    a page to stop, go back and look into the memory"""
+
+PAGE = ".html"
+Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME ...]")]
 
 
 @dataclass(frozen=True)
 class Arguments:
     """What to record, and where."""
 
-    run: Run = None
-    """A run's folder (its newest valid checkpoint is taken), a checkpoint, or a pretrained policy's name."""
+    runs: Runs = ()
+    """A run's folder (its newest valid checkpoint is taken), a checkpoint, or a pretrained policy's name; a page takes
+    several, which play the same seed side by side."""
     pretrained: Pretrained = None
     trust: Trust = False
     episodes: int = 1
     """Episodes, one after the other; episode i begins from seed + i."""
     out: Path | None = None
-    """The file, .mp4 or .gif; None: in the run's folder under videos/, or beside the checkpoint, or here for
+    """The file, .mp4, .gif or .html; None: in the run's folder under videos/, or beside the checkpoint, or here for
     --pretrained."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
@@ -40,7 +46,9 @@ class Arguments:
     deterministic: bool = False
     """Take the likeliest action instead of drawing one."""
     fps: int = FRAMES_PER_SECOND
-    """Steps shown per second."""
+    """Steps shown per second, in a video."""
+    window: int = 8
+    """In a page: the policy is compared with what it would be if only the last WINDOW steps were known."""
     max_steps: int = MOST_STEPS
     """An episode is cut after so many steps."""
     env: Env = None
@@ -58,18 +66,54 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.seed < 0:
         raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
     if arguments.out is not None:
-        check_target(arguments.out)
+        check_target(arguments.out, (*SUFFIXES, PAGE))
         check_writable(arguments.out)
-    path = find(arguments.run, arguments.pretrained, arguments.trust)
+    is_page = arguments.out is not None and arguments.out.suffix.lower() == PAGE
+    _check_extent(arguments, is_page)
+    paths = [find(run, arguments.pretrained, arguments.trust) for run in arguments.runs or (None,)]
     plugins.load(arguments.imports, arguments.env)
     check_env(arguments.env)
-    saved, device, env = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
+    opened = [
+        open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs) for path in paths
+    ]
+    return _write_page(arguments, opened) if is_page else _film(arguments, opened[0])
 
+
+def _check_extent(arguments: Arguments, is_page: bool) -> None:
+    if is_page and arguments.episodes != 1:
+        raise ValueError(f"--episodes: expected 1 for a page, got {arguments.episodes}; --seed picks another one")
+    if not is_page and len(arguments.runs) > 1:
+        raise ValueError(f"expected one run for a video, got {len(arguments.runs)}; --out replay.html takes several")
+    for name in ("window", "max_steps"):
+        if (number := getattr(arguments, name)) < 1:
+            raise ValueError(f"--{name.replace('_', '-')}: expected at least 1, got {number}")
+
+
+def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
+    from rmc_agents.evaluate.replay import command
+
+    assert arguments.out is not None
+    console = Console()
+    with console.status("recording"):
+        lines = command.write(
+            opened,
+            arguments.out,
+            seed=arguments.seed,
+            deterministic=arguments.deterministic,
+            max_steps=arguments.max_steps,
+            window=arguments.window,
+        )
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _film(arguments: Arguments, opened: Opened) -> int:
     from rmc_agents.envs.making import name_of
     from rmc_agents.evaluate.panels import plain_number
     from rmc_agents.evaluate.video import record
 
-    console = Console()
+    (saved, device, env), console = opened, Console()
     with console.status(f"recording {name_of(env)}"):
         recorded = record(
             saved.agent,

@@ -26,7 +26,7 @@ from rmc_agents.envs.vector_checks import (
 )
 
 from .engine import observe_lanes, start_lanes, step_lanes
-from .level import grid_of, make_level, make_state, seed_lane, state_from_dict
+from .level import Level, grid_of, make_level, make_state, seed_lane, state_from_dict
 from .memory import ROOM_END, checked_view_size, num_actions, view_space
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": MemoryEnv.metadata["render_fps"]}
@@ -155,6 +155,11 @@ class MemoryVectorEnv(VectorEnv[NDArray[np.uint8], ArrayLike, NDArray[Any]]):
             ValueError: naming the first field that does not fit.
         """
         self._state = state_from_dict(state, self._level, self.num_envs)
+
+    @property
+    def level(self) -> Level:
+        """What all lanes share; not to be written to."""
+        return self._level
 
     def _empty(self) -> NDArray[np.uint8]:
         assert self.single_observation_space.shape is not None

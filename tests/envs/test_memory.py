@@ -248,7 +248,7 @@ def test_videos_are_made_and_name_the_actions(name: str, tmp_path: Path) -> None
     recorded = video.record(policy, name, tmp_path / "a.gif", device=torch.device("cpu"), max_steps=3)
     assert recorded.cut == [True]
     env = make_vector_env(name, 1)
-    names = video._action_names(env, int(env.single_action_space.n))  # type: ignore[attr-defined]
+    names = video.action_names(env, int(env.single_action_space.n))  # type: ignore[attr-defined]
     assert names[:3] == ["left", "right", "forward"]
     assert len(names) == env.single_action_space.n  # type: ignore[attr-defined]
 

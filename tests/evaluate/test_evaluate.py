@@ -240,7 +240,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert line.startswith("rmc-evaluate: ")
         assert line.count("\n") == 1
     assert "--bogus" in refused(capsys, cli, run, "--bogus")
-    assert ".mp4 or .gif" in refused(capsys, watch, run, "--out", tmp_path / "a.avi")
+    assert ".mp4, .gif or .html" in refused(capsys, watch, run, "--out", tmp_path / "a.avi")
     assert "draws no pictures" in refused(capsys, watch, run)
 
 

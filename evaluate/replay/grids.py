@@ -1,0 +1,63 @@
+"""Pictures made of cells, as a page draws them: small, and sharp at every size."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+Window = tuple[int, int, int, int]
+"""Top row, left column, rows, columns of what the agent sees; it may reach beyond the picture."""
+
+
+class Glyph(NamedTuple):
+    """What a cell shows. The page knows the shapes, and draws one that it does not know as a filled square."""
+
+    shape: str
+    colour: str = ""  # as CSS has it; empty: the shape's own
+    turn: int = 0  # quarter turns clockwise, from right
+
+
+class Picture(NamedTuple):
+    """A grid of cells in row-major order."""
+
+    rows: int
+    columns: int
+    cells: Sequence[Glyph]
+    window: Window | None = None
+
+
+class Film:
+    """Pictures of one size, one a step, kept as what changes from each to the next."""
+
+    def __init__(self) -> None:
+        """See the class."""
+        self._glyphs: dict[Glyph, int] = {}
+        self._shown: list[int] = []
+        self._size = (0, 0)
+        self._changes: list[list[int]] = []
+        self._windows: list[Window] = []
+
+    def add(self, picture: Picture) -> None:
+        """The next picture."""
+        if not self._shown:
+            self._size, self._shown = (picture.rows, picture.columns), [-1] * len(picture.cells)
+        numbers = [self._glyphs.setdefault(glyph, len(self._glyphs)) for glyph in picture.cells]
+        pairs = enumerate(zip(self._shown, numbers, strict=True))
+        self._changes.append([x for cell, (old, new) in pairs if old != new for x in (cell, new)])
+        self._shown = numbers
+        if picture.window is not None:
+            self._windows.append(picture.window)
+
+    def packed(self) -> dict[str, Any]:
+        """Plain values: `changes` has cell, glyph, cell, glyph, ... for each picture; the first one has all cells."""
+        rows, columns = self._size
+        return {
+            "rows": rows,
+            "columns": columns,
+            "glyphs": list(self._glyphs),
+            "changes": self._changes,
+            "windows": self._windows,
+        }
+
+
+def css(colour: Sequence[int]) -> str:
+    """Red, green and blue, 0 to 255, as CSS has them."""
+    return "#{:02x}{:02x}{:02x}".format(*map(int, colour))

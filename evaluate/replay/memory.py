@@ -1,0 +1,165 @@
+"""What a memory does along an episode, and what the agent would do without it."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.evaluate.ablation import ResetMemory, WindowedMemory
+from rmc_agents.types import AgentOutput, State, TimeStep
+
+MOST_ROWS = 64
+"""Of a strip of units, such as an LSTM's, those are kept that change most."""
+MOST_PEAKS, LEAST_PEAK = 12, 0.05
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode of T steps in which the agent chose: time steps, states and outputs `[T, ...]`."""
+
+    steps: TimeStep
+    output: AgentOutput
+    before: State  # the state that each step began from
+    after: State
+
+
+def comparisons(agent: ActorCritic, played: Played, window: int) -> list[dict[str, Any]]:
+    """The policies with less memory, at the very steps that were played, and how far the agent's own is from each.
+
+    All steps are taken at once, as if each were a lane. `divergence` is the Kullback-Leibler divergence in nats,
+    KL(agent ‖ without): 0 where the memory changes nothing. `changed` counts the steps with another likeliest action.
+    """
+    steps = len(played.steps.is_first)
+    with torch.no_grad():
+        reset, _ = ResetMemory(agent).step(played.steps, ())
+        # An episode's first time step resets the core: in front of it, repetitions of it change nothing.
+        recent = tuple(_delayed(played.steps, delay) for delay in range(min(window, steps) - 1, 0, -1))
+        windowed, _ = WindowedMemory(agent, window).step(played.steps, recent)
+    named = {"memory reset": reset, f"last {window} step{'s' if window > 1 else ''} only": windowed}
+    return [
+        {
+            "name": name,
+            "probabilities": rounded(output.policy_logits.softmax(dim=-1)),
+            "divergence": rounded(divergence(played.output.policy_logits, output.policy_logits)),
+            "changed": int((output.policy_logits.argmax(dim=1) != played.output.policy_logits.argmax(dim=1)).sum()),
+        }
+        for name, output in named.items()
+    ]
+
+
+def _delayed(steps: TimeStep, delay: int) -> TimeStep:
+    index = (torch.arange(len(steps.is_first)) - delay).clamp(min=0)
+    return TimeStep(*(field[index.to(field.device)] for field in steps))
+
+
+def divergence(logits: Tensor, others: Tensor) -> Tensor:
+    """KL of the first policy from the second, in nats: `[T, A]` twice to `[T]`."""
+    own = logits.log_softmax(dim=-1)
+    return (own.exp() * (own - others.log_softmax(dim=-1))).sum(dim=-1).clamp(min=0)
+
+
+def peaks(values: Sequence[float]) -> list[int]:
+    """The steps with the largest values, apart from each other, in order; none below `LEAST_PEAK`."""
+    apart = max(3, len(values) // 40)
+    found: list[int] = []
+    for step in sorted(range(len(values)), key=lambda step: -values[step]):
+        if values[step] < LEAST_PEAK or len(found) == MOST_PEAKS:
+            break
+        if all(abs(step - other) >= apart for other in found):
+            found.append(step)
+    return sorted(found)
+
+
+@torch.no_grad()
+def strips(agent: ActorCritic, played: Played) -> list[dict[str, Any]]:
+    """What there is to see of a core's memory, each a strip along the episode: attention, gates, slots, state."""
+    encoded, is_first = agent.encode(played.steps), played.steps.is_first
+    found = _attention(agent.core.attention_weights(encoded, is_first, played.before))
+    for name, gate in agent.core.gate_values(encoded, is_first, played.before).items():
+        found.append(_per_slot_or_unit(f"{name} gate", gate, "gates", 0.0, 1.0))
+    names = getattr(played.after, "_fields", [f"state {i + 1}" for i in range(len(played.after))])
+    for name, before, after in zip(names, played.before, played.after, strict=True):
+        if after.dim() > 2:
+            found += _slots(name, before.flatten(2), after.flatten(2))
+        else:
+            found.append(_per_slot_or_unit(name, after, "state"))
+    return found
+
+
+def _attention(weights: Tensor | None) -> list[dict[str, Any]]:
+    """A strip for each head of the last block; `shape` says that its rows are a table of slots by slots and input."""
+    if weights is None:
+        return []
+    heads, slots = weights.shape[2], weights.shape[3]
+    to = [f"slot {i + 1}" for i in range(slots)] + ["input"]
+    labels = [f"{start} → {end}" for start in to[:-1] for end in to]
+    packed = []
+    for head in range(heads):
+        one = strip(f"head {head + 1}", "attention", labels, _array(weights[:, -1, head].flatten(1)), 0.0, 1.0)
+        packed.append(one | ({"shape": [slots, slots + 1]} if len(one["labels"]) == len(labels) else {}))
+    return packed
+
+
+def _slots(name: str, before: Tensor, after: Tensor) -> list[dict[str, Any]]:
+    """How much each slot changes relative to its larger size of both, and how alike slots are: `[T, N, D]` twice."""
+    slots = after.shape[1]
+    change = (after - before).norm(dim=2) / torch.maximum(before.norm(dim=2), after.norm(dim=2)).clamp(min=1e-6)
+    packed = [strip(f"{name}: change", "slots", [f"slot {i + 1}" for i in range(slots)], _array(change), 0.0)]
+    if pairs := list(combinations(range(slots), 2)):
+        first, second = zip(*pairs, strict=True)
+        alike = functional.cosine_similarity(after[:, list(first)], after[:, list(second)], dim=2)
+        labels = [f"slots {i + 1} and {j + 1}" for i, j in pairs]
+        packed.append(strip(f"{name}: similarity (cosine)", "slots", labels, _array(alike)))
+    return packed
+
+
+def _per_slot_or_unit(
+    name: str, values: Tensor, group: str, low: float | None = None, high: float | None = None
+) -> dict[str, Any]:
+    kind = "slot" if values.dim() > 2 else "unit"
+    if values.dim() > 2:
+        values = values.flatten(2).mean(dim=2)
+    return strip(name, group, [f"{kind} {i + 1}" for i in range(values.shape[1])], _array(values), low, high)
+
+
+def strip(
+    name: str, group: str, labels: Sequence[str], values: Floats, low: float | None = None, high: float | None = None
+) -> dict[str, Any]:
+    """Values `[T, R]` in a byte each, of the rows that change most if there are many.
+
+    Args:
+      name: what is seen.
+      group: under which heading.
+      labels: of the R rows.
+      values: what is shown.
+      low, high: what the bytes 0 and 255 stand for; None: the least and the largest value.
+    """
+    if len(labels) > MOST_ROWS:
+        kept = np.sort(np.argsort(-values.std(axis=0), kind="stable")[:MOST_ROWS])
+        name = f"{name} ({MOST_ROWS} of {len(labels)}, those that vary most)"
+        labels, values = [labels[i] for i in kept], values[:, kept]
+    low = float(values.min()) if low is None else low
+    high = max(float(values.max()) if high is None else high, low + 1e-6)
+    packed = np.rint((values.clip(low, high) - low) / (high - low) * 255).astype(np.uint8)
+    data = b64encode(packed.tobytes()).decode()
+    return {"name": name, "group": group, "labels": list(labels), "low": low, "high": high, "data": data}
+
+
+def _array(values: Tensor) -> Floats:
+    """Numbers as they are shown; what is not finite becomes 0 or the largest."""
+    return np.nan_to_num(values.float().cpu().numpy(), posinf=1e6, neginf=-1e6)
+
+
+def rounded(values: Tensor) -> list:
+    """Nested lists of numbers with four digits after the point; JSON has none that are not finite."""
+    lists: list = np.round(_array(values).astype(np.float64), 4).tolist()
+    return lists

@@ -1,0 +1,201 @@
+"""Plays one episode and keeps all that a replay shows, as plain values for JSON."""
+
+from base64 import b64encode
+from contextlib import closing
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.collect import Lanes, choose
+from rmc_agents.envs.making import EnvFactory, make_env, name_of
+from rmc_agents.evaluate.video import COUNTERS, action_names, can_render, render
+from rmc_agents.types import AgentOutput, Policy, SpaceSpec, State, TimeStep, map_leaves
+
+from .grids import Film
+from .memory import Played, comparisons, peaks, rounded, strips
+from .scenes import scene_of, view_of
+
+LARGEST_FRAME = 240
+"""Recorded frames are reduced to so many pixels a side."""
+
+
+def record(
+    policy: Policy,
+    env: str | EnvFactory,
+    *,
+    name: str,
+    facts: str = "",
+    seed: int = 0,
+    device: torch.device,
+    deterministic: bool = False,
+    max_steps: int,
+    window: int,
+    reward_scale: float = 1.0,
+) -> dict[str, Any]:
+    """One episode as the page takes it (see `page.write`).
+
+    Args:
+      policy: who plays; only an `ActorCritic` shows its memory.
+      env: a name, or a class or function that makes the environment, as `make_env` takes it.
+      name: of the agent, over its episode.
+      facts: a line below.
+      seed: of the environment and of the draws of actions.
+      device: where the policy lives.
+      deterministic: take the likeliest action instead of drawing one.
+      max_steps: the episode is cut after so many steps.
+      window: with how many last steps alone the policy is compared.
+      reward_scale: that the policy learned with; values are shown without it.
+
+    Raises:
+      ValueError: for an environment that draws no pictures.
+    """
+    if not can_render(env):
+        raise ValueError(
+            f"environment {name_of(env)!r} draws no pictures (no render mode rgb_array): no replay can be made"
+        )
+    with closing(make_env(env, render_mode="rgb_array")) as one:
+        episode = _Episode(policy, Lanes(one, seed, device), reward_scale)
+        episode.play(seed, deterministic, max_steps)
+    memory = _memory(policy, episode.played(), window) if not episode.lanes.spec.action_space else {}
+    return {"name": name, "facts": facts, "seed": seed, **episode.packed(), **memory}
+
+
+def _memory(policy: Policy, played: Played, window: int) -> dict[str, Any]:
+    if not isinstance(policy, ActorCritic):
+        return {"note": "The memory of this kind of agent cannot be looked into."}
+    if not played.before:
+        return {"note": "This agent has no memory: it knows what it sees, its last action and its last reward."}
+    compared = comparisons(policy, played, window)
+    return {"compared": compared, "peaks": peaks(compared[0]["divergence"]), "strips": strips(policy, played)}
+
+
+class _Episode:
+    """The one that is played, and what was kept of it."""
+
+    def __init__(self, policy: Policy, lanes: Lanes, reward_scale: float) -> None:
+        self.policy, self.lanes, self.reward_scale = policy, lanes, reward_scale
+        self.steps: list[TimeStep] = []
+        self.outputs: list[AgentOutput] = []
+        self.states: list[State] = []
+        self.actions: list[Tensor] = []
+        self.rewards: list[float] = []
+        self.counters: dict[str, list[float]] = {}
+        self.mission, self.note = "", ""
+        self.camera = _Camera(lanes.env, lanes.spec)
+
+    def play(self, seed: int, deterministic: bool, max_steps: int) -> None:
+        """From the seed to the end, or to `max_steps`."""
+        lanes, generator = self.lanes, torch.Generator(self.lanes.device).manual_seed(seed)
+        lanes.reset(seed)
+        self.mission = _mission(lanes.env)
+        self.states.append(self.policy.initial_state(1))
+        self._look()
+        while not self.note:
+            self.steps.append(TimeStep(*(x.clone() for x in lanes.steps)))
+            with torch.no_grad():
+                output, state = self.policy.step(lanes.steps, self.states[-1])
+            self.outputs.append(output)
+            self.states.append(state)
+            self.actions.append(choose(self.policy, output, generator, deterministic))
+            after = lanes.step(self.actions[-1])
+            self.rewards.append(after.prev_reward.item())
+            self._look()
+            if after.terminated.item() or after.truncated.item():
+                self.note = "time limit reached" if after.truncated.item() else "episode over"
+            elif len(self.steps) == max_steps:
+                self.note = f"recording ends after {max_steps} steps"
+
+    def _look(self) -> None:
+        self.camera.shoot(self.lanes.steps.obs[0].cpu().numpy())
+        for key in COUNTERS:
+            if key in self.lanes.infos:
+                self.counters.setdefault(key, []).append(float(self.lanes.infos[key][0]))
+
+    def played(self) -> Played:
+        """All steps side by side."""
+        before, after = self.states[:-1], self.states[1:]
+        is_known = isinstance(self.policy, ActorCritic)
+        return Played(
+            TimeStep(*map(torch.cat, zip(*self.steps, strict=True))),
+            AgentOutput(*map(torch.cat, zip(*self.outputs, strict=True))),
+            map_leaves(lambda *leaves: torch.cat(leaves), *before) if is_known else (),
+            map_leaves(lambda *leaves: torch.cat(leaves), *after) if is_known else (),
+        )
+
+    def packed(self) -> dict[str, Any]:
+        """Of T steps: T of each number, T + 1 pictures."""
+        played, spec = self.played(), self.lanes.spec
+        is_discrete = not spec.action_space
+        return {
+            "note": "",
+            "end": self.note,
+            "mission": self.mission,
+            "length": len(self.steps),
+            "actionNames": action_names(self.lanes.env, spec.num_actions),
+            "actions": [int(action.item()) for action in self.actions] if is_discrete else [],
+            "probabilities": rounded(played.output.policy_logits.softmax(dim=-1)) if is_discrete else [],
+            "values": rounded(played.output.value / self.reward_scale),
+            "rewards": np.round(self.rewards, 4).tolist(),
+            "counters": {key: values for key, values in self.counters.items() if len(values) == len(self.steps) + 1},
+            **self.camera.packed(),
+            "compared": [],
+            "peaks": [],
+            "strips": [],
+        }
+
+
+def _mission(env: VectorEnv) -> str:
+    """The text that an environment gives its agent, if it has one."""
+    base = env.unwrapped
+    return str(getattr(base.envs[0].unwrapped, "mission", "")) if isinstance(base, SyncVectorEnv) else ""
+
+
+@dataclass
+class _Reel:
+    """Pictures of one kind, as cells or as frames."""
+
+    film: Film = field(default_factory=Film)
+    frames: dict[str, int] = field(default_factory=dict)  # each once, in the order of their first appearance
+    order: list[int] = field(default_factory=list)
+
+    def add_frame(self, frame: NDArray[np.uint8]) -> None:
+        picture = Image.fromarray(frame)
+        picture.thumbnail((LARGEST_FRAME, LARGEST_FRAME), Image.Resampling.LANCZOS)
+        file = BytesIO()
+        picture.quantize(64, dither=Image.Dither.NONE).save(file, format="PNG", optimize=True)
+        self.order.append(self.frames.setdefault(b64encode(file.getvalue()).decode(), len(self.frames)))
+
+    def packed(self) -> dict[str, Any]:
+        return {"frames": list(self.frames), "order": self.order} if self.order else self.film.packed()
+
+
+class _Camera:
+    """Takes the environment's picture and the agent's at every step."""
+
+    def __init__(self, env: VectorEnv, spec: SpaceSpec) -> None:
+        self.env, self.spec, self.draw = env, spec, scene_of(env)
+        self.scene, self.view = _Reel(), _Reel()
+        self.has_view = False
+
+    def shoot(self, obs: NDArray) -> None:
+        if self.draw is None:
+            self.scene.add_frame(render(self.env))
+        else:
+            self.scene.film.add(self.draw())
+        view = view_of(self.env, self.spec, obs)
+        self.has_view = view is not None
+        if isinstance(view, np.ndarray):
+            self.view.add_frame(view)
+        elif view is not None:
+            self.view.film.add(view)
+
+    def packed(self) -> dict[str, Any]:
+        return {"scene": self.scene.packed(), "view": self.view.packed() if self.has_view else None}

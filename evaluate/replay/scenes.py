@@ -1,0 +1,125 @@
+"""Environments as grids of glyphs, from their states; every other one is shown by its own frames."""
+
+from collections.abc import Callable
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+from minigrid.core.constants import COLORS, IDX_TO_COLOR, IDX_TO_OBJECT
+from numpy.typing import NDArray
+
+from rmc_agents.envs.boxworld import BoxWorldVectorEnv
+from rmc_agents.envs.boxworld.palette import PALETTE
+from rmc_agents.envs.boxworld.state import FLOOR, GEM
+from rmc_agents.envs.minigrid.level import State as MemoryState
+from rmc_agents.envs.minigrid.level import grid_of
+from rmc_agents.envs.minigrid.memory import CELL_CATEGORIES
+from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
+from rmc_agents.envs.minipacman.drawing import ENDING_STEPS, GHOSTS
+from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
+from rmc_agents.envs.minipacman.map import CELL_COLUMN, CELL_ROW, COLUMNS, ROWS, WALLS
+from rmc_agents.envs.minipacman.state import GONE
+from rmc_agents.envs.stacking import StackedViews
+from rmc_agents.types import SpaceSpec
+
+from .grids import Glyph, Picture, Window, css
+
+LARGEST_VIEW = 32
+"""Observations of more cells a side are shown as frames are."""
+EMPTY, PLAIN_WALL = Glyph("empty"), Glyph("wall")
+AGENT_COLOUR = "#f04848"
+AHEAD = ((0, 1), (1, 0), (0, -1), (-1, 0))
+"""(row, column) one step ahead in MiniGrid, for right, down, left, up."""
+
+
+def scene_of(env: VectorEnv) -> Callable[[], Picture] | None:
+    """What draws the first lane of an environment as it is when called; None for one that is not known here."""
+    base = env.unwrapped
+    if isinstance(base, MiniPacmanVectorEnv):
+        return lambda: _maze(base)
+    if isinstance(base, BoxWorldVectorEnv):
+        return lambda: _room(base)
+    if isinstance(base, MemoryVectorEnv):
+        return lambda: _hallway(base)
+    return None
+
+
+def _maze(env: MiniPacmanVectorEnv) -> Picture:
+    state = {name: array[0] for name, array in env.get_state().items()}
+    cells = [Glyph("tube") if wall else EMPTY for wall in WALLS.ravel()]
+    places = CELL_ROW * COLUMNS + CELL_COLUMN
+    for place in places[state["food"]]:
+        cells[place] = Glyph("food")
+    for cell in state["pill_cell"][state["pill_cell"] != GONE]:
+        cells[places[cell]] = Glyph("pill")
+    power = int(state["power"])
+    fright = "" if power == 0 else "recovering" if power <= ENDING_STEPS and power % 2 else "scared"
+    for ghost, (cell, heading) in enumerate(zip(state["ghost_cell"], state["ghost_heading"], strict=True)):
+        if cell != GONE:
+            turn = {2: 0, 3: 3, 4: 2, 5: 1}.get(int(heading), 0)
+            cells[places[cell]] = Glyph(fright or "ghost", "" if fright else css(GHOSTS[ghost % len(GHOSTS)]), turn)
+    pacman, facing = int(state["pacman_cell"]), {0: 0, 1: 0, 2: 3, 3: 2, 4: 1}[int(state["pacman_facing"])]
+    cells[places[pacman]] = Glyph("pacman", turn=facing)
+    window = _around(int(CELL_ROW[pacman]), int(CELL_COLUMN[pacman]), env.viewport) if env.viewport else None
+    return Picture(ROWS, COLUMNS, cells, window)
+
+
+def _around(row: int, column: int, side: int) -> Window:
+    return row - side // 2, column - side // 2, side, side
+
+
+def _room(env: BoxWorldVectorEnv) -> Picture:
+    state = {name: array[0] for name, array in env.get_state().items()}
+    board = np.pad(state["board"], 1)
+    size = len(board)
+    cells = [PLAIN_WALL] * size**2
+    for row in range(1, size - 1):
+        for column in range(1, size - 1):
+            thing, left, right = board[row, column], board[row, column - 1], board[row, column + 1]
+            shape = "content" if right != FLOOR else "lock" if left != FLOOR else "loose"
+            shape = "empty" if thing == FLOOR else "gem" if thing == GEM and shape == "loose" else shape
+            cells[row * size + column] = EMPTY if shape == "empty" else Glyph(shape, css(PALETTE[thing]))
+    row, column, held = int(state["row"]) + 1, int(state["column"]) + 1, int(state["held"])
+    cells[row * size + column] = Glyph("explorer", css(PALETTE[held]) if held else "")
+    side = env.rules.viewport
+    return Picture(size, size, cells, _around(row, column, side) if side else None)
+
+
+def _hallway(env: MemoryVectorEnv) -> Picture:
+    state = env.get_state()
+    objects = grid_of(MemoryState(**state), env.level, 0).transpose(1, 0, 2)  # by row and column
+    row, column, direction = (int(state[name][0]) for name in ("row", "column", "direction"))
+    cells = _objects(objects)
+    cells[row * len(objects) + column] = Glyph("arrow", AGENT_COLOUR, direction)
+    side = env.level.view_size
+    down, right = AHEAD[direction]
+    reach = side // 2
+    centre = row + down * reach, column + right * reach  # the agent stands in the middle of its window's near side
+    return Picture(len(objects), len(objects), cells, _around(*centre, side))
+
+
+def _objects(grid: NDArray[np.uint8]) -> list[Glyph]:
+    """MiniGrid's objects and colours, `[rows, columns, 3]`."""
+    glyphs = []
+    for kind, colour, _ in grid.reshape(-1, 3):
+        name = IDX_TO_OBJECT[int(kind)]
+        plain = {"empty": EMPTY, "floor": EMPTY, "unseen": Glyph("unseen"), "wall": PLAIN_WALL}
+        glyphs.append(plain.get(name) or Glyph(name, css(COLORS[IDX_TO_COLOR[int(colour)]])))
+    return glyphs
+
+
+def view_of(env: VectorEnv, spec: SpaceSpec, obs: NDArray) -> Picture | NDArray[np.uint8] | None:
+    """An observation, the newest of stacked ones: cells if they are few, a frame `[h, w, 3]`, or None."""
+    views = env.num_views if isinstance(env, StackedViews) else 1
+    newest = obs[..., -(obs.shape[-1] // views) :] if obs.ndim else obs
+    if spec.obs_dtype == "uint8" and newest.ndim == 3 and newest.shape[2] == 3:
+        pixels = (newest * (spec.obs_scale * 255)).round().astype(np.uint8)
+        if max(pixels.shape) > LARGEST_VIEW:
+            return pixels
+        return Picture(*pixels.shape[:2], [Glyph("fill", css(pixel)) for pixel in pixels.reshape(-1, 3)])
+    side = int(np.sqrt(len(newest) // 3)) if newest.ndim == 1 else 0
+    if side and spec.obs_categories[: 3 * side**2] == CELL_CATEGORIES * side**2:
+        seen = newest[: 3 * side**2].reshape(side, side, 3).transpose(1, 0, 2)
+        cells = _objects(seen)
+        cells[side * (side - 1) + side // 2] = Glyph("arrow", AGENT_COLOUR, 3)
+        return Picture(side, side, cells)
+    return None
