@@ -28,7 +28,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli as evaluate_cli
-from rmc_agents.evaluate import compare, comparison, export, grid, watch
+from rmc_agents.evaluate import compare, comparison, export, scheduler, watch
 from rmc_agents.evaluate.episodes import env_spec
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.saved import load_policy
@@ -39,7 +39,6 @@ from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.sb3.model import _batch_size
 from rmc_agents.train.sb3.trainer import Sb3Lanes
-from rmc_agents.train.sweep.trial import TrialProcess
 from rmc_agents.types import TimeStep
 
 pytestmark = pytest.mark.slow
@@ -361,25 +360,23 @@ def test_a_bomb_is_refused_by_its_declared_size(tmp_path: Path, capsys: pytest.C
     assert "declared are 10,000,000" in said
 
 
-def test_unfinished_runs_in_a_grid_or_sweep_are_resumed_and_not_deleted(
+def test_unfinished_runs_are_resumed_by_compare_and_sweep_and_not_deleted(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "trial-0003"
     shutil.copytree(trained, folder)
     (folder / "summary.json").unlink()
     config = Config().updated_from_yaml(folder / "config.yaml")
-    job = grid.Job("agent", folder, config)
+    job = scheduler.Job("agent", folder, config)
     with pytest.raises(ValueError, match="add --trust"):
-        next(grid.train_all([job], 1, Console()))
+        next(compare.train_all([job], 1, Console()))
     started: list[list[str]] = []
-    monkeypatch.setattr(grid, "note_commit", lambda folder: None)
+    monkeypatch.setattr(scheduler, "note_commit", lambda folder: None)
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
-    grid.start(job, trust=True)
-    TrialProcess(tmp_path, 3, config, trust=True)._start()
-    for command in started:
-        assert command[command.index("--resume") + 1] == str(folder)
-        assert command[-1] == "--trust"
-    assert len(started) == 2
+    scheduler.start(job, trust=True)
+    (command,) = started
+    assert command[command.index("--resume") + 1] == str(folder)
+    assert command[-1] == "--trust"
     assert archive.find(folder)[1].frames == 400
 
 
