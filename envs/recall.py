@@ -7,6 +7,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 WAIT = 0
+CELL, BORDER = 90, 6  # pixels
+BLANK, SECRET, LIT, SIGNAL = (38, 43, 58), (110, 118, 138), (245, 184, 61), (95, 211, 166)
 
 
 class RecallEnv(gym.Env):
@@ -34,11 +36,15 @@ class RecallEnv(gym.Env):
     After the answer, or after an action out of place. `info["is_success"]` tells whether the answer was right. Without
     memory, success cannot exceed 1 / num_cues.
 
+    ## Pictures
+    With `render_mode="rgb_array"`: a square for each cue, lit while it is shown, and a bar below them, lit while an
+    answer is asked for. The frame around the right cue is for people: agents do not see it.
+
     ## Registered configurations
     - `Recall-v0`: 3 cues, delay 3.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012
 
     def __init__(self, num_cues: int = 3, delay: int = 3, render_mode: str | None = None) -> None:
         if num_cues < 2 or delay < 0:
@@ -64,6 +70,20 @@ class RecallEnv(gym.Env):
         right = bool(action == self._cue + 1)
         reward = -1.0 if action == WAIT else float(right)
         return self._observe(), reward, True, False, {"is_success": right}
+
+    def render(self) -> np.ndarray | None:
+        """The present observation as a picture, uint8 [2 CELL, num_cues CELL, 3]; None without a render mode."""
+        if self.render_mode is None:
+            return None
+        obs = self._observe()
+        picture = np.zeros((2 * CELL, self.num_cues * CELL, 3), np.uint8)
+        for cue in range(self.num_cues):
+            left, right = cue * CELL + BORDER, (cue + 1) * CELL - BORDER
+            picture[BORDER : CELL - BORDER, left:right] = SECRET if cue == self._cue else BLANK
+            inside = slice(2 * BORDER, CELL - 2 * BORDER), slice(left + BORDER, right - BORDER)
+            picture[inside] = LIT if obs[cue] else BLANK
+        picture[CELL + BORDER : -BORDER, BORDER:-BORDER] = SIGNAL if obs[-1] else BLANK
+        return picture
 
     def _observe(self) -> np.ndarray:
         obs = np.zeros(self.num_cues + 1, np.float32)

@@ -24,6 +24,7 @@ HEADING, ROW, PLOT = 22, 22, 48
 LABEL, PERCENT = 84, 42  # widths beside a probability's bar
 LEAST_BODY, LARGEST_FRAME, LARGEST_VIEW = 360, (900, 640), 200
 SLOTS_COLUMN, LARGEST_CELL = 160, 26
+LEGEND_COLUMNS, LEGEND_ROW = 3, 17
 MOST_ACTIONS = 8
 MOST_HEADS = 4
 MOST_VALUES = 120
@@ -54,6 +55,8 @@ class Facts:
     """Value estimates of the episode so far, the present one last."""
     attention: NDArray[np.floating] | None = None
     """Of a memory of N slots, `[heads, N, N+1]`: how much each slot looks at each and, last, at the input."""
+    legend: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    """What the colours of the observation mean."""
     note: str = ""
     """A line over the environment's frame."""
 
@@ -102,11 +105,14 @@ def _draw_column(
     left, top, right, bottom = box
     rows = min(len(facts.action_names), MOST_ACTIONS)
     if view is not None:
-        room = bottom - top - 3 * HEADING - rows * ROW - PLOT - GAP
+        legend_rows = -(-len(facts.legend) // LEGEND_COLUMNS)
+        room = bottom - top - 3 * HEADING - rows * ROW - PLOT - GAP - legend_rows * LEGEND_ROW
         enlarged = enlarge_view(view, min(room, LARGEST_VIEW), right - left)
         _text(draw, (left, top + 6), "what the agent sees", 13, DIM, "lm")
         picture.paste(enlarged, (left, top + HEADING))
-        top += HEADING + enlarged.height + GAP // 2
+        top += HEADING + enlarged.height
+        _draw_legend(draw, facts.legend, (left, top, right, top + legend_rows * LEGEND_ROW))
+        top += legend_rows * LEGEND_ROW + GAP // 2
     _text(draw, (left, top + 6), "action probabilities", 13, DIM, "lm")
     _draw_probabilities(draw, facts, (left, top + HEADING, right, top + HEADING + rows * ROW))
     top += HEADING + rows * ROW + GAP // 2
@@ -115,6 +121,15 @@ def _draw_column(
     _text(draw, (right, top + 6), now, 14, VALUE, "rm")
     top += HEADING - 4
     _draw_values(draw, facts.values, (left, top, right, min(bottom, top + 3 * PLOT)))
+
+
+def _draw_legend(draw: ImageDraw.ImageDraw, legend: Mapping[str, tuple[int, int, int]], box: Box) -> None:
+    left, top, right, _ = box
+    for i, (name, colour) in enumerate(legend.items()):
+        row, column = divmod(i, LEGEND_COLUMNS)
+        x, y = left + column * (right - left) // LEGEND_COLUMNS, top + row * LEGEND_ROW + LEGEND_ROW // 2 + 2
+        draw.rectangle((x, y - 4, x + 8, y + 4), colour)
+        _text(draw, (x + 14, y), name, 13, DIM, "lm")
 
 
 def enlarge_view(view: NDArray[np.uint8], height: int, width: int) -> Image.Image:

@@ -33,6 +33,17 @@ ACTION_NAMES = {
     "MiniPacman-v0": ["stay", "right", "up", "left", "down"],
     "BoxWorld-v0": ["up", "down", "left", "right"],
 }
+LEGENDS = {
+    "MiniPacman-v0": {
+        "wall": (255, 255, 255),
+        "food": (0, 0, 255),
+        "pill": (0, 255, 255),
+        "Pacman": (0, 255, 0),
+        "ghost": (255, 0, 0),
+        "edible": (255, 255, 0),
+    }
+}
+"""Of observations that are pictures: what their colours mean."""
 
 
 class RecordedVideo(NamedTuple):
@@ -160,7 +171,18 @@ class _Show:
     ) -> Facts:
         infos = self.lanes.infos
         counters = {key: float(infos[key][0]) for key in COUNTERS if key in infos}
-        return Facts(self.title, name, score, step, self.action_names, counters, values=values, attention=attention)
+        env_id = self.lanes.env.spec.id if self.lanes.env.spec is not None else ""
+        return Facts(
+            self.title,
+            name,
+            score,
+            step,
+            self.action_names,
+            counters,
+            values=values,
+            attention=attention,
+            legend=LEGENDS.get(env_id, {}),
+        )
 
     def _with_choice(self, facts: Facts, output: AgentOutput, action: Tensor) -> Facts:
         """The probabilities of Discrete actions; of others none are shown."""
@@ -198,6 +220,8 @@ def action_names(env: VectorEnv, num_actions: int) -> list[str]:
         return ACTION_NAMES[env_id]
     if env_id.startswith("MiniGrid-"):
         return [Actions(i).name for i in range(num_actions)]
+    if env_id == "Recall-v0":
+        return ["wait", *(f"cue {i}" for i in range(1, num_actions))]
     return [str(i) for i in range(num_actions)]
 
 

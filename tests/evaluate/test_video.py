@@ -11,12 +11,18 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from PIL import Image
 
+from helpers import wandering  # noqa: F401  # registers an environment that draws no pictures
+from rmc_agents import pretrained
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import AgentConfig, CoreConfig
+from rmc_agents.envs import recall
+from rmc_agents.envs.making import make_env
+from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.evaluate import panels, video
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
 from rmc_agents.evaluate.panels import BAR, CHOSEN, Facts, compose, enlarge_view, plain_number
 from rmc_agents.evaluate.video import RecordedVideo, record
+from rmc_agents.runs.saved import load_agent
 from rmc_agents.types import AgentOutput, TimeStep
 
 LENGTH = 5
@@ -147,7 +153,7 @@ def test_refuses_before_playing(tmp_path: Path) -> None:
         (tmp_path / "none" / "a.mp4", {}, "no folder"),
         (tmp_path / "a.mp4", {"fps": 0}, "fps: expected at least 1, got 0"),
         (tmp_path / "a.mp4", {"episodes": 0}, "episodes"),
-        (tmp_path / "a.mp4", {"env": "recall"}, "draws no pictures"),
+        (tmp_path / "a.mp4", {"env": "Wanderer-v0"}, "draws no pictures"),
     ):
         with pytest.raises(ValueError, match=message):
             film(path, policy, **options)
@@ -157,7 +163,24 @@ def test_refuses_before_playing(tmp_path: Path) -> None:
 
 def test_can_render() -> None:
     assert video.can_render("minipacman")
-    assert not video.can_render("recall")
+    assert not video.can_render("Wanderer-v0")
+
+
+def test_a_pretrained_policy_of_recall_is_filmed(tmp_path: Path) -> None:
+    saved = load_agent(pretrained.find("recall-rmc"), CPU)
+    recorded = film(tmp_path / "a.gif", saved.agent, "recall", deterministic=True)
+    assert recorded.returns == [1.0]
+
+
+def test_recall_draws_what_is_seen() -> None:
+    env = RecallEnv(num_cues=4, delay=1, render_mode="rgb_array")
+    observation, _ = env.reset(seed=3)
+    for _ in range(3):
+        image = env.render()
+        cells = image[recall.CELL // 2, recall.CELL // 2 :: recall.CELL]
+        np.testing.assert_array_equal((cells == recall.LIT).all(axis=-1), observation[:-1] == 1)
+        assert (image[-recall.CELL // 2, recall.CELL] == recall.SIGNAL).all() == bool(observation[-1])
+        observation, *_ = env.step(recall.WAIT)
 
 
 def picture(action: int | None, probabilities: list[float] | None, **options: Any) -> np.ndarray:
@@ -201,6 +224,17 @@ def test_pictures_keep_one_size_and_show_the_frame() -> None:
     corner = playing[panels.MARGIN + panels.TITLE :, panels.MARGIN :]
     assert (corner[:360, :400] == (200, 40, 40)).all()
     assert len(where(ended, CHOSEN)) > 0
+
+
+def test_the_legend_has_the_colours_that_an_agent_sees() -> None:
+    env = make_env("minipacman-full")
+    seen = {tuple(pixel) for pixel in env.reset(seed=0)[0].reshape(-1, 3).tolist()} - {(0, 0, 0)}
+    legend = video.LEGENDS["MiniPacman-v0"]
+    assert seen == set(legend.values()) - {legend["edible"]}
+    pixels = picture(0, [0.2, 0.3, 0.5], legend=legend)
+    for colour in legend.values():
+        assert len(where(pixels, colour)) > 50
+    assert pixels.shape == picture(0, [0.2, 0.3, 0.5]).shape
 
 
 def test_view_is_enlarged_cell_by_cell() -> None:
