@@ -268,8 +268,8 @@ class Config:
 
     def __post_init__(self) -> None:
         for each in fields(Config):  # a command's subclass has further ones
-            section, value = each.default_factory, getattr(self, each.name)
-            if not isinstance(value, section):  # type: ignore[arg-type]  # the factories are the sections' classes
+            section: Any = each.default_factory  # the section's class
+            if not isinstance(value := getattr(self, each.name), section):
                 raise ValueError(
                     f"Config: {each.name}: expected {section.__name__}, got {shortened(value)}; "
                     f"settings by name: Config().updated({{...}}, source='my script')"

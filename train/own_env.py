@@ -33,7 +33,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     if isinstance(env, VectorEnv):
         own = {"env": _name(type(env.unwrapped)), "num_envs": env.num_envs, "eval_episodes": 0, "video": False}
         return config.updated(own, "env"), env
-    make: Callable[[], gym.Env]
+    make: Callable[..., gym.Env]
     if isinstance(env, gym.Env):
         name = _name(type(env.unwrapped))
         make = partial(copy.deepcopy, env) if env.spec is None else partial(gym.make, env.spec)
