@@ -23,7 +23,7 @@ browser need, the short PATH hides a CUDA compiler, and later versions of heavyb
 Games differ: sb3-contrib plays our Mini PacMan through the 5x5 window (75 numbers), PufferLib its own Pac-Man in C (291
 numbers). So does the work per frame: parameters are in the table; PufferLib empties its memory when a rollout begins
 and not when an episode does; sb3-contrib's shared LSTM learns from the policy's loss alone. Frames are transitions to
-learn from: the steps that only begin an episode anew do not count.
+learn from: the steps that only reset an episode do not count.
 """
 
 import argparse

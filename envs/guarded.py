@@ -1,4 +1,4 @@
-"""Environments of others: what fails in their code is told as theirs, with the lines of their code alone."""
+"""Users' environments: an error in their code is reported as theirs, with a traceback of their lines alone."""
 
 import importlib
 import logging

@@ -133,7 +133,7 @@ def _as_lane(env: Any, name: str, wrapper: Wrapper | None) -> gym.Env:
 
 
 def _checked(env: Any, name: str, num_envs: int, wrapper: Wrapper | None) -> VectorEnv:
-    """A vector environment of somebody's own, found to be what was asked for."""
+    """A user's vector environment, after checking it against the arguments."""
     if not isinstance(env, VectorEnv):
         raise ValueError(f"environment {name}: expected a gymnasium VectorEnv to be made, got {type(env).__name__}")
     if wrapper is not None:

@@ -24,7 +24,7 @@ class EnvError(WorkerError):
 
 
 class Fault(NamedTuple):
-    """The last that is heard of a process that raised something."""
+    """The last message of a process that raised an exception."""
 
     summary: str
     trace: str
@@ -41,7 +41,7 @@ class Fault(NamedTuple):
 
 
 def describe_death(exit_code: int | None) -> str:
-    """What became of a process, in words that fit behind its name."""
+    """How a process ended, as the end of a sentence that begins with its name."""
     if exit_code is None:
         return "does not answer"
     if exit_code >= 0:

@@ -135,7 +135,7 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
 
 
 def _is_memory(spec: EnvSpec) -> bool:
-    """Whether this is MiniGrid's MemoryEnv with nothing around it, of which there is a native engine."""
+    """Whether this is MiniGrid's MemoryEnv without a wrapper, which has a native engine."""
     is_bare = spec.max_episode_steps is None and not spec.additional_wrappers
     known = {"size", "random_length", "max_steps"}
     return spec.entry_point == "minigrid.envs:MemoryEnv" and is_bare and set(spec.kwargs) <= known

@@ -29,7 +29,7 @@ Of runs that are finished, of earlier comparisons, or of a grid of agents by see
   rmc-compare --agents minipacman-rmc minipacman-lstm --out pacman -- --learning-rate 1e-3
   rmc-compare pacman.json --mark "RMC (paper)=677" --out pacman
 
-Flags of rmc-train behind -- hold for all that is trained. OUT.json (raw numbers), OUT.md and OUT.png are written anew
+Flags of rmc-train behind -- hold for all that is trained. OUT.json (raw numbers), OUT.md and OUT.png are rewritten
 after every run. Started again, it keeps the runs that are finished and resumes the others. Runs that differ in the
 seed alone are one agent's. Scores are success rates where every environment tells them, else mean returns."""
 

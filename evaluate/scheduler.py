@@ -91,7 +91,7 @@ class Training:
 
 
 class Scheduler:
-    """Trains jobs, so many side by side, and shows how far each of them is.
+    """Trains jobs, several at a time, and shows the progress of each.
 
     Args:
       at_once: how many.
@@ -109,7 +109,7 @@ class Scheduler:
 
         Args:
           jobs: asked for the next one when there is room for it.
-          ending: a signal, once no more jobs shall begin and those under way shall save and end.
+          ending: a signal: once set, no job starts, and the running ones save and stop.
         """
         running: dict[Training, TaskID] = {}
         line = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))

@@ -155,7 +155,7 @@ def check_targets(targets: Tensor, spec: SpaceSpec) -> None:
 def seed_after(seed: int, frames: int) -> int:
     """For lanes that start anew after so many frames: other episodes than before, and than any evaluation's.
 
-    `seed + frames` would not do: it comes upon the evaluation's seeds sooner or later.
+    `seed + frames` would not do: it reaches the evaluation's seeds sooner or later.
     """
     drawn = np.random.SeedSequence((seed, frames)).generate_state(1, np.uint32)[0]
     return FIRST_SEED_AFTER + int(drawn) % SEEDS_AFTER

@@ -122,8 +122,8 @@ def parse(
 
 
 def sources(argv: Sequence[str] | None) -> argparse.Namespace:
-    """What has to be known before settings are read: config and resume, which decide their defaults, imports, env, core
-    and encoder, which may name modules to import, run_dir and trust.
+    """The flags that are needed before the settings are parsed: config and resume, which give their defaults; imports,
+    env, core and encoder, which may name modules to import; run_dir and trust.
 
     Raises:
       ValueError: for a flag without its value.
@@ -155,7 +155,7 @@ def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names:
 
 
 def check_names(config: Config, source: object) -> None:
-    """Refuse before anything heavy is imported a name that nothing has, or a module that only a file names.
+    """Refuse an unknown name, or a module that only a file names, before anything heavy is imported.
 
     Args:
       config: the settings.
@@ -172,7 +172,7 @@ def check_names(config: Config, source: object) -> None:
 
 
 def _without_box(text: str) -> str:
-    """What tyro's boxed message says, and the names of the flags that it holds for meant, in one line.
+    """tyro's boxed message, and the flags that it suggests, in one line.
 
     Without UTF-8 the box has no sides, and its rules are of '-', one of them below the title.
     """
@@ -188,7 +188,7 @@ def _without_box(text: str) -> str:
 
 def run(program: str, main: Callable[[], int]) -> int:
     """Run a command: its exit status is main's, 2 after one line on standard error for anything a user can mend, 130
-    after Ctrl-C, and 141 without a word when nobody reads its output any more, as in `| head`.
+    after Ctrl-C, and 141 without a message when the reader of its output has gone, as in `| head`.
     Before the line comes what is noted on the error: the traceback through an environment's own code.
 
     RMC_TRACEBACK=1 in the environment shows where the error came from, which is said of errors in a user's own code:
@@ -226,7 +226,7 @@ def _fail(program: str, message: str, status: int = 2) -> int:
 
 
 def _output_is_closed() -> bool:
-    """Whether nobody reads standard output any more; what is left of it then goes nowhere, and fails no more."""
+    """Whether the reader of standard output has gone, as in `| head`; further output is then discarded."""
     output = select.poll()
     output.register(sys.stdout, 0)  # errors alone
     if not output.poll(0):
@@ -242,8 +242,8 @@ def _one_line(error: Exception) -> str:
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Those by which a user, a scheduler or a closed terminal ends a command: SIGHUP too, but for a command that was
-    started by nohup, which has it ignored. None outside of the main thread, which alone may handle signals.
+    """The signals by which a user, a scheduler or a closed terminal ends a command. SIGHUP is one of them unless the
+    command was started by nohup, which has it ignored. None outside of the main thread, which alone may handle signals.
     """
     if threading.current_thread() is not threading.main_thread():
         return []

@@ -32,13 +32,13 @@ NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST)]
 UnitFloat = Annotated[float, Field(ge=0, le=1)]
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
 FewInt = Annotated[int, Field(gt=0, le=1000)]
-"""Of what is made one by one, so that a wrong number does not take for ever."""
+"""For what is created one by one: a mistyped number must not take hours."""
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Arguments = dict[str, JsonValue]
 """Arguments of a core, encoder or environment of one's own, as they stand in a YAML file."""
 CORES = ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")
 ENCODERS = ("auto", "mlp", "conv")
-"""This project's."""
+"""The built-in ones."""
 
 
 class Section:
@@ -112,8 +112,8 @@ class CoreConfig(Section):
     attention_mlp_layers: FewInt = 2
     """rmc: layers of the row-wise MLP after attention."""
     gate_style: Literal["unit", "coupled", "memory", "none"] = "unit"
-    """rmc: unit: input and forget gate for each unit; coupled: the input gate is 1 less the forget gate, which bounds
-    the memory; memory: a pair for each slot; none."""
+    """rmc: unit: input and forget gate for each unit; coupled: input gate = 1 - forget gate, which bounds the
+    memory; memory: a pair for each slot; none."""
     forget_bias: Float = 1.0
     """rmc, and the LSTM in lstm and relational-rnn: added to the forget gate before its sigmoid."""
     update_bias: Float = 0.0
@@ -173,9 +173,9 @@ class TrainConfig(Section):
     trace_lambda: UnitFloat = 0.95
     """Mixing of n-step returns: 0 is one-step TD, 1 is Monte Carlo up to the rollout's end."""
     reward_scale: PositiveFloat = 0.1
-    """Rewards are multiplied by this before anything is learned from them; reported returns are not."""
+    """The losses see rewards times this; reported returns are not scaled."""
     normalize_advantages: bool = True
-    """Advantages of a rollout are brought to mean 0 and standard deviation 1."""
+    """Scale the advantages of a rollout to mean 0 and standard deviation 1."""
     entropy_cost: NonNegativeFloat = 0.03
     """Weight of the policy's entropy in the loss."""
     value_cost: NonNegativeFloat = 0.5
@@ -187,14 +187,14 @@ class TrainConfig(Section):
     ppo_minibatches: PositiveInt = 4
     """ppo: updates a pass, each on its share of the lanes; never more than there are lanes."""
     ppo_clip: PositiveFloat = 0.2
-    """ppo: how far an action's probability may move from what it was, as a ratio, and still be rewarded for it."""
+    """ppo: the objective is flat once the ratio of new to old probability of an action is further than this from 1."""
     vtrace: bool = True
-    """impala: correct returns and advantages for the actors' older weights by V-trace; without it they are taken as if
-    the present weights had acted."""
+    """impala: correct returns and advantages by V-trace for the older weights that the actors used; without it they are
+    treated as on-policy."""
     clip_rho: PositiveFloat = 1.0
-    """impala: where V-trace cuts off the importance ratios of the value's targets."""
+    """impala: V-trace's upper bound of the importance ratios in the value targets (rho-bar)."""
     clip_pg_rho: PositiveFloat = 1.0
-    """impala: where V-trace cuts off the importance ratios of the policy's advantages."""
+    """impala: V-trace's upper bound of the importance ratios in the policy gradient."""
 
     @property
     def answers_likeliest(self) -> bool:
@@ -218,7 +218,7 @@ class ActorConfig(Section):
     max_policy_lag: NonNegativeInt = 16
     """Rollouts whose weights are older than this many updates are dropped."""
     actor_timeout: PositiveFloat = 120.0
-    """Seconds without a rollout after which an actor is taken to hang, and replaced."""
+    """Seconds without a rollout after which an actor counts as hung and is replaced."""
     actor_engine: Literal["local", "ray"] = "local"
     """What runs the actors. local: processes of this machine, rollouts through shared memory; ray: a Ray cluster."""
     ray_address: str | None = None
@@ -263,7 +263,7 @@ class RunConfig(Section):
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run."""
+    """All settings of a run. Raises ValueError for a section of another type."""
 
     env: EnvConfig = field(default_factory=EnvConfig)
     core: CoreConfig = field(default_factory=CoreConfig)
@@ -271,6 +271,15 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     actors: ActorConfig = field(default_factory=ActorConfig)
     run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        for each in fields(Config):  # a command's subclass has further ones
+            section: Any = each.default_factory  # the section's class
+            if not isinstance(value := getattr(self, each.name), section):
+                raise ValueError(
+                    f"Config: {each.name}: expected {section.__name__}, got {shortened(value)}; "
+                    f"settings by name: Config().updated({{...}}, source='my script')"
+                )
 
     def to_mapping(self) -> dict[str, Any]:
         """All settings by name, without sections, as they stand in a YAML file."""
@@ -304,8 +313,8 @@ class Config:
         return type(self)(**sections)
 
     def settled(self) -> Self:
-        """A copy that says what is really used, where an algorithm leaves no choice: Stable-Baselines3's of core or
-        optimizer, impala of the number of lanes.
+        """A copy with the settings that the algorithm decides by itself: core and optimizer in Stable-Baselines3's, the
+        number of lanes in impala.
 
         Raises:
           ValueError: if a core is asked for where there is none.
@@ -325,8 +334,9 @@ class Config:
         return self.updated(used, algo)
 
     def check_parts(self) -> None:
-        """Find out in a program that has not imported torch, and so knows no parts but this project's, that there is no
-        such core or encoder. Else that is for those to say who make them.
+        """Refuse an unknown core or encoder without importing torch.
+
+        Before torch is imported only built-in parts exist; afterwards the registries, which know more, check names.
 
         Raises:
           ValueError: with the nearest name that there is.

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from rmc_agents import plugins
 from rmc_agents.kernels.lookup import rectified_lookup
@@ -88,6 +89,10 @@ def make_encoder(
             raise ValueError(f"encoder_args: {name}: {error}") from None
         encoder = partial(encoder, **(arguments or {}))
     made = encoder if isinstance(encoder, nn.Module) else encoder(spec)
+    if isinstance(made, nn.Module) and any(is_lazy(each) for each in made.parameters()):
+        raise ValueError(
+            f"encoder: expected initialised parameters, got lazy ones in {type(made).__name__}; call it once"
+        )
     size = getattr(made, "output_size", None)
     if not isinstance(made, nn.Module) or not isinstance(size, int):
         raise ValueError(

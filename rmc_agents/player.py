@@ -36,7 +36,7 @@ class Player:
     agent acts again, with `env.reset(options={"reset_mask": terminated | truncated})`.
 
     One environment resets like DISABLED: whether it is reset before the call, as above, or after it and followed by
-    `act(obs)` alone, the episode begins anew. In `gymnasium.wrappers.Autoreset` it needs NEXT_STEP.
+    `act(obs)` alone, a new episode begins. In `gymnasium.wrappers.Autoreset` it needs NEXT_STEP.
 
     Args:
       agent: what `rmc.load` gives, or an `ActorCritic`, which plays in the mode (train or eval) that it is in.

@@ -64,7 +64,7 @@ def _import(module: str, source: str) -> None:
 
 
 def module_of(name: str) -> str:
-    """The module of somebody's own in 'module:Name'; '' for other names, text:PATH among them."""
+    """The user's module in 'module:Name'; '' for other names, text:PATH among them."""
     module, colon, _ = name.partition(":")
     is_module = colon and all(part.isidentifier() for part in module.split(".")) and module != "text"
     return module if is_module and module.partition(".")[0] != OWN else ""

@@ -91,6 +91,7 @@ def test_an_encoder_of_ones_own_sees_time_and_lanes_as_one_axis() -> None:
         ("xyz", "there is no encoder 'xyz': expected auto, mlp, conv or sums"),
         (lambda spec: torch.nn.Linear(1, 1), "expected a module with an attribute output_size.* got Linear"),
         (lambda spec: 3, "output_size.* got int"),
+        (lambda spec: torch.nn.LazyLinear(2), "expected initialised parameters, got lazy ones in LazyLinear"),
     ],
 )
 def test_what_is_no_encoder_is_named(encoder: Any, expected: str) -> None:

@@ -47,6 +47,11 @@ def test_a_senseless_value_is_refused_in_one_short_line(case: str) -> None:
     assert len(str(raised.value)) < 600
 
 
+def test_a_setting_in_place_of_a_section_is_refused() -> None:
+    with pytest.raises(ValueError, match="core: expected CoreConfig, got 'lstm'; settings by name"):
+        Config(core="lstm")  # type: ignore[arg-type]
+
+
 def test_numbers_written_as_text_become_numbers() -> None:
     config = Config().updated({"learning_rate": "1e-4", "encoder_sizes": [16, "8"]}, "test")
     assert config.train.learning_rate == 1e-4

@@ -114,8 +114,9 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
     run = quoted(run_dir)
     lines.append("next:")
     if not trainer.config.env.env.startswith(NAMESPACE):  # no command could make an environment of this process alone
+        if summary["video"] or not trainer.config.run.video:  # else there are no pictures to show
+            lines.append(f"  rmc-watch {run} --episodes 3{flags}")
         lines += [
-            f"  rmc-watch {run} --episodes 3{flags}",
             f"  rmc-evaluate {run} --episodes 200{flags}",
             f"  {program} --resume {run} --total-frames {2 * summary['frames']}{flags}",
         ]

@@ -15,7 +15,7 @@ OwnEnv = gym.Env | VectorEnv | Callable[[], gym.Env]
 
 
 def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
-    """The settings of a run in somebody's own environment, and its lanes if they are given as such.
+    """The settings of a run in a user's own environment, and its lanes if they are given as such.
 
     A function or class is called for each lane, an environment is made anew from its gymnasium spec or, without one,
     copied. It is registered with gymnasium as own/NAME in this process; another of that name takes its place.
@@ -33,7 +33,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     if isinstance(env, VectorEnv):
         own = {"env": _name(type(env.unwrapped)), "num_envs": env.num_envs, "eval_episodes": 0, "video": False}
         return config.updated(own, "env"), env
-    make: Callable[[], gym.Env]
+    make: Callable[..., gym.Env]
     if isinstance(env, gym.Env):
         name = _name(type(env.unwrapped))
         make = partial(copy.deepcopy, env) if env.spec is None else partial(gym.make, env.spec)

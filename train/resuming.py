@@ -142,7 +142,7 @@ def notes(trainer: Trainer, saved: Saved, folder: RunFolder) -> list[str]:
 
 
 def _edited(saved: Config, config: Config, folder: RunFolder) -> list[str]:
-    """Settings that somebody has changed in `config.yaml`, which the checkpoint's and flags win over."""
+    """Settings edited in `config.yaml`; the checkpoint's and the flags win over them."""
     path = folder.path / CONFIG
     if not path.is_file():
         return []

@@ -30,7 +30,7 @@ from .trainer import TrainedAgent, Trainer
 
 
 class Run(NamedTuple):
-    """What became of a run."""
+    """A finished run."""
 
     path: Path  # its folder
     summary: dict[str, Any]  # as in summary.json: frames, seconds, evaluation, ...

@@ -35,7 +35,7 @@ class TrainedAgent(Protocol):
         """One step of all lanes."""
 
     def eval(self) -> Any:
-        """Be as in playing."""
+        """Switch to eval mode."""
 
     def parameters(self) -> Any:
         """All that is learned."""

@@ -8,7 +8,7 @@ import rmc_agents as rmc
 
 
 def main(steps: int = 200) -> None:
-    """Play MiniPacman, and print what came of it."""
+    """Play MiniPacman, and print the return."""
     player = rmc.Player(rmc.load("minipacman-rmc"), seed=0)
     env = gym.make("rmc_agents.envs:MiniPacman-v0")
     obs, _ = env.reset(seed=0)

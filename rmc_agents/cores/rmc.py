@@ -32,7 +32,7 @@ class RMC(KernelCore):
       num_blocks: times the slots attend per step; each has its own projection and LayerNorms.
       key_size: width of one head's queries and keys; None: as wide as head_size.
       gate_style: 'unit': a pair of gates for each unit; 'memory': one for each slot; 'none': no gates; 'coupled': a
-        forget gate for each unit, and 1 less it for its input gate (Greff et al., 2017, CIFG; not in the paper): the
+        forget gate for each unit, and input gate = 1 - forget gate (Greff et al., 2017, CIFG; not in the paper): the
         memory is then a mean of what was proposed so far, all between -1 and 1, where otherwise it may add up.
       attention_mlp_layers: layers of the row-wise MLP after attention, which all blocks share.
       forget_bias: added to the forget gate before its sigmoid.

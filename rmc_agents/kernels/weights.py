@@ -84,7 +84,7 @@ class RMCWeights(NamedTuple):
     gates: tuple[Affine, Affine] | None  # from the input row and from the memory, each [G, D]; None: no gates
     num_heads: int
     key_size: int
-    coupled: bool  # the gates are forget gates alone, and the input gates 1 less them
+    coupled: bool  # input gate = 1 - forget gate; the linear maps give the forget gates alone
     input_bias: float
     forget_bias: float
     slot_embedding: Tensor | None  # [N, D], added to what a step sees of the memory; None: nothing is

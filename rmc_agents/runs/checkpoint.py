@@ -83,7 +83,7 @@ def check_header(path: Path) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Raises CheckpointError for what is no regular file: reading a pipe or a device can take for ever."""
+    """Raises CheckpointError for what is no regular file: reading a pipe or a device can hang."""
     if not path.exists():
         raise CheckpointError(f"there is no checkpoint {path}")
     if not path.is_file():

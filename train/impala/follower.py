@@ -1,4 +1,4 @@
-"""What a learner does that is not the first of several (see `data_parallel`)."""
+"""The learners that torchrun starts beside the first (see `distributed`)."""
 
 from contextlib import closing
 

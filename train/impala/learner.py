@@ -40,7 +40,7 @@ class Impala(Learner):
 
     Which rollouts meet in an update depends on which come first, so that no two runs are alike to the bit.
 
-    With several learners (see `data_parallel`) each has as many actors as the settings say, and learns from as many
+    With several learners (see `distributed`) each has as many actors as the settings say, and learns from as many
     rollouts an update; frames are all learners', metrics and episodes this one's.
 
     Args:

@@ -65,7 +65,7 @@ class _Seat:
     snapshot: dict[str, Any] | None = None  # after the last good rollout that has come
     taken: dict[str, Any] | None = None  # after the last one that was taken
     next_sequence: int = 0
-    owed: int = 0  # rollouts it has leave to make and that have not come
+    owed: int = 0  # outstanding rollout requests
     heard: float = 0.0  # when it last was started, or told or sent something
     failures: int = 0
 

@@ -110,7 +110,7 @@ def _on_loopback() -> Iterator[None]:
 
 
 def check_room(actors: int) -> None:
-    """Raises ValueError if the cluster has not got a free CPU for each actor: Ray would wait for one for ever."""
+    """Raises ValueError if the cluster has not got a free CPU for each actor: Ray would wait for one without end."""
     deadline = time.monotonic() + SECONDS_TO_FREE
     total = ray.cluster_resources().get("CPU", 0)
     while (free := ray.available_resources().get("CPU", 0)) < actors:

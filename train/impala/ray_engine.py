@@ -195,7 +195,7 @@ def check_versions(report: Report) -> None:
 
 
 def describe_loss(report: Report | None, error: RayError) -> str:
-    """What became of an actor that Ray has given up, in words that fit behind its name."""
+    """How an actor that Ray has given up ended, as the end of a sentence that begins with its name."""
     if report is None:
         return f"did not start: {str(error).strip().splitlines()[-1]}"
     alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}

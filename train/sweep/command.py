@@ -19,7 +19,7 @@ from rmc_agents import command_line, plugins
 from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
 
-from .plan import Params, Plan, parse_fixed
+from .plan import Params, Plan
 from .results import (
     LOG,
     Row,
@@ -97,7 +97,10 @@ def _main(argv: Sequence[str] | None) -> int:
             "rmc-sweep takes no flags of rmc-train behind --: fix a setting of all trials by --set NAME=VALUE"
         )
     arguments = command_line.parse(Arguments, argv, "rmc-sweep", DESCRIPTION)
-    fixed = parse_fixed(arguments.set)
+    try:
+        fixed = command_line.assignments(arguments.set)
+    except ValueError as error:
+        raise ValueError(f"--set: {error}") from None
     plugins.load(arguments.imports, *(str(fixed[name]) for name in ("env", "core", "encoder") if name in fixed))
     console = Console()
     if arguments.show is not None:
@@ -197,7 +200,7 @@ def trials_of(plan: Plan, study: "optuna.Study") -> "list[optuna.trial.FrozenTri
 
 
 class Sweep:
-    """Trials, started as long as some are to do, and what became of them.
+    """Starts the trials that are missing and records their results.
 
     Args:
       plan: which.
@@ -223,7 +226,7 @@ class Sweep:
         self._failures: list[str] = []  # of this process's trials, until one has a result
 
     def run(self, jobs: int) -> int:
-        """Make the trials that are missing, so many side by side. Returns the exit status.
+        """Run the missing trials, several at a time. Returns the exit status.
 
         Raises:
           ValueError: if the first trials fail alike, or none has a result at the end.
@@ -287,7 +290,7 @@ class Sweep:
         return trial.number, trial.params
 
     def _record(self, training: "Training") -> None:
-        """Into the study, what a trial came to; one that was stopped stays open there, to go on another time."""
+        """Record a trial's result in the study; an interrupted trial stays open and is resumed later."""
         from optuna.trial import TrialState
 
         folder = training.job.folder

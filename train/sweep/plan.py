@@ -11,7 +11,7 @@ import yaml
 
 from rmc_agents import command_line, configs
 from rmc_agents.config import Config, CoreConfig
-from rmc_agents.plain_yaml import parse_yaml, read_yaml, shortened
+from rmc_agents.plain_yaml import read_yaml, shortened
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -135,20 +135,6 @@ class Plan:
     def _base_params(self) -> Params:
         settings = self.base.to_mapping()
         return {name: _label(settings[name]) for name in self.search}
-
-
-def parse_fixed(assignments: Iterable[str]) -> dict[str, Any]:
-    """'NAME=VALUE's to names and values, these as YAML reads them. Raises ValueError for anything else."""
-    fixed = {}
-    for text in assignments:
-        name, separator, value = text.partition("=")
-        try:
-            fixed[name] = parse_yaml(value, f"--set {name}")
-        except ValueError:
-            separator = ""
-        if not name or not separator:
-            raise ValueError(f"--set: expected NAME=VALUE, got {text!r}")
-    return fixed
 
 
 def _read_range(name: str, told: Any, base: Config, source: str) -> tuple[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""What came of a sweep: one table, the best settings first, for the terminal, as Markdown and as JSON."""
+"""The results of a sweep: one table, the best settings first, for the terminal, as Markdown and as JSON."""
 
 import json
 import math

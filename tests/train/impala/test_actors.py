@@ -139,7 +139,7 @@ class ScriptedEngine:
         self.granted[actor] += 1
 
     def act(self, actor: int) -> None:
-        """The actor makes one of the rollouts that it has leave for."""
+        """The actor makes one of the requested rollouts."""
         assert self.granted[actor] > 0
         self.granted[actor] -= 1
         self.actors[actor].version = self.version

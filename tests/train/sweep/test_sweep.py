@@ -352,7 +352,10 @@ BAD_FLAGS = {
     "unknown setting": (["--set", "corre=lstm"], "did you mean 'core'?"),
     "no value": (["--set", "core"], "expected NAME=VALUE, got 'core'"),
     "all fixed": (["--set", "learning_rate=1e-3", "--set", "encoder_sizes=[8]"], "that --set does not fix"),
-    "value of many levels": (["--set", "encoder_sizes=" + "[" * 1000], "expected NAME=VALUE"),
+    "value of many levels": (
+        ["--set", "encoder_sizes=" + "[" * 1000],
+        "--set: encoder_sizes is no YAML: expected at most",
+    ),
     "episodes by --set": (["--set", "eval_episodes=3"], "--set eval_episodes: give --eval-episodes instead"),
     "seed by --set": (
         ["--one-at-a-time", "--seeds", "1", "--set", "seed=2"],
