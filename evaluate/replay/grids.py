@@ -1,6 +1,6 @@
 """Pictures made of cells, as a page draws them: small, and sharp at every size."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 Window = tuple[int, int, int, int]
@@ -58,6 +58,6 @@ class Film:
         }
 
 
-def css(colour: Sequence[int]) -> str:
+def css(colour: Iterable[int]) -> str:
     """Red, green and blue, 0 to 255, as CSS has them."""
     return "#{:02x}{:02x}{:02x}".format(*map(int, colour))

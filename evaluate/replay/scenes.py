@@ -115,7 +115,8 @@ def view_of(env: VectorEnv, spec: SpaceSpec, obs: NDArray) -> Picture | NDArray[
         pixels = (newest * (spec.obs_scale * 255)).round().astype(np.uint8)
         if max(pixels.shape) > LARGEST_VIEW:
             return pixels
-        return Picture(*pixels.shape[:2], [Glyph("fill", css(pixel)) for pixel in pixels.reshape(-1, 3)])
+        rows, columns, _ = pixels.shape
+        return Picture(rows, columns, [Glyph("fill", css(pixel)) for pixel in pixels.reshape(-1, 3)])
     side = int(np.sqrt(len(newest) // 3)) if newest.ndim == 1 else 0
     if side and spec.obs_categories[: 3 * side**2] == CELL_CATEGORIES * side**2:
         seen = newest[: 3 * side**2].reshape(side, side, 3).transpose(1, 0, 2)

@@ -10,6 +10,7 @@ import torch
 from helpers.agents import CPU, make_agent, random_steps
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.making import make_env
+from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
 from rmc_agents.evaluate.replay.grids import Film, Glyph, Picture
 from rmc_agents.evaluate.replay.memory import LEAST_PEAK, Played, comparisons, divergence, peaks, strip, strips
 from rmc_agents.evaluate.replay.recorder import record
@@ -202,6 +203,13 @@ def test_an_agent_without_memory_is_said_to_have_none() -> None:
     run = record(decided_agent("none"), "minipacman", name="a", device=CPU, max_steps=3, window=2)
     assert "has no memory" in run["note"]
     assert (run["compared"], run["peaks"], run["strips"]) == ([], [], [])
+
+
+def test_another_kind_of_policy_shows_no_memory() -> None:
+    policy = UniformPolicy(env_spec("minipacman"))
+    run = record(policy, "minipacman", name="a", device=CPU, max_steps=3, window=2)
+    assert "cannot be looked into" in run["note"]
+    assert run["probabilities"] == [[0.2] * 5] * 3
 
 
 def test_an_environment_that_cannot_draw_is_refused() -> None:
