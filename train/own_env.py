@@ -4,8 +4,10 @@ import copy
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvCreator
 from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
@@ -42,7 +44,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     else:
         raise ValueError(f"env: expected a gymnasium environment, a function that makes one or a VectorEnv, got {env}")
     gym.registry.pop(name, None)
-    gym.register(name, entry_point=make)
+    gym.register(name, entry_point=cast(EnvCreator, make))
     return config.updated({"env": name}, "env"), None
 
 
