@@ -79,7 +79,7 @@ def check(name: str) -> None:
         import minigrid  # noqa: F401  # registers its environments
 
     if base not in gym.registry:
-        raise unknown(name)
+        raise unknown(base)
 
 
 def unknown(name: str) -> ValueError:

@@ -228,7 +228,8 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--env", "Pendulum-v1"]) == 2
     )
     assert (
-        "training of minipacman-none-seed0 failed: rmc-train: expected an environment with" in capsys.readouterr().err
+        "training of minipacman-none-seed0 failed: rmc-train: expected a Discrete action space"
+        in capsys.readouterr().err
     )
 
 

@@ -10,9 +10,10 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed: pip install rmc-agents[triton]")
 
 from rmc_agents.cores import LSTM, RMC
-from rmc_agents.kernels import reference
 from rmc_agents.kernels.lstm import triton as triton_lstm
+from rmc_agents.kernels.lstm.reference import lstm_unroll
 from rmc_agents.kernels.rmc import triton as triton_rmc
+from rmc_agents.kernels.rmc.reference import rmc_unroll
 from rmc_agents.kernels.weights import RMCState
 
 pytestmark = pytest.mark.slow
@@ -110,7 +111,7 @@ def rmc_case(name):
 
 
 def wanted_rmc(name, arguments):
-    return run(reference.rmc_unroll, build(RMC, RMC_CASES[name][3], torch.float64), *arguments)
+    return run(rmc_unroll, build(RMC, RMC_CASES[name][3], torch.float64), *arguments)
 
 
 @pytest.mark.parametrize("name", RMC_CASES)
@@ -256,7 +257,7 @@ def lstm_case(name):
 def test_lstm_agrees_with_the_reference(name):
     core, arguments = lstm_case(name)
     assert triton_lstm.supports(core.weights(), core.initial_leaves()) is None
-    wanted = run(reference.lstm_unroll, build(LSTM, {"hidden_size": LSTM_CASES[name][3]}, torch.float64), *arguments)
+    wanted = run(lstm_unroll, build(LSTM, {"hidden_size": LSTM_CASES[name][3]}, torch.float64), *arguments)
     assert_agrees(run(triton_lstm.lstm_unroll, core, *arguments), wanted)
 
 

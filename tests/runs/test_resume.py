@@ -248,7 +248,9 @@ def test_the_commands_that_are_told_open_a_run_of_ones_own_environment(
     new_run(tmp_path / "run", "--env", "helpers.wandering:Wanderer-v0")
     said = capsys.readouterr().out
     for command in ("rmc-watch", "rmc-evaluate", "rmc-train --resume"):
-        assert next(line for line in said.splitlines() if f"  {command}" in line).endswith(" --import wandering")
+        assert next(line for line in said.splitlines() if f"  {command}" in line).endswith(
+            " --import helpers.wandering"
+        )
 
 
 # --- what is restored ------------------------------------------------------------------------------------------------

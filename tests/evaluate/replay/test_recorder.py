@@ -214,4 +214,4 @@ def test_another_kind_of_policy_shows_no_memory() -> None:
 
 def test_an_environment_that_cannot_draw_is_refused() -> None:
     with pytest.raises(ValueError, match="draws no pictures"):
-        record(make_agent(), "recall", name="a", device=CPU, max_steps=3, window=2)
+        record(make_agent(), "helpers.wandering:Wanderer-v0", name="a", device=CPU, max_steps=3, window=2)
