@@ -13,6 +13,7 @@ from scipy.stats import norm
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
+from helpers import wandering  # noqa: F401  # registers an environment that draws no pictures
 from helpers.runs import refused, save_agent
 from rmc_agents.collect import choose_action
 from rmc_agents.config import Config
@@ -241,7 +242,8 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert line.count("\n") == 1
     assert "--bogus" in refused(capsys, cli, run, "--bogus")
     assert ".mp4, .gif or .html" in refused(capsys, watch, run, "--out", tmp_path / "a.avi")
-    assert "draws no pictures" in refused(capsys, watch, run)
+    save_agent(tmp_path / "silent", "Wanderer-v0")
+    assert "draws no pictures" in refused(capsys, watch, tmp_path / "silent")
 
 
 def test_watch_records_into_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -157,7 +157,6 @@ def test_an_exported_file_cannot_be_resumed(
         assert "holds an agent only" in line
         assert "cannot be resumed" in line
         assert line.count("\n") == 1
-    assert "expected a run's folder" in refused(capsys, train_cli, "--resume", load_agent(run, CPU).path)
 
 
 @pytest.mark.parametrize("source", ["run", "file", "name"])
