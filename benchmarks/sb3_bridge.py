@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from reports import describe, machine, table, write
 
 from rmc_agents import pretrained
-from rmc_agents.collect import sample_action
+from rmc_agents.distributions import Categorical
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs.saved import load_agent
 from rmc_agents.sb3 import to_sb3
@@ -92,7 +92,7 @@ def _actions_of(name: str, env: VectorEnv) -> Iterator[NDArray[np.int64]]:
     while True:
         fields = (torch.from_numpy(x.copy()) for x in (obs, ended, action, reward.astype(np.float32), ended, ended))
         output, state = agent.step(TimeStep(*fields), state)
-        action = sample_action(output.policy_logits, generator).numpy()
+        action = Categorical(output.policy_logits).sample(generator).numpy()
         yield action
         obs, reward, terminated, truncated, _ = env.step(action)
         ended = terminated | truncated

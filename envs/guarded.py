@@ -4,15 +4,18 @@ import importlib
 import logging
 import os
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.spaces import Box, Space
 from gymnasium.vector import VectorEnv
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from .nested import Place, is_nested, name_of, numbers, pick
 from .processes import EnvError
 
 NUMBERS = frozenset({"level", "power", "is_success", "corridor_length"})
@@ -67,7 +70,7 @@ def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 class GuardedEnv(gym.Wrapper):
-    """An environment with observations in an array, whose faults are `EnvError`s that name it.
+    """An environment with observations in arrays, whose faults are `EnvError`s that name it.
 
     What it returns is checked as far as a vector environment relies on it. Infos that are to be numbers (`NUMBERS`)
     and are none are left out, and so is None.
@@ -79,9 +82,7 @@ class GuardedEnv(gym.Wrapper):
 
     def __init__(self, env: gym.Env, name: str) -> None:
         super().__init__(env)
-        space = env.observation_space
-        assert space.dtype is not None
-        self._shape, self._dtype = space.shape, space.dtype
+        self._leaves = numbers(env.observation_space)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
         self._rendering, self._closing = Blame(name, "render()"), Blame(name, "close()")
 
@@ -113,14 +114,23 @@ class GuardedEnv(gym.Wrapper):
         except EnvError as error:
             logger.warning("%s", " ".join(str(error).split()))
 
-    def _checked(self, obs: Any) -> NDArray[Any]:
-        """The observation as an array. Raises ValueError unless it is one of the space's shape and kind of numbers."""
-        array = np.asarray(obs)
-        if array.shape != self._shape or not np.can_cast(array.dtype, self._dtype, "same_kind"):
-            raise ValueError(
-                f"expected an observation {self._shape} of {self._dtype}, got {array.shape} of {array.dtype}"
-            )
-        return array
+    def _checked(self, obs: Any) -> Any:
+        """The observation, as an array unless it is nested. Raises ValueError unless it is one of the space's."""
+        arrays = {path: _checked_array(pick(obs, path), leaf, path) for path, leaf in self._leaves.items()}
+        return obs if is_nested(self.observation_space) else arrays[()]
+
+
+def _checked_array(part: Any, space: Space[Any], path: Place) -> NDArray[Any]:
+    """A part of an observation as an array of the space's shape, kind of numbers and, for categories, range."""
+    assert space.dtype is not None
+    name, array = f"{name_of(path)!r} " if path else "", np.asarray(part)
+    if array.shape != space.shape or not np.can_cast(array.dtype, space.dtype, "same_kind"):
+        raise ValueError(
+            f"expected an observation {name}{space.shape} of {space.dtype}, got {array.shape} of {array.dtype}"
+        )
+    if not isinstance(space, Box) and not space.contains(array.astype(space.dtype)[()]):
+        raise ValueError(f"expected an observation {name}in {space}, got {array.tolist()}")
+    return array
 
 
 def _usable(info: Any) -> dict[str, Any]:
@@ -139,25 +149,29 @@ def _is_number(value: Any) -> bool:
     return array.ndim == 0 and array.dtype.kind in "biuf" and bool(np.isfinite(array))
 
 
-def check_finite(env: VectorEnv, obs: NDArray[Any], rewards: NDArray[Any]) -> None:
+def check_finite(env: VectorEnv, obs: Mapping[str, NDArray[Any]], rewards: NDArray[Any], lengths: ArrayLike) -> None:
     """Find out before anything is learned from it that an environment gave no numbers.
 
     Args:
       env: whose they are.
-      obs: observations `[N, ...]`.
+      obs: observations `[N, ...]` by name, '' if they are not nested.
       rewards: `[N]`.
+      lengths: `[N]`: steps of the episodes so far, this one included; or a number.
 
     Raises:
-      EnvError: for a NaN, or what is infinite or becomes so in float32; it names environment, lane and value.
+      EnvError: for a NaN, or what is infinite or becomes so in float32; it names what, where and when.
     """
-    for kind, values in (("an observation", obs), ("a reward", rewards)):
+    named = [(f"an observation {name!r}" if name else "an observation", values) for name, values in obs.items()]
+    for kind, values in [*named, ("a reward", rewards)]:
         if values.dtype.kind != "f":
             continue
         is_number = np.abs(values) <= np.finfo(np.float32).max  # False for NaN
         if not is_number.all():
             place = tuple(np.argwhere(~is_number)[0].tolist())
             name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+            step = np.broadcast_to(lengths, len(values))[place[0]]
             raise EnvError(
                 f"the environment {name!r} gave {kind} that is not finite: {values[place]} in lane {place[0]}"
                 + (f", entry {list(place[1:])} of the observation" if len(place) > 1 else "")
+                + f", at step {step} of its episode"
             )

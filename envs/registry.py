@@ -18,13 +18,13 @@ from rmc_agents.envs.minipacman.tokens import MapTokens
 
 from .guarded import Blame, GuardedEnv
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
+from .nested import is_nested
 from .processes import EnvError
 from .sequences import names as sequences
 from .stacking import stack_views
 from .workers import WorkerVectorEnv
 
-ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
-"""Agents of this package take Discrete alone, Stable-Baselines3's all of them."""
+ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Tuple)
 
 Backend = Literal["auto", "native", "minigrid"]
 
@@ -39,9 +39,10 @@ def make_vector_env(
     env_kwargs: Mapping[str, Any] | None = None,
     wrapper: Callable[[gym.Env], gym.Env] | None = None,
 ) -> VectorEnv:
-    """A vector environment whose observations are arrays of numbers.
+    """A vector environment whose observations are arrays of numbers, or dicts and tuples of these.
 
-    MiniGrid's dictionaries become vectors (see `MiniGridView`); discrete and binary observations are flattened.
+    MiniGrid's dictionaries become vectors (see `MiniGridView`); discrete and binary observations are flattened, unless
+    they are inside a Dict or Tuple.
 
     Args:
       name: a short name or a registered gymnasium id, 'module:Id' included; with -stackK behind it, an observation
@@ -105,7 +106,7 @@ def _make_lane(name: str, env_id: str, spec: EnvSpec, arguments: dict[str, Any],
 
 
 def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None, **view: Any) -> gym.Env:
-    """The environment with observations in a Box or MultiDiscrete, wrapped only where need be.
+    """The environment with observations in a Box or MultiDiscrete, or nested as they are; wrapped only where need be.
 
     Args:
       env: any.
@@ -118,7 +119,10 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
     if wrapper is not None:
         env = wrapper(env)
     if not isinstance(env.action_space, ACTION_SPACES):
-        raise ValueError(f"expected an environment with a Discrete action space, got {env.action_space}")
+        raise ValueError(
+            "expected an environment with a Discrete, MultiDiscrete, MultiBinary or Box action space, or a Tuple of "
+            f"these, got {env.action_space}"
+        )
     space = env.observation_space
     if isinstance(space, spaces.Box):
         if 0 in space.shape:
@@ -128,9 +132,11 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
         return MiniGridView(env, **view)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return DtypeObservation(FlattenObservation(env), np.uint8)
+    if is_nested(space):
+        return env
     raise ValueError(
-        f"cannot encode the observation space {space}: expected an image, a vector, discrete values or MiniGrid's "
-        "dictionary; wrap the environment and register the wrapped one"
+        f"cannot encode the observation space {space}: expected an image, a vector, discrete values, or a Dict or "
+        "Tuple of these; wrap the environment and register the wrapped one"
     )
 
 

@@ -4,6 +4,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
+from copy import deepcopy
 from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -13,11 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.spaces import Box, MultiDiscrete, Space
+from gymnasium.spaces import Box, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from .nested import Place, numbers, pick, rebuild
 from .processes import (
     SECONDS_TO_END,
     EnvError,
@@ -29,8 +31,12 @@ from .processes import (
     stops_held_back,
 )
 
+REWARD, FLAG = Box(-np.inf, np.inf, (), np.float64), Box(0, 1, (), np.bool_)
+ALWAYS_TOLD = ("action_mask", "_action_mask")
 MakeLanes = Callable[[int], VectorEnv]
-LaneInfos = list[tuple[int, dict[str, Any]]]  # a lane and what its environment says of the episode that ended there
+LaneInfos = list[
+    tuple[int, dict[str, Any]]
+]  # a lane, and what its environment says of the episode that ended there, or of the actions to come
 
 
 class WorkerVectorEnv(VectorEnv):
@@ -38,7 +44,7 @@ class WorkerVectorEnv(VectorEnv):
 
     It gives the numbers that `make_lanes(num_envs)` would: lane i gets seed + i, and every worker plays its lanes in a
     vector environment of `make_lanes`. Actions, observations, rewards and flags pass through shared memory. Infos are
-    sent for lanes whose episode ended alone, and of them numbers, strings and arrays of numbers; a reset has none.
+    sent for lanes whose episode ended alone, and of them numbers, strings and arrays of numbers; action masks always.
 
     Workers are spawned, not forked: a process that runs torch has threads, and a fork takes over the locks that these
     hold, but not the threads that would let go of them. So a script that uses this needs the usual
@@ -66,8 +72,6 @@ class WorkerVectorEnv(VectorEnv):
         with closing(make_lanes(1)) as example:
             self._describe(example, num_envs)
         observation, action = self.single_observation_space, self.single_action_space
-        if not isinstance(observation, Box | MultiDiscrete) or action.dtype is None or action.shape is None:
-            raise ValueError(f"expected observations and actions in arrays, got {observation} and {action}")
         context = get_context("spawn")
         shared = _SharedLanes(context, num_envs, observation, action)
         self._rows = shared.rows()
@@ -97,8 +101,8 @@ class WorkerVectorEnv(VectorEnv):
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray, dict[str, Any]]:
-        """As SyncVectorEnv's, `reset_mask` included, but without infos."""
+    ) -> tuple[Any, dict[str, Any]]:
+        """As SyncVectorEnv's, `reset_mask` included, but of the infos only action masks."""
         lanes = range(self.num_envs)
         seeds = [seed + i for i in lanes] if isinstance(seed, int) else [None] * self.num_envs if seed is None else seed
         if len(seeds) != self.num_envs:
@@ -110,22 +114,22 @@ class WorkerVectorEnv(VectorEnv):
                 mine = options | {"reset_mask": options["reset_mask"][worker.lanes]}
             idle = mine is not None and not np.any(mine.get("reset_mask", True))
             commands.append(None if idle else _Reset(list(seeds[worker.lanes]), mine))
-        self._exchange(commands)
-        return self._rows.observation.copy(), {}
+        infos = self._exchange(commands)
+        return deepcopy(self._rows.observation), infos
 
     def step(
-        self, actions: NDArray
-    ) -> tuple[NDArray, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """As SyncVectorEnv's, with the infos of lanes whose episode ended alone.
+        self, actions: Any
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """As SyncVectorEnv's, with the infos of lanes whose episode ended alone, and all action masks.
 
         Raises:
           EnvError: if an environment raises; all workers have ended by then.
           WorkerError: if a worker dies; so have the others.
         """
-        self._rows.action[:] = actions
+        _write(self.single_action_space, self._rows.action, slice(None), actions)
         infos = self._exchange([_STEP] * len(self._workers))
         rows = self._rows
-        return rows.observation.copy(), rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy(), infos
+        return deepcopy(rows.observation), rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy(), infos
 
     def _exchange(self, commands: "Sequence[Command | None]") -> dict[str, Any]:
         """Send every worker its command, None for none at all, and wait for the replies; returns their infos."""
@@ -161,8 +165,8 @@ Command = _Reset | bytes
 class _Rows(NamedTuple):
     """What passes between the processes at a step, each `[N, ...]`."""
 
-    action: NDArray
-    observation: NDArray
+    action: Any  # nested as the space is
+    observation: Any
     reward: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
@@ -171,27 +175,36 @@ class _Rows(NamedTuple):
 class _SharedLanes:
     """The memory of `_Rows`, which can be sent to a process that is being spawned."""
 
-    def __init__(self, context: SpawnContext, num_envs: int, observation: Box | MultiDiscrete, action: Space) -> None:
-        assert action.shape is not None
-        assert action.dtype is not None
-        self.num_envs = num_envs
-        self.kinds: tuple[tuple[DTypeLike, tuple[int, ...]], ...] = (
-            (action.dtype, action.shape),
-            (observation.dtype, observation.shape),
-            (np.float64, ()),
-            (np.bool_, ()),
-            (np.bool_, ()),
-        )
-        sizes = (num_envs * math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape in self.kinds)
-        self.memory = [context.RawArray(ctypes.c_byte, size) for size in sizes]
+    def __init__(self, context: SpawnContext, num_envs: int, observation: Space, action: Space) -> None:
+        self.num_envs, self.spaces = num_envs, (action, observation, REWARD, FLAG, FLAG)
+        self.memory = [
+            {
+                path: context.RawArray(ctypes.c_byte, num_envs * _row_bytes(leaf))
+                for path, leaf in numbers(space).items()
+            }
+            for space in self.spaces
+        ]
 
     def rows(self) -> _Rows:
         """The arrays in the memory."""
-        arrays = (
-            np.frombuffer(memoryview(memory), dtype).reshape(self.num_envs, *shape)
-            for memory, (dtype, shape) in zip(self.memory, self.kinds, strict=True)
-        )
-        return _Rows(*arrays)
+        return _Rows(*(self._arrays(space, memory) for space, memory in zip(self.spaces, self.memory, strict=True)))
+
+    def _arrays(self, space: Space, memory: dict[Place, Any]) -> Any:
+        arrays = {
+            path: np.frombuffer(memoryview(memory[path]), leaf.dtype).reshape(self.num_envs, *(leaf.shape or ()))
+            for path, leaf in numbers(space).items()
+        }
+        return rebuild(space, arrays)
+
+
+def _row_bytes(space: Space) -> int:
+    return math.prod(space.shape or ()) * np.dtype(space.dtype).itemsize
+
+
+def _write(space: Space, rows: Any, lanes: slice, values: Any) -> None:
+    """Put the values of some lanes in their places."""
+    for path in numbers(space):
+        pick(rows, path)[lanes] = pick(values, path)
 
 
 class _Worker:
@@ -257,15 +270,20 @@ def _commands(connection: Connection) -> Iterator[Command]:
 
 
 def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneInfos:
-    """Carry out a command on a worker's own lanes; returns the infos of those whose episode ended."""
+    """Carry out a command on a worker's own lanes; returns infos: all where an episode ended, else action masks."""
     if isinstance(command, _Reset):
-        rows.observation[lanes], _ = env.reset(seed=command.seeds, options=command.options)  # type: ignore[arg-type]
-        return []
-    observation, reward, terminated, truncated, infos = env.step(rows.action[lanes])
-    rows.observation[lanes], rows.reward[lanes] = observation, reward
-    rows.terminated[lanes], rows.truncated[lanes] = terminated, truncated
-    ended = np.flatnonzero(terminated | truncated).tolist()
-    return [(lanes.start + lane, _lane_info(infos, lane)) for lane in ended]
+        observation, infos = env.reset(seed=command.seeds, options=command.options)  # type: ignore[arg-type]
+        ended = np.zeros(env.num_envs, bool)
+    else:
+        space = env.single_action_space
+        action = rebuild(space, {path: pick(rows.action, path)[lanes] for path in numbers(space)})
+        observation, reward, terminated, truncated, infos = env.step(action)
+        rows.reward[lanes], rows.terminated[lanes], rows.truncated[lanes] = reward, terminated, truncated
+        ended = terminated | truncated
+    _write(env.single_observation_space, rows.observation, lanes, observation)
+    masks = {key: values for key, values in infos.items() if key in ALWAYS_TOLD}
+    told = ((lane, _lane_info(infos if ended[lane] else masks, lane)) for lane in range(env.num_envs))
+    return [(lanes.start + lane, info) for lane, info in told if info]
 
 
 def _lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:

@@ -87,9 +87,9 @@ class WindowedMemory:
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes; the state is the tuple of the last time steps."""
-        present = TimeStep(*(x.clone() for x in steps))  # an environment may write into the same array again
+        present = map_leaves(torch.clone, steps)  # an environment may write into the same array again
         recent = (*state, present)[-self.window :]
-        unrolled = TimeStep(*(torch.stack(fields) for fields in zip(*recent, strict=True)))  # [<= window, B, ...]
+        unrolled = map_leaves(lambda *x: torch.stack(x), *recent)  # [<= window, B, ...]
         output, _ = self.agent.unroll(unrolled, self.agent.initial_state(len(steps.is_first)))
         return AgentOutput(*(x[-1] for x in output)), recent
 

@@ -6,47 +6,36 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
-from gymnasium.vector.utils import batch_space
-from torch import Tensor
 
 from rmc_agents.collect import Lanes, choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.evaluate.statistics import MAX_STEPS, Episodes, Statistics
-from rmc_agents.types import AgentOutput, Policy, SpaceSpec, State, TimeStep
+from rmc_agents.spaces import SpaceSpec
+from rmc_agents.types import AgentOutput, Policy, State, TimeStep
 
 MOST_LANES = 256
+EXACT = 30.0
+"""Minus the logarithm of a standard deviation that is next to nothing."""
 
 
 class UniformPolicy:
     """Every action equally likely: the score that needs no agent."""
 
     def __init__(self, spec: SpaceSpec) -> None:
-        self.num_actions = spec.num_actions
+        self.spec, self.generator = spec, torch.Generator().manual_seed(0)
 
     def initial_state(self, batch_size: int) -> State:
         """None is needed."""
         return ()
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """Equal logits."""
-        lanes = len(steps.is_first)
-        return AgentOutput(torch.zeros(lanes, self.num_actions), torch.zeros(lanes)), state
-
-
-class UniformActions(UniformPolicy):
-    """The same for actions of any space."""
-
-    def __init__(self, spec: SpaceSpec, space: Space) -> None:
-        super().__init__(spec)
-        self.space = space
-
-    def choose(self, parameters: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
-        """Actions `[B, ...]`."""
-        actions = batch_space(self.space, len(parameters))
-        actions.seed(int(torch.randint(2**31, (), generator=generator)))
-        return torch.from_numpy(actions.sample())
+        """Equal logits. A Gaussian cannot be uniform within bounds: numbers are drawn here, as its exact means."""
+        lanes, scales = len(steps.is_first), self.spec.num_scales
+        outputs, log_std = torch.zeros(lanes, self.spec.num_outputs), torch.full((lanes, scales), -EXACT)
+        if scales:
+            outputs[:, self.spec.is_mean] = 2 * torch.rand(lanes, scales, generator=self.generator) - 1
+        return AgentOutput(torch.cat([outputs, log_std], dim=-1), torch.zeros(lanes)), state
 
 
 def evaluate(
@@ -69,7 +58,7 @@ def evaluate(
       deterministic: take the likeliest action instead of drawing one.
       max_steps: an episode is cut after so many steps, and counts with the return it has reached.
     """
-    uniform, cpu = _uniform(env), torch.device("cpu")
+    uniform, cpu = UniformPolicy(env_spec(env)), torch.device("cpu")
     statistics = Statistics.of(play(policy, env, episodes, seed, device, deterministic, max_steps))
     random = Statistics.of(play(uniform, env, episodes, seed, cpu, max_steps=max_steps))
     return {
@@ -84,13 +73,6 @@ def evaluate(
         "random_episodes_cut": random.episodes_cut,
         "chance": chance(env),
     }
-
-
-def _uniform(env: str | EnvFactory) -> UniformPolicy:
-    """Uniform random play of an environment."""
-    with closing(make_env(env)) as one:
-        spec = SpaceSpec.of(one)
-        return UniformActions(spec, one.single_action_space) if spec.action_space else UniformPolicy(spec)
 
 
 def chance(env: str | EnvFactory) -> float | None:
@@ -121,7 +103,7 @@ def check_fits(trained_on: SpaceSpec, env: str | EnvFactory) -> None:
 
 def _described(spec: SpaceSpec) -> str:
     numbers = f"{sum(spec.obs_categories)} categories" if spec.obs_categories else f"times {spec.obs_scale:.3g}"
-    actions = spec.action_space or f"{spec.num_actions} actions"
+    actions = ", ".join(map(str, spec.action_parts)) or f"{spec.num_actions} actions"
     return f"observations {spec.obs_shape} of {spec.obs_dtype} ({numbers}) and {actions}"
 
 
@@ -185,7 +167,7 @@ def _play_each_once(
     playing = np.ones(lanes.num_lanes, bool)
     for _ in range(max_steps):
         output, state = policy.step(lanes.steps, state)
-        action = choose(policy, output, generator, deterministic)
+        action = choose(lanes.spec.distribution(output.policy_logits), generator, deterministic)
         if lanes.targets is not None:
             asked += playing & (lanes.targets >= 0).cpu().numpy()
             right += playing & ((lanes.targets >= 0) & (lanes.targets == action)).cpu().numpy()

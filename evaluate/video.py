@@ -143,7 +143,8 @@ class _Show:
             attention = self._attention(state)
             with torch.no_grad():
                 output, state = self.policy.step(self.lanes.steps, state)
-            action = choose(self.policy, output, generator, self.deterministic)
+            policy = self.lanes.spec.distribution(output.policy_logits)
+            action = choose(policy, generator, self.deterministic)
             values.append(output.value.item() / self.reward_scale)
             facts = self._facts(name, score, step, values, attention)
             yield self._picture(self._with_choice(facts, output, action), 1)
@@ -186,7 +187,7 @@ class _Show:
 
     def _with_choice(self, facts: Facts, output: AgentOutput, action: Tensor) -> Facts:
         """The probabilities of Discrete actions; of others none are shown."""
-        if self.lanes.spec.action_space:
+        if not self.lanes.spec.num_actions:
             return replace(facts, probabilities=np.empty(0))
         probabilities = output.policy_logits[0].softmax(dim=-1).cpu().numpy()
         return replace(facts, probabilities=probabilities, action=int(action.item()))
@@ -196,10 +197,11 @@ class _Show:
 
     def _view(self) -> NDArray[np.uint8] | None:
         """The observation, the newest of stacked ones, if it is a picture `[h, w, 3]`."""
-        env, spec, obs = self.lanes.env, self.lanes.spec, self.lanes.steps.obs[0]
+        env, spec = self.lanes.env, self.lanes.spec
         views = env.num_views if isinstance(env, StackedViews) else 1
         if spec.obs_dtype != "uint8" or len(spec.obs_shape) != 3 or spec.obs_shape[2] != 3 * views:
             return None
+        obs = self.lanes.steps.obs[0]
         return (obs[..., -3:].cpu().numpy() * (spec.obs_scale * 255)).round().astype(np.uint8)
 
 

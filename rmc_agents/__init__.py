@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rmc_agents.evaluate.scoring import record_video as record_video
     from rmc_agents.player import Player as Player
     from rmc_agents.runs.saved import load as load
+    from rmc_agents.spaces import SpaceSpec as SpaceSpec
     from rmc_agents.train.run import train as train
-    from rmc_agents.types import SpaceSpec as SpaceSpec
 
     __version__: str
 
@@ -47,7 +47,7 @@ _HOMES = {
     "RMC": "cores",
     "RNN": "cores",
     "RelationalRNN": "cores",
-    "SpaceSpec": "types",
+    "SpaceSpec": "spaces",
     "evaluate": "",
     "load": "runs.saved",
     "losses": "",

@@ -11,9 +11,13 @@ from torch.nn import functional
 from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.cores import Core, as_core, make_core
 from rmc_agents.encoders import BuildEncoder, make_encoder
-from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep
+from rmc_agents.spaces import SpaceSpec
+from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 
 BuildCore = Callable[[int], nn.Module]
+
+LOG_STD = -0.5
+"""Of the numbers in a Box at first: the logarithm of the standard deviation, where the bounds are -1 and 1."""
 
 
 class ActorCritic(nn.Module):
@@ -42,13 +46,14 @@ class ActorCritic(nn.Module):
       encoder, core: the modules.
 
     Raises:
-      ValueError: for actions that are not Discrete, for a name that is not registered (the message has the nearest),
-        and for parts that do not fit together.
+      ValueError: for a name that is not registered (the message has the nearest), and for parts that do not fit
+        together.
     """
 
     encoder: Any  # a module with output_size
     core: Core
     core_gain: Tensor
+    log_std: nn.Parameter | None  # [D] of D numbers in a Box: learned, the same in all states
 
     def __init__(
         self,
@@ -62,8 +67,6 @@ class ActorCritic(nn.Module):
         core_gain: float | None = None,
     ) -> None:
         super().__init__()
-        if spec.action_space:
-            raise ValueError(f"expected a Discrete action space that starts at 0, got {spec.action_space}")
         self.spec = spec
         self.encoder = make_encoder(encoder, spec, encoder_sizes, encoder_args)
         self.core = _make_core(core, self.encoder.output_size)
@@ -71,8 +74,9 @@ class ActorCritic(nn.Module):
         gain = self.core.default_gain if core_gain is None else core_gain
         self.register_buffer("core_gain", torch.tensor(gain))  # saved: an agent outlives a change of the default
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
-        self.policy = _head(features, spec.num_actions, gain=0.01)
+        self.policy = _head(features, spec.num_outputs, gain=0.01)
         self.value = _head(features, 1, gain=1.0)
+        self.log_std = nn.Parameter(torch.full((spec.num_scales,), LOG_STD)) if spec.num_scales else None
 
     @classmethod
     def from_config(cls, spec: SpaceSpec, core: CoreConfig, agent: AgentConfig) -> Self:
@@ -111,7 +115,7 @@ class ActorCritic(nn.Module):
         """
         leading = steps.is_first.shape
         if len(leading) != 1:
-            steps = TimeStep(*(field.flatten(0, len(leading) - 1) for field in steps))  # [N, ...]
+            steps = map_leaves(lambda x: x.flatten(0, len(leading) - 1), steps)  # [N, ...]
         features: Tensor = self.encoder(steps)
         expected = (len(steps.is_first), self.encoder.output_size)
         if features.shape != expected:
@@ -128,7 +132,10 @@ class ActorCritic(nn.Module):
         sums = functional.linear(output, heads.core, heads.bias)
         if heads.encoder is not None:
             sums = sums + functional.linear(encoded, heads.encoder)
-        return AgentOutput(sums[..., :-1], sums[..., -1])
+        parameters, value = sums[..., :-1], sums[..., -1]
+        if self.log_std is not None:
+            parameters = torch.cat([parameters, self.log_std.expand(*value.shape, -1)], dim=-1)
+        return AgentOutput(parameters, value)
 
     def _head_weights(self) -> "_Heads":
         size = self.core.output_size
@@ -140,7 +147,7 @@ class ActorCritic(nn.Module):
 class _Heads(NamedTuple):
     """Both heads as one linear map."""
 
-    core: Tensor  # [A+1, H], of the core's output
+    core: Tensor  # [A+1, H], of the core's output; A logits or means
     encoder: Tensor | None  # [A+1, D], of the encoder's
     bias: Tensor  # [A+1]
 

@@ -1,7 +1,8 @@
 """The agent in its environment: time steps out of a vector environment, rollouts out of both."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -9,9 +10,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor, nn
 
 from rmc_agents.envs.guarded import check_finite
+from rmc_agents.envs.nested import pick
 from rmc_agents.envs.sequences.base import NOTHING_ASKED
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import ANYTHING, Either
-from rmc_agents.types import AgentOutput, Policy, Rollout, SpaceSpec, State, TimeStep, map_leaves
+from rmc_agents.types import Distribution, Policy, Rollout, State, TimeStep, map_leaves
 
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """The seeds of lanes that start anew in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
@@ -36,6 +39,7 @@ class Lanes:
       device: where the time steps are wanted.
 
     Attributes:
+      spec: the environment's spaces.
       steps: the current time step of all lanes, `[B, ...]`.
       infos: what the environment said beside it.
       targets: the right actions of the current time step, `[B]` int64, `NOTHING_ASKED` where there is none: what
@@ -60,22 +64,21 @@ class Lanes:
         """Begin anew, lane i from seed + i."""
         obs, self.infos = self.env.reset(seed=seed)
         zeros = np.zeros(self.num_lanes)
-        check_finite(self.env, obs, zeros)
-        self.targets = self._to_targets() if "target" in self.infos else None
+        self._check(obs, zeros, zeros.astype(np.int64))
+        self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
         self._returns, self._lengths = zeros.copy(), zeros.astype(np.int64)
         false = zeros.astype(bool)
         self._is_last = false
-        self.steps = self._to_steps(obs, ~false, zeros.astype(np.int64), zeros, false, false)
+        self.steps = self._to_steps(obs, self.spec.no_action(self.num_lanes), ~false, zeros, false, false)
 
     def step(self, action: Tensor) -> TimeStep:
-        """Step all lanes by `action` `[B]` int64 or as the environment's; returns and keeps the next time step.
+        """Step all lanes by `action` `[B]` int64 or `[B, W]` (see `SpaceSpec`); returns and keeps the next time step.
 
         Raises:
           EnvError: if the environment's own code fails, or gives what is no finite number.
         """
-        action_array = action.cpu().numpy()
-        obs, reward, terminated, truncated, self.infos = self.env.step(action_array)
-        check_finite(self.env, obs, reward)
+        obs, reward, terminated, truncated, self.infos = self.env.step(self.spec.to_env(action.cpu().numpy()))
+        self._check(obs, reward, self._lengths + 1)
         if self.targets is not None:
             self.targets = self._to_targets()
         is_first, self._is_last = self._is_last, terminated | truncated
@@ -87,7 +90,7 @@ class Lanes:
             self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane]), success))
         self._returns[self._is_last] = 0.0
         self._lengths[self._is_last] = 0
-        self.steps = self._to_steps(obs, is_first, action_array, reward, terminated, truncated & ~terminated)
+        self.steps = self._to_steps(obs, action, is_first, reward, terminated, truncated & ~terminated)
         return self.steps
 
     def take_episodes(self) -> list[Episode]:
@@ -116,8 +119,13 @@ class Lanes:
             self.targets = state["targets"].to(self.device)
         self.env.set_state(state["env"])  # type: ignore[attr-defined]
         self._returns, self._lengths = state["returns"], state["lengths"]
-        self.steps = TimeStep(*(field.to(self.device) for field in state["steps"]))
+        self.steps = map_leaves(lambda leaf: leaf.to(self.device), TimeStep(*state["steps"]))
         self._is_last = (self.steps.terminated | self.steps.truncated).cpu().numpy()
+
+    def _check(self, obs: Any, reward: np.ndarray, lengths: np.ndarray) -> None:
+        """Raises EnvError for what is no finite number."""
+        arrays = {name: np.asarray(pick(obs, array.path)) for name, array in self.spec.arrays.items()}
+        check_finite(self.env, arrays, reward, lengths)
 
     def _to_targets(self) -> Tensor:
         unset = np.full(self.num_lanes, NOTHING_ASKED)
@@ -126,21 +134,27 @@ class Lanes:
         check_targets(targets, self.spec)
         return targets.long()
 
-    def _to_steps(self, obs: np.ndarray, *fields: np.ndarray) -> TimeStep:
-        is_first, action, reward, terminated, truncated = (torch.as_tensor(x, device=self.device) for x in fields)
-        obs_tensor = torch.as_tensor(np.ascontiguousarray(obs), device=self.device)
-        return TimeStep(obs_tensor, is_first, action.long(), reward.float(), terminated, truncated)
+    def _to_steps(self, obs: Any, action: Tensor, *fields: np.ndarray) -> TimeStep:
+        is_first, reward, terminated, truncated = (torch.as_tensor(x, device=self.device) for x in fields)
+        seen = map_leaves(lambda leaf: leaf.to(self.device), self.spec.observe(obs))
+        action = action.to(self.device, torch.float32 if self.spec.num_scales else torch.int64)
+        return TimeStep(seen, is_first, action, reward.float(), terminated, truncated)
 
 
 def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
     """Raises ValueError for time steps `[...]` whose actions or categories are none of the environment's."""
-    low, high = int(steps.prev_action.min()), int(steps.prev_action.max())
-    if low < 0 or high >= spec.num_actions:
-        raise ValueError(f"prev_action: expected 0 to {spec.num_actions - 1}, got {low} to {high}")
-    if spec.obs_categories:
-        limit = torch.tensor(spec.obs_categories)
-        if (steps.obs < 0).any() or (steps.obs >= limit).any():
-            raise ValueError("obs: expected names of categories or tokens, got one beyond them")
+    columns = steps.prev_action.unsqueeze(-1) if spec.num_actions else steps.prev_action
+    for column, limit in enumerate(spec.action_limits):
+        low, high = columns[..., column].min().item(), columns[..., column].max().item()
+        if limit is not None and (low < 0 or high >= limit):
+            raise ValueError(f"prev_action: expected 0 to {limit - 1}, got {low:g} to {high:g}")
+    for name, array in spec.arrays.items():
+        if array.categories:
+            obs = steps.obs[name] if spec.obs_parts else steps.obs
+            if (obs < 0).any() or (obs >= torch.tensor(array.categories).reshape(array.shape)).any():
+                raise ValueError(
+                    " ".join(["obs", name]).strip() + ": expected names of categories, got one beyond them"
+                )
 
 
 def check_targets(targets: Tensor, spec: SpaceSpec) -> None:
@@ -161,38 +175,9 @@ def seed_after(seed: int, frames: int) -> int:
     return FIRST_SEED_AFTER + int(drawn) % SEEDS_AFTER
 
 
-def sample_action(policy_logits: Tensor, generator: torch.Generator) -> Tensor:
-    """Actions `[B]` drawn from logits `[B, A]`. Raises ValueError if the policy has diverged."""
-    cumulative = policy_logits.softmax(dim=-1).cumsum(dim=-1)
-    if not cumulative[:, -1].isfinite().all():
-        raise ValueError("the policy's logits are not finite: training diverged; try a smaller --learning-rate")
-    return draw(cumulative, generator)
-
-
-def draw(cumulative: Tensor, generator: torch.Generator) -> Tensor:
-    """Actions `[B]` drawn from probabilities summed up over the actions, `[B, A]`; 0 where these are no numbers."""
-    total = cumulative[:, -1:]
-    threshold = total * torch.rand(total.shape, generator=generator, device=total.device)
-    return (cumulative <= threshold).sum(dim=-1).clamp_(max=cumulative.shape[1] - 1)
-
-
-@runtime_checkable
-class Chooser(Protocol):
-    """A policy that makes actions of its outputs itself, since they are not Discrete or not drawn from logits."""
-
-    def choose(self, parameters: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
-        """Actions `[B, ...]` from what its output has for `policy_logits`: the likeliest, or drawn."""
-
-
-def choose(policy: Policy, output: AgentOutput, generator: torch.Generator, deterministic: bool) -> Tensor:
-    """A policy's actions `[B, ...]`: the likeliest, or drawn."""
-    by_logits = choose_action if not isinstance(policy, Chooser) else policy.choose
-    return by_logits(output.policy_logits, generator, deterministic)
-
-
-def choose_action(policy_logits: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
-    """Actions `[B]` from logits `[B, A]`: the likeliest, or drawn."""
-    return policy_logits.argmax(dim=-1) if deterministic else sample_action(policy_logits, generator)
+def choose(policy: Distribution, generator: torch.Generator, deterministic: bool) -> Tensor:
+    """Actions of a distribution: the likeliest, or drawn. Raises ValueError if the policy has diverged."""
+    return policy.mode() if deterministic else policy.sample(generator)
 
 
 class Agent(Policy, Protocol):
@@ -237,8 +222,8 @@ class Collector:
         with torch.no_grad():
             self.state: State = agent.initial_state(lanes.num_lanes)
         self.unroll_length, self.deterministic = unroll_length, deterministic
-        self._steps = TimeStep(*(_buffer(unroll_length + 1, field) for field in lanes.steps))
-        logits = torch.empty(lanes.num_lanes, lanes.spec.num_actions, device=lanes.device)
+        self._steps: TimeStep = map_leaves(partial(_buffer, unroll_length + 1), lanes.steps)
+        logits = torch.empty(lanes.num_lanes, lanes.spec.num_outputs + lanes.spec.num_scales, device=lanes.device)
         self._policy_logits, self._value = _buffer(unroll_length, logits), _buffer(unroll_length, logits[:, 0])
         self._targets = None if lanes.targets is None else _buffer(unroll_length, lanes.targets)
 
@@ -252,14 +237,17 @@ class Collector:
             self._policy_logits[t], self._value[t] = output
             if self._targets is not None and (targets := self.lanes.targets) is not None:
                 self._targets[t] = targets
-            self.lanes.step(choose_action(output.policy_logits, self.generator, self.deterministic))
+            policy = self.lanes.spec.distribution(output.policy_logits)
+            self.lanes.step(choose(policy, self.generator, self.deterministic))
             self._record(t + 1)
-        self.rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state, self._targets)
+        distribution = self.lanes.spec.distribution
+        self.rollout = Rollout(
+            self._steps, self._policy_logits, self._value, initial_state, self._targets, distribution
+        )
         return self.rollout
 
     def _record(self, t: int) -> None:
-        for buffer, field in zip(self._steps, self.lanes.steps, strict=True):
-            buffer[t] = field
+        map_leaves(lambda buffer, leaf: buffer[t].copy_(leaf), self._steps, self.lanes.steps)
 
     def get_state(self) -> dict[str, Any]:
         """What `set_state` needs to go on exactly; without an environment that can be saved, its lanes start anew."""

@@ -2,7 +2,6 @@
 
 import difflib
 import inspect
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,15 +13,11 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from rmc_agents import plugins
-from rmc_agents.kernels.lookup import rectified_lookup
 from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.kernels.weights import affine
-from rmc_agents.types import NotRegistered, SpaceSpec, TimeStep
-
-CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
-LARGE = 84 * 84  # numbers: pictures from here on are better not flattened
-LOOKUP_SIZE = 128  # width of what categories or tokens become
-FIRST_TOKENS = 16  # how many are added up by themselves as well
+from rmc_agents.spaces import ActionPart, SpaceSpec
+from rmc_agents.trunks import OneHot, Trunks, make_trunk, trunk_size
+from rmc_agents.types import NotRegistered, TimeStep, map_leaves
 
 BUILT_IN = ("auto", "mlp", "conv")
 """Names of `Encoder` with that trunk."""
@@ -31,16 +26,14 @@ BuildEncoder = Callable[..., nn.Module]
 """From a `SpaceSpec`, and further arguments by name, to an encoder."""
 _registered: dict[str, BuildEncoder] = {}
 
-logger = logging.getLogger(__name__)
-
 
 def register_encoder(name: str, build: BuildEncoder) -> None:
     """Give an encoder a name, for `ActorCritic(encoder=name)`, the setting `encoder` and checkpoints.
 
     An encoder is a module that is called with a `TimeStep` whose fields are `[N, *obs_shape]` and `[N]` (time and lanes
     are one axis, so it keeps no state) and returns features `[N, D]` float32. Its attribute `output_size` is D.
-    Observations come in the environment's own dtype: `spec.obs_scale` brings pictures to 0..1. Where `is_first` is
-    set, `prev_action` is meaningless and `prev_reward` is 0: use neither there.
+    Observations come in the dtypes of `spec.arrays`, nested ones in a dict by the names there; an array's scale brings
+    pictures to 0..1. Where `is_first` is set, `prev_action` is meaningless and `prev_reward` is 0: use neither there.
 
     Args:
       name: what it is called; a name registered before is replaced.
@@ -123,8 +116,9 @@ def _or(names: Sequence[str]) -> str:
 class Encoder(nn.Module):
     """Observation, previous action and previous reward to one feature vector.
 
-    The previous action (one-hot) and reward are zero on an episode's first observation: they would otherwise tell of
-    the episode before.
+    Each array of a nested observation has a trunk of its own, and their outputs stand side by side. The previous action
+    (one-hot, bits, numbers clipped at -1 and 1) and reward are zero on an episode's first observation: they would
+    otherwise tell of the episode before.
 
     Args:
       spec: the environment's spaces.
@@ -135,14 +129,12 @@ class Encoder(nn.Module):
       ValueError: for convolutions of what is no picture.
     """
 
-    actions: Tensor  # [A], 0 to A - 1
-
     def __init__(self, spec: SpaceSpec, trunk: str = "auto", sizes: Sequence[int] = (256, 128)) -> None:
         super().__init__()
-        self.register_buffer("actions", torch.arange(spec.num_actions), persistent=False)
-        self.scale = None if spec.obs_categories else spec.obs_scale
-        self.trunk = _make_trunk(spec, trunk, sizes)
-        width = _trunk_size(self.trunk, spec) + spec.num_actions + 1
+        self.action = _ActionFeatures(spec)
+        self.scale = None if spec.obs_categories or spec.obs_parts else spec.obs_scale
+        self.trunk = Trunks(spec.obs_parts, trunk, sizes) if spec.obs_parts else make_trunk(spec.array, trunk, sizes)
+        width = trunk_size(self.trunk, spec) + self.action.width + 1
         widths = [width, *sizes]
         self.layers = nn.ModuleList(_linear(*sizes) for sizes in pairwise(widths))
         self.output_size = widths[-1]
@@ -150,9 +142,9 @@ class Encoder(nn.Module):
     def forward(self, steps: TimeStep) -> Tensor:
         """Features `[..., D]` of time steps whose fields are `[..., *obs_shape]` and `[...]`."""
         leading = steps.is_first.shape
-        obs = steps.obs.reshape(-1, *steps.obs.shape[len(leading) :])  # [N, ...]
+        obs = map_leaves(lambda x: x.reshape(-1, *x.shape[len(leading) :]), steps.obs)  # [N, ...]
         continues = ~steps.is_first.reshape(-1, 1)
-        action = (steps.prev_action.reshape(-1, 1) == self.actions) & continues  # one-hot
+        action = self.action(steps.prev_action.reshape(len(continues), -1)) * continues
         reward = steps.prev_reward.reshape(-1, 1) * continues
         seen = self.trunk(obs if self.scale is None else obs.float() * self.scale)
         features = torch.cat([seen, action, reward], dim=-1)
@@ -161,112 +153,25 @@ class Encoder(nn.Module):
         return features.reshape(*leading, self.output_size)
 
 
-def _make_trunk(spec: SpaceSpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
-    if spec.obs_categories and trunk != "conv":
-        return _Tokens(spec.obs_categories) if spec.obs_are_tokens else _Lookup(spec.obs_categories)
-    channels_axis = find_channels(spec.obs_shape)
-    if trunk == "conv" and channels_axis is None:
-        raise ValueError(
-            f"encoder conv: expected pictures [H, W], [H, W, C] or [C, H, W] of at least {CONV_FROM}x{CONV_FROM} "
-            f"pixels, got observations of shape {spec.obs_shape}; use encoder mlp"
-        )
-    if trunk == "mlp" or channels_axis is None:
-        _warn_of_flattening(spec.obs_shape, sizes)
-        return nn.Flatten()
-    channels = (*spec.obs_shape, 1)[channels_axis]
-    return nn.Sequential(  # Mnih et al., 2015
-        _ChannelsFirst(spec.obs_shape, channels_axis),
-        nn.Conv2d(channels, 32, 8, stride=4),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 4, stride=2),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, stride=1),
-        nn.ReLU(),
-        nn.Flatten(),
-    )
+class _ActionFeatures(nn.Module):
+    """Actions `[N, W]`: categories one-hot, bits as they are, numbers within their bounds."""
 
-
-def find_channels(shape: tuple[int, ...]) -> int | None:
-    """Along which axis an observation is a picture's channels, if it is a picture that convolutions can take.
-
-    Returns:
-      2 for `[H, W, C]`, 0 for `[C, H, W]`, as stacks of frames are, 2 for `[H, W]`, which has one channel and no axis
-      for it, None for what is no picture or too small a one.
-    """
-    if len(shape) in (2, 3) and min(shape[:2]) >= CONV_FROM:
-        return 2
-    return 0 if len(shape) == 3 and min(shape[1:]) >= CONV_FROM else None
-
-
-def _warn_of_flattening(shape: tuple[int, ...], sizes: Sequence[int]) -> None:
-    numbers = math.prod(shape)
-    if len(shape) > 1 and numbers >= LARGE and sizes:
-        logger.warning(
-            "observations of shape %s are flattened to %s numbers, for which the encoder's first layer alone has %s "
-            "parameters; --encoder conv takes pictures of at least %dx%d pixels",
-            shape,
-            f"{numbers:,}",
-            f"{numbers * sizes[0]:,}",
-            CONV_FROM,
-            CONV_FROM,
-        )
-
-
-class _Lookup(nn.Module):
-    """Learned vectors, one for each category of each entry of an observation, added up and rectified.
-
-    What a linear layer would make of the entries one-hot, without the products with 0.
-    """
-
-    first: Tensor  # [E], each entry's first row in the table
-
-    def __init__(self, categories: tuple[int, ...]) -> None:
+    def __init__(self, spec: SpaceSpec) -> None:
         super().__init__()
-        counts = torch.tensor(categories)
-        self.register_buffer("first", (counts.cumsum(0) - counts).int(), persistent=False)
-        self.table = nn.Parameter(torch.empty(sum(categories), LOOKUP_SIZE))
-        self.bias = nn.Parameter(torch.zeros(LOOKUP_SIZE))
-        nn.init.orthogonal_(self.table, gain=math.sqrt(2))
+        parts = () if spec.num_actions else spec.action_parts
+        self.widths = [len(part.low) for part in parts] or [1]
+        self.parts = nn.ModuleList(map(_encoding, parts) if parts else [OneHot([spec.num_actions])])
+        self.width = spec.num_outputs
 
-    def forward(self, entries: Tensor) -> Tensor:  # [N, E] -> [N, LOOKUP_SIZE]
-        return rectified_lookup(entries + self.first, self.table, self.bias)
-
-
-class _Tokens(nn.Module):
-    """Embedded tokens, the most important first: the first of them added up and rectified, and beside it all of them.
-
-    Most of what is far away says nothing and changes all the time. From the first alone is learned undisturbed.
-    """
-
-    def __init__(self, categories: tuple[int, ...]) -> None:
-        super().__init__()
-        self.first, self.all = _embedding(categories[:FIRST_TOKENS]), _embedding(categories)
-        self.first_bias, self.all_bias = (nn.Parameter(torch.zeros(LOOKUP_SIZE)) for _ in range(2))
-
-    def forward(self, tokens: Tensor) -> Tensor:  # [N, E] -> [N, 2 * LOOKUP_SIZE]
-        first = rectified_lookup(tokens[:, :FIRST_TOKENS].contiguous(), self.first.weight, self.first_bias)
-        return torch.cat([first, rectified_lookup(tokens, self.all.weight, self.all_bias)], dim=-1)
+    def forward(self, action: Tensor) -> Tensor:
+        columns = action.split(self.widths, dim=-1)
+        return torch.cat([part(own) for part, own in zip(self.parts, columns, strict=True)], dim=-1)
 
 
-def _embedding(categories: tuple[int, ...]) -> nn.Embedding:
-    """Of entries that share their tokens and have the first so many of them; sums have a variance of 2 at first."""
-    embedding = nn.Embedding(max(categories), LOOKUP_SIZE)
-    nn.init.normal_(embedding.weight, std=math.sqrt(2 / len(categories)))
-    return embedding
-
-
-class _ChannelsFirst(nn.Module):
-    def __init__(self, shape: tuple[int, ...], channels_axis: int) -> None:
-        super().__init__()
-        self.has_channels, self.axis = len(shape) == 3, 1 + channels_axis
-
-    def forward(self, picture: Tensor) -> Tensor:  # [N, H, W], [N, H, W, C] or [N, C, H, W] -> [N, C, H, W]
-        return picture.movedim(self.axis, 1) if self.has_channels else picture[:, None]
-
-
-def _trunk_size(trunk: nn.Module, spec: SpaceSpec) -> int:
-    with torch.no_grad():
-        return trunk(torch.zeros(1, *spec.obs_shape, dtype=torch.int32 if spec.obs_categories else None)).shape[1]
+def _encoding(part: ActionPart) -> nn.Module:
+    if part.kind == "discrete":
+        return OneHot(part.sizes)
+    return nn.Hardtanh() if part.kind == "box" else nn.Identity()
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from rmc_agents.types import AgentOutput, Rollout, TimeStep
+from rmc_agents.distributions import Categorical
+from rmc_agents.types import AgentOutput, Distribution, Rollout, TimeStep
 
 Metrics = dict[str, Tensor]
 """Scalars without gradient, by their names in TensorBoard."""
@@ -123,7 +123,7 @@ def vtrace(
     If they are the same weights, this is `a2c`. Arguments as there, and of `vtrace_targets`.
     """
     t = transitions(output.value, rollout.steps, discount, trace_lambda, reward_scale)
-    log_ratio = action_log_ratio(output.policy_logits.detach(), rollout)
+    log_ratio = action_log_ratio(distribution_of(rollout, output.policy_logits.detach()), rollout)
     corrected = vtrace_targets(
         t.v_tm1, t.v_t, t.r_t, t.discount_t, torch.where(t.valid, log_ratio, 0.0), t.lambda_t, clip_rho, clip_pg_rho
     )
@@ -144,8 +144,10 @@ def actor_critic(
 ) -> tuple[Tensor, Metrics]:
     """The loss of `a2c` for given targets. Output: of the rollout's first T time steps, or of all T + 1."""
     logits, value = (x[: len(targets.value)] for x in output)
-    policy_loss = policy_gradient_loss(logits, rollout.steps.prev_action[1:], targets.advantage, targets.valid)
-    return _with_value_and_entropy(policy_loss, logits, value, targets, value_cost, entropy_cost)
+    policy = distribution_of(rollout, logits)
+    log_prob = policy.log_prob(rollout.steps.prev_action[1:])
+    policy_loss = policy_gradient_loss(log_prob, targets.advantage, targets.valid)
+    return _with_value_and_entropy(policy_loss, policy, value, targets, value_cost, entropy_cost)
 
 
 def clipped_actor_critic(
@@ -153,9 +155,10 @@ def clipped_actor_critic(
 ) -> tuple[Tensor, Metrics]:
     """The loss of `ppo` for given targets. Output: of the rollout's first T time steps, or of all T + 1."""
     logits, value = (x[: len(targets.value)] for x in output)
-    log_ratio = action_log_ratio(logits, rollout)
+    policy = distribution_of(rollout, logits)
+    log_ratio = action_log_ratio(policy, rollout)
     policy_loss = clipped_policy_loss(log_ratio, targets.advantage, targets.valid, clip)
-    loss, metrics = _with_value_and_entropy(policy_loss, logits, value, targets, value_cost, entropy_cost)
+    loss, metrics = _with_value_and_entropy(policy_loss, policy, value, targets, value_cost, entropy_cost)
     log_ratio = log_ratio.detach()
     is_clipped = ((log_ratio.exp() - 1.0).abs() > clip).float()
     return loss, metrics | {
@@ -177,7 +180,7 @@ def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metri
       The loss, a scalar in nats, and metrics.
     """
     asked = targets >= 0
-    loss = masked_mean(-action_log_prob(policy_logits, targets.clamp(min=0)), asked)
+    loss = masked_mean(-Categorical(policy_logits).log_prob(targets.clamp(min=0)), asked)
     is_right = (policy_logits.detach().argmax(dim=-1) == targets) & asked
     nothing = torch.where(asked.any(), 0.0, torch.nan)
     return loss, {
@@ -188,10 +191,10 @@ def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metri
 
 
 def _with_value_and_entropy(
-    policy_loss: Tensor, logits: Tensor, value: Tensor, targets: Targets, value_cost: float, entropy_cost: float
+    policy_loss: Tensor, policy: Distribution, value: Tensor, targets: Targets, value_cost: float, entropy_cost: float
 ) -> tuple[Tensor, Metrics]:
     value_term = value_loss(value, targets.value, targets.valid)
-    entropy_term = masked_mean(entropy(logits), targets.valid)
+    entropy_term = masked_mean(policy.entropy(), targets.valid)
     loss = policy_loss + value_cost * value_term - entropy_cost * entropy_term
     return loss, {
         "losses/policy_loss": policy_loss.detach(),
@@ -320,25 +323,25 @@ def vtrace_targets(
     return VTrace(v_tm1 + errors[:-1], q_tm1 - v_tm1, rho.clamp(max=clip_pg_rho))
 
 
-def action_log_prob(policy_logits: Tensor, action: Tensor) -> Tensor:
-    """Log-probability `[...]` of actions `[...]` under logits `[..., A]`."""
-    return functional.log_softmax(policy_logits, dim=-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+def distribution_of(rollout: Rollout, policy_logits: Tensor) -> Distribution:
+    """The distribution `[T, B]` of the rollout's T actions by parameters `[T, B, P]`, or `[T+1, B, P]` of all steps."""
+    make = Categorical if rollout.distribution is None else rollout.distribution
+    return make(policy_logits[: len(rollout.policy_logits)])
 
 
-def action_log_ratio(policy_logits: Tensor, rollout: Rollout) -> Tensor:
-    """log pi(a) - log pi_old(a), `[T, B]`, of the rollout's actions; of the logits the first T are looked at."""
+def action_log_ratio(policy: Distribution, rollout: Rollout) -> Tensor:
+    """log pi(a) - log pi_old(a), `[T, B]`, of the rollout's actions."""
     action = rollout.steps.prev_action[1:]
-    now = action_log_prob(policy_logits[: len(action)], action)
-    return now - action_log_prob(rollout.policy_logits, action)
+    return policy.log_prob(action) - distribution_of(rollout, rollout.policy_logits).log_prob(action)
 
 
-def policy_gradient_loss(policy_logits: Tensor, action: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:
+def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:
     """Mean over valid steps of -log pi(action) * advantage; the advantage carries no gradient (Williams, 1992).
 
-    Args: policy_logits `[T, B, A]`, action `[T, B]` int64, advantage `[T, B]`, valid `[T, B]` bool.
+    Args: log_prob `[T, B]`, advantage `[T, B]`, valid `[T, B]` bool.
     """
     advantage = torch.where(valid, advantage.detach(), 0.0)
-    return masked_mean(-action_log_prob(policy_logits, action) * advantage, valid)
+    return masked_mean(-log_prob * advantage, valid)
 
 
 def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, valid: Tensor, clip: float) -> Tensor:
@@ -366,12 +369,6 @@ def value_loss(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """Mean over valid steps of (target - value)^2 / 2; the target carries no gradient. All `[T, B]`."""
     target = torch.where(valid, target.detach(), value.detach())
     return masked_mean(0.5 * (target - value).square(), valid)
-
-
-def entropy(policy_logits: Tensor) -> Tensor:
-    """The policy's entropy in nats, `[...]` from logits `[..., A]`; at most log A."""
-    log_prob = functional.log_softmax(policy_logits, dim=-1)
-    return -(log_prob.exp() * log_prob).sum(dim=-1)
 
 
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:

@@ -10,8 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from rmc_agents.collect import choose
+from rmc_agents.envs.nested import pick
 from rmc_agents.runs.saved import SavedAgent
-from rmc_agents.types import Policy, SpaceSpec, TimeStep
+from rmc_agents.spaces import SpaceSpec
+from rmc_agents.types import Observation, Policy, TimeStep, map_leaves
 
 
 class Player:
@@ -82,14 +84,14 @@ class Player:
             self._generator = torch.Generator(self.device).manual_seed(seed)
         self._state = self.policy.initial_state(self.num_envs)
         self._ended = np.ones(self.num_envs, bool)  # nothing has begun
-        self._action: NDArray[Any] = np.zeros(self.num_envs, np.int64)
+        self._action = self.spec.no_action(self.num_envs)
         self._is_new, self._is_plain = True, False
         self._seen: tuple[TimeStep, Any] | None = None
 
     @torch.no_grad()
     def act(
         self,
-        obs: ArrayLike,
+        obs: Any,
         reward: ArrayLike | None = None,
         terminated: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
@@ -97,13 +99,15 @@ class Player:
         """The action to take at an observation.
 
         Args:
-          obs: `[B, *obs_shape]`, or `[*obs_shape]` of one environment, as `make_env`'s environments give it.
+          obs: `[B, *obs_shape]`, or `[*obs_shape]` of one environment, as `make_env`'s environments give it; nested
+            observations likewise, `[B, ...]` or plain in every part.
           reward: `[B]`, or a number: what came with the observation, not scaled; None where all episodes begin.
           terminated: `[B]` bool, or one: with the reward.
           truncated: likewise.
 
         Returns:
-          Actions `[B]` int64 for `env.step`; an int for a plain observation. `[B, ...]` where actions are not Discrete.
+          Actions for `env.step`: `[B]` int64, where they are not Discrete `[B, ...]`, or a tuple of these. For a plain
+          observation an int, or the plain action.
 
         Raises:
           ValueError: for another shape or kind of number, and for a missing reward while an episode is under way.
@@ -120,10 +124,14 @@ class Player:
         steps = self._to_steps(lanes, rewards.astype(np.float32), *(end.astype(bool) for end in ends))
         self._seen = steps, self._state
         output, self._state = self.policy.step(steps, self._state)
-        self._action = choose(self.policy, output, self._generator, self.deterministic).cpu().numpy()
+        policy = self.spec.distribution(output.policy_logits)
+        self._action = choose(policy, self._generator, self.deterministic)
+        action = self.spec.to_env(self._action.cpu().numpy())
         if not self._is_plain:
-            return self._action
-        return self._action[0] if self.spec.action_space else int(self._action[0])
+            return action
+        if self.spec.num_actions:
+            return int(action[0])
+        return tuple(part[0] for part in action) if isinstance(action, tuple) else action[0]
 
     @property
     def attention(self) -> Tensor | None:
@@ -139,7 +147,7 @@ class Player:
         return weights[0] if weights is not None and self._is_plain else weights
 
     def _to_steps(
-        self, obs: NDArray[Any], reward: NDArray[Any], terminated: NDArray[Any], truncated: NDArray[Any]
+        self, obs: Observation, reward: NDArray[Any], terminated: NDArray[Any], truncated: NDArray[Any]
     ) -> TimeStep:
         """The time step of all lanes `[B, ...]`, as training would see it."""
         default = AutoresetMode.DISABLED if self._is_plain else AutoresetMode.NEXT_STEP
@@ -147,24 +155,29 @@ class Player:
         ended = terminated | truncated
         is_first = self._ended if mode == AutoresetMode.NEXT_STEP or self._is_new else ended
         self._ended, self._is_new = ended, False
-        fields = (obs, is_first, self._action, np.where(is_first, 0, reward), terminated & ~is_first)
-        tensors = [torch.tensor(field, device=self.device) for field in fields]  # copies: `attention` may come later
-        truncation = torch.tensor(truncated & ~terminated & ~is_first, device=self.device)
-        return TimeStep(tensors[0], tensors[1], tensors[2].long(), tensors[3].float(), tensors[4], truncation)
+        rewards = np.where(is_first, 0, reward).astype(np.float32)
+        fields = (is_first, rewards, terminated & ~is_first, truncated & ~terminated & ~is_first)
+        firsts, rewards_, terminations, truncations = (torch.from_numpy(field) for field in fields)
+        steps = TimeStep(obs, firsts, self._action, rewards_, terminations, truncations)
+        return map_leaves(lambda x: x.clone().to(self.device), steps)  # copies: `attention` may come later
 
-    def _as_lanes(self, obs: ArrayLike) -> NDArray[Any]:
-        """The observations `[B, *obs_shape]` in their dtype; whether they came without the axis of lanes is noted."""
-        array, shape, dtype = np.asarray(obs), self.spec.obs_shape, np.dtype(self.spec.obs_dtype)
-        is_plain = self.num_envs == 1 and array.shape == shape
-        if not (is_plain or array.shape == (self.num_envs, *shape)) or not np.can_cast(array.dtype, dtype, "same_kind"):
-            plain = f"{list(shape)} or " if self.num_envs == 1 else ""
-            got = f"{list(array.shape)} of {array.dtype}" if array.dtype != object else type(obs).__name__
-            raise ValueError(
-                f"obs: expected {plain}{[self.num_envs, *shape]} of {dtype}, as rmc.make_env's environments give them, "
-                f"got {got}"
-            )
+    def _as_lanes(self, obs: Any) -> Observation:
+        """The observations as time steps have them; whether they came without the axis of lanes is noted."""
+        lanes, is_plain = {}, True
+        for name, array in self.spec.arrays.items():
+            part, shape, dtype = np.asarray(pick(obs, array.path)), array.shape, np.dtype(array.dtype)
+            is_plain = is_plain and self.num_envs == 1 and part.shape == shape
+            fits = is_plain or part.shape == (self.num_envs, *shape)
+            if not fits or not np.can_cast(part.dtype, dtype, "same_kind"):
+                plain = f"{list(shape)} or " if self.num_envs == 1 else ""
+                got = f"{list(part.shape)} of {part.dtype}" if part.dtype != object else type(obs).__name__
+                raise ValueError(
+                    f"obs{name and ' '}{name}: expected {plain}{[self.num_envs, *shape]} of {dtype}, as rmc.make_env's "
+                    f"environments give them, got {got}"
+                )
+            lanes[name] = array.encode(part[None] if is_plain else part)
         self._is_plain = is_plain
-        return (array[None] if is_plain else array).astype(dtype)
+        return lanes if self.spec.obs_parts else lanes[""]
 
     def _per_lane(self, name: str, values: ArrayLike | None) -> NDArray[Any]:
         """One number for each lane, [B]."""

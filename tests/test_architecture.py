@@ -12,6 +12,8 @@ PLACES = {name: ROOT / name for name in ("envs", "train", "evaluate", "configs")
 LAYERS = (
     (
         "types",
+        "distributions",
+        "spaces",
         "config",
         "configs",
         "command_line",
@@ -28,7 +30,7 @@ LAYERS = (
     ("kernels",),
     ("cores",),
     ("losses",),
-    ("encoders",),
+    ("trunks", "encoders"),
     ("agent",),
     ("collect",),
     ("runs",),
@@ -49,6 +51,7 @@ ALONE = {
     "rmc_agents.kernels": {"rmc_agents.config", "rmc_agents.envs"},
     "rmc_agents.cores": {"rmc_agents.envs"},
     "rmc_agents.encoders": {"rmc_agents.cores", "rmc_agents.envs"},
+    "rmc_agents.distributions": {"rmc_agents.envs", "rmc_agents.spaces", "rmc_agents.config"},
     "rmc_agents.agent": {"rmc_agents.envs"},
     "rmc_agents.sb3": {"rmc_agents.agent", "rmc_agents.encoders", "rmc_agents.losses", "rmc_agents.runs.checkpoint"},
 }

@@ -1,6 +1,8 @@
 """Player: it acts as evaluation and training do, whoever resets the environment."""
 
 from functools import partial
+from typing import Any
+from unittest.mock import patch
 
 import gymnasium as gym
 import numpy as np
@@ -11,12 +13,12 @@ from torch import Tensor
 
 from helpers.noise import Noise
 from rmc_agents.agent import ActorCritic
-from rmc_agents.collect import choose_action
+from rmc_agents.collect import choose
 from rmc_agents.cores import LSTM, RMC
 from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate.episodes import play
 from rmc_agents.player import Player
-from rmc_agents.types import SpaceSpec
+from rmc_agents.spaces import SpaceSpec
 
 SEED, LANES = 5, 6
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
@@ -32,24 +34,18 @@ def agent() -> ActorCritic:
     return agent.eval()
 
 
-class Spy:
-    """Plays as the agent and keeps its actions."""
-
-    def __init__(self, agent: ActorCritic) -> None:
-        self.initial_state, self.step = agent.initial_state, agent.step
-        self.actions: list[np.ndarray] = []
-
-    def choose(self, parameters: Tensor, generator: torch.Generator, deterministic: bool) -> Tensor:
-        action = choose_action(parameters, generator, deterministic)
-        self.actions.append(action.numpy())
-        return action
-
-
 def evaluated(agent: ActorCritic, lanes: int, deterministic: bool) -> list[list[int]]:
     """The actions of evaluation's episodes."""
-    spy = Spy(agent)
-    episodes = play(spy, Noise, lanes, SEED, torch.device("cpu"), deterministic)
-    return [[int(a[i]) for a in spy.actions[:length]] for i, length in enumerate(episodes.lengths)]
+    actions: list[np.ndarray] = []
+
+    def spy(*arguments: Any) -> Tensor:
+        action = choose(*arguments)
+        actions.append(action.numpy())
+        return action
+
+    with patch("rmc_agents.evaluate.episodes.choose", spy):
+        episodes = play(agent, Noise, lanes, SEED, torch.device("cpu"), deterministic)
+    return [[int(a[i]) for a in actions[:length]] for i, length in enumerate(episodes.lengths)]
 
 
 def played(agent: ActorCritic, lanes: int, mode: AutoresetMode, deterministic: bool) -> list[list[list[int]]]:

@@ -11,9 +11,9 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
-from rmc_agents.runs.saved import to_spec
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import ANYTHING, check_like
-from rmc_agents.types import SpaceSpec, State
+from rmc_agents.types import State
 
 from . import distributed
 from .optimizers import make_optimizer
@@ -135,7 +135,7 @@ class Learner(ABC):
             if name not in state:
                 raise ValueError(f"{name} is missing")
             check_like(state[name], kind, name)
-        if (found := to_spec(state["spec"])) != self.spec:
+        if (found := SpaceSpec.from_fields(state["spec"])) != self.spec:
             raise ValueError(f"spec: expected that of the environment, {self.spec}, got {found}")
 
     def set_state(self, state: dict[str, Any]) -> None:

@@ -113,8 +113,8 @@ MUTATIONS = [
     Mutation(
         "losses: PPO's ratio is always 1",
         "rmc_agents/losses.py",
-        "return now - action_log_prob(rollout.policy_logits, action)",
-        "return now - now.detach()",
+        "return policy.log_prob(action) - distribution_of(rollout, rollout.policy_logits).log_prob(action)",
+        "return policy.log_prob(action) - policy.log_prob(action).detach()",
         f"{ON_POLICY} -k ratio",
     ),
     Mutation(

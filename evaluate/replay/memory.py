@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.evaluate.ablation import ResetMemory, WindowedMemory
-from rmc_agents.types import AgentOutput, State, TimeStep
+from rmc_agents.spaces import SpaceSpec
+from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 
 MOST_ROWS = 64
 """Of a strip of units, such as an LSTM's, those are kept that change most."""
@@ -45,26 +46,29 @@ def comparisons(agent: ActorCritic, played: Played, window: int) -> list[dict[st
         recent = tuple(_delayed(played.steps, delay) for delay in range(min(window, steps) - 1, 0, -1))
         windowed, _ = WindowedMemory(agent, window).step(played.steps, recent)
     named = {"memory reset": reset, f"last {window} step{'s' if window > 1 else ''} only": windowed}
-    return [
-        {
-            "name": name,
-            "probabilities": rounded(output.policy_logits.softmax(dim=-1)),
-            "divergence": rounded(divergence(played.output.policy_logits, output.policy_logits)),
-            "changed": int((output.policy_logits.argmax(dim=1) != played.output.policy_logits.argmax(dim=1)).sum()),
-        }
-        for name, output in named.items()
-    ]
+    own = agent.spec.distribution(played.output.policy_logits)
+    compared = []
+    for name, output in named.items():
+        without = agent.spec.distribution(output.policy_logits)
+        compared.append(
+            {
+                "name": name,
+                "probabilities": probabilities(agent.spec, output),
+                "divergence": rounded(own.kl(without).clamp(min=0)),
+                "changed": int((without.mode() != own.mode()).reshape(steps, -1).any(dim=1).sum()),
+            }
+        )
+    return compared
+
+
+def probabilities(spec: SpaceSpec, output: AgentOutput) -> list[Any]:
+    """Of each action at each step; none where actions are not Discrete."""
+    return rounded(output.policy_logits.softmax(dim=-1)) if spec.num_actions else []
 
 
 def _delayed(steps: TimeStep, delay: int) -> TimeStep:
     index = (torch.arange(len(steps.is_first)) - delay).clamp(min=0)
-    return TimeStep(*(field[index.to(field.device)] for field in steps))
-
-
-def divergence(logits: Tensor, others: Tensor) -> Tensor:
-    """KL of the first policy from the second, in nats: `[T, A]` twice to `[T]`."""
-    own = logits.log_softmax(dim=-1)
-    return (own.exp() * (own - others.log_softmax(dim=-1))).sum(dim=-1).clamp(min=0)
+    return map_leaves(lambda x: x[index.to(x.device)], steps)
 
 
 def peaks(values: Sequence[float]) -> list[int]:

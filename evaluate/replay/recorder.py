@@ -17,10 +17,11 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Lanes, choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.evaluate.video import COUNTERS, action_names, can_render, render
-from rmc_agents.types import AgentOutput, Policy, SpaceSpec, State, TimeStep, map_leaves
+from rmc_agents.spaces import SpaceSpec
+from rmc_agents.types import AgentOutput, Observation, Policy, State, TimeStep, map_leaves
 
 from .grids import Film
-from .memory import Played, comparisons, peaks, rounded, strips
+from .memory import Played, comparisons, peaks, probabilities, rounded, strips
 from .scenes import scene_of, view_of
 
 LARGEST_FRAME = 240
@@ -64,7 +65,7 @@ def record(
     with closing(make_env(env, render_mode="rgb_array")) as one:
         episode = _Episode(policy, Lanes(one, seed, device), reward_scale)
         episode.play(seed, deterministic, max_steps)
-    memory = _memory(policy, episode.played(), window) if not episode.lanes.spec.action_space else {}
+    memory = _memory(policy, episode.played(), window)
     return {"name": name, "facts": facts, "seed": seed, **episode.packed(), **memory}
 
 
@@ -99,12 +100,13 @@ class _Episode:
         self.states.append(self.policy.initial_state(1))
         self._look()
         while not self.note:
-            self.steps.append(TimeStep(*(x.clone() for x in lanes.steps)))
+            self.steps.append(map_leaves(torch.clone, lanes.steps))
             with torch.no_grad():
                 output, state = self.policy.step(lanes.steps, self.states[-1])
             self.outputs.append(output)
             self.states.append(state)
-            self.actions.append(choose(self.policy, output, generator, deterministic))
+            policy = lanes.spec.distribution(output.policy_logits)
+            self.actions.append(choose(policy, generator, deterministic))
             after = lanes.step(self.actions[-1])
             self.rewards.append(after.prev_reward.item())
             self._look()
@@ -114,7 +116,7 @@ class _Episode:
                 self.note = f"recording ends after {max_steps} steps"
 
     def _look(self) -> None:
-        self.camera.shoot(self.lanes.steps.obs[0].cpu().numpy())
+        self.camera.shoot(self.lanes.steps.obs)
         for key in COUNTERS:
             if key in self.lanes.infos:
                 self.counters.setdefault(key, []).append(float(self.lanes.infos[key][0]))
@@ -124,7 +126,7 @@ class _Episode:
         before, after = self.states[:-1], self.states[1:]
         is_known = isinstance(self.policy, ActorCritic)
         return Played(
-            TimeStep(*map(torch.cat, zip(*self.steps, strict=True))),
+            map_leaves(lambda *x: torch.cat(x), *self.steps),
             AgentOutput(*map(torch.cat, zip(*self.outputs, strict=True))),
             map_leaves(lambda *leaves: torch.cat(leaves), *before) if is_known else (),
             map_leaves(lambda *leaves: torch.cat(leaves), *after) if is_known else (),
@@ -133,7 +135,7 @@ class _Episode:
     def packed(self) -> dict[str, Any]:
         """Of T steps: T of each number, T + 1 pictures."""
         played, spec = self.played(), self.lanes.spec
-        is_discrete = not spec.action_space
+        is_discrete = spec.num_actions > 0
         return {
             "note": "",
             "end": self.note,
@@ -141,7 +143,7 @@ class _Episode:
             "length": len(self.steps),
             "actionNames": action_names(self.lanes.env, spec.num_actions),
             "actions": [int(action.item()) for action in self.actions] if is_discrete else [],
-            "probabilities": rounded(played.output.policy_logits.softmax(dim=-1)) if is_discrete else [],
+            "probabilities": probabilities(spec, played.output),
             "values": rounded(played.output.value / self.reward_scale),
             "rewards": np.round(self.rewards, 4).tolist(),
             "counters": {key: values for key, values in self.counters.items() if len(values) == len(self.steps) + 1},
@@ -185,12 +187,12 @@ class _Camera:
         self.scene, self.view = _Reel(), _Reel()
         self.has_view = False
 
-    def shoot(self, obs: NDArray) -> None:
+    def shoot(self, obs: Observation) -> None:
         if self.draw is None:
             self.scene.add_frame(render(self.env))
         else:
             self.scene.film.add(self.draw())
-        view = view_of(self.env, self.spec, obs)
+        view = None if self.spec.obs_parts else view_of(self.env, self.spec, obs[0].cpu().numpy())
         self.has_view = view is not None
         if isinstance(view, np.ndarray):
             self.view.add_frame(view)

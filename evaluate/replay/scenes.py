@@ -19,7 +19,7 @@ from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.minipacman.map import CELL_COLUMN, CELL_ROW, COLUMNS, ROWS, WALLS
 from rmc_agents.envs.minipacman.state import GONE
 from rmc_agents.envs.stacking import StackedViews
-from rmc_agents.types import SpaceSpec
+from rmc_agents.spaces import SpaceSpec
 
 from .grids import Glyph, Picture, Window, css
 

@@ -1,6 +1,5 @@
 """An agent as it was saved: what evaluation and video need of a run or a checkpoint."""
 
-from collections.abc import Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -15,8 +14,9 @@ from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.runs import archive, checkpoint
+from rmc_agents.spaces import SpaceSpec, action_parts
 from rmc_agents.tree_checks import check_like
-from rmc_agents.types import NotRegistered, Policy, SpaceSpec
+from rmc_agents.types import NotRegistered, Policy
 
 Agent_co = TypeVar("Agent_co", bound=Policy, covariant=True)
 
@@ -90,8 +90,11 @@ def load_policy(path: str | PathLike[str], device: torch.device, trust: bool) ->
     except ImportError as error:
         raise ValueError(str(error)) from error
     with checkpoint.opening(path):
-        config, spec = Config().updated(facts.config, "config"), to_spec(facts.spec)
-    agent = make_player(load_model(config.train.algo, path, device))
+        config, spec = Config().updated(facts.config, "config"), SpaceSpec.from_fields(facts.spec)
+    model = load_model(config.train.algo, path, device)
+    if not (spec.num_actions or spec.action_parts):  # saved when it had no parts
+        spec = spec._replace(action_parts=action_parts(model.action_space))
+    agent = make_player(model, spec)
     return SavedAgent(agent, config, spec, path, facts.frames)
 
 
@@ -127,7 +130,7 @@ def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
 
     Whatever is raised means that they are not (see `checkpoint.opening`).
     """
-    config, spec = Config().updated(tree["config"], "config"), to_spec(tree["spec"])
+    config, spec = Config().updated(tree["config"], "config"), SpaceSpec.from_fields(tree["spec"])
     with torch.device("meta"), _WithoutValues():  # takes no memory, whatever sizes the file claims
         expected = ActorCritic.from_config(spec, config.core, config.agent).state_dict()
     check_like(tree["agent"], dict(expected), "agent")
@@ -180,12 +183,6 @@ def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:
             return Config().updated(facts.config, "config"), facts.parameters
     saved = load_agent(path, torch.device("cpu"))
     return saved.config, sum(parameter.numel() for parameter in saved.agent.parameters())
-
-
-def to_spec(fields: Sequence[Any]) -> SpaceSpec:
-    """A spec that was saved as a list."""
-    values: list[Any] = [tuple(field) if isinstance(field, list) else field for field in fields]
-    return SpaceSpec(*values)
 
 
 def to_provenance(fields: dict[str, Any]) -> Provenance:

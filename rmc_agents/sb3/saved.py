@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gymnasium import spaces
 from sb3_contrib import RecurrentPPO
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
@@ -16,8 +15,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 from torch.distributions import Normal
 
-from rmc_agents.collect import choose_action
-from rmc_agents.types import AgentOutput, State, TimeStep
+from rmc_agents.spaces import SpaceSpec
+from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 
 ALGORITHMS: dict[str, type[OnPolicyAlgorithm]] = {"recurrent-ppo": RecurrentPPO, "sb3-a2c": A2C, "sb3-ppo": PPO}
 """What `rmc-train --algo` calls them."""
@@ -46,11 +45,12 @@ class Player(nn.Module):
 
     Args:
       policy: any.
+      spec: the spaces of the environment that it was trained in.
     """
 
-    def __init__(self, policy: ActorCriticPolicy) -> None:
+    def __init__(self, policy: ActorCriticPolicy, spec: SpaceSpec) -> None:
         super().__init__()
-        self.policy = policy
+        self.policy, self.spec = policy, spec
 
     def initial_state(self, batch_size: int) -> State:
         """None is needed."""
@@ -60,30 +60,27 @@ class Player(nn.Module):
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes."""
         obs = self._to_obs(steps)
-        parameters = _parameters(self.policy.get_distribution(obs))
+        parameters = self._parameters(self.policy.get_distribution(obs))
         return AgentOutput(parameters, self.policy.predict_values(obs).flatten()), state
 
-    def choose(self, parameters: torch.Tensor, generator: torch.Generator, deterministic: bool) -> torch.Tensor:
-        """Actions `[B, ...]` from the distribution's parameters `[B, P]`: the likeliest, or drawn."""
-        space = self.policy.action_space
-        if isinstance(space, spaces.Discrete):
-            return choose_action(parameters, generator, deterministic)
-        if isinstance(space, spaces.MultiDiscrete):
-            entries = parameters.split(space.nvec.tolist(), dim=-1)
-            return torch.stack([choose_action(logits, generator, deterministic) for logits in entries], dim=-1)
-        if isinstance(space, spaces.MultiBinary):
-            drawn = torch.rand(parameters.shape, generator=generator, device=parameters.device)
-            return (parameters.sigmoid() > (0.5 if deterministic else drawn)).to(torch.int8)
-        assert isinstance(space, spaces.Box)
-        mean, deviation = parameters.chunk(2, dim=-1)
-        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
-        actions = mean if deterministic else mean + deviation * noise
-        low, high = (torch.as_tensor(bound, device=mean.device) for bound in (space.low, space.high))
-        return actions.unflatten(-1, space.shape).clamp(low, high)
-
-    def _to_obs(self, steps: TimeStep) -> torch.Tensor:
+    def _to_obs(self, steps: TimeStep) -> Any:
         """Observations in the order and on the device that the policy takes them."""
-        return self.policy.obs_to_tensor(steps.obs.cpu().numpy())[0]
+        obs = map_leaves(torch.Tensor.cpu, steps.obs)
+        arrays = {name: x.numpy() for name, x in obs.items()} if isinstance(obs, dict) else obs.numpy()
+        return self.policy.obs_to_tensor(arrays)[0]
+
+    def _parameters(self, distribution: Distribution) -> torch.Tensor:
+        """Of the actions of B lanes, `[B, P]`, as `SpaceSpec.distribution` takes them."""
+        torch_distribution: Any = distribution.distribution
+        if isinstance(torch_distribution, list):
+            return torch.cat([entry.logits for entry in torch_distribution], dim=-1)
+        if not isinstance(torch_distribution, Normal):
+            return torch_distribution.logits
+        mean, deviation = torch_distribution.mean, torch_distribution.stddev  # in the environment's own units
+        part = self.spec.action_parts[0]
+        low, high = (mean.new_tensor(bound) for bound in (part.low, part.high))
+        half = ((high - low) / 2).clamp(min=torch.finfo(mean.dtype).tiny)
+        return torch.cat([(mean - (low + high) / 2) / half, (deviation / half).log()], dim=-1)
 
 
 class RecurrentPlayer(Player):
@@ -101,23 +98,13 @@ class RecurrentPlayer(Player):
     def step(self, steps: TimeStep, state: RNNStates) -> tuple[AgentOutput, RNNStates]:
         """One step of all lanes, those in which an episode begins from a fresh state."""
         obs, episode_starts = self._to_obs(steps), steps.is_first.float()
-        parameters = _parameters(self.policy.get_distribution(obs, state.pi, episode_starts)[0])
+        parameters = self._parameters(self.policy.get_distribution(obs, state.pi, episode_starts)[0])
         _, value, _, state = self.policy(obs, state, episode_starts, deterministic=True)
         return AgentOutput(parameters, value.flatten()), state
 
 
-def _parameters(distribution: Distribution) -> torch.Tensor:
-    """Of the actions of B lanes, `[B, P]`: logits, of several entries side by side, or means and then deviations."""
-    torch_distribution: Any = distribution.distribution
-    if isinstance(torch_distribution, list):
-        return torch.cat([entry.logits for entry in torch_distribution], dim=-1)
-    if isinstance(torch_distribution, Normal):
-        return torch.cat([torch_distribution.mean, torch_distribution.stddev], dim=-1)
-    return torch_distribution.logits
-
-
-def make_player(model: OnPolicyAlgorithm) -> Player:
-    """The player of a model's policy, ready to play."""
+def make_player(model: OnPolicyAlgorithm, spec: SpaceSpec) -> Player:
+    """The player of a model's policy, ready to play in environments of these spaces."""
     is_recurrent = isinstance(model.policy, RecurrentActorCriticPolicy)
-    player = (RecurrentPlayer if is_recurrent else Player)(model.policy)
+    player = (RecurrentPlayer if is_recurrent else Player)(model.policy, spec)
     return player.eval()

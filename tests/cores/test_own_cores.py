@@ -12,7 +12,8 @@ from rmc_agents.config import CoreConfig
 from rmc_agents.cores import LSTM, Core, as_core, make_core, register_core, registry, settings_used
 from rmc_agents.cores.inspection import inspect
 from rmc_agents.sb3.packed_core import PackedCore
-from rmc_agents.types import AgentOutput, NotRegistered, SpaceSpec, State, TimeStep, map_leaves
+from rmc_agents.spaces import SpaceSpec
+from rmc_agents.types import AgentOutput, NotRegistered, State, TimeStep, map_leaves
 
 STEPS, LANES, SIZE = 6, 3, 4
 

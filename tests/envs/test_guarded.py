@@ -40,7 +40,11 @@ def play(name: str) -> VectorEnv:
         ("shape", r"failed in step\(\): ValueError: expected an observation \(2,\) of float32, got \(3,\)", False),
         ("reward", r"failed in step\(\): TypeError: ", False),
         ("infos", r"failed in step\(\): (TypeError|AssertionError): ", False),
-        ("nan reward", r"'Homemade-NanReward-v0' gave a reward that is not finite: nan in lane 1$", False),
+        (
+            "nan reward",
+            r"'Homemade-NanReward-v0' gave a reward that is not finite: nan in lane 1, at step 3 of its episode$",
+            False,
+        ),
         ("infinite observation", r"not finite: -inf in lane 1, entry \[1\] of the observation", False),
     ],
 )

@@ -183,7 +183,6 @@ def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, tm
         (["--env", "minipacman", "--env-workers", "2"], "env_workers: expected 0 for 'minipacman'"),
         (["--env-workers", "9"], "env_workers: expected at most as many as lanes, 4, got 9"),
         (["--env-workers", "-1"], "env_workers: input should be greater than or equal to 0"),
-        (["--env", "Pendulum-v1", "--env-workers", "2"], "Discrete action space"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -224,11 +224,9 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         said = capsys.readouterr().err
         assert expected in said
         assert said.count("\n") == 1
-    assert (
-        compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--env", "Pendulum-v1"]) == 2
-    )
+    assert compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--encoder", "conv"]) == 2
     said = capsys.readouterr().err
-    assert "training of minipacman-none-seed0 failed: rmc-train: expected a Discrete action space" in said
+    assert "training of minipacman-none-seed0 failed: rmc-train: encoder conv: expected pictures" in said
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from helpers import wandering  # noqa: F401  # registers an environment that draws no pictures
 from helpers.runs import refused, save_agent
-from rmc_agents.collect import choose_action
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli, curves, plot, watch
 from rmc_agents.evaluate import episodes as evaluation
@@ -188,11 +187,6 @@ def test_equal_seeds_give_equal_episodes(env: str) -> None:
     np.testing.assert_array_equal(first.returns, again.returns)
     assert not np.array_equal(first.lengths, other.lengths)
     assert (first.levels is None, first.successes is None) == ((True, False) if env == "recall" else (False, True))
-
-
-def test_choose_action() -> None:
-    logits = torch.tensor([[0.0, 5.0, 1.0], [3.0, 0.0, 1.0]])
-    assert choose_action(logits, torch.Generator(), deterministic=True).tolist() == [1, 0]
 
 
 def test_refuses_an_agent_of_other_spaces() -> None:

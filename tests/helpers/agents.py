@@ -4,8 +4,9 @@ import torch
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.on_policy import OnPolicy
-from rmc_agents.types import Rollout, SpaceSpec, TimeStep
+from rmc_agents.types import Rollout, TimeStep
 
 CPU = torch.device("cpu")
 SPEC = SpaceSpec((5, 5, 3), "uint8", 1 / 255, 5)

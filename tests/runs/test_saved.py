@@ -9,7 +9,8 @@ from rmc_agents import encoders
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.runs.saved import Provenance, SavedAgent, load, save_agent
-from rmc_agents.types import NotRegistered, SpaceSpec, TimeStep
+from rmc_agents.spaces import SpaceSpec
+from rmc_agents.types import NotRegistered, TimeStep
 
 SPEC = SpaceSpec((3,), "float32", 1.0, 2)
 

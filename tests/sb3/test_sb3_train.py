@@ -457,9 +457,7 @@ for kind in ACTION_SPACES:
 
 
 @pytest.mark.parametrize("kind", ACTION_SPACES)
-def test_every_action_space_of_sb3_contrib_is_trained_played_and_resumed(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_action_space_of_sb3_contrib_is_trained_played_and_resumed(kind: str, tmp_path: Path) -> None:
     run_dir, env = tmp_path / "run", f"Actions{kind}-v0"
     flags = ["--algo", "recurrent-ppo", "--env", env, "--eval-episodes", "3", "--total-frames", "40"]
     assert train_cli.main([*SMALL, *flags, "--no-video", "--run-dir", str(run_dir)]) == 0
@@ -467,11 +465,6 @@ def test_every_action_space_of_sb3_contrib_is_trained_played_and_resumed(
     assert watch.main([str(run_dir), "--trust", "--out", str(tmp_path / "x.gif")]) == 0
     saved = load_policy(run_dir, CPU, trust=True)
     assert saved.spec == env_spec(env)
-    capsys.readouterr()
-    assert train_cli.main([*SMALL, "--env", env, "--run-dir", str(tmp_path / "own")]) == 2
-    said = capsys.readouterr().err
-    assert "expected a Discrete action space" in said
-    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("kind", ACTION_SPACES)
@@ -483,11 +476,11 @@ def test_a_players_choices_are_its_distributions(kind: str) -> None:
     zeros = torch.zeros(lanes)
     steps = TimeStep(torch.rand(1, 2).expand(lanes, 2), zeros == 0, zeros.long(), zeros, zeros > 0, zeros > 0)
     state = player.initial_state(lanes)
-    parameters = player.step(steps, state)[0].policy_logits
-    likeliest = player.choose(parameters, torch.Generator(), deterministic=True)
+    distribution = player.spec.distribution(player.step(steps, state)[0].policy_logits)
+    likeliest = player.spec.to_env(distribution.mode().numpy())
     expected, _ = trainer.model.predict(steps.obs.numpy(), deterministic=True)
     np.testing.assert_allclose(likeliest, expected, rtol=0, atol=1e-5)
-    drawn = player.choose(parameters, torch.Generator().manual_seed(0), deterministic=False).double()
+    drawn = torch.from_numpy(player.spec.to_env(distribution.sample(torch.Generator().manual_seed(0)).numpy())).double()
     torch.manual_seed(0)
     theirs = torch.as_tensor(trainer.model.predict(steps.obs.numpy())[0]).double()
     for moment in (torch.mean, torch.std):

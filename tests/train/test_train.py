@@ -171,8 +171,11 @@ BAD = {
     "unknown environment": (["--env", "minipackman"], "did you mean 'minipacman'?"),
     "unknown core": (["--core", "lstmm"], "did you mean 'lstm'?"),
     "unknown module": (["--env", "nowhere:X-v0"], "importing nowhere failed"),
-    "continuous actions": (["--env", "Pendulum-v1"], "Discrete action space"),
-    "observations that cannot be encoded": (["--env", "Blackjack-v1"], "cannot encode the observation space Tuple"),
+    "actions without bounds": (["--env", "helpers.zoo:Zoo-Unbounded-v0"], "actions: expected a Box with finite bounds"),
+    "observations that cannot be encoded": (
+        ["--env", "helpers.zoo:Zoo-Sequence-v0"],
+        "observation 'b/1': expected num",
+    ),
     "contradictory encoder": (["--encoder", "conv"], "use encoder mlp"),
     "missing config": (["--config", "nowhere.yaml"], "cannot read the config nowhere.yaml"),
     "preset misspelled": (["--config", "memory-lstn"], "there is no such file or preset; did you mean 'memory-lstm'?"),

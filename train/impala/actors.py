@@ -14,8 +14,9 @@ from rmc_agents.collect import Collector, Episode, Lanes, check_ranges, seed_aft
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.learner import make_agent
-from rmc_agents.types import Rollout, SpaceSpec, TimeStep
+from rmc_agents.types import Rollout, TimeStep
 
 CPU = torch.device("cpu")
 UNTOLD = -1  # in place of an episode's success, where the environment does not tell it
@@ -37,8 +38,9 @@ class Parcel(NamedTuple):
         """As it travels: a checkpoint's format, which cannot carry code and tells when it is damaged."""
         rollout, episodes = self.rollout, self.episodes
         successes = [UNTOLD if episode.success is None else int(episode.success) for episode in episodes]
+        parts = rollout._replace(distribution=None)._asdict()  # the learner knows it from the spaces
         tree = self._asdict() | {
-            "rollout": {name: list(v) if isinstance(v, tuple) else v for name, v in rollout._asdict().items()},
+            "rollout": {name: list(v) if isinstance(v, tuple) else v for name, v in parts.items()},
             "episodes": {
                 "returns": np.array([episode.episode_return for episode in episodes], np.float64),
                 "lengths": np.array([episode.length for episode in episodes], np.int64),
@@ -168,7 +170,8 @@ class ParcelReader:
 
     def _rollout(self, steps: list[Tensor], initial_state: list[Tensor], **others: Tensor) -> Rollout:
         state = self._state_type(*initial_state) if initial_state else ()
-        rollout = Rollout(steps=TimeStep(*steps), initial_state=state, **others)
+        distribution = self.spec.distribution
+        rollout = Rollout(steps=TimeStep(*steps), initial_state=state, **others | {"distribution": distribution})
         self._check_tensors(named_tensors(rollout))
         check_ranges(rollout.steps, self.spec)
         _check_boundaries(rollout.steps)
@@ -201,4 +204,7 @@ def _check_boundaries(steps: TimeStep) -> None:
 def named_tensors(rollout: Rollout) -> dict[str, Tensor]:
     """All that a rollout consists of, each under a name of its own."""
     tensors = {**rollout.steps._asdict(), "policy_logits": rollout.policy_logits, "value": rollout.value}
+    if isinstance(obs := rollout.steps.obs, dict):
+        del tensors["obs"]
+        tensors |= {f"obs {name}": leaf for name, leaf in obs.items()}
     return tensors | {f"initial_state {i}": leaf for i, leaf in enumerate(rollout.initial_state)}

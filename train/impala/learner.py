@@ -24,7 +24,7 @@ from rmc_agents.train import distributed
 from rmc_agents.train.learner import Learner, state_norm
 from rmc_agents.train.trainer import Metrics
 from rmc_agents.tree_checks import Either
-from rmc_agents.types import AgentOutput, Rollout, TimeStep
+from rmc_agents.types import AgentOutput, Rollout, map_leaves
 
 from .actors import Actor, Parcel, ParcelReader, pack_weights
 from .pool import ActorEngine, ActorPool
@@ -203,16 +203,16 @@ class RemoteLanes:
 def joined(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
     """The rollouts side by side, as one of all their lanes."""
 
-    def side_by_side(parts: Sequence[Tensor], lane_axis: int) -> Tensor:
-        return torch.cat(tuple(parts), dim=lane_axis).to(device)
+    def side_by_side(lane_axis: int, *parts: Tensor) -> Tensor:
+        return torch.cat(parts, dim=lane_axis).to(device)
 
-    states = [rollout.initial_state for rollout in rollouts]
-    leaves = [side_by_side(parts, 0) for parts in zip(*states, strict=True)]
+    by_time, by_lane = (partial(side_by_side, lane_axis) for lane_axis in (1, 0))
     return Rollout(
-        TimeStep(*(side_by_side(parts, 1) for parts in zip(*(r.steps for r in rollouts), strict=True))),
-        side_by_side([rollout.policy_logits for rollout in rollouts], 1),
-        side_by_side([rollout.value for rollout in rollouts], 1),
-        type(states[0])(*leaves) if leaves else (),
+        map_leaves(by_time, *(rollout.steps for rollout in rollouts)),
+        by_time(*(rollout.policy_logits for rollout in rollouts)),
+        by_time(*(rollout.value for rollout in rollouts)),
+        map_leaves(by_lane, *(rollout.initial_state for rollout in rollouts)),
+        distribution=rollouts[0].distribution,
     )
 
 

@@ -13,7 +13,7 @@ from rmc_agents.config import Config, TrainConfig
 from rmc_agents.sb3.extractors import CONVOLUTIONS_FROM, MlpFeatures
 from rmc_agents.sb3.policy import CORE_OPTIONS
 from rmc_agents.sb3.saved import ALGORITHMS
-from rmc_agents.types import SpaceSpec
+from rmc_agents.spaces import SpaceSpec
 
 
 def make_model(config: Config, env: VecEnv, spec: SpaceSpec, device: torch.device) -> OnPolicyAlgorithm:

@@ -23,8 +23,8 @@ from rmc_agents.runs import archive
 from rmc_agents.sb3 import RmcPolicy, to_sb3
 from rmc_agents.sb3.saved import Player, load_model, make_player
 from rmc_agents.sb3.vec_env import cheapest_autoreset
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.trainer import Metrics, count_parameters, describe
-from rmc_agents.types import SpaceSpec
 
 from .model import make_model
 
@@ -73,7 +73,7 @@ class Sb3Trainer:
         policy = model.policy
         is_ours = isinstance(policy, RmcPolicy)
         self.backend = policy.lstm_actor.core.chosen_backend() if is_ours else "reference"
-        self.agent: Player = make_player(model)
+        self.agent: Player = make_player(model, self.lanes.spec)
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns scalars that name what happened."""
@@ -179,9 +179,9 @@ class Sb3Lanes(VecEnvWrapper):
     def step_wait(self) -> VecEnvStepReturn:
         """As of the environment, but for the rewards' scale."""
         obs, rewards, dones, infos = self.venv.step_wait()
-        check_finite(self.venv.vector_env, obs, rewards)
         self._returns += rewards
         self._lengths += 1
+        check_finite(self.venv.vector_env, obs if isinstance(obs, dict) else {"": obs}, rewards, self._lengths)
         for lane in np.flatnonzero(dones):
             success = infos[lane].get("is_success")
             success = None if success is None else bool(success)

@@ -103,7 +103,7 @@ def test_what_is_no_rollout_of_this_run_is_told_by_name(spoil: Callable[[Parcel]
 def test_names_of_categories_that_do_not_exist_are_no_rollout() -> None:
     actor = make_actor(env="memory-s7")
     reader = reader_of(actor)
-    with pytest.raises(UnfitParcel, match="obs: expected names of categories or tokens"):
+    with pytest.raises(UnfitParcel, match="obs: expected names of categories"):
         reader.open(changed("obs", with_at_last(255))(parcel_of(actor)).to_bytes(), 0)
 
 

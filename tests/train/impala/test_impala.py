@@ -17,6 +17,7 @@ from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending,
 from helpers.runs import wait_for_checkpoints
 from rmc_agents import losses
 from rmc_agents.config import Config, TrainConfig
+from rmc_agents.distributions import Categorical
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
@@ -68,8 +69,8 @@ def test_the_loss_is_that_of_vtrace_targets_lane_by_lane(normalize: bool) -> Non
     rollout = rollout_with_every_ending()
     output, _ = said_again()
     steps, action = rollout.steps, rollout.steps.prev_action[1:]
-    log_prob = losses.action_log_prob(output.policy_logits[:-1], action).detach()
-    log_rho = log_prob - losses.action_log_prob(rollout.policy_logits, action)
+    log_prob = Categorical(output.policy_logits[:-1]).log_prob(action).detach()
+    log_rho = log_prob - Categorical(rollout.policy_logits).log_prob(action)
     value, reward = output.value.detach(), config.reward_scale * steps.prev_reward
     targets, advantages, weights, logs, values, entropies = [], [], [], [], [], []
     for lane, pieces in enumerate([[(0, 9)], [(0, 4), (5, 9)], [(0, 4), (5, 9)]]):
@@ -88,7 +89,7 @@ def test_the_loss_is_that_of_vtrace_targets_lane_by_lane(normalize: bool) -> Non
             weights.append(part.weights[:, 0])
             logs.append(log_prob[here, lane])
             values.append(value[here, lane])
-            entropies.append(losses.entropy(output.policy_logits.detach()[here, lane]))
+            entropies.append(Categorical(output.policy_logits.detach()[here, lane]).entropy())
     target, advantage, log, expected_value, entropy = map(torch.cat, (targets, advantages, logs, values, entropies))
     weight = torch.cat(weights)
     if normalize:

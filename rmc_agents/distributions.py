@@ -1,0 +1,165 @@
+"""Distributions of actions, made of what a network puts out: `[..., P]` parameters, of which every step has its own.
+
+All have the same methods (see `types.Distribution`). Log-probabilities, entropies and divergences are `[...]`, in nats.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rmc_agents.types import Distribution
+
+LOG_2_PI = math.log(2 * math.pi)
+
+
+class Categorical:
+    """One of A actions by its logits `[..., A]`; actions are `[...]` int64, counted from 0."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Drawn actions. Raises ValueError if the policy has diverged."""
+        cumulative = self.logits.softmax(dim=-1).cumsum(dim=-1)
+        total = _finite(cumulative[..., -1:])
+        threshold = total * torch.rand(total.shape, generator=generator, device=total.device)
+        last = (cumulative < total).sum(dim=-1)  # where rounding lets no action exceed the threshold
+        return torch.minimum((cumulative <= threshold).sum(dim=-1), last)
+
+    def mode(self) -> Tensor:
+        """The likeliest actions."""
+        return self.logits.argmax(dim=-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Of actions `[...]`."""
+        return functional.log_softmax(self.logits, dim=-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """At most log A."""
+        log_prob = functional.log_softmax(self.logits, dim=-1)
+        return -(log_prob.exp() * log_prob).sum(dim=-1)
+
+    def kl(self, other: "Categorical") -> Tensor:
+        """KL(self, other)."""
+        own = self.logits.log_softmax(dim=-1)
+        return (own.exp() * (own - other.logits.log_softmax(dim=-1))).sum(dim=-1)
+
+
+class Bernoulli:
+    """K independent bits by the logits `[..., K]` of 1; actions are `[..., K]` int64."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Drawn bits. Raises ValueError if the policy has diverged."""
+        probability = _finite(self.logits).sigmoid()
+        drawn = torch.rand(probability.shape, generator=generator, device=probability.device)
+        return (drawn < probability).long()
+
+    def mode(self) -> Tensor:
+        """The likelier value of each bit."""
+        return (self.logits > 0).long()
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Of bits `[..., K]`, all together."""
+        return (action * self.logits - functional.softplus(self.logits)).sum(dim=-1)
+
+    def entropy(self) -> Tensor:
+        """At most K log 2."""
+        return (functional.softplus(self.logits) - self.logits * self.logits.sigmoid()).sum(dim=-1)
+
+    def kl(self, other: "Bernoulli") -> Tensor:
+        """KL(self, other)."""
+        difference = self.logits.sigmoid() * (self.logits - other.logits)
+        return (difference - functional.softplus(self.logits) + functional.softplus(other.logits)).sum(dim=-1)
+
+
+class Gaussian:
+    """D independent normal numbers by their means and the logarithms of their standard deviations, each `[..., D]`."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean, self.log_std = mean, log_std
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Drawn numbers. Raises ValueError if the policy has diverged."""
+        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
+        return _finite(self.mean + self.log_std.exp() * noise)
+
+    def mode(self) -> Tensor:
+        """The means."""
+        return self.mean
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """The logarithm of the density at numbers `[..., D]`."""
+        deviations = (action - self.mean) * (-self.log_std).exp()
+        return (-0.5 * deviations.square() - self.log_std - 0.5 * LOG_2_PI).sum(dim=-1)
+
+    def entropy(self) -> Tensor:
+        """Differential: without a lower limit."""
+        return (self.log_std + 0.5 * (1 + LOG_2_PI)).sum(dim=-1)
+
+    def kl(self, other: "Gaussian") -> Tensor:
+        """KL(self, other)."""
+        log_ratio = self.log_std - other.log_std
+        distance = (self.mean - other.mean) * (-other.log_std).exp()
+        return (0.5 * ((2 * log_ratio).exp() + distance.square() - 1) - log_ratio).sum(dim=-1)
+
+
+class Joint:
+    """Independent parts whose actions stand side by side, `[..., W]`; a `Categorical` has one column.
+
+    Actions are int64, or the type of the Gaussians' numbers if there are any.
+
+    Args:
+      parts: the distributions.
+      widths: columns of each.
+    """
+
+    def __init__(self, parts: Sequence[Distribution], widths: Sequence[int]) -> None:
+        self.parts, self.widths = parts, widths
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Of each part, in order."""
+        return self._side_by_side([part.sample(generator) for part in self.parts])
+
+    def mode(self) -> Tensor:
+        """Of each part."""
+        return self._side_by_side([part.mode() for part in self.parts])
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Of actions `[..., W]`, all columns together."""
+        columns = action.split(list(self.widths), dim=-1)
+        return self._sum([part.log_prob(_action_of(part, x)) for part, x in zip(self.parts, columns, strict=True)])
+
+    def entropy(self) -> Tensor:
+        """Of all columns together."""
+        return self._sum([part.entropy() for part in self.parts])
+
+    def kl(self, other: "Joint") -> Tensor:
+        """KL(self, other)."""
+        return self._sum([mine.kl(theirs) for mine, theirs in zip(self.parts, other.parts, strict=True)])
+
+    def _side_by_side(self, actions: list[Tensor]) -> Tensor:
+        columns = (
+            action.unsqueeze(-1) if isinstance(part, Categorical) else action
+            for part, action in zip(self.parts, actions, strict=True)
+        )
+        return torch.cat(list(columns), dim=-1)
+
+    def _sum(self, terms: list[Any]) -> Tensor:
+        return torch.stack(terms).sum(dim=0)
+
+
+def _action_of(part: Distribution, columns: Tensor) -> Tensor:
+    return columns.squeeze(-1).long() if isinstance(part, Categorical) else columns
+
+
+def _finite(parameters: Tensor) -> Tensor:
+    if not parameters.isfinite().all():
+        raise ValueError("the policy's outputs are not finite: training diverged; try a smaller --learning-rate")
+    return parameters

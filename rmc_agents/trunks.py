@@ -1,0 +1,199 @@
+"""What an array of an observation passes first in an encoder, by what it is: a picture, amounts, categories, tokens."""
+
+import logging
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.kernels.lookup import rectified_lookup
+from rmc_agents.spaces import ArraySpec, SpaceSpec
+
+CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
+LARGE = 84 * 84  # numbers: pictures from here on are better not flattened
+LOOKUP_SIZE = 128  # width of what categories or tokens become
+FIRST_TOKENS = 16  # how many are added up by themselves as well
+
+logger = logging.getLogger(__name__)
+
+
+def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
+    """The trunk of one array: from `[N, *shape]`, scaled unless it has categories, to `[N, D]`.
+
+    Args:
+      array: what comes in.
+      trunk: conv, mlp or auto; see `Encoder`.
+      sizes: widths of the fully connected layers behind it.
+
+    Raises:
+      ValueError: for convolutions of what is no picture.
+    """
+    if array.categories and trunk != "conv":
+        if array.dtype == "int64":
+            return OneHot(array.categories)
+        return _Tokens(array.categories) if array.are_tokens else _Lookup(array.categories)
+    channels_axis = find_channels(array.shape)
+    if trunk == "conv" and channels_axis is None:
+        raise ValueError(
+            f"encoder conv: expected pictures [H, W], [H, W, C] or [C, H, W] of at least {CONV_FROM}x{CONV_FROM} "
+            f"pixels, got observations of shape {array.shape}; use encoder mlp"
+        )
+    if trunk == "mlp" or channels_axis is None:
+        _warn_of_flattening(array.shape, sizes)
+        return _Flat()
+    channels = (*array.shape, 1)[channels_axis]
+    return nn.Sequential(  # Mnih et al., 2015
+        _ChannelsFirst(array.shape, channels_axis),
+        nn.Conv2d(channels, 32, 8, stride=4),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 4, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, stride=1),
+        nn.ReLU(),
+        nn.Flatten(),
+    )
+
+
+def find_channels(shape: tuple[int, ...]) -> int | None:
+    """Along which axis an observation is a picture's channels, if it is a picture that convolutions can take.
+
+    Returns:
+      2 for `[H, W, C]`, 0 for `[C, H, W]`, as stacks of frames are, 2 for `[H, W]`, which has one channel and no axis
+      for it, None for what is no picture or too small a one.
+    """
+    if len(shape) in (2, 3) and min(shape[:2]) >= CONV_FROM:
+        return 2
+    return 0 if len(shape) == 3 and min(shape[1:]) >= CONV_FROM else None
+
+
+def _warn_of_flattening(shape: tuple[int, ...], sizes: Sequence[int]) -> None:
+    numbers = math.prod(shape)
+    if len(shape) > 1 and numbers >= LARGE and sizes:
+        logger.warning(
+            "observations of shape %s are flattened to %s numbers, for which the encoder's first layer alone has %s "
+            "parameters; --encoder conv takes pictures of at least %dx%d pixels",
+            shape,
+            f"{numbers:,}",
+            f"{numbers * sizes[0]:,}",
+            CONV_FROM,
+            CONV_FROM,
+        )
+
+
+class Trunks(nn.Module):
+    """A trunk for each array of a nested observation; their outputs side by side.
+
+    Args:
+      arrays: what comes in.
+      trunk: auto, mlp, or conv, which is then for the pictures among them.
+      sizes: as of `make_trunk`.
+
+    Raises:
+      ValueError: for convolutions where there is no picture.
+    """
+
+    def __init__(self, arrays: Sequence[ArraySpec], trunk: str, sizes: Sequence[int]) -> None:
+        super().__init__()
+        if trunk == "conv" and all(find_channels(array.shape) is None for array in arrays):
+            shapes = ", ".join(f"{array.name!r} {array.shape}" for array in arrays)
+            raise ValueError(f"encoder conv: expected a picture among the observations, got {shapes}; use encoder mlp")
+        self.arrays = arrays
+        self.each = nn.ModuleList(make_trunk(array, "mlp" if trunk == "mlp" else "auto", sizes) for array in arrays)
+
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:  # each [N, ...] -> [N, D]
+        seen = []
+        for array, trunk in zip(self.arrays, self.each, strict=True):
+            x = obs[array.name]
+            seen.append(trunk(x if array.categories else x.float() * array.scale))
+        return torch.cat(seen, dim=-1)
+
+
+class OneHot(nn.Module):
+    """Categories `[N, ...]`, counted from 0, as zeros and ones `[N, sum of sizes]`: those of the first entry first.
+
+    Args:
+      sizes: how many categories each entry has.
+    """
+
+    entry: Tensor  # [sum of sizes]: of which entry each column tells
+    category: Tensor  # [sum of sizes]: and what
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        columns = [(entry, category) for entry, size in enumerate(sizes) for category in range(size)]
+        for name, values in zip(("entry", "category"), zip(*columns, strict=True), strict=True):
+            self.register_buffer(name, torch.tensor(values), persistent=False)
+        self.is_one = len(sizes) == 1
+
+    def forward(self, categories: Tensor) -> Tensor:
+        rows = categories.reshape(len(categories), -1)  # [N, E]
+        return (rows if self.is_one else rows[:, self.entry]) == self.category
+
+
+class _Lookup(nn.Module):
+    """Learned vectors, one for each category of each entry of an observation, added up and rectified.
+
+    What a linear layer would make of the entries one-hot, without the products with 0.
+    """
+
+    first: Tensor  # [E], each entry's first row in the table
+
+    def __init__(self, categories: tuple[int, ...]) -> None:
+        super().__init__()
+        counts = torch.tensor(categories)
+        self.register_buffer("first", (counts.cumsum(0) - counts).int(), persistent=False)
+        self.table = nn.Parameter(torch.empty(sum(categories), LOOKUP_SIZE))
+        self.bias = nn.Parameter(torch.zeros(LOOKUP_SIZE))
+        nn.init.orthogonal_(self.table, gain=math.sqrt(2))
+
+    def forward(self, entries: Tensor) -> Tensor:  # [N, E] -> [N, LOOKUP_SIZE]
+        return rectified_lookup(entries + self.first, self.table, self.bias)
+
+
+class _Tokens(nn.Module):
+    """Embedded tokens, the most important first: the first of them added up and rectified, and beside it all of them.
+
+    Most of what is far away says nothing and changes all the time. From the first alone is learned undisturbed.
+    """
+
+    def __init__(self, categories: tuple[int, ...]) -> None:
+        super().__init__()
+        self.first, self.all = _embedding(categories[:FIRST_TOKENS]), _embedding(categories)
+        self.first_bias, self.all_bias = (nn.Parameter(torch.zeros(LOOKUP_SIZE)) for _ in range(2))
+
+    def forward(self, tokens: Tensor) -> Tensor:  # [N, E] -> [N, 2 * LOOKUP_SIZE]
+        first = rectified_lookup(tokens[:, :FIRST_TOKENS].contiguous(), self.first.weight, self.first_bias)
+        return torch.cat([first, rectified_lookup(tokens, self.all.weight, self.all_bias)], dim=-1)
+
+
+def _embedding(categories: tuple[int, ...]) -> nn.Embedding:
+    """Of entries that share their tokens and have the first so many of them; sums have a variance of 2 at first."""
+    embedding = nn.Embedding(max(categories), LOOKUP_SIZE)
+    nn.init.normal_(embedding.weight, std=math.sqrt(2 / len(categories)))
+    return embedding
+
+
+class _Flat(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:  # [N, ...] -> [N, D], of single numbers too
+        return x.reshape(len(x), -1)
+
+
+class _ChannelsFirst(nn.Module):
+    def __init__(self, shape: tuple[int, ...], channels_axis: int) -> None:
+        super().__init__()
+        self.has_channels, self.axis = len(shape) == 3, 1 + channels_axis
+
+    def forward(self, picture: Tensor) -> Tensor:  # [N, H, W], [N, H, W, C] or [N, C, H, W] -> [N, C, H, W]
+        return picture.movedim(self.axis, 1) if self.has_channels else picture[:, None]
+
+
+def trunk_size(trunk: nn.Module, spec: SpaceSpec) -> int:
+    """How wide the output of the trunk of these observations is."""
+    ins = {
+        name: torch.zeros(1, *array.shape, dtype=torch.int32 if array.categories else None)
+        for name, array in spec.arrays.items()
+    }
+    with torch.no_grad():
+        width: int = trunk(ins if spec.obs_parts else ins[""]).shape[1]
+    return width

@@ -1,0 +1,161 @@
+"""Environments with all kinds of spaces are learned in, resumed, evaluated and played, on every way to an agent."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.vector import SyncVectorEnv
+
+import rmc_agents as rmc
+from helpers.zoo import SPACES, SavableZoo, Zoo
+from rmc_agents import losses
+from rmc_agents.collect import Lanes
+from rmc_agents.config import Config
+from rmc_agents.envs.making import make_env
+from rmc_agents.envs.workers import WorkerVectorEnv
+from rmc_agents.evaluate.episodes import UniformPolicy, play
+from rmc_agents.runs import checkpoint
+from rmc_agents.spaces import SpaceSpec
+from rmc_agents.train.impala.actors import Actor, ParcelReader
+from rmc_agents.train.impala.learner import joined
+from rmc_agents.train.on_policy import OnPolicy
+from rmc_agents.types import map_leaves
+
+CPU = torch.device("cpu")
+LANES = 3
+SIZES = {"core": "lstm", "hidden_size": 8, "encoder_sizes": [8], "num_envs": LANES, "unroll_length": 7}
+
+
+def trainer_of(kind: str, algo: str = "ppo", **settings: object) -> OnPolicy:
+    config = Config().updated({"algo": algo} | SIZES | settings, "test").settled()
+    return OnPolicy(config, CPU, SavableZoo(kind, LANES))
+
+
+def leaves_of(tree: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    map_leaves(lambda leaf: found.append(leaf) or leaf, tree)
+    return found
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_a_run_goes_on_to_the_bit(kind: str) -> None:
+    whole, resumed = trainer_of(kind), trainer_of(kind, seed=5)
+    whole.update()
+    state = checkpoint.from_bytes(checkpoint.to_bytes(whole.get_state()), "test")
+    assert SpaceSpec.from_fields(state["spec"]) == whole.lanes.spec
+    resumed.config, state["config"] = whole.config, whole.config.to_mapping()
+    resumed.set_state(state)
+    for trainer in (whole, resumed):
+        torch.manual_seed(0)  # of the minibatches
+        trainer.update()
+    for one, other in zip(
+        leaves_of(whole.collector.rollout[:4]), leaves_of(resumed.collector.rollout[:4]), strict=True
+    ):
+        assert torch.equal(one, other)
+    for name, parameter in whole.agent.state_dict().items():
+        assert torch.equal(parameter, resumed.agent.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_learning_sees_what_acting_saw(kind: str) -> None:
+    trainer = trainer_of(kind, "a2c")
+    rollout = trainer.collector.collect()
+    output, _ = trainer.agent.unroll(rollout.steps, rollout.initial_state)
+    torch.testing.assert_close(output.policy_logits[:-1], rollout.policy_logits, rtol=1e-4, atol=1e-5)
+    ratio = losses.action_log_ratio(losses.distribution_of(rollout, output.policy_logits), rollout)
+    torch.testing.assert_close(ratio, torch.zeros_like(ratio), rtol=0, atol=1e-4)
+    assert trainer.learn(rollout)["losses/grad_norm"] > 0
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_evaluation_and_the_player_do_the_same(kind: str) -> None:
+    """The environment refuses whatever is not in its action space, and its rewards tell the action."""
+    agent = trainer_of(kind).agent.eval()
+    returns = play(agent, f"helpers.zoo:Zoo-{kind}-v0", LANES, 3, CPU, deterministic=True).returns
+    for lane in range(LANES):
+        env, player, total = Zoo(kind), rmc.Player(agent, deterministic=True), 0.0
+        obs, _ = env.reset(seed=3 + lane)
+        action, ended = player.act(obs), False
+        while not ended:
+            obs, reward, ended, truncated, _ = env.step(action)
+            total += reward
+            action = player.act(obs, reward, ended, truncated)
+        assert total == pytest.approx(returns[lane], rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Nested", "TupleActions"])
+def test_actors_send_what_they_have_seen_and_done(kind: str) -> None:
+    config = Config().updated(SIZES | {"algo": "impala", "env": f"helpers.zoo:Zoo-{kind}-v0"}, "test").settled()
+    actor = Actor(config, 0)
+    actor.version = 0
+    reader = ParcelReader(actor.act(0.0).rollout, actor.lanes.spec)
+    parcel = actor.act(0.0)
+    received = reader.open(parcel.to_bytes(), 0).rollout
+    for one, other in zip(leaves_of(parcel.rollout[:4]), leaves_of(received[:4]), strict=True):
+        assert torch.equal(one, other)
+    both = joined([received, received], CPU)
+    output, _ = actor.agent.unroll(both.steps, both.initial_state)
+    loss, metrics = losses.vtrace(output, both, discount=0.9)
+    assert metrics["losses/rho_mean"].item() == pytest.approx(1, abs=1e-4)
+    assert torch.isfinite(loss)
+
+
+@pytest.mark.parametrize("kind", ["Nested", "TupleActions"])
+def test_workers_give_what_lanes_in_this_process_give(kind: str) -> None:
+    envs = [SyncVectorEnv([lambda: Zoo(kind)] * LANES), WorkerVectorEnv(lambda n: SavableZoo(kind, n), LANES, 2)]
+    lanes = [Lanes(env, 0, CPU) for env in envs]
+    policy = UniformPolicy(lanes[0].spec)
+    for _ in range(7):
+        output, _ = policy.step(lanes[0].steps, ())
+        action = lanes[0].spec.distribution(output.policy_logits).mode()
+        one, other = (each.step(action) for each in lanes)
+        assert all(torch.equal(x, y) for x, y in zip(leaves_of(one), leaves_of(other), strict=True))
+    envs[1].close()
+
+
+def test_a_box_is_filled_uniformly_without_an_agent_and_clipped_with_one() -> None:
+    spec = SpaceSpec.of(Zoo("Box"))
+    output, _ = UniformPolicy(spec).step(Lanes(SavableZoo("Box", 4000), 0, CPU).steps, ())
+    drawn = spec.to_env(spec.distribution(output.policy_logits).sample(torch.Generator()).numpy())[:, 0]
+    np.testing.assert_allclose(np.quantile(drawn, [0.0, 0.5, 1.0], axis=0), [[-2, 0], [-0.5, 5], [1, 10]], atol=0.3)
+    edges = spec.to_env(np.float32([[-7, -1], [0, 0.5], [1, 7]]))[:, 0]
+    np.testing.assert_allclose(edges, [[-2, 0], [-0.5, 7.5], [1, 10]])
+
+
+class Reach(gym.Env):
+    """One step an episode: the reward is highest where the two numbers are what the observation says."""
+
+    observation_space = Dict({"target": Box(-1, 1, (2,), np.float32), "which": Discrete(2)})
+    action_space = Box(-2, 2, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        target = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        self.obs = {"target": target, "which": int(self.np_random.integers(2))}
+        return self.obs, {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        sign = 1.0 if self.obs["which"] else -1.0
+        return self.obs, -float(np.square(action - sign * self.obs["target"]).sum()), True, False, {}
+
+
+def test_numbers_in_a_box_are_learned() -> None:
+    torch.manual_seed(0)
+    env = make_env(Reach, 64)
+    agent = rmc.ActorCritic(SpaceSpec.of(env), "none", encoder_sizes=(64, 64))
+    collector, optimizer = rmc.Collector(agent, env, 8), torch.optim.Adam(agent.parameters(), 5e-3)
+    for _ in range(150):
+        rollout = collector.collect()
+        loss, _ = losses.a2c(
+            agent.unroll(rollout.steps, rollout.initial_state)[0], rollout, discount=0.9, entropy_cost=0
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(agent.parameters(), 1.0)
+        optimizer.step()
+    random = play(UniformPolicy(collector.lanes.spec), Reach, 200, 5, CPU).returns.mean()
+    assert random < -2
+    assert play(agent.eval(), Reach, 200, 5, CPU, deterministic=True).returns.mean() > -0.2
