@@ -91,7 +91,8 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
     matrices = list(_hidden_matrices(agent)) if config.optimizer == "muon" else []
     taken = {id(matrix) for matrix in matrices}
     rest = [parameter for parameter in agent.parameters() if id(parameter) not in taken]
-    parts: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon)]
+    adam = torch.optim.Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon, fused=True)
+    parts: list[torch.optim.Optimizer] = [adam]
     if matrices:
         scale = "match_rms_adamw"  # steps as large as Adam's, in the mean over a matrix (Liu et al., 2025)
         parts.append(torch.optim.Muon(matrices, lr=config.learning_rate, weight_decay=0.0, adjust_lr_fn=scale))
