@@ -13,7 +13,7 @@ from rich.table import Table
 
 from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.config import Arguments as EnvArguments
-from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics, accuracy_text, cut_note
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, GROUPS, MAX_STEPS, Statistics, accuracy_text, cut_note
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.checkpoint import write_atomically
 
@@ -286,5 +286,6 @@ def _fill(table: Table, result: dict[str, Any]) -> None:
     if result["success_rate"] is not None:
         random = result["random_success_rate"]
         table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")
-    for length, rate in (result["success_by_corridor"] or {}).items():
-        table.add_row(f"success rate, corridor of {length}", f"{rate:.1%}", "")
+    for name, rates in result["success_by"].items():
+        for value, rate in rates.items():
+            table.add_row(f"success rate, {GROUPS[name].format(value)}", f"{rate:.1%}", "")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rmc_agents.collect import Lanes, choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
-from rmc_agents.evaluate.statistics import MAX_STEPS, Episodes, Statistics
+from rmc_agents.evaluate.statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 from rmc_agents.types import AgentOutput, Policy, SpaceSpec, State, TimeStep
 
 MOST_LANES = 256
@@ -153,10 +153,10 @@ def play(
         np.concatenate([part.lengths for part in parts]),
         _joined([part.levels for part in parts]),
         _joined_successes(parts),
-        _joined([part.corridors for part in parts]),
         np.concatenate([part.cut for part in parts]),
         _joined([part.asked for part in parts]),
         _joined([part.right for part in parts]),
+        {name: np.concatenate([part.groups[name] for part in parts]) for name in parts[0].groups},
     )
 
 
@@ -193,11 +193,11 @@ def _play_each_once(
         returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
-        for key in {"level", "is_success", "corridor_length"} & lanes.infos.keys():
+        for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
             facts.setdefault(key, np.zeros(lanes.num_lanes))[ended] = lanes.infos[key][ended]
         playing &= ~ended
         if not playing.any():
             break
-    levels, successes, corridors = map(facts.get, ("level", "is_success", "corridor_length"))
     answers = (asked, right) if lanes.targets is not None else (None, None)
-    return Episodes(returns, lengths, levels, successes, corridors, playing, *answers)
+    groups = {name: facts[name] for name in GROUPS if name in facts}
+    return Episodes(returns, lengths, facts.get("level"), facts.get("is_success"), playing, *answers, groups)

@@ -113,7 +113,7 @@ def test_evaluation_tells_the_accuracy_of_the_likeliest_answers(
 
 def test_accuracy_counts_answers_and_not_episodes() -> None:
     none = np.zeros(3)
-    told = Episodes(none, none, None, None, None, none, asked=np.array([1, 9, 0]), right=np.array([0, 9, 0]))
+    told = Episodes(none, none, None, None, none, asked=np.array([1, 9, 0]), right=np.array([0, 9, 0]))
     statistics = Statistics.of(told)
     assert statistics.accuracy == 0.9
     assert statistics.accuracy_ci95 is not None
