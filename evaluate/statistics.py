@@ -30,6 +30,7 @@ class Episodes(NamedTuple):
     cut: np.ndarray  # [E] bool: the limit of steps came before the episode's end
     asked: np.ndarray | None = None  # [E]: steps at which the environment told the right action
     right: np.ndarray | None = None  # [E]: those of them at which it was taken
+    nats: np.ndarray | None = None  # [E]: -log probability of the right actions, summed over those steps
     groups: Mapping[str, np.ndarray] = MappingProxyType({})  # [E] each, by the names in `GROUPS`
 
 
@@ -49,6 +50,7 @@ class Statistics:
     episodes_cut: int  # by the limit of steps
     accuracy: float | None = None  # right answers over answers asked, where the environment tells what is right
     accuracy_ci95: tuple[float, float] | None = None  # its bootstrap interval, over episodes
+    bits: float | None = None  # -log2 probability of a right answer, mean over answers: bits per character of a text
     success_by: dict[str, dict[int, float]] = field(default_factory=dict)  # `GROUPS` that vary: value to success rate
 
     @classmethod
@@ -69,6 +71,7 @@ class Statistics:
             episodes_cut=int(episodes.cut.sum()),
             accuracy=accuracy,
             accuracy_ci95=interval,
+            bits=_bits(episodes.nats, episodes.asked),
             success_by=_success_by(episodes),
         )
 
@@ -82,6 +85,12 @@ def _accuracy(
     rate = float(right.sum() / asked.sum())
     around = rate + (right - rate * asked) / asked.mean()  # [E]: their mean varies as the ratio of the two sums does
     return rate, bootstrap_interval(around)
+
+
+def _bits(nats: np.ndarray | None, asked: np.ndarray | None) -> float | None:
+    if nats is None or asked is None or not asked.any():
+        return None
+    return float(nats.sum() / asked.sum() / np.log(2))
 
 
 def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
