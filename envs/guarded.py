@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from .nested import Place, is_nested, name_of, numbers, pick
 from .processes import EnvError
 
-NUMBERS = frozenset({"level", "power", "is_success", "corridor_length"})
+NUMBERS = frozenset({"level", "power", "is_success", "corridor_length", "solution_length", "num_distractors"})
 """Infos that are averaged or shown as numbers."""
 
 NOT_THEIRS = (
