@@ -11,8 +11,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Space
-from gymnasium.vector import VectorEnv
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from .nested import Place, is_nested, name_of, numbers, pick
@@ -90,13 +90,13 @@ class GuardedEnv(gym.Wrapper):
         """As the environment's. Raises EnvError."""
         with self._resetting:
             obs, info = self.env.reset(seed=seed, options=options)
-            return self._checked(obs), _usable(info)
+            return self._checked(obs), self._usable(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
         with self._stepping:
             obs, reward, terminated, truncated, info = self.env.step(action)
-            return self._checked(obs), float(reward), bool(terminated), bool(truncated), _usable(info)
+            return self._checked(obs), float(reward), bool(terminated), bool(truncated), self._usable(info)
 
     def render(self) -> Any:
         """As the environment's; with the render mode rgb_array a picture. Raises EnvError."""
@@ -113,6 +113,15 @@ class GuardedEnv(gym.Wrapper):
                 self.env.close()
         except EnvError as error:
             logger.warning("%s", " ".join(str(error).split()))
+
+    def _usable(self, info: Any) -> dict[str, Any]:
+        """As the function, with an action mask in an array, if there is one."""
+        usable, size = _usable(info), _mask_size(self.action_space)
+        if size and "action_mask" in usable:
+            usable["action_mask"] = mask = np.asarray(usable["action_mask"])
+            if mask.shape != (size,) or mask.dtype.kind not in "biuf":
+                raise ValueError(f"infos['action_mask']: expected {size} flags, got {mask.dtype} {mask.shape}")
+        return usable
 
     def _checked(self, obs: Any) -> Any:
         """The observation, as an array unless it is nested. Raises ValueError unless it is one of the space's."""
@@ -133,6 +142,13 @@ def _checked_array(part: Any, space: Space[Any], path: Place) -> NDArray[Any]:
     return array
 
 
+def _mask_size(space: Space[Any]) -> int:
+    """How many flags a mask of these actions has; 0: they have none."""
+    return int(
+        np.sum(space.nvec if isinstance(space, MultiDiscrete) else space.n if isinstance(space, Discrete) else 0)
+    )
+
+
 def _usable(info: Any) -> dict[str, Any]:
     """The infos that can be taken for what they are called."""
     if not isinstance(info, dict):
@@ -147,6 +163,14 @@ def _is_number(value: Any) -> bool:
     with suppress(ValueError):  # of lists of lists
         array = np.asarray(value)
     return array.ndim == 0 and array.dtype.kind in "biuf" and bool(np.isfinite(array))
+
+
+def name_of_env(env: VectorEnv) -> str:
+    """What a vector environment is called in messages."""
+    if env.spec is not None:
+        return env.spec.id
+    base = env.unwrapped
+    return type(base.envs[0].unwrapped if isinstance(base, SyncVectorEnv) else base).__name__
 
 
 def check_finite(env: VectorEnv, obs: Mapping[str, NDArray[Any]], rewards: NDArray[Any], lengths: ArrayLike) -> None:
@@ -168,7 +192,7 @@ def check_finite(env: VectorEnv, obs: Mapping[str, NDArray[Any]], rewards: NDArr
         is_number = np.abs(values) <= np.finfo(np.float32).max  # False for NaN
         if not is_number.all():
             place = tuple(np.argwhere(~is_number)[0].tolist())
-            name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+            name = name_of_env(env)
             step = np.broadcast_to(lengths, len(values))[place[0]]
             raise EnvError(
                 f"the environment {name!r} gave {kind} that is not finite: {values[place]} in lane {place[0]}"

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rmc_agents.collect import Lanes, choose
+from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.evaluate.statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 from rmc_agents.spaces import SpaceSpec
@@ -37,7 +38,8 @@ class UniformPolicy:
         outputs, log_std = torch.zeros(lanes, self.spec.num_outputs), torch.full((lanes, scales), -EXACT)
         if scales:
             outputs[:, self.spec.is_mean] = 2 * torch.rand(lanes, scales, generator=self.generator) - 1
-        return AgentOutput(torch.cat([outputs, log_std], dim=-1), torch.zeros(lanes)), state
+        parameters = forbid(torch.cat([outputs, log_std], dim=-1), steps.action_mask)
+        return AgentOutput(parameters, torch.zeros(lanes)), state
 
 
 def evaluate(

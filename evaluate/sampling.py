@@ -4,7 +4,7 @@ from contextlib import closing
 
 import torch
 
-from rmc_agents.collect import sample_action
+from rmc_agents.distributions import Categorical
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.sequences.text import Text
 from rmc_agents.types import Policy, TimeStep
@@ -55,7 +55,7 @@ def sample_text(
         output, state = policy.step(_step(written[place], place == 0, device), state)
         if place + 1 == len(written):
             logits = output.policy_logits
-            drawn = logits.argmax(-1) if temperature == 0 else sample_action(logits / temperature, generator)
+            drawn = logits.argmax(-1) if temperature == 0 else Categorical(logits / temperature).sample(generator)
             written.append(int(drawn))
     return vocabulary.decode(written)
 

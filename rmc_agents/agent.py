@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.cores import Core, as_core, make_core
+from rmc_agents.distributions import forbid
 from rmc_agents.encoders import BuildEncoder, make_encoder
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
@@ -99,13 +100,13 @@ class ActorCritic(nn.Module):
         """One step of all lanes: time steps `[B, ...]` to an output `[B, ...]` and the next state."""
         encoded = self.encode(steps)  # [B, D]
         output, state = self.core.step(encoded, steps.is_first, state)
-        return self._heads(output, encoded), state
+        return self._heads(output, encoded, steps.action_mask), state
 
     def unroll(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """T steps of all lanes: time steps `[T, B, ...]` to outputs `[T, B, ...]` and the state after them."""
         encoded = self.encode(steps)  # [T, B, D]
         outputs, state = self.core.unroll(encoded, steps.is_first, state)
-        return self._heads(outputs, encoded), state
+        return self._heads(outputs, encoded, steps.action_mask), state
 
     def encode(self, steps: TimeStep) -> Tensor:
         """Features `[..., D]` of time steps whose fields are `[..., *obs_shape]` and `[...]`.
@@ -127,7 +128,7 @@ class ActorCritic(nn.Module):
         """Where the core's memory looks in this step, see `Core.attention_weights`; None for cores without."""
         return self.core.attention_weights(self.encode(steps), steps.is_first, state)
 
-    def _heads(self, output: Tensor, encoded: Tensor) -> AgentOutput:
+    def _heads(self, output: Tensor, encoded: Tensor, action_mask: Tensor | None) -> AgentOutput:
         heads = self._head_weights()
         sums = functional.linear(output, heads.core, heads.bias)
         if heads.encoder is not None:
@@ -135,7 +136,7 @@ class ActorCritic(nn.Module):
         parameters, value = sums[..., :-1], sums[..., -1]
         if self.log_std is not None:
             parameters = torch.cat([parameters, self.log_std.expand(*value.shape, -1)], dim=-1)
-        return AgentOutput(parameters, value)
+        return AgentOutput(forbid(parameters, action_mask), value)
 
     def _head_weights(self) -> "_Heads":
         size = self.core.output_size

@@ -9,8 +9,9 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor, nn
 
-from rmc_agents.envs.guarded import check_finite
+from rmc_agents.envs.guarded import check_finite, name_of_env
 from rmc_agents.envs.nested import pick
+from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.sequences.base import NOTHING_ASKED
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import ANYTHING, Either
@@ -68,7 +69,7 @@ class Lanes:
         self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
         self._returns, self._lengths = zeros.copy(), zeros.astype(np.int64)
         false = zeros.astype(bool)
-        self._is_last = false
+        self._is_last, self._is_masked = false, self.spec.action_mask(obs, self.infos) is not None
         self.steps = self._to_steps(obs, self.spec.no_action(self.num_lanes), ~false, zeros, false, false)
 
     def step(self, action: Tensor) -> TimeStep:
@@ -106,7 +107,7 @@ class Lanes:
             "env": self.env.get_state(),
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
-            "steps": list(self.steps),
+            "steps": [field for field in self.steps if field is not None],
         } | ({} if self.targets is None else {"targets": self.targets})
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -138,7 +139,28 @@ class Lanes:
         is_first, reward, terminated, truncated = (torch.as_tensor(x, device=self.device) for x in fields)
         seen = map_leaves(lambda leaf: leaf.to(self.device), self.spec.observe(obs))
         action = action.to(self.device, torch.float32 if self.spec.num_scales else torch.int64)
-        return TimeStep(seen, is_first, action, reward.float(), terminated, truncated)
+        steps = TimeStep(seen, is_first, action, reward.float(), terminated, truncated)
+        return steps._replace(action_mask=self._to_mask(obs)) if self._is_masked else steps
+
+    def _to_mask(self, obs: Any) -> Tensor:
+        """The allowed actions `[B, A]`: all where an episode is over, since nothing is done there.
+
+        Raises:
+          EnvError: if an environment allows none.
+        """
+        allowed = self.spec.action_mask(obs, self.infos)
+        if allowed is None:
+            allowed = np.ones((self.num_lanes, sum(self.spec.mask_sizes)), bool)
+        allowed |= self._is_last[:, None]
+        ends = np.cumsum(self.spec.mask_sizes)[:-1]
+        for choice in np.split(allowed, ends, axis=1):
+            if not choice.any(axis=1).all():
+                lane = int(np.flatnonzero(~choice.any(axis=1))[0])
+                raise EnvError(
+                    f"the environment {name_of_env(self.env)!r} forbids every action in lane {lane}, at step "
+                    f"{self._lengths[lane]} of its episode: expected at least one True for each choice"
+                )
+        return torch.as_tensor(allowed, device=self.device)
 
 
 def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:

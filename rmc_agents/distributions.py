@@ -14,6 +14,13 @@ from torch.nn import functional
 from rmc_agents.types import Distribution
 
 LOG_2_PI = math.log(2 * math.pi)
+FORBIDDEN = -1e9
+"""The logit of an action that is not allowed: its probability is 0, and no sum becomes infinite."""
+
+
+def forbid(logits: Tensor, allowed: Tensor | None) -> Tensor:
+    """The logits `[..., A]` of a policy that takes only allowed actions, `[..., A]` bool; None: all are."""
+    return logits if allowed is None else torch.where(allowed, logits, FORBIDDEN)
 
 
 class Categorical:

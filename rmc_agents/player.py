@@ -1,5 +1,6 @@
 """An agent at play outside of this project's loops: the one place that keeps a recurrent state between calls."""
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import gymnasium as gym
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from rmc_agents.collect import choose
 from rmc_agents.envs.nested import pick
 from rmc_agents.runs.saved import SavedAgent
-from rmc_agents.spaces import SpaceSpec
+from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 from rmc_agents.types import Observation, Policy, TimeStep, map_leaves
 
 
@@ -95,6 +96,7 @@ class Player:
         reward: ArrayLike | None = None,
         terminated: ArrayLike | None = None,
         truncated: ArrayLike | None = None,
+        action_mask: ArrayLike | None = None,
     ) -> Any:
         """The action to take at an observation.
 
@@ -104,6 +106,8 @@ class Player:
           reward: `[B]`, or a number: what came with the observation, not scaled; None where all episodes begin.
           terminated: `[B]` bool, or one: with the reward.
           truncated: likewise.
+          action_mask: `[B, A]` or `[A]`: the allowed actions, in some environments `info["action_mask"]`; a mask in the
+            observation is found there. None: all.
 
         Returns:
           Actions for `env.step`: `[B]` int64, where they are not Discrete `[B, ...]`, or a tuple of these. For a plain
@@ -122,6 +126,7 @@ class Player:
             self._per_lane(*each) for each in zip(("reward", "terminated", "truncated"), flags, strict=True)
         )
         steps = self._to_steps(lanes, rewards.astype(np.float32), *(end.astype(bool) for end in ends))
+        steps = steps._replace(action_mask=self._to_mask(obs, action_mask, steps))
         self._seen = steps, self._state
         output, self._state = self.policy.step(steps, self._state)
         policy = self.spec.distribution(output.policy_logits)
@@ -160,6 +165,19 @@ class Player:
         firsts, rewards_, terminations, truncations = (torch.from_numpy(field) for field in fields)
         steps = TimeStep(obs, firsts, self._action, rewards_, terminations, truncations)
         return map_leaves(lambda x: x.clone().to(self.device), steps)  # copies: `attention` may come later
+
+    def _to_mask(self, obs: Any, given: ArrayLike | None, steps: TimeStep) -> Tensor | None:
+        """The allowed actions `[B, A]`; None: all. Raises ValueError for none at all, and for another shape."""
+        if isinstance(obs, Mapping) and self._is_plain and ACTION_MASK in obs:
+            obs = {ACTION_MASK: np.asarray(obs[ACTION_MASK])[None]}
+        infos = {} if given is None else {ACTION_MASK: np.asarray(given).reshape(self.num_envs, -1)}
+        allowed = self.spec.action_mask(obs, infos)
+        if allowed is None:
+            return None
+        mask = torch.as_tensor(allowed, device=self.device) | (steps.terminated | steps.truncated).unsqueeze(-1)
+        if not all(choice.any(dim=-1).all() for choice in mask.split(self.spec.mask_sizes, dim=-1)):
+            raise ValueError("action_mask: expected at least one allowed action for each choice, got none")
+        return mask
 
     def _as_lanes(self, obs: Any) -> Observation:
         """The observations as time steps have them; whether they came without the axis of lanes is noted."""

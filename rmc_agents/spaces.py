@@ -6,7 +6,7 @@ it. Categories count from 0, whatever a space's `start` is, and a Box is rescale
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple, Self
 
@@ -22,6 +22,8 @@ from rmc_agents.distributions import Bernoulli, Categorical, Gaussian, Joint
 from rmc_agents.envs.nested import Place, leaves, name_of, numbers, pick
 from rmc_agents.types import Distribution
 
+ACTION_MASK = "action_mask"
+"""The key of masks in observations and infos."""
 MOST_CATEGORIES = 2**16
 """Of one observation: each is a row of weights in the encoder's first layer."""
 
@@ -50,6 +52,17 @@ class ArraySpec(NamedTuple):
         if array.shape[1:] != self.shape:
             raise ValueError(f"observation {self.name!r}: expected {self.shape} in each lane, got {array.shape[1:]}")
         return self.encode(array)
+
+    @property
+    def space(self) -> Space:
+        """What `encode` gives, as a space."""
+        if self.categories:
+            return (
+                MultiDiscrete(np.reshape(self.categories, self.shape)) if self.shape else Discrete(self.categories[0])
+            )
+        if self.dtype == "int8":
+            return MultiBinary(self.shape)
+        return Box(*((0, 255) if self.dtype == "uint8" else (-np.inf, np.inf)), self.shape, np.dtype(self.dtype).type)
 
     def encode(self, array: NDArray[Any]) -> Tensor:
         """The environment's array `[B, *shape]` as a time step has it."""
@@ -120,7 +133,11 @@ class SpaceSpec(NamedTuple):
         if isinstance(observation_space, Box) or _is_vector_of_names(observation_space):
             one = _array_spec(observation_space, ())
             return cls(*one[:3], num_actions, one.categories, one.are_tokens, parts)
-        return cls((), "", 1.0, num_actions, action_parts=parts, obs_parts=_obs_parts(observation_space))
+        spec = cls((), "", 1.0, num_actions, action_parts=parts)
+        mask = numbers(observation_space).get((ACTION_MASK,)) if spec.mask_sizes else None
+        if mask is not None and mask.shape != (sum(spec.mask_sizes),):
+            raise ValueError(f"observation 'action_mask': expected {sum(spec.mask_sizes)} flags, got {mask}")
+        return spec._replace(obs_parts=_obs_parts(observation_space, set() if mask is None else {(ACTION_MASK,)}))
 
     @classmethod
     def from_fields(cls, fields: Sequence[Any]) -> Self:
@@ -160,6 +177,34 @@ class SpaceSpec(NamedTuple):
         if not self.obs_parts:
             return self.array.encode(obs)
         return {part.name: part.observe(obs) for part in self.obs_parts}
+
+    @property
+    def mask_sizes(self) -> list[int]:
+        """How many flags an action mask has for each choice: of Discrete and MultiDiscrete actions; else none."""
+        if self.num_actions:
+            return [self.num_actions]
+        is_one = len(self.action_parts) == 1 and self.action_parts[0].kind == "discrete"
+        return self.action_parts[0].sizes if is_one and not self.action_parts[0].path else []
+
+    def action_mask(self, obs: Any, infos: Mapping[str, Any]) -> NDArray[np.bool_] | None:
+        """Which actions the environment allows, `[B, sum of mask_sizes]`, in its observations or infos; None: all.
+
+        Raises:
+          ValueError: for a mask of another shape.
+        """
+        in_obs = isinstance(obs, Mapping) and not any(part.path == (ACTION_MASK,) for part in self.obs_parts)
+        mask = obs.get(ACTION_MASK) if in_obs else None
+        if mask is None:
+            mask = infos.get(ACTION_MASK)
+        if mask is None or not self.mask_sizes:
+            return None
+        allowed: NDArray[Any] = np.asarray(mask)
+        if allowed.ndim != 2 or allowed.shape[1] != sum(self.mask_sizes) or allowed.dtype.kind not in "biuf":
+            raise ValueError(
+                f"action_mask: expected {sum(self.mask_sizes)} flags in each lane, got {allowed.dtype} {allowed.shape}"
+            )
+        told = np.asarray(infos.get(f"_{ACTION_MASK}", True)) if mask is infos.get(ACTION_MASK) else np.True_
+        return allowed.astype(bool) | ~told.reshape(-1, 1)
 
     @property
     def action_limits(self) -> list[int | None]:
@@ -216,11 +261,11 @@ def _is_vector_of_names(space: Space) -> bool:
     return is_vector and space.dtype in (np.uint8, np.int32)
 
 
-def _obs_parts(space: Space) -> tuple[ArraySpec, ...]:
+def _obs_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...]:
     found = numbers(space)
     for path in leaves(space).keys() - found.keys():
         _tell_left_out(name_of(path))
-    parts = tuple(_array_spec(leaf, path) for path, leaf in found.items())
+    parts = tuple(_array_spec(leaf, path) for path, leaf in found.items() if path not in without)
     if not parts or len({part.name for part in parts}) < len(parts):
         raise ValueError(f"observations: expected parts with numbers, each with a name of its own, got {space}")
     return parts
@@ -243,11 +288,11 @@ def _array_spec(space: Space, path: Place) -> ArraySpec:
             return ArraySpec(space.shape, "int8", path=path)
         case Discrete() | MultiDiscrete():
             sizes = np.ravel(space.n if isinstance(space, Discrete) else space.nvec)
-            if sizes.sum() > MOST_CATEGORIES:
-                raise ValueError(f"{name}: expected at most {MOST_CATEGORIES:,} categories, got {sizes.sum():,}")
             categories, start = tuple(sizes.tolist()), tuple(np.ravel(space.start).tolist())
             if _is_vector_of_names(space):
                 return ArraySpec(space.shape, str(space.dtype), 1.0, categories, space.dtype == np.int32, path=path)
+            if sum(categories) > MOST_CATEGORIES:
+                raise ValueError(f"{name}: expected at most {MOST_CATEGORIES:,} categories, got {sum(categories):,}")
             return ArraySpec(space.shape, "int64", 1.0, categories, start=start if any(start) else (), path=path)
     raise ValueError(
         f"{name}: expected numbers in a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict or Tuple of "

@@ -53,6 +53,7 @@ class TimeStep(NamedTuple):
     prev_reward: Tensor  # [B] float32: the reward that came with the observation; 0 where is_first
     terminated: Tensor  # [B] bool: this observation is its episode's last, and nothing follows
     truncated: Tensor  # [B] bool: this observation is its episode's last, but only because it was cut short
+    action_mask: Tensor | None = None  # [B, A] bool: the actions that are allowed now; None: all are
 
 
 class Distribution(Protocol):

@@ -10,11 +10,12 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import SyncVectorEnv
 
 import rmc_agents as rmc
-from helpers.zoo import SPACES, SavableZoo, Zoo
+from helpers.zoo import LENGTH, SPACES, SavableZoo, Zoo
 from rmc_agents import losses
 from rmc_agents.collect import Lanes
 from rmc_agents.config import Config
 from rmc_agents.envs.making import make_env
+from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.workers import WorkerVectorEnv
 from rmc_agents.evaluate.episodes import UniformPolicy, play
 from rmc_agents.runs import checkpoint
@@ -77,16 +78,17 @@ def test_evaluation_and_the_player_do_the_same(kind: str) -> None:
     returns = play(agent, f"helpers.zoo:Zoo-{kind}-v0", LANES, 3, CPU, deterministic=True).returns
     for lane in range(LANES):
         env, player, total = Zoo(kind), rmc.Player(agent, deterministic=True), 0.0
-        obs, _ = env.reset(seed=3 + lane)
-        action, ended = player.act(obs), False
+        obs, info = env.reset(seed=3 + lane)
+        action, ended = player.act(obs, action_mask=info.get("action_mask")), False
         while not ended:
-            obs, reward, ended, truncated, _ = env.step(action)
+            obs, reward, ended, truncated, info = env.step(action)
             total += reward
-            action = player.act(obs, reward, ended, truncated)
+            if not ended:
+                action = player.act(obs, reward, ended, truncated, info.get("action_mask"))
         assert total == pytest.approx(returns[lane], rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["Nested", "TupleActions"])
+@pytest.mark.parametrize("kind", ["Nested", "TupleActions", "Mask", "MaskMany"])
 def test_actors_send_what_they_have_seen_and_done(kind: str) -> None:
     config = Config().updated(SIZES | {"algo": "impala", "env": f"helpers.zoo:Zoo-{kind}-v0"}, "test").settled()
     actor = Actor(config, 0)
@@ -103,7 +105,7 @@ def test_actors_send_what_they_have_seen_and_done(kind: str) -> None:
     assert torch.isfinite(loss)
 
 
-@pytest.mark.parametrize("kind", ["Nested", "TupleActions"])
+@pytest.mark.parametrize("kind", ["Nested", "TupleActions", "Mask", "MaskMany"])
 def test_workers_give_what_lanes_in_this_process_give(kind: str) -> None:
     envs = [SyncVectorEnv([lambda: Zoo(kind)] * LANES), WorkerVectorEnv(lambda n: SavableZoo(kind, n), LANES, 2)]
     lanes = [Lanes(env, 0, CPU) for env in envs]
@@ -114,6 +116,48 @@ def test_workers_give_what_lanes_in_this_process_give(kind: str) -> None:
         one, other = (each.step(action) for each in lanes)
         assert all(torch.equal(x, y) for x, y in zip(leaves_of(one), leaves_of(other), strict=True))
     envs[1].close()
+
+
+@pytest.mark.parametrize("kind", ["Mask", "MaskInfo", "MaskMany"])
+def test_forbidden_actions_have_no_probability_in_acting_and_learning(kind: str) -> None:
+    trainer = trainer_of(kind, "a2c")
+    rollout = trainer.collector.collect()
+    mask = rollout.steps.action_mask
+    assert mask is not None
+    assert not mask.all()
+    assert mask[rollout.steps.terminated].all()
+    output, _ = trainer.agent.unroll(rollout.steps, rollout.initial_state)
+    assert (output.policy_logits[~mask].exp() == 0).all()
+    entropy = losses.distribution_of(rollout, output.policy_logits).entropy()
+    assert entropy[~(rollout.steps.terminated | rollout.steps.truncated)[:-1]].max() < 1e-6  # one action is left
+
+
+class Forbidding(Zoo):
+    def __init__(self, fault: str) -> None:
+        super().__init__("MaskInfo")
+        self.fault = fault
+
+    def _mask(self) -> np.ndarray:
+        if self.time % LENGTH == 2:
+            return np.zeros(4 if self.fault == "all" else 3)
+        return np.ones(4)
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("all", "environment 'Forbidding' forbids every action in lane 0, at step 2 of its episode"),
+        (
+            "shape",
+            r"'Forbidding' failed in step\(\): ValueError: infos\['action_mask'\]: expected 4 flags, got float64 \(3,",
+        ),
+    ],
+)
+def test_impossible_masks_are_told_with_the_environment(fault: str, expected: str) -> None:
+    collector = trainer_of("MaskInfo").collector
+    collector.lanes = Lanes(make_env(Forbidding, LANES, env_kwargs={"fault": fault}), 0, CPU)
+    with pytest.raises(EnvError, match=expected):
+        collector.collect()
 
 
 def test_a_box_is_filled_uniformly_without_an_agent_and_clipped_with_one() -> None:

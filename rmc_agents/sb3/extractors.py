@@ -51,6 +51,7 @@ class DictFeatures(CombinedExtractor):
             for name, space in observation_space.items()
         }
         super().__init__(spaces.Dict(entries), cnn_output_dim, normalized_image)
+        self._features_dim = int(self.features_dim)  # of MultiDiscrete entries, a number of numpy's
 
 
 def is_large_picture(space: spaces.Space, normalized_image: bool = False) -> bool:

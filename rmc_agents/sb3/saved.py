@@ -60,7 +60,7 @@ class Player(nn.Module):
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes."""
         obs = self._to_obs(steps)
-        parameters = self._parameters(self.policy.get_distribution(obs))
+        parameters = self._to_parameters(self.policy.get_distribution(obs))
         return AgentOutput(parameters, self.policy.predict_values(obs).flatten()), state
 
     def _to_obs(self, steps: TimeStep) -> Any:
@@ -69,7 +69,7 @@ class Player(nn.Module):
         arrays = {name: x.numpy() for name, x in obs.items()} if isinstance(obs, dict) else obs.numpy()
         return self.policy.obs_to_tensor(arrays)[0]
 
-    def _parameters(self, distribution: Distribution) -> torch.Tensor:
+    def _to_parameters(self, distribution: Distribution) -> torch.Tensor:
         """Of the actions of B lanes, `[B, P]`, as `SpaceSpec.distribution` takes them."""
         torch_distribution: Any = distribution.distribution
         if isinstance(torch_distribution, list):
@@ -98,7 +98,7 @@ class RecurrentPlayer(Player):
     def step(self, steps: TimeStep, state: RNNStates) -> tuple[AgentOutput, RNNStates]:
         """One step of all lanes, those in which an episode begins from a fresh state."""
         obs, episode_starts = self._to_obs(steps), steps.is_first.float()
-        parameters = self._parameters(self.policy.get_distribution(obs, state.pi, episode_starts)[0])
+        parameters = self._to_parameters(self.policy.get_distribution(obs, state.pi, episode_starts)[0])
         _, value, _, state = self.policy(obs, state, episode_starts, deterministic=True)
         return AgentOutput(parameters, value.flatten()), state
 

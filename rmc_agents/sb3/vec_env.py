@@ -21,7 +21,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv,
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from rmc_agents.envs.names import STACKED
+from rmc_agents.envs.nested import is_nested, pick
 from rmc_agents.envs.registry import as_numbers, make_vector_env
+from rmc_agents.spaces import SpaceSpec
 
 from .lane_access import access_to
 
@@ -120,6 +122,9 @@ class EngineVecEnv(VecEnv):
     SyncVectorEnv and, all lanes at once, AsyncVectorEnv). Where one engine plays all lanes, its attributes are every
     lane's, cannot be set, and its methods are called once for all.
 
+    Nested observations, whatever their structure, are flat dictionaries (`camera`, `arm/0`), as `MultiInputPolicy` and
+    `RmcPolicy` take them; categories count from 0, and an action mask is left out.
+
     Args:
       vector_env: with any autoreset mode, and new arrays from every step; where the mode is not SAME_STEP, it has to
         support `reset(options={"reset_mask": ...})`, as this project's and gymnasium's do.
@@ -138,8 +143,10 @@ class EngineVecEnv(VecEnv):
         self.autoreset_mode = vector_env.metadata.get("autoreset_mode")
         if not isinstance(self.autoreset_mode, AutoresetMode):
             raise ValueError(f"expected a vector environment that tells its autoreset mode, got {vector_env.metadata}")
-        observation_space = _with_large_counts(vector_env.single_observation_space)
-        super().__init__(vector_env.num_envs, observation_space, vector_env.single_action_space)
+        single, action_space = vector_env.single_observation_space, vector_env.single_action_space
+        self._parts = SpaceSpec.from_spaces(single, action_space).obs_parts if is_nested(single) else ()
+        flat = gym.spaces.Dict({part.name: part.space for part in self._parts})
+        super().__init__(vector_env.num_envs, flat if self._parts else _with_large_counts(single), action_space)
         self.metadata = {**vector_env.metadata, **self.metadata}
         self.spec = vector_env.spec
         self._no_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -154,7 +161,7 @@ class EngineVecEnv(VecEnv):
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = _infos_of_lanes(infos, np.arange(self.num_envs))
-        return obs
+        return self._flat(obs)
 
     def step_async(self, actions: np.ndarray) -> None:
         """Keeps the actions `[N, ...]` for `step_wait`."""
@@ -166,18 +173,29 @@ class EngineVecEnv(VecEnv):
         dones = terminated | truncated
         lane_infos = self._no_infos.copy()
         if dones.any():
-            if self.autoreset_mode == AutoresetMode.SAME_STEP:
-                last_obs, last_infos = infos["final_obs"], infos.get("final_info", {})
-            else:
-                last_obs, last_infos = obs, infos
-                obs, infos = self.vector_env.reset(options={"reset_mask": dones.copy()})
             lanes = np.flatnonzero(dones)
-            ended = (_of_lanes(last_obs, lanes), (~terminated)[lanes].tolist(), _infos_of_lanes(last_infos, lanes))
+            if self.autoreset_mode == AutoresetMode.SAME_STEP:
+                last_obs, last_infos = self._ended(infos["final_obs"][lanes]), infos.get("final_info", {})
+            else:
+                last_obs, last_infos = _of_lanes(self._flat(obs), lanes), infos
+                obs, infos = self.vector_env.reset(options={"reset_mask": dones.copy()})
+            ended = (last_obs, (~terminated)[lanes].tolist(), _infos_of_lanes(last_infos, lanes))
             reset_infos = _infos_of_lanes(infos, lanes)
             for lane, last, cut, info, reset_info in zip(lanes.tolist(), *ended, reset_infos, strict=True):
                 info["terminal_observation"], info["TimeLimit.truncated"] = last, cut
                 lane_infos[lane], self.reset_infos[lane] = info, reset_info
-        return obs, np.array(rewards, np.float32), dones, lane_infos
+        return self._flat(obs), np.array(rewards, np.float32), dones, lane_infos
+
+    def _flat(self, obs: Any) -> Any:
+        """The observations of all lanes; nested ones as a dict of arrays by the names of `SpaceSpec`."""
+        return {part.name: part.observe(obs).numpy() for part in self._parts} if self._parts else obs
+
+    def _ended(self, last_obs: NDArray[Any]) -> list[Any]:
+        """The same of the last observations of single lanes."""
+        if not self._parts:
+            return list(last_obs)
+        arrays = [{part: np.asarray(pick(obs, part.path))[None] for part in self._parts} for obs in last_obs]
+        return [{part.name: part.encode(array).numpy()[0] for part, array in each.items()} for each in arrays]
 
     def close(self) -> None:
         """Closes the vector environment."""

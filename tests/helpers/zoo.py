@@ -28,6 +28,9 @@ SPACES: dict[str, tuple[Space, Space]] = {
         ),
         TWO,
     ),
+    "Mask": (Dict({"action_mask": MultiBinary(4), "x": PLAIN}), Discrete(4)),
+    "MaskInfo": (PLAIN, Discrete(4, start=1)),
+    "MaskMany": (PLAIN, MultiDiscrete([2, 3])),
     "Double": (Box(-1, 1, (2,), np.float64), TWO),
 }
 BAD: dict[str, tuple[Space, Space]] = {
@@ -44,25 +47,42 @@ class Zoo(gym.Env):
     def __init__(self, kind: str, render_mode: str | None = None) -> None:
         self.observation_space, self.action_space = (SPACES | BAD)[kind]
         self.render_mode, self.time = render_mode, 0
+        self.kind, self.is_masked = kind, kind.startswith("Mask")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.time = LENGTH * (seed or -(-self.time // LENGTH))
-        return self._observe(), {}
+        self.time, self.begins = LENGTH * (seed or -(-self.time // LENGTH)), True
+        return self._observe(), self._infos()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action), action
-        self.time += 1
+        if self.is_masked:
+            sizes = np.atleast_1d(getattr(self.action_space, "nvec", 4))
+            chosen = np.ravel(action - self.action_space.start) + np.cumsum(sizes) - sizes
+            assert self._mask()[chosen].all(), (action, self._mask())
+        self.time, self.begins = self.time + 1, False
         parts = action if isinstance(action, tuple) else (action,)
         reward = float(sum(np.sum(part) for part in parts))
-        return self._observe(), reward, self.time % LENGTH == 0, False, {}
+        return self._observe(), reward, self.time % LENGTH == 0, False, self._infos()
 
     def render(self) -> np.ndarray:
         return np.zeros((8, 8, 3), np.uint8)
 
     def _observe(self) -> Any:
         self.observation_space.seed(self.time)
-        return self.observation_space.sample()
+        obs = self.observation_space.sample()
+        return obs | {"action_mask": self._mask()} if self.kind == "Mask" else obs
+
+    def _infos(self) -> dict[str, Any]:
+        return {"action_mask": self._mask()} if self.is_masked and self.kind != "Mask" else {}
+
+    def _mask(self) -> np.ndarray:
+        """What is allowed: of each choice one, by the time; nothing where an episode is over."""
+        if self.time and self.time % LENGTH == 0 and not self.begins:
+            return np.zeros(4 + (self.kind == "MaskMany"), np.int8)
+        sizes = [2, 3] if self.kind == "MaskMany" else [4]
+        flags = [np.arange(size) == self.time % size for size in sizes]
+        return np.concatenate(flags).astype(np.int8)
 
 
 class SavableZoo(SyncVectorEnv):
@@ -76,7 +96,7 @@ class SavableZoo(SyncVectorEnv):
 
     def set_state(self, state: dict[str, Any]) -> None:
         for env, time in zip(self.envs, state["time"], strict=True):
-            env.time = int(time)  # type: ignore[attr-defined]
+            env.time, env.begins = int(time), False  # type: ignore[attr-defined]
         self._autoreset_envs = state["ended"].copy()
 
 

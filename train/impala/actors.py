@@ -203,7 +203,8 @@ def _check_boundaries(steps: TimeStep) -> None:
 
 def named_tensors(rollout: Rollout) -> dict[str, Tensor]:
     """All that a rollout consists of, each under a name of its own."""
-    tensors = {**rollout.steps._asdict(), "policy_logits": rollout.policy_logits, "value": rollout.value}
+    fields = {name: field for name, field in rollout.steps._asdict().items() if field is not None}
+    tensors = {**fields, "policy_logits": rollout.policy_logits, "value": rollout.value}
     if isinstance(obs := rollout.steps.obs, dict):
         del tensors["obs"]
         tensors |= {f"obs {name}": leaf for name, leaf in obs.items()}

@@ -10,7 +10,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecEnv
 
 from rmc_agents.config import Config, TrainConfig
-from rmc_agents.sb3.extractors import CONVOLUTIONS_FROM, MlpFeatures
+from rmc_agents.sb3.extractors import CONVOLUTIONS_FROM, DictFeatures, MlpFeatures
 from rmc_agents.sb3.policy import CORE_OPTIONS
 from rmc_agents.sb3.saved import ALGORITHMS
 from rmc_agents.spaces import SpaceSpec
@@ -74,16 +74,19 @@ def _policy(config: Config, spec: SpaceSpec) -> tuple[str, dict[str, Any]]:
     if algo == "recurrent-ppo" and chosen in ("auto", "rmc"):
         settings = config.to_mapping()
         options |= {name: settings[name] for name in CORE_OPTIONS} | {"net_arch": []}
+        extractor = _features(MlpFeatures, sizes=sizes)
         if convolves:
-            return "RmcPolicy", options | _features(NatureCNN, **({"features_dim": sizes[-1]} if sizes else {}))
-        return "RmcPolicy", options | _features(MlpFeatures, sizes=sizes)
+            extractor = _features(NatureCNN, **({"features_dim": sizes[-1]} if sizes else {}))
+        elif spec.obs_parts:
+            extractor = {}  # the policy's own
+        return "RmcPolicy", options | extractor
     options["net_arch"] = list(sizes)
+    kind = "MultiInput" if spec.obs_parts else "Cnn" if convolves else "Mlp"
     if algo != "recurrent-ppo":
-        return ("CnnPolicy" if convolves else "MlpPolicy"), options
+        return f"{kind}Policy", options
     options["lstm_hidden_size"] = config.core.hidden_size
-    if convolves:
-        return "CnnLstmPolicy", options
-    return "MlpLstmPolicy", options | _features(MlpFeatures, sizes=())
+    extractors = {"Mlp": _features(MlpFeatures, sizes=()), "MultiInput": _features(DictFeatures), "Cnn": {}}
+    return f"{kind}LstmPolicy", options | extractors[kind]
 
 
 def _features(extractor: type, **arguments: Any) -> dict[str, Any]:
