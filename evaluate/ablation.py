@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.evaluate.episodes import MOST_LANES
-from rmc_agents.types import AgentOutput, Policy, State, TimeStep, map_leaves
+from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at, map_leaves
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ShuffledMemory:
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes, each from another's state."""
         taken_from = cyclic_permutation(len(steps.is_first), self._generator).to(steps.is_first.device)
-        return self.agent.step(steps, map_leaves(lambda leaf: leaf[taken_from], state))
+        return self.agent.step(steps, at(state, taken_from))
 
 
 def cyclic_permutation(size: int, generator: torch.Generator) -> Tensor:

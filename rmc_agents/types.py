@@ -36,6 +36,11 @@ def map_leaves(function: Callable[..., Tensor], *trees: Any) -> Any:
     return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
 
 
+def at(tree: Any, *index: Any) -> Any:
+    """Every leaf at an index: `at(steps, t)` is one of T time steps, `at(steps, slice(None), lanes)` some lanes."""
+    return map_leaves(lambda leaf: leaf[index], tree)
+
+
 class NotRegistered(ValueError):
     """A name that no core or encoder has; the message has the nearest, and says how to register one."""
 

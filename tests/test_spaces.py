@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from gymnasium.vector import SyncVectorEnv
 
 import rmc_agents as rmc
@@ -186,20 +186,37 @@ class Reach(gym.Env):
         return self.obs, -float(np.square(action - sign * self.obs["target"]).sum()), True, False, {}
 
 
-def test_numbers_in_a_box_are_learned() -> None:
+class Pick(gym.Env):
+    """One step an episode: the reward is the worth of the chosen action, of which two or more are allowed."""
+
+    observation_space = Dict({"worth": Box(0, 1, (4,), np.float32), "action_mask": MultiBinary(4)})
+    action_space = Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        mask = self.np_random.permutation(np.int8([1, 1, 0, self.np_random.integers(2)]))
+        worth = np.where(mask, self.np_random.uniform(0, 1, 4), 0.5).astype(np.float32)
+        self.obs = {"worth": worth, "action_mask": mask}
+        return self.obs, {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
+        assert self.obs["action_mask"][action]
+        return self.obs, float(self.obs["worth"][action]), True, False, {}
+
+
+@pytest.mark.parametrize(("env_class", "chance", "goal"), [(Reach, -2.0, -0.2), (Pick, 0.53, 0.66)])
+def test_numbers_in_a_box_and_allowed_actions_are_learned(env_class: type, chance: float, goal: float) -> None:
     torch.manual_seed(0)
-    env = make_env(Reach, 64)
+    env = make_env(env_class, 64)
     agent = rmc.ActorCritic(SpaceSpec.of(env), "none", encoder_sizes=(64, 64))
     collector, optimizer = rmc.Collector(agent, env, 8), torch.optim.Adam(agent.parameters(), 5e-3)
     for _ in range(150):
         rollout = collector.collect()
-        loss, _ = losses.a2c(
-            agent.unroll(rollout.steps, rollout.initial_state)[0], rollout, discount=0.9, entropy_cost=0
-        )
+        output, _ = agent.unroll(rollout.steps, rollout.initial_state)
+        loss, _ = losses.a2c(output, rollout, discount=0.9, entropy_cost=0)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(agent.parameters(), 1.0)
         optimizer.step()
-    random = play(UniformPolicy(collector.lanes.spec), Reach, 200, 5, CPU).returns.mean()
-    assert random < -2
-    assert play(agent.eval(), Reach, 200, 5, CPU, deterministic=True).returns.mean() > -0.2
+    assert play(UniformPolicy(collector.lanes.spec), env_class, 400, 5, CPU).returns.mean() < chance
+    assert play(agent.eval(), env_class, 400, 5, CPU, deterministic=True).returns.mean() > goal

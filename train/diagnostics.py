@@ -32,7 +32,7 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector
 from rmc_agents.cores.inspection import Inspection, inspect
-from rmc_agents.types import map_leaves
+from rmc_agents.types import at
 
 LANES = 4  # whose gates and attention are recomputed
 MOST_SAMPLES = 2048  # features that an effective rank is taken of
@@ -68,7 +68,7 @@ class Diagnostics:
     def write(self, frames: int) -> None:
         """A point at that many frames; after an update, before `remember_parameters`."""
         agent, rollout = self._agent, self._collector.rollout
-        steps = map_leaves(lambda x: x[:-1], rollout.steps)
+        steps = at(rollout.steps, slice(-1))
         encoded = agent.encode(steps)  # [T, B, D]
         outputs, _ = agent.core.unroll(encoded, steps.is_first, rollout.initial_state)  # [T, B, H]
         few = type(rollout.initial_state)(*(leaf[:LANES] for leaf in rollout.initial_state))

@@ -24,7 +24,7 @@ from rmc_agents.collect import Collector, Lanes, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.losses import Targets
-from rmc_agents.types import Rollout, map_leaves
+from rmc_agents.types import Rollout, at
 
 from .learner import Learner, state_norm
 from .trainer import Measure, Metrics
@@ -82,7 +82,7 @@ class OnPolicy(Learner):
     @torch.no_grad()
     def _targets(self, rollout: Rollout) -> Targets:
         """Fixed for all minibatches; the last value is that of the rollout's last observation."""
-        last = map_leaves(lambda x: x[-1], rollout.steps)
+        last = at(rollout.steps, -1)
         bootstrap = self.agent.step(last, self.collector.state)[0].value
         return losses.lambda_targets(
             torch.cat([rollout.value, bootstrap.unsqueeze(0)]),
@@ -96,7 +96,7 @@ class OnPolicy(Learner):
     def _loss(self, rollout: Rollout, targets: Targets) -> tuple[Tensor, Metrics]:
         """The loss of some lanes and its metrics."""
         config = self.train
-        steps = map_leaves(lambda x: x[:-1], rollout.steps)  # the last one's value is in the targets
+        steps = at(rollout.steps, slice(-1))  # the last one's value is in the targets
         output, _ = self.agent.unroll(steps, rollout.initial_state)
         costs = {"value_cost": config.value_cost, "entropy_cost": config.entropy_cost}
         if config.algo == "a2c":
@@ -159,9 +159,9 @@ def minibatches(num_lanes: int, epochs: int, parts: int) -> Iterator[Tensor]:
 def lanes_of(rollout: Rollout, lanes: Tensor) -> Rollout:
     """The rollout of some of its lanes."""
     return Rollout(
-        map_leaves(lambda leaf: leaf[:, lanes], rollout.steps),
+        at(rollout.steps, slice(None), lanes),
         rollout.policy_logits[:, lanes],
         rollout.value[:, lanes],
-        map_leaves(lambda leaf: leaf[lanes], rollout.initial_state),
+        at(rollout.initial_state, lanes),
         distribution=rollout.distribution,
     )

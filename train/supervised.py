@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv
 
 from rmc_agents import losses
 from rmc_agents.config import Config
-from rmc_agents.types import Rollout, map_leaves
+from rmc_agents.types import Rollout, at
 
 from .learner import state_norm
 from .on_policy import OnPolicy
@@ -42,7 +42,7 @@ class Supervised(OnPolicy):
     def learn(self, rollout: Rollout) -> Metrics:
         """Learn from the rollout that was collected last. Where nothing was asked in it, no step is taken."""
         assert rollout.targets is not None
-        steps = map_leaves(lambda x: x[:-1], rollout.steps)
+        steps = at(rollout.steps, slice(-1))
         output, _ = self.agent.unroll(steps, rollout.initial_state)
         loss, metrics = losses.cross_entropy(output.policy_logits, rollout.targets)
         if (rollout.targets >= 0).any():

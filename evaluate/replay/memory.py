@@ -15,7 +15,7 @@ from torch.nn import functional
 from rmc_agents.agent import ActorCritic
 from rmc_agents.evaluate.ablation import ResetMemory, WindowedMemory
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
+from rmc_agents.types import AgentOutput, State, TimeStep, at
 
 MOST_ROWS = 64
 """Of a strip of units, such as an LSTM's, those are kept that change most."""
@@ -68,7 +68,7 @@ def probabilities(spec: SpaceSpec, output: AgentOutput) -> list[Any]:
 
 def _delayed(steps: TimeStep, delay: int) -> TimeStep:
     index = (torch.arange(len(steps.is_first)) - delay).clamp(min=0)
-    return map_leaves(lambda x: x[index.to(x.device)], steps)
+    return at(steps, index.to(steps.is_first.device))
 
 
 def peaks(values: Sequence[float]) -> list[int]:

@@ -13,7 +13,7 @@ from helpers.runs import refused, save_agent
 from rmc_agents.evaluate import cli
 from rmc_agents.evaluate.ablation import ResetMemory, ShuffledMemory, WindowedMemory, cyclic_permutation
 from rmc_agents.evaluate.episodes import MOST_LANES, play
-from rmc_agents.types import AgentOutput, TimeStep
+from rmc_agents.types import AgentOutput, TimeStep, at, map_leaves
 
 CPU = torch.device("cpu")
 OBSERVATIONS = 5  # of an episode of recall in which nobody speaks too early: the cue, three blanks, the signal
@@ -38,7 +38,7 @@ class Rememberer:
     def unroll(self, steps: TimeStep, state: Seen) -> tuple[AgentOutput, Seen]:
         outputs = []
         for t in range(len(steps.is_first)):
-            output, state = self.step(TimeStep(*(x[t] for x in steps)), state)
+            output, state = self.step(at(steps, t), state)
             outputs.append(output)
         return AgentOutput(*(torch.stack(x) for x in zip(*outputs, strict=True))), state
 
@@ -66,7 +66,7 @@ def trajectory(policy: object, steps: TimeStep) -> list[AgentOutput]:
     """What a policy says to time steps `[T, B, ...]`."""
     state, outputs = policy.initial_state(steps.is_first.shape[1]), []
     for t in range(len(steps.is_first)):
-        output, state = policy.step(TimeStep(*(x[t] for x in steps)), state)
+        output, state = policy.step(at(steps, t), state)
         outputs.append(output)
     return outputs
 
@@ -88,7 +88,7 @@ def test_a_window_is_the_agent_on_the_last_steps_of_the_episode(core: str) -> No
     for t, output in enumerate(trajectory(WindowedMemory(agent, window), steps)):
         for lane in range(3):
             begins = [s for s in range(t + 1) if steps.is_first[s, lane]][-1]
-            last = TimeStep(*(x[max(begins, t + 1 - window) : t + 1, lane : lane + 1] for x in steps))
+            last = at(steps, slice(max(begins, t + 1 - window), t + 1), slice(lane, lane + 1))
             expected, _ = agent.unroll(last, agent.initial_state(1))
             torch.testing.assert_close(output.policy_logits[lane], expected.policy_logits[-1, 0])
             torch.testing.assert_close(output.value[lane], expected.value[-1, 0])
@@ -114,7 +114,7 @@ def test_a_reset_leaves_previous_action_and_reward_to_the_encoder() -> None:
 
 def test_a_window_keeps_copies() -> None:
     policy, steps = WindowedMemory(make_agent("lstm"), 2), episodes()
-    first = TimeStep(*(x[0].clone() for x in steps))
+    first = map_leaves(torch.clone, at(steps, 0))
     _, state = policy.step(first, policy.initial_state(3))
     first.obs.zero_()  # as an environment that writes into the same array again
     assert torch.equal(state[0].obs, steps.obs[0])

@@ -18,6 +18,7 @@ from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.train import cli as train_cli
 from rmc_agents.train.supervised import Supervised
+from rmc_agents.types import at
 
 CPU = torch.device("cpu")
 TASK = "nth-farthest-vectors2-size3"  # a sequence and the step to the next one take 3 steps
@@ -52,7 +53,7 @@ def test_the_step_is_along_the_gradient_of_the_asked_steps_from_the_carried_stat
     assert not any(leaf.requires_grad for leaf in state)
     assert any(leaf.any() for leaf in state)
     for t in range(7):
-        output, state = learner.agent.step(type(rollout.steps)(*(field[t] for field in rollout.steps)), state)
+        output, state = learner.agent.step(at(rollout.steps, t), state)
         logits.append(output.policy_logits)
     said, asked = torch.stack(logits), rollout.targets >= 0
     loss = torch.nn.functional.cross_entropy(said[asked], rollout.targets[asked])

@@ -16,7 +16,7 @@ from rmc_agents.evaluate.replay.memory import LEAST_PEAK, Played, comparisons, p
 from rmc_agents.evaluate.replay.recorder import record
 from rmc_agents.evaluate.replay.scenes import AHEAD, scene_of, view_of
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.types import AgentOutput, map_leaves
+from rmc_agents.types import AgentOutput, at, map_leaves
 
 STEPS, WINDOW = 12, 3
 
@@ -36,12 +36,12 @@ def played(agent: ActorCritic) -> Played:
     states, outputs = [agent.initial_state(1)], []
     with torch.no_grad():
         for step in range(STEPS):
-            output, state = agent.step(type(steps)(*(field[step] for field in steps)), states[-1])
+            output, state = agent.step(at(steps, step), states[-1])
             outputs.append(output)
             states.append(state)
     before, after = (map_leaves(lambda *x: torch.cat(x), *part) for part in (states[:-1], states[1:]))
     together = AgentOutput(*(torch.cat(x) for x in zip(*outputs, strict=True)))
-    return Played(type(steps)(*(field[:, 0] for field in steps)), together, before, after)
+    return Played(at(steps, slice(None), 0), together, before, after)
 
 
 @pytest.mark.parametrize(("core", "decision"), [("rmc", 500.0), ("lstm", 5000.0)])
@@ -51,7 +51,7 @@ def test_comparisons_are_what_an_agent_does_that_knows_the_last_steps_alone(core
     for compared, known in zip(comparisons(agent, episode, WINDOW), (1, WINDOW), strict=True):
         for step in range(STEPS):
             recent = slice(max(0, step + 1 - known), step + 1)
-            lane = type(episode.steps)(*(field[recent, None] for field in episode.steps))
+            lane = at(episode.steps, recent, None)
             with torch.no_grad():
                 logits = agent.unroll(lane, agent.initial_state(1))[0].policy_logits[-1, 0]
             p, q = (x.double().log_softmax(0) for x in (episode.output.policy_logits[step], logits))

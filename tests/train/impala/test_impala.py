@@ -22,7 +22,7 @@ from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 from rmc_agents.train.impala.learner import Impala, joined
-from rmc_agents.types import AgentOutput
+from rmc_agents.types import AgentOutput, at
 
 CPU = torch.device("cpu")
 ACTORS = {"algo": "impala", "actors": 2, "lanes_per_actor": 3, "batch_rollouts": 2}
@@ -152,8 +152,8 @@ def test_rollouts_side_by_side_are_one_of_all_lanes() -> None:
     rollout = trainer.collector.collect()
 
     def lanes(part: slice) -> object:
-        state = type(rollout.initial_state)(*(leaf[part] for leaf in rollout.initial_state))
-        steps = type(rollout.steps)(*(field[:, part] for field in rollout.steps))
+        state = at(rollout.initial_state, part)
+        steps = at(rollout.steps, slice(None), part)
         return type(rollout)(steps, rollout.policy_logits[:, part], rollout.value[:, part], state)
 
     whole = joined([lanes(slice(0, 2)), lanes(slice(2, 6))], CPU)
