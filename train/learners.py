@@ -43,6 +43,7 @@ from .own_env import NAMESPACE
 FEWEST_LANES = 32  # of a learner, for --learners auto: with fewer, a step costs hardly less than with all
 BYTES_OF_LEARNER = 350 << 20  # of memory that a process with torch and compiled kernels has to itself, at the least
 LOOPBACK = "127.0.0.1"
+GUARD = "a script that trains with several learners needs the usual `if __name__ == '__main__':`"
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the environment variable that gloo reads
 Lost = TypeVar("Lost", bound=ValueError)
 
@@ -187,7 +188,8 @@ def _start(others: list[_Other], config: Config, port: int) -> None:
             others.append(_Other(context, (follow, number)))
     for number, other in enumerate(others, start=1):
         if fault := other.wait():
-            raise _told(WorkerError, number, fault)
+            hint = "" if fault.trace else f" before it could begin ({GUARD})"
+            raise _told(WorkerError, number, fault._replace(summary=fault.summary + hint))
 
 
 def _explained(error: distributed.LearnerLost, others: Sequence[_Other]) -> distributed.LearnerLost:
