@@ -31,7 +31,7 @@ from .processes import (
     stops_held_back,
 )
 
-REWARD, FLAG = Box(-np.inf, np.inf, (), np.float64), Box(0, 1, (), np.bool_)
+REWARD, FLAG = Box(-np.inf, np.inf, (), np.float64), Box(0, 1, (), np.bool_)  # type: ignore[arg-type]
 ALWAYS_TOLD = ("action_mask", "_action_mask")
 MakeLanes = Callable[[int], VectorEnv]
 LaneInfos = list[
@@ -176,7 +176,8 @@ class _SharedLanes:
     """The memory of `_Rows`, which can be sent to a process that is being spawned."""
 
     def __init__(self, context: SpawnContext, num_envs: int, observation: Space, action: Space) -> None:
-        self.num_envs, self.spaces = num_envs, (action, observation, REWARD, FLAG, FLAG)
+        self.num_envs = num_envs
+        self.spaces: tuple[Space[Any], ...] = (action, observation, REWARD, FLAG, FLAG)
         self.memory = [
             {
                 path: context.RawArray(ctypes.c_byte, num_envs * _row_bytes(leaf))

@@ -62,7 +62,9 @@ class ArraySpec(NamedTuple):
             )
         if self.dtype == "int8":
             return MultiBinary(self.shape)
-        return Box(*((0, 255) if self.dtype == "uint8" else (-np.inf, np.inf)), self.shape, np.dtype(self.dtype).type)
+        if self.dtype == "uint8":
+            return Box(0, 255, self.shape, np.uint8)
+        return Box(-np.inf, np.inf, self.shape, np.float32)
 
     def encode(self, array: NDArray[Any]) -> Tensor:
         """The environment's array `[B, *shape]` as a time step has it."""
@@ -289,11 +291,12 @@ def _array_spec(space: Space, path: Place) -> ArraySpec:
         case Discrete() | MultiDiscrete():
             sizes = np.ravel(space.n if isinstance(space, Discrete) else space.nvec)
             categories, start = tuple(sizes.tolist()), tuple(np.ravel(space.start).tolist())
+            shape = space.shape or ()
             if _is_vector_of_names(space):
-                return ArraySpec(space.shape, str(space.dtype), 1.0, categories, space.dtype == np.int32, path=path)
+                return ArraySpec(shape, str(space.dtype), 1.0, categories, space.dtype == np.int32, path=path)
             if sum(categories) > MOST_CATEGORIES:
                 raise ValueError(f"{name}: expected at most {MOST_CATEGORIES:,} categories, got {sum(categories):,}")
-            return ArraySpec(space.shape, "int64", 1.0, categories, start=start if any(start) else (), path=path)
+            return ArraySpec(shape, "int64", 1.0, categories, start=start if any(start) else (), path=path)
     raise ValueError(
         f"{name}: expected numbers in a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict or Tuple of "
         f"these, got {space}; wrap the environment"
@@ -314,7 +317,7 @@ def _action_part(space: Space, path: Place) -> ActionPart:
         case Discrete() | MultiDiscrete():
             low = np.ravel(space.start)
             high = low + np.ravel(space.n if isinstance(space, Discrete) else space.nvec) - 1
-            return ActionPart("discrete", space.shape, str(space.dtype), _plain(low), _plain(high), path)
+            return ActionPart("discrete", space.shape or (), str(space.dtype), _plain(low), _plain(high), path)
         case MultiBinary():
             size = int(np.prod(space.shape))
             return ActionPart("binary", space.shape, str(space.dtype), (0,) * size, (1,) * size, path)

@@ -170,8 +170,7 @@ class ParcelReader:
 
     def _rollout(self, steps: list[Tensor], initial_state: list[Tensor], **others: Tensor) -> Rollout:
         state = self._state_type(*initial_state) if initial_state else ()
-        distribution = self.spec.distribution
-        rollout = Rollout(steps=TimeStep(*steps), initial_state=state, **others | {"distribution": distribution})
+        rollout = Rollout(TimeStep(*steps), initial_state=state, **others)._replace(distribution=self.spec.distribution)
         self._check_tensors(named_tensors(rollout))
         check_ranges(rollout.steps, self.spec)
         _check_boundaries(rollout.steps)

@@ -158,8 +158,8 @@ def test_rollouts_side_by_side_are_one_of_all_lanes() -> None:
 
     whole = joined([lanes(slice(0, 2)), lanes(slice(2, 6))], CPU)
     for one, other in zip(
-        [*whole.steps, *whole.initial_state, whole.policy_logits, whole.value],
-        [*rollout.steps, *rollout.initial_state, rollout.policy_logits, rollout.value],
+        [*whole.steps[:6], *whole.initial_state, whole.policy_logits, whole.value],
+        [*rollout.steps[:6], *rollout.initial_state, rollout.policy_logits, rollout.value],
         strict=True,
     ):
         assert torch.equal(one, other)
