@@ -26,9 +26,6 @@ from .workers import WorkerVectorEnv
 
 ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Tuple)
 
-EXTRAS = ("popgym",)
-"""Modules of environments that are optional dependencies of this package, under the same names."""
-
 Backend = Literal["auto", "native", "minigrid"]
 
 
@@ -191,6 +188,5 @@ def _import_module(env_id: str, name: str) -> None:
             importlib.import_module(module)
     except EnvError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
-            remedy = f"; pip install 'rmc-agents[{module}]'" if module in EXTRAS else ""
-            raise ValueError(f"environment {name!r}: importing {module} failed: {error.__cause__}{remedy}") from None
+            raise ValueError(f"environment {name!r}: importing {module} failed: {error.__cause__}") from None
         raise

@@ -12,12 +12,15 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
 OWN = __name__.partition(".")[0]  # this package, which is imported anyway
+EXTRAS = ("popgym",)
+"""Modules of environments that are optional dependencies of this package, by the same names."""
 _typed: dict[str, None] = {}  # modules by name, in the order of their import
 
 
@@ -54,7 +57,8 @@ def _import(module: str, source: str) -> None:
         importlib.import_module(module)
     except Exception as error:
         name = module if source == "--import" else source
-        told = ImportFailed(f"{name}: importing {module} failed: {type(error).__name__}: {error}")
+        hint = f"; pip install 'rmc-agents[{module}]'" if module in EXTRAS and not find_spec(module) else ""
+        told = ImportFailed(f"{name}: importing {module} failed: {type(error).__name__}: {error}{hint}")
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
         if frames[1:] or isinstance(error, SyntaxError):  # the first is of this file
             shown = traceback.TracebackException.from_exception(error)
