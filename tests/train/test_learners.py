@@ -14,15 +14,18 @@ import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
 
+from helpers.agents import make_agent
 from helpers.homemade import name_of
 from helpers.noise import Noise
 from helpers.runs import assert_same, newest, refused, resume, start_process, wait_for_checkpoints
 from helpers.system import descendants, last_child, running, wait_for_end
+from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli, distributed, learners
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.on_policy import OnPolicy, minibatches
+from rmc_agents.train.optimizers import make_optimizer
 from rmc_agents.train.run import train
 from rmc_agents.train.shares import deal, joined, part
 
@@ -71,7 +74,33 @@ def learner(rank: int, port: int, folder: Path) -> None:
             other = make(case, learners=2)
             other.set_state(distributed.share(first["state"]))
             seen[case]["resumed"] = learned(other, updates=1)
+        seen["muon"] = stepped_by_muon()
     checkpoint.save(folder / str(rank), seen)
+
+
+def stepped_by_muon() -> dict[str, Any]:
+    """Weights after three steps of Muon, its state after two, and the weights when another goes on from there."""
+    config, weights = Config().updated({"optimizer": "muon"}, "test").train, []
+    torch.manual_seed(0)
+    agent, other = (make_agent("rmc", head_size=16) for _ in range(2))
+    optimizer, resumed = make_optimizer(agent, config), make_optimizer(other, config)
+    for seed in range(2):
+        set_gradients(agent, seed)
+        optimizer.step()
+    state = copy.deepcopy(optimizer.get_state())
+    resumed.set_state(copy.deepcopy(state))
+    other.load_state_dict(agent.state_dict())
+    for each, taken in ((agent, optimizer), (other, resumed)):
+        set_gradients(each, 2)
+        taken.step()
+        weights.append(dict(each.state_dict()))
+    return {"weights": weights, "state": state}
+
+
+def set_gradients(agent: ActorCritic, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in agent.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +149,15 @@ def test_two_learners_agree_and_go_on_exactly(two: list[dict[str, Any]], case: s
     for name in ("agent", "optimizer", "torch_rng", "frames"):
         assert_same(first["state"][name], second["state"][name])
     assert_same(two[0][case]["resumed"], first)
+
+
+@pytest.mark.slow
+def test_learners_share_muons_work(two: list[dict[str, Any]]) -> None:
+    """To the bit what one does, state included: each matrix is stepped by one of them."""
+    expected = stepped_by_muon()
+    for seen in two:
+        assert_same(seen["muon"], expected)
+    assert_same(*expected["weights"])
 
 
 @pytest.mark.slow
