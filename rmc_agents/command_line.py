@@ -150,7 +150,7 @@ def _path(text: str) -> Path:
 def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
     """The `sources`, after the import of the modules that they name, and of further ones (see `plugins.load`)."""
     found = sources(argv)
-    plugins.load([*modules, *found.imports], *names, found.env, found.core, found.encoder)
+    plugins.load([*modules, *found.imports], *names, found.core, found.encoder, env=found.env)
     return found
 
 
