@@ -53,7 +53,7 @@ def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any
         metavar="NAME=VALUE [NAME=VALUE ...]",
         instance_from_str=assignments,
         is_instance=lambda value: isinstance(value, dict),
-        str_from_instance=lambda mapping: [f"{name}={_as_yaml(value)}" for name, value in mapping.items()],
+        str_from_instance=lambda mapping: [f"{name}={_as_yaml(value)}" for name, value in mapping.items()] or ["none"],
     )
 
 
