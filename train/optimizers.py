@@ -1,7 +1,7 @@
 """The one place where the name of an optimizer becomes one."""
 
+import inspect
 from collections.abc import Callable, Iterator
-from inspect import unwrap
 from typing import Any
 
 import torch
@@ -12,27 +12,14 @@ from rmc_agents.config import TrainConfig
 from rmc_agents.tree_checks import Either
 
 
-class _WithoutCompiler(torch.optim.Optimizer):
-    """The methods of torch's optimizers below their marks for torch.compile.
-
-    At its first call a marked method imports the compiler, which takes as long as importing torch.
-    """
-
-    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
-    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
-    state_dict = unwrap(torch.optim.Optimizer.state_dict)
-    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
+def _uncompiled(kind: Any) -> Any:
+    """The optimizer without what torch wraps it in for torch.compile, whose import takes two seconds of CPU time."""
+    wrapped = ("add_param_group", "state_dict", "load_state_dict", "zero_grad")
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in wrapped}
+    return type(kind.__name__, (kind,), methods | {"step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
-class Adam(_WithoutCompiler, torch.optim.Adam):
-    """torch's Adam (Kingma & Ba, 2015)."""
-
-    step = torch.no_grad()(unwrap(torch.optim.Adam.step))
-
-
-class Muon(_WithoutCompiler, torch.optim.Muon):
-    """torch's Muon (Jordan et al., 2024)."""
-
+Adam, Muon = _uncompiled(torch.optim.Adam), _uncompiled(torch.optim.Muon)
 
 MOMENTS: dict[type[torch.optim.Optimizer], Callable[[Tensor], dict[str, Tensor]]] = {
     Adam: lambda p: {"step": torch.tensor(0.0), "exp_avg": p, "exp_avg_sq": p},
@@ -115,7 +102,7 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
     matrices = list(_hidden_matrices(agent)) if config.optimizer == "muon" else []
     taken = {id(matrix) for matrix in matrices}
     rest = [parameter for parameter in agent.parameters() if id(parameter) not in taken]
-    parts: list[torch.optim.Optimizer] = [Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon)]
+    parts: list[torch.optim.Optimizer] = [Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon, fused=True)]
     if matrices:
         scale = "match_rms_adamw"  # steps as large as Adam's, in the mean over a matrix (Liu et al., 2025)
         parts.append(Muon(matrices, lr=config.learning_rate, weight_decay=0.0, adjust_lr_fn=scale))
