@@ -16,6 +16,8 @@ from gymnasium.wrappers import DtypeObservation, FlattenObservation, OrderEnforc
 from .guarded import Blame, GuardedEnv
 
 STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, DtypeObservation)
+EACH_LANE = "each lane"
+"""The one key of a dict whose value is a list with a state for each lane."""
 METHODS = ("get_state", "set_state")
 
 
@@ -24,7 +26,7 @@ class SavableLanes(SyncVectorEnv):
 
     def get_state(self) -> dict[str, Any]:
         """The state of every lane, and which of them are reset at the next step. Raises EnvError."""
-        return {"lanes": [_get_state(env) for env in self.envs], "ended": self._autoreset_envs.copy()}
+        return {"lanes": {EACH_LANE: [_get_state(env) for env in self.envs]}, "ended": self._autoreset_envs.copy()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from what `get_state` returned; after a reset.
@@ -33,7 +35,7 @@ class SavableLanes(SyncVectorEnv):
           ValueError: for another number of lanes, or another wrapper.
           EnvError: if an environment does not take its state.
         """
-        lanes, ended = state["lanes"], np.asarray(state["ended"])
+        lanes, ended = state["lanes"][EACH_LANE], np.asarray(state["ended"])
         if len(lanes) != self.num_envs or ended.shape != (self.num_envs,) or ended.dtype != np.bool_:
             raise ValueError(f"state: expected {self.num_envs} lanes, got {len(lanes)}")
         for env, saved in zip(self.envs, lanes, strict=True):

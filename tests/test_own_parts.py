@@ -13,10 +13,12 @@ from rich.console import Console
 
 import rmc_agents as rmc
 from helpers.own_parts import Flat, ManyWalks, Slots, Walk
+from helpers.runs import assert_same
 from rmc_agents import plugins
+from rmc_agents.collect import Collector
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import compare, export, plot, watch
-from rmc_agents.train import cli
+from rmc_agents.train import cli, shares
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.impala.actors import Actor, ParcelReader
 from rmc_agents.train.impala.learner import joined
@@ -32,6 +34,7 @@ SETTINGS = {"core": "gru", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 3
     "video": False,
 }
 QUIET = Console(quiet=True)
+SPEC = rmc.SpaceSpec.of(Walk())
 
 
 @pytest.fixture(autouse=True)
@@ -184,6 +187,17 @@ def test_lanes_are_savable_only_if_all_their_layers_are() -> None:
     other.reset(seed=0)
     with pytest.raises(ValueError, match="expected 3 lanes, got 2"):
         other.set_state(lanes.get_state())  # type: ignore[attr-defined]
+
+
+def test_several_learners_share_the_saved_lanes() -> None:
+    collector = Collector(rmc.ActorCritic(SPEC, rmc.GRU), rmc.make_env(Walk, 5), 3)
+    collector.collect()
+    whole = collector.get_state()
+    parts = [shares.part(whole, share) for share in shares.deal(5, 2)]
+    places = [[layers[1]["place"] for layers in part["lanes"]["env"]["lanes"]["each lane"]] for part in parts]
+    assert [len(part) for part in places] == [2, 3]
+    assert_same(shares.joined(parts), whole)
+    collector.set_state(shares.joined(parts))
 
 
 def test_a_loop_of_ones_own() -> None:
