@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "docs" / "examples").glob("*.py"))
+DOCS = Path(__file__).parent.parent / "docs"
+EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {"core_in_torch_code": "3", "own_core": "2000", "own_env": "2000", "own_loop": "3", "play": "30"}
 """How long each runs here: updates, frames or steps."""
 
@@ -20,3 +21,10 @@ def test_example(
     monkeypatch.setattr(sys, "argv", [os.fspath(path), SHORT[path.stem]])
     runpy.run_path(os.fspath(path), run_name="__main__")
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [path.name for path in EXAMPLES])
+def test_a_page_shows_it(name: str) -> None:
+    """By a line that includes the file, exactly as it is read when the site is built."""
+    pages = "".join(path.read_text() for path in DOCS.rglob("*.md"))
+    assert f'\n--8<-- "examples/{name}"\n' in pages
