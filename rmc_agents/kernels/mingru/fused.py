@@ -39,11 +39,12 @@ class MinGRUTape(Tape):
 
     def write(self, inputs: Tensor) -> None:
         """See `Tape.write`."""
-        x, maps, skip = inputs.flatten(0, 1), self.maps.flatten(0, 1), self.factors.skip
-        torch.add(product(x, self.factors.maps.weight), self.weights.maps.bias, out=maps)
+        x, skip = inputs.flatten(0, 1), self.factors.skip
+        sums = product(x, self.factors.maps.weight).view_as(self.maps)
         if skip is not None:
             torch.add(product(x, skip.weight), skip.bias, out=self.skipped.flatten(0, 1))
-        _forward(self.should_reset, *self._states, *self._written(inputs), view(self.outputs))
+        sources = view(sums), view(self.weights.maps.bias)
+        _forward(self.should_reset, *self._states, *sources, *self._written(inputs), view(self.outputs))
 
     def final_state(self) -> HiddenState:
         """See `Tape.final_state`."""
@@ -77,18 +78,20 @@ mingru_unroll = partial(by_layers, partial(unroll, MinGRUTape))  # see `mingru.r
 
 
 @jit
-def _forward(should_reset, initial, state, maps, skipped, hidden, outputs):
+def _forward(should_reset, initial, state, sums, bias, maps, skipped, hidden, outputs):
     steps, lanes, size = hidden.shape
     one = float32(1.0)
     for t in range(steps):
         for b in range(lanes):  # several short loops: each is simple enough to be vectorised
             before = initial[0] if should_reset[t, b] else hidden[t - 1, b] if t else state[b]
             z, new, o = maps[t, b, :size], maps[t, b, size : 2 * size], maps[t, b, 2 * size :]
-            after, x, y = hidden[t, b], skipped[t, b], outputs[t, b]
+            after, x, y, row = hidden[t, b], skipped[t, b], outputs[t, b], sums[t, b]
             for j in range(size):
-                z[j] = sigmoid(z[j])
+                z[j] = sigmoid(row[j] + bias[j])
             for j in range(size):
-                o[j] = sigmoid(o[j])
+                new[j] = row[size + j] + bias[size + j]
+            for j in range(size):
+                o[j] = sigmoid(row[2 * size + j] + bias[2 * size + j])
             for j in range(size):
                 after[j] = (one - z[j]) * before[j] + z[j] * new[j]
             for j in range(size):
