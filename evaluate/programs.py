@@ -2,22 +2,22 @@
 
     policy_logits, value, next state = step(obs, is_first, prev_action, prev_reward, state)
 
-| input         | shape and dtype                   | what                                                                |
-|---------------|-----------------------------------|---------------------------------------------------------------------|
-| obs           | `[B, *obs_shape]`, as they come   | observations                                                        |
-| is_first      | `[B]` bool                        | the episode begins here: whatever the state was, it begins anew     |
-| prev_action   | `[B]` int64                       | the action before; any where is_first                               |
-| prev_reward   | `[B]` float32                     | what it was rewarded with, not scaled; any where is_first           |
-| state_NAME    | `[B, ...]` float32                | each leaf of the core's state; any, such as zeros, where is_first   |
+| input       | shape and dtype                 | what                                                               |
+|-------------|---------------------------------|--------------------------------------------------------------------|
+| obs         | `[B, *obs_shape]`, as they come | observations                                                       |
+| is_first    | `[B]` bool                      | an episode begins: whatever the state was, it is the initial state |
+| prev_action | `[B]` int64                     | the action before; any where is_first                              |
+| prev_reward | `[B]` float32                   | the reward that came with obs, not scaled; any where is_first      |
+| state_NAME  | `[B, ...]` float32              | each leaf of the core's state; any where is_first                  |
 
-| output          | shape and dtype      | what                                  |
-|-----------------|----------------------|---------------------------------------|
-| policy_logits   | `[B, A]` float32     | their softmax: the policy             |
-| value           | `[B]` float32        | the return that the agent expects     |
-| next_state_NAME | as the state's       | what to pass in at the next step      |
+| output          | shape and dtype  | what                                               |
+|-----------------|------------------|----------------------------------------------------|
+| policy_logits   | `[B, A]` float32 | the policy is their softmax                        |
+| value           | `[B]` float32    | the return that is expected, scaled as in training |
+| next_state_NAME | as state_NAME    | what to pass in at the next step                   |
 
-B is free. In ONNX these are the names; torch's program takes the first four by name, the state as a dictionary of NAME,
-and returns a dictionary with the state as one in it.
+B is free. These are the names in ONNX. torch's program takes the first four by name and `state`, a dictionary by NAME;
+it returns a dictionary of `policy_logits`, `value` and `state`.
 """
 
 import io

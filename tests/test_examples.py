@@ -2,12 +2,17 @@
 
 import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "docs" / "examples").glob("*.py"))
+from rmc_agents.evaluate import export
+
+FOLDER = Path(__file__).parent.parent / "docs" / "examples"
+DEPLOY = FOLDER / "deploy.py"
+EXAMPLES = sorted({*FOLDER.glob("*.py")} - {DEPLOY})
 SHORT = {"core_in_torch_code": "3", "own_core": "2000", "own_env": "2000", "own_loop": "3", "play": "30"}
 """How long each runs here: updates, frames or steps."""
 
@@ -20,3 +25,14 @@ def test_example(
     monkeypatch.setattr(sys, "argv", [os.fspath(path), SHORT[path.stem]])
     runpy.run_path(os.fspath(path), run_name="__main__")
     assert capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_deployment_without_torch_and_this_package(tmp_path: Path) -> None:
+    exported = tmp_path / "recall-rmc.onnx"
+    assert export.main(["recall-rmc", str(exported), "--format", "onnx", "--episodes", "5"]) == 0
+    program = f"""import runpy, sys
+sys.modules.update(torch=None, rmc_agents=None)  # not to be imported
+runpy.run_path({str(DEPLOY)!r}, run_name="__main__")"""
+    command = [sys.executable, "-c", program, str(exported)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3 of 3 cues remembered\n"
