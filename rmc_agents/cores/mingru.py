@@ -49,7 +49,7 @@ class MinGRU(KernelCore):
 
     def weights(self) -> tuple[MinGRULayer, ...]:
         """The parameters of each layer, as the kernels take them."""
-        return tuple(layer.weights() for layer in self.layers)
+        return tuple(map(_layer_weights, self.layers))
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: HiddenState) -> dict[str, Tensor]:
         """Input and output gate, each `[B, layers * H]`; see `Core.gate_values`."""
@@ -70,5 +70,6 @@ class _Layer(nn.Module):
         nn.init.constant_(self.maps.bias[:hidden_size], -forget_bias)
         self.skip = None if input_size == hidden_size else linear(input_size, hidden_size)
 
-    def weights(self) -> MinGRULayer:
-        return MinGRULayer(affine(self.maps), None if self.skip is None else affine(self.skip))
+
+def _layer_weights(layer: nn.Module) -> MinGRULayer:
+    return MinGRULayer(affine(layer.maps), None if layer.skip is None else affine(layer.skip))
