@@ -26,6 +26,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rmc_agents import plugins
 from rmc_agents.config import SB3_ALGORITHMS, Config
+from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import (
     SECONDS_TO_END,
     Fault,
@@ -38,7 +39,6 @@ from rmc_agents.envs.processes import (
 )
 
 from . import distributed
-from .own_env import NAMESPACE
 
 FEWEST_LANES = 32  # of a learner, for --learners auto: with fewer, a step costs hardly less than with all
 BYTES_OF_LEARNER = 350 << 20  # of memory that a process with torch and compiled kernels has to itself, at the least

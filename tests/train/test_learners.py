@@ -197,6 +197,14 @@ def test_joined_states_are_those_of_all_lanes() -> None:
     assert_same(trainer.collector.get_state(), state)
 
 
+def test_a_state_that_is_not_by_lanes_is_not_joined() -> None:
+    trainer = OnPolicy(Config().updated(SIZES | {"env": "minipacman", "core": "lstm"}, "test"), CPU)
+    state = trainer.collector.get_state()
+    halves = [part(state, share) for share in deal(7, learners=2)]
+    halves[1]["lanes"]["env"]["generator"] = np.zeros(7)
+    assert (joined(halves)["lanes"], joined(halves)["core"]) == (None, None)
+
+
 def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learners, "cores", lambda: 6)
     numbers = []
