@@ -6,7 +6,9 @@ import signal
 import socket
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from helpers.runs import assert_same, newest, refused, resume, start_process, wa
 from helpers.system import descendants, last_child, running, wait_for_end
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.envs.processes import Fault
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli, distributed, learners
 from rmc_agents.train.algorithms import make_trainer
@@ -230,6 +233,7 @@ def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyP
         (["--env", "CartPole-v1", "--env-workers", "2", "--learners", "2"], "env_workers: expected 0 for 2 learners"),
         (["--learners", "900", "--num-envs", "9000"], "for which there is memory, got 900"),
         (["--learners", "0"], "learners"),
+        (["--learners", "all"], "learners"),
     ],
 )
 def test_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: list[str], message: str) -> None:
@@ -240,6 +244,22 @@ def test_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: lis
 def test_a_vector_environment_that_is_given_has_one_learner() -> None:
     with pytest.raises(ValueError, match="learners: expected 1 for a vector environment that is given, got 2"):
         train({"learners": 2}, env=SyncVectorEnv([Noise] * 4))
+
+
+def test_the_learner_that_failed_is_told_from_those_that_end_with_it() -> None:
+    others = []
+    for exit_code, message in ((0, None), (None, None), (-9, None), (0, Fault("failed: no luck", "trace"))):
+        ours, theirs = Pipe()
+        theirs.send(message) if message else None
+        theirs.close()
+        other = object.__new__(learners._Other)
+        other.connection, other.process = ours, SimpleNamespace(exitcode=exit_code, join=lambda seconds: None)
+        others.append(other)
+    lost = distributed.LearnerLost("another")
+    assert learners._explained(lost, others[:2]) is lost
+    assert "learner 3 was killed by SIGKILL" in str(learners._explained(lost, others))
+    told = learners._explained(lost, others[3:])
+    assert (str(told).split(";")[0], told.__notes__) == ("learner 1 failed: no luck", ["trace"])
 
 
 RUN = ["--env", "recall", "--learners", "2", "--device", "cpu", "--algo", "a2c"]
