@@ -43,7 +43,7 @@ class Blame:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, EnvError):
+        if isinstance(error, Exception | SystemExit) and not isinstance(error, EnvError):
             raise _as_theirs(error, f"the environment {self.name!r} failed in {self.call}") from error
 
 
@@ -53,9 +53,9 @@ def _as_theirs(error: BaseException, what: str) -> EnvError:
         error = error.__cause__
     frames = _their_frames(error)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
-    told = EnvError(f"{what}: {type(error).__name__}: {error}{place}")
+    shown = traceback.TracebackException.from_exception(error)  # its text is the error's, or says that it has none
+    told = EnvError(f"{what}: {type(error).__name__}: {shown}{place}")
     if frames or isinstance(error, SyntaxError):
-        shown = traceback.TracebackException.from_exception(error)
         shown.stack = traceback.StackSummary.from_list(frames)
         told.add_note("".join(shown.format()).rstrip())
     return told

@@ -14,6 +14,7 @@ from rmc_agents.command_line import decimals, quoted, with_interval
 from rmc_agents.config import Config
 from rmc_agents.evaluate.statistics import Statistics, student_interval
 from rmc_agents.evaluate.summary import read_json, read_summary
+from rmc_agents.files import read_regular
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS
 
@@ -134,7 +135,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> Run:
 def read_commits(folder: Path) -> list[str]:
     """Of the code that trained the run; none where nothing was noted."""
     path = folder / COMMITS
-    return path.read_text().split() if path.exists() else []
+    return read_regular(path).decode().split() if path.exists() else []
 
 
 def _points(folder: Path, metric: str) -> Points:

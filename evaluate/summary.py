@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rmc_agents.evaluate.statistics import Statistics
+from rmc_agents.files import read_regular
 from rmc_agents.runs.folder import SUMMARY
 
 Kind = TypeVar("Kind")
@@ -62,7 +63,7 @@ def read_json(kind: type[Kind], path: str | PathLike[str], what: str) -> Kind:
       ValueError: if the file is missing or holds anything else, in one line that names it and the place.
     """
     try:
-        return TypeAdapter(kind).validate_json(Path(path).read_bytes())
+        return TypeAdapter(kind).validate_json(read_regular(path))
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:

@@ -47,6 +47,11 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
       NotRegistered: for an unknown name, with the nearest that exists and how to register one's own.
       ValueError: for arguments that the core does not take, and for a senseless size.
     """
+    if config.core in _BUILT_IN and config.core_args:
+        raise ValueError(
+            f"core_args: expected none for core {config.core}, whose settings have names of their own, got "
+            f"{', '.join(config.core_args)}"
+        )
     return _find(config.core)(config, input_size)
 
 
@@ -98,6 +103,10 @@ def _build(name: str, build: Callable[..., nn.Module], arguments: dict[str, Any]
         inspect.signature(build).bind(input_size, **arguments)
     except TypeError as error:
         raise ValueError(f"core_args: {name}: {error}") from None
+    if inspect.isabstract(build):
+        raise ValueError(
+            f"core: {name} lacks {', '.join(sorted(build.__abstractmethods__))}, which a Core has to define"
+        )
     return as_core(build(input_size, **arguments), input_size)
 
 

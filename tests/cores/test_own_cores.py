@@ -283,6 +283,8 @@ class TestRegistry:
 
     def test_arguments_that_it_does_not_take(self) -> None:
         register_core("odd", Odd)
+        with pytest.raises(ValueError, match=r"core_args: expected none for core lstm, .* got hidden"):
+            make_core(CoreConfig(core="lstm", core_args={"hidden": 2}), SIZE)
         with pytest.raises(ValueError, match="core_args: odd: got an unexpected keyword argument 'depth'"):
             make_core(CoreConfig(core="odd", core_args={"depth": 2}), SIZE)
 
