@@ -4,13 +4,14 @@ import importlib
 import logging
 import os
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from .processes import EnvError
@@ -121,6 +122,38 @@ class GuardedEnv(gym.Wrapper):
                 f"expected an observation {self._shape} of {self._dtype}, got {array.shape} of {array.dtype}"
             )
         return array
+
+
+class AnyInfos(VectorEnv):
+    """A vector environment whose lanes may tell what they like: what does not fit in with other lanes is left out."""
+
+    def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
+        try:
+            return super()._add_info(vector_infos, env_info, env_num)
+        except Exception:  # a number here, and a dict or a text there
+            for key, value in env_info.items():
+                with suppress(Exception):
+                    super()._add_info(vector_infos, {key: value}, env_num)
+            return vector_infos
+
+
+class GuardedLanes(AnyInfos, SyncVectorEnv):
+    """Lanes that are stepped one after the other, each a `GuardedEnv`.
+
+    Args:
+      make_lane: makes one of them.
+      num_envs: how many.
+      autoreset_mode: as in gymnasium.
+
+    Raises:
+      ValueError: if their spaces differ.
+    """
+
+    def __init__(self, make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: AutoresetMode) -> None:
+        try:
+            super().__init__([make_lane] * num_envs, autoreset_mode=autoreset_mode)
+        except RuntimeError as error:
+            raise ValueError(f"expected lanes of equal spaces: {error}") from error
 
 
 def _usable(info: Any) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
-from .guarded import Blame, GuardedEnv
+from .guarded import Blame, GuardedEnv, GuardedLanes
 from .registry import Backend, as_numbers, make_vector_env
 from .workers import WorkerVectorEnv
 
@@ -116,7 +116,7 @@ def name_of(env: str | EnvFactory | gym.Env | VectorEnv) -> str:
 
 
 def _make_lanes(make_lane: Callable[[], gym.Env], autoreset_mode: AutoresetMode, num_envs: int) -> VectorEnv:
-    return SyncVectorEnv([make_lane] * num_envs, autoreset_mode=autoreset_mode)
+    return GuardedLanes(make_lane, num_envs, autoreset_mode)
 
 
 def _make_lane(make: Callable[..., Any], arguments: Mapping[str, Any], wrapper: Wrapper | None) -> gym.Env:

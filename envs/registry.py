@@ -9,14 +9,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from rmc_agents.envs.minigrid.memory import MiniGridView
 from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
 from rmc_agents.envs.minipacman.tokens import MapTokens
 
-from .guarded import Blame, GuardedEnv
+from .guarded import Blame, GuardedEnv, GuardedLanes
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
 from .processes import EnvError
 from .sequences import names as sequences
@@ -92,7 +92,7 @@ def _make_lanes(
     make_lane: Callable[[], gym.Env], spec: EnvSpec, autoreset_mode: AutoresetMode, num_envs: int
 ) -> VectorEnv:
     """Lanes stepped by the process that calls this, a worker's too."""
-    env = SyncVectorEnv([make_lane] * num_envs, autoreset_mode=autoreset_mode)
+    env = GuardedLanes(make_lane, num_envs, autoreset_mode)
     env.spec = spec
     return env
 

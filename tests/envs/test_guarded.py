@@ -2,15 +2,19 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 from gymnasium.vector import VectorEnv
 
-from helpers.homemade import FAILS_AT, name_of
+from helpers.homemade import FAILS_AT, Homemade, name_of
 from rmc_agents.collect import Lanes
+from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
@@ -82,6 +86,36 @@ def test_infos_that_are_no_numbers_are_ignored() -> None:
     infos = env.step(np.zeros(LANES, np.int64))[4]
     assert infos["note"].tolist() == ["kept"] * LANES
     assert infos.keys() == {"note", "_note"}
+
+
+class Moody(Homemade):
+    """Its infos and spaces differ between lanes and steps."""
+
+    made = 0
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__("none")
+        self.number = Moody.made = Moody.made + 1
+        self.action_space = Discrete(sizes[self.number % len(sizes)])
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, Any]:
+        *rest, _ = super().step(action)
+        told = [{"mood": 1}, {"mood": "low"}, {"mood": {"now": 2}}, {"mood": np.zeros(2)}, {"mood": [None]}]
+        return *rest, told[(self.number + self.steps) % len(told)] | {"power": 1.5}  # type: ignore[return-value]
+
+
+def test_infos_that_do_not_go_together_are_left_out() -> None:
+    env = make_env(Moody, 5, env_kwargs={"sizes": [2]})
+    env.reset(seed=0)
+    for _ in range(6):
+        infos = env.step(np.zeros(5, np.int64))[4]
+    assert infos["power"].tolist() == [1.5] * 5
+    assert infos["_power"].all()
+
+
+def test_lanes_of_different_spaces_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected lanes of equal spaces: .*Discrete"):
+        make_env(Moody, 2, env_kwargs={"sizes": [2, 3]})
 
 
 def test_a_fault_while_closing_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
