@@ -12,6 +12,8 @@ from rmc_agents.files import read_regular
 from rmc_agents.runs.folder import SUMMARY
 
 Kind = TypeVar("Kind")
+Count = Annotated[int, Field(gt=0, lt=2**63)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +32,8 @@ class Evaluation(Statistics):
 class Summary:
     """A run that was trained to its end, and how well it did."""
 
-    frames: Annotated[int, Field(gt=0)]
-    seconds: Annotated[float, Field(gt=0)]
+    frames: Count
+    seconds: Seconds
     frames_per_second: float
     evaluation: Evaluation | None
     """None: not evaluated, or not yet."""

@@ -178,6 +178,12 @@ DAMAGED = {
     "no evaluation": ("summary.json", "{}", "summary.json is no summary of rmc-train: frames: Field required"),
     "deep": ("summary.json", "[" * 10_000, "summary.json is no summary of rmc-train: content: Invalid JSON"),
     "no time": ("summary.json", json.dumps(SUMMARY | {"seconds": 0}), "seconds: Input should be greater than 0"),
+    "no end": ("summary.json", '{"frames": 10, "seconds": Infinity}', "seconds: Input should be a finite number"),
+    "endless": (
+        "summary.json",
+        json.dumps(SUMMARY | {"frames": 10**30}),
+        "frames: Input should be less than 922337",
+    ),
     "no score": ("summary.json", json.dumps(SUMMARY | {"evaluation": {}}), "evaluation.mean_return: Field required"),
     "not evaluated": ("summary.json", json.dumps(SUMMARY), "was not evaluated at its end"),
     "no curve": ("result.json", "", "0.curve: Value error, expected as many frames as seconds"),
