@@ -146,10 +146,12 @@ class GuardedLanes(AnyInfos, SyncVectorEnv):
       autoreset_mode: as in gymnasium.
 
     Raises:
-      ValueError: if their spaces differ.
+      ValueError: for less than one, and if their spaces differ.
     """
 
     def __init__(self, make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: AutoresetMode) -> None:
+        if not isinstance(num_envs, int) or num_envs < 1:
+            raise ValueError(f"num_envs: expected a whole number of at least 1, got {num_envs!r}")
         try:
             super().__init__([make_lane] * num_envs, autoreset_mode=autoreset_mode)
         except RuntimeError as error:

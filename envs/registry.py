@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -158,6 +158,8 @@ def _make_native(spec: EnvSpec, num_envs: int, autoreset_mode: AutoresetMode, ar
 
 
 def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend: expected one of {', '.join(get_args(Backend))}, got {backend!r}")
     if backend == "native" and not _has_native_engine(spec):
         raise ValueError(f"env_backend: expected auto for {name!r}, which has no native engine, got native")
     if backend == "minigrid" and not str(spec.entry_point).startswith("minigrid."):

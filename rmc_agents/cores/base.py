@@ -247,6 +247,8 @@ class Core(nn.Module, ABC):
         if inputs.dim() != len(axes) + 1 or inputs.shape[-1] != self.input_size or 0 in inputs.shape:
             axes_in_words = ", ".join([*axes, str(self.input_size)])
             raise ValueError(f"inputs: expected [{axes_in_words}], got {list(inputs.shape)}")
+        if not inputs.is_floating_point():
+            raise ValueError(f"inputs: expected floating-point numbers, got {inputs.dtype}")
         if not isinstance(should_reset, Tensor) or should_reset.dtype != torch.bool:
             got = getattr(should_reset, "dtype", type(should_reset).__name__)
             raise ValueError(f"should_reset: expected a tensor of torch.bool, got {got}")
@@ -265,6 +267,9 @@ class Core(nn.Module, ABC):
             raise ValueError(f"state: expected {expected}, as initial_state gives it, got {got}")
         names = getattr(initial, "_fields", range(len(initial)))
         for name, leaf, one in zip(names, state, initial, strict=True):
+            if not isinstance(leaf, Tensor) or leaf.is_floating_point() != one.is_floating_point():
+                got = leaf.dtype if isinstance(leaf, Tensor) else type(leaf).__name__
+                raise ValueError(f"state.{name}: expected a tensor of {one.dtype}, got {got}")
             shape = [batch_size, *one.shape[1:]]
             if list(leaf.shape) != shape:
                 raise ValueError(f"state.{name}: expected {shape}, got {list(leaf.shape)}")
