@@ -4,7 +4,7 @@ import importlib
 import logging
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -141,19 +141,16 @@ class GuardedLanes(AnyInfos, SyncVectorEnv):
     """Lanes that are stepped one after the other, each a `GuardedEnv`.
 
     Args:
-      make_lane: makes one of them.
-      num_envs: how many.
+      makers: each makes one of them.
       autoreset_mode: as in gymnasium.
 
     Raises:
-      ValueError: for less than one, and if their spaces differ.
+      ValueError: if their spaces differ.
     """
 
-    def __init__(self, make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: AutoresetMode) -> None:
-        if not isinstance(num_envs, int) or num_envs < 1:
-            raise ValueError(f"num_envs: expected a whole number of at least 1, got {num_envs!r}")
+    def __init__(self, makers: Sequence[Callable[[], gym.Env]], autoreset_mode: AutoresetMode) -> None:
         try:
-            super().__init__([make_lane] * num_envs, autoreset_mode=autoreset_mode)
+            super().__init__(makers, autoreset_mode=autoreset_mode)
         except RuntimeError as error:
             raise ValueError(f"expected lanes of equal spaces: {error}") from error
 
