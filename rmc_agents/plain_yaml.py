@@ -49,7 +49,7 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.values_in: dict[yaml.Node, int] = {}
+        self.values_in: dict[yaml.Node | None, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Counts how deep it is, and how many values there are once every alias stands for what it names."""

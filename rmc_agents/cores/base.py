@@ -268,8 +268,8 @@ class Core(nn.Module, ABC):
         names = getattr(initial, "_fields", range(len(initial)))
         for name, leaf, one in zip(names, state, initial, strict=True):
             if not isinstance(leaf, Tensor) or leaf.is_floating_point() != one.is_floating_point():
-                got = leaf.dtype if isinstance(leaf, Tensor) else type(leaf).__name__
-                raise ValueError(f"state.{name}: expected a tensor of {one.dtype}, got {got}")
+                kind = leaf.dtype if isinstance(leaf, Tensor) else type(leaf).__name__
+                raise ValueError(f"state.{name}: expected a tensor of {one.dtype}, got {kind}")
             shape = [batch_size, *one.shape[1:]]
             if list(leaf.shape) != shape:
                 raise ValueError(f"state.{name}: expected {shape}, got {list(leaf.shape)}")

@@ -102,9 +102,8 @@ def _build(name: str, build: Callable[..., nn.Module], arguments: dict[str, Any]
     except TypeError as error:
         raise ValueError(f"core_args: {name}: {error}") from None
     if inspect.isabstract(build):
-        raise ValueError(
-            f"core: {name} lacks {', '.join(sorted(build.__abstractmethods__))}, which a Core has to define"
-        )
+        lacking = sorted(build.__abstractmethods__)  # type: ignore[attr-defined]
+        raise ValueError(f"core: {name} lacks {', '.join(lacking)}, which a Core has to define")
     return as_core(build(input_size, **arguments), input_size)
 
 

@@ -122,7 +122,7 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
         tensors = from_safetensors(content)
         text, version = metadata.get("tree", ""), metadata.get("version", "")
         sealed = version + text, text  # the latter in older files
-        if metadata.get("sha256") not in (_digest(each, tensors) for each in sealed):
+        if not any(metadata.get("sha256") == _digest(each, tensors) for each in sealed):
             raise CheckpointError(
                 f"{source} is damaged: its contents do not match its checksum; use another checkpoint"
             )
