@@ -4,13 +4,14 @@ import importlib
 import logging
 import os
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from .processes import EnvError
@@ -43,7 +44,7 @@ class Blame:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, EnvError):
+        if isinstance(error, Exception | SystemExit) and not isinstance(error, EnvError):
             raise _as_theirs(error, f"the environment {self.name!r} failed in {self.call}") from error
 
 
@@ -53,9 +54,9 @@ def _as_theirs(error: BaseException, what: str) -> EnvError:
         error = error.__cause__
     frames = _their_frames(error)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
-    told = EnvError(f"{what}: {type(error).__name__}: {error}{place}")
+    shown = traceback.TracebackException.from_exception(error)  # its text is the error's, or says that it has none
+    told = EnvError(f"{what}: {type(error).__name__}: {shown}{place}")
     if frames or isinstance(error, SyntaxError):
-        shown = traceback.TracebackException.from_exception(error)
         shown.stack = traceback.StackSummary.from_list(frames)
         told.add_note("".join(shown.format()).rstrip())
     return told
@@ -121,6 +122,37 @@ class GuardedEnv(gym.Wrapper):
                 f"expected an observation {self._shape} of {self._dtype}, got {array.shape} of {array.dtype}"
             )
         return array
+
+
+class AnyInfos(VectorEnv):
+    """A vector environment whose lanes may tell what they like: what does not fit in with other lanes is left out."""
+
+    def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
+        try:
+            return super()._add_info(vector_infos, env_info, env_num)
+        except Exception:  # a number here, and a dict or a text there
+            for key, value in env_info.items():
+                with suppress(Exception):
+                    super()._add_info(vector_infos, {key: value}, env_num)
+            return vector_infos
+
+
+class GuardedLanes(AnyInfos, SyncVectorEnv):
+    """Lanes that are stepped one after the other, each a `GuardedEnv`.
+
+    Args:
+      makers: each makes one of them.
+      autoreset_mode: as in gymnasium.
+
+    Raises:
+      ValueError: if their spaces differ.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], gym.Env]], autoreset_mode: AutoresetMode) -> None:
+        try:
+            super().__init__(makers, autoreset_mode=autoreset_mode)
+        except RuntimeError as error:
+            raise ValueError(f"expected lanes of equal spaces: {error}") from error
 
 
 def _usable(info: Any) -> dict[str, Any]:

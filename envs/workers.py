@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import DTypeLike, NDArray
 
+from .guarded import AnyInfos
 from .processes import (
     SECONDS_TO_END,
     EnvError,
@@ -35,7 +36,7 @@ ALWAYS = "target"
 """The info that is sent at every step and reset: the right action, from which `--algo supervised` learns."""
 
 
-class WorkerVectorEnv(VectorEnv):
+class WorkerVectorEnv(AnyInfos):
     """A NEXT_STEP vector environment whose lanes are shared out among worker processes.
 
     It gives the numbers that `make_lanes(num_envs)` would: lane i gets seed + i, and every worker plays its lanes in a

@@ -8,9 +8,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rmc_agents.evaluate.statistics import Statistics
+from rmc_agents.files import read_regular
 from rmc_agents.runs.folder import SUMMARY
 
 Kind = TypeVar("Kind")
+Count = Annotated[int, Field(gt=0, lt=2**63)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +32,8 @@ class Evaluation(Statistics):
 class Summary:
     """A run that was trained to its end, and how well it did."""
 
-    frames: Annotated[int, Field(gt=0)]
-    seconds: Annotated[float, Field(gt=0)]
+    frames: Count
+    seconds: Seconds
     frames_per_second: float
     evaluation: Evaluation | None
     """None: not evaluated, or not yet."""
@@ -62,7 +65,7 @@ def read_json(kind: type[Kind], path: str | PathLike[str], what: str) -> Kind:
       ValueError: if the file is missing or holds anything else, in one line that names it and the place.
     """
     try:
-        return TypeAdapter(kind).validate_json(Path(path).read_bytes())
+        return TypeAdapter(kind).validate_json(read_regular(path))
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:

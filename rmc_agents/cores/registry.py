@@ -101,6 +101,9 @@ def _build(name: str, build: Callable[..., nn.Module], arguments: dict[str, Any]
         inspect.signature(build).bind(input_size, **arguments)
     except TypeError as error:
         raise ValueError(f"core_args: {name}: {error}") from None
+    if inspect.isabstract(build):
+        lacking = sorted(build.__abstractmethods__)  # type: ignore[attr-defined]
+        raise ValueError(f"core: {name} lacks {', '.join(lacking)}, which a Core has to define")
     return as_core(build(input_size, **arguments), input_size)
 
 

@@ -216,10 +216,13 @@ def pick_device(name: str) -> torch.device:
     """'auto', 'cpu' or 'cuda' to a device that works.
 
     Raises:
-      ValueError: if CUDA is asked for and there is none.
+      ValueError: for another name, and if CUDA is asked for and there is none.
     """
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device cuda: this torch sees no CUDA GPU; use --device cpu, or a CUDA build of torch")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    try:
+        return torch.device(name)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device: expected auto, cpu or cuda, got {name!r}") from None
