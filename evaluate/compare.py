@@ -169,7 +169,7 @@ def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
 
 
 def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
-    """Those given, without those of a wanted agent that had other settings, which are told."""
+    """The given runs without those of a wanted agent with other settings, which are printed."""
     configs_now = {job.agent: job.config for job in jobs}
     kept = []
     for run in runs:

@@ -103,7 +103,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> Run:
     """
     folder = Path(folder)
     if not (folder / SUMMARY).exists():
-        raise ValueError(f"{folder} is not trained to its end: go on with rmc-train --resume {quoted(folder)}")
+        raise ValueError(f"{folder} is not finished: continue it with rmc-train --resume {quoted(folder)}")
     summary = read_summary(folder)
     if summary.evaluation is None:
         raise ValueError(f"{folder} was not evaluated at its end: resume it with --eval-episodes 200")

@@ -1,4 +1,4 @@
-"""What is told of episodes that were played: means with intervals. Nothing here needs torch."""
+"""Statistics of played episodes: means with intervals. Nothing here needs torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -143,7 +143,7 @@ def accuracy_text(result: dict[str, Any]) -> str:
 
 
 def cut_note(result: dict[str, Any]) -> str:
-    """What is to be said of the episodes that were cut in an evaluation; nothing if none were."""
+    """A sentence on the episodes that were cut in an evaluation; nothing if none were."""
     players = {"": result["episodes_cut"], " of random play": result.get("random_episodes_cut", 0)}
     limit = f"were cut after {result['max_steps']:,} steps"
     return "; ".join(

@@ -40,7 +40,7 @@ def end_with(parent: int) -> None:
     """Has this process receive SIGTERM, after which a training saves, once its parent has ended, even by SIGKILL.
 
     Args:
-      parent: the process id of whoever started this one; it may have ended by now.
+      parent: the id of the process that started this one; it may have ended by now.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -35,7 +35,7 @@ FewInt = Annotated[int, Field(gt=0, le=1000)]
 """For what is created one by one: a mistyped number must not take hours."""
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Arguments = dict[str, JsonValue]
-"""Arguments of a core, encoder or environment of one's own, as they stand in a YAML file."""
+"""Arguments of a user's core, encoder or environment, as in a YAML file."""
 CORES = ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")
 ENCODERS = ("auto", "mlp", "conv")
 """The built-in ones."""
@@ -94,9 +94,9 @@ class CoreConfig(Section):
 
     core: str = "rmc"
     """rmc: Relational Memory Core; lstm; gru; rnn: Elman's; relational-rnn: an LSTM with a relational memory; none: no
-    memory at all. module:Class: a core of one's own; or the name by which an imported module registers one."""
+    memory. module:Class: your own core; or a name that an imported module registers."""
     core_args: Arguments = field(default_factory=dict)
-    """Arguments of a core of one's own, as in --core-args size=64 decay=0.9; values are read as in YAML."""
+    """Arguments of your own core, as in --core-args size=64 decay=0.9; values are read as YAML."""
     hidden_size: PositiveInt = 256
     """Units of lstm, gru, rnn and relational-rnn."""
     mem_slots: PositiveInt = 4
@@ -137,10 +137,10 @@ class AgentConfig(Section):
     """Encoder and heads."""
 
     encoder: str = "auto"
-    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on. module:Class: an encoder of
-    one's own; or the name by which an imported module registers one."""
+    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on. module:Class: your own
+    encoder; or a name that an imported module registers."""
     encoder_args: Arguments = field(default_factory=dict)
-    """Arguments of an encoder of one's own, as in --encoder-args width=64; values are read as in YAML."""
+    """Arguments of your own encoder, as in --encoder-args width=64; values are read as YAML."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the fully connected layers of auto, mlp and conv."""
     core_skip: bool = True

@@ -130,7 +130,7 @@ class EngineVecEnv(VecEnv):
 
     metadata: dict[str, Any]
     make_next_step: Callable[[], VectorEnv] | None = None
-    """Makes the same vector environment anew, with NEXT_STEP autoreset; None where nobody knows how."""
+    """Makes the same vector environment again, with NEXT_STEP autoreset; None if that is not known how."""
 
     def __init__(self, vector_env: VectorEnv) -> None:
         """See the class."""
@@ -234,7 +234,7 @@ class _LanesOfVecEnv(SyncVectorEnv):
 
 
 class _Lane(gym.Env):
-    """One environment of a VecEnv, by way of `env_method`."""
+    """One environment of a VecEnv, through `env_method`."""
 
     def __init__(self, vec_env: VecEnv, lane: int) -> None:
         self._vec_env, self._lane = vec_env, lane

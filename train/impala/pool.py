@@ -154,7 +154,7 @@ class ActorPool:
         return episodes
 
     def get_state(self) -> list[dict[str, Any] | None]:
-        """Of each actor, what is needed to go on after the last of its rollouts that was taken; None: from nothing."""
+        """The state of each actor after the last of its rollouts that was taken; None: before its first."""
         return [seat.taken for seat in self._seats]
 
     def close(self) -> None:

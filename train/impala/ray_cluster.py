@@ -1,4 +1,4 @@
-"""The way into a Ray cluster, or to a Ray of one's own: bounded in time, closed to the network, and silent."""
+"""Connect to a Ray cluster, or start a local Ray: with a timeout, closed to the network, without output."""
 
 import logging
 import os
