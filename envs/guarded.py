@@ -69,7 +69,7 @@ def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
 class GuardedEnv(gym.Wrapper):
     """An environment with observations in an array, whose faults are `EnvError`s that name it.
 
-    What it returns is checked as far as a vector environment relies on it. Infos that are to be numbers (`NUMBERS`)
+    What it returns is checked as far as a vector environment relies on it. Infos that should be numbers (`NUMBERS`)
     and are none are left out, and so is None.
 
     Args:

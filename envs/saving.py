@@ -1,4 +1,4 @@
-"""Exact resume of environments in Python: lanes that save the state of environments which can tell theirs.
+"""Exact resume of environments in Python: lanes that save the state of environments that can report it.
 
 An environment takes part by two methods, `get_state()` and `set_state(state)`. The state is plain data: dicts with
 strings as keys, lists, arrays, numbers, strings, None. The generator `self.np_random` is saved beside it, and the

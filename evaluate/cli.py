@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmc_agents.runs.saved import SavedAgent
     from rmc_agents.types import Policy
 
-DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did, beside uniform random play.
+DESCRIPTION = """Play whole episodes with a saved agent and report how well it did, beside uniform random play.
 
   rmc-evaluate runs/lstm --episodes 200 --json runs/lstm/evaluation.json
   rmc-evaluate runs/lstm --ablate-memory --windows 1 8 32

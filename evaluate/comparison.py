@@ -43,7 +43,7 @@ class Points:
     seconds: list[float]
     returns: list[float]
     successes: list[float] | None = None
-    """The success rate; None where the environment does not tell it."""
+    """The success rate; None where the environment does not report it."""
 
     def __post_init__(self) -> None:
         lengths = {
@@ -96,7 +96,7 @@ class Run:
 
 
 def collect(agent: str, folder: str | PathLike[str]) -> Run:
-    """What is to be known of the finished run in `folder`.
+    """The finished run in `folder`.
 
     Raises:
       ValueError: if it is not finished, or one of its files is missing or damaged.

@@ -40,7 +40,7 @@ class Training:
 
     Args:
       job: what is wanted.
-      console: told when it begins or waits.
+      console: shows when it begins or waits.
       trust: whether to resume a run of Stable-Baselines3's algorithms, whose checkpoints may run code.
 
     Attributes:

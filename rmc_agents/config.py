@@ -157,7 +157,7 @@ class TrainConfig(Section):
     algo: Literal["a2c", "ppo", "impala", "supervised", "recurrent-ppo", "sb3-a2c", "sb3-ppo"] = "ppo"
     """ppo: one pass or more over each rollout, in minibatches of lanes, clipped; a2c: one update from all of it;
     impala: actors play in processes of their own, and the learner corrects what they did with older weights;
-    supervised: cross-entropy with the right actions, where the environment tells them (infos["target"]).
+    supervised: cross-entropy with the right actions, where the environment reports them (infos["target"]).
     Stable-Baselines3's, with Adam: recurrent-ppo, and without memory sb3-a2c and sb3-ppo."""
     sb3_policy: Literal["auto", "rmc", "mlp", "cnn"] = "auto"
     """What Stable-Baselines3's algorithms train. rmc: the core, in recurrent-ppo; mlp and cnn: their own policies, in

@@ -28,7 +28,7 @@ def check_like(found: Any, expected: Any, name: str) -> None:
 
     Args:
       found: the tree, or a part of it.
-      expected: what it is to be like; `ANYTHING` and `Either` may be in it.
+      expected: a tree like it; `ANYTHING` and `Either` may be in it.
       name: of the part, for the message.
 
     Raises:

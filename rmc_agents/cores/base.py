@@ -199,7 +199,7 @@ class Core(nn.Module, ABC):
         return None
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product] | None:
-        """The matrix products of an unroll and its gradients, for `rmc-bench`; None: the core does not tell."""
+        """The matrix products of an unroll and its gradients, for `rmc-bench`; None: the core does not report them."""
         return None
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -21,7 +21,7 @@ class Tape(ABC):
 
     Use: `take`, then `run`, then `with_gradient` or `put_back`. Buffers of hundreds of megabytes are slow to get from
     the system, so a tape that has been read is kept for the next unroll of its sizes, in whatever thread. The outputs
-    alone are new each time: they are handed out, so `backward` must not read them.
+    are new each time: the caller gets them, so `backward` must not read them.
 
     A subclass names its buffers in `__init__` and gives the arithmetic of one core.
 

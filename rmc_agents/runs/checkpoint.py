@@ -130,7 +130,7 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """What safetensors keeps beside the tensors, in a header of JSON behind eight bytes that tell its length."""
+    """What safetensors keeps beside the tensors, in a header of JSON behind eight bytes that hold its length."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     metadata: dict[str, str] = header.get("__metadata__", {})
     return metadata

@@ -125,7 +125,7 @@ class EngineVecEnv(VecEnv):
         support `reset(options={"reset_mask": ...})`, as this project's and gymnasium's do.
 
     Raises:
-      ValueError: if it does not tell its autoreset mode.
+      ValueError: if its autoreset mode is unknown.
     """
 
     metadata: dict[str, Any]
@@ -137,7 +137,9 @@ class EngineVecEnv(VecEnv):
         self.vector_env, self._access = vector_env, access_to(vector_env)
         self.autoreset_mode = vector_env.metadata.get("autoreset_mode")
         if not isinstance(self.autoreset_mode, AutoresetMode):
-            raise ValueError(f"expected a vector environment that tells its autoreset mode, got {vector_env.metadata}")
+            raise ValueError(
+                f"expected a vector environment with autoreset_mode in its metadata, got {vector_env.metadata}"
+            )
         observation_space = _with_large_counts(vector_env.single_observation_space)
         super().__init__(vector_env.num_envs, observation_space, vector_env.single_action_space)
         self.metadata = {**vector_env.metadata, **self.metadata}

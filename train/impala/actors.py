@@ -18,7 +18,7 @@ from rmc_agents.train.learner import make_agent
 from rmc_agents.types import Rollout, SpaceSpec, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
-UNTOLD = -1  # in place of an episode's success, where the environment does not tell it
+UNTOLD = -1  # in place of an episode's success, where the environment does not report it
 
 
 class Parcel(NamedTuple):
@@ -120,7 +120,7 @@ def pack_weights(agent: torch.nn.Module) -> bytes:
 
 
 class UnfitParcel(ValueError):
-    """Something else than a rollout of this run came from an actor; the message tells what."""
+    """Something else than a rollout of this run came from an actor; the message says what."""
 
 
 class ParcelReader:

@@ -45,7 +45,7 @@ DECIDED = {"eval_episodes": "give --eval-episodes instead", "video": "trials rec
 """Settings that --set cannot fix, and why."""
 SAME_FAILURES = 3  # at the beginning of a sweep, that end it
 
-DESCRIPTION = """Train with many settings, and tell which were best by mean evaluation return.
+DESCRIPTION = """Train with many settings, and report which were best by mean evaluation return.
 
 A study's YAML file says what is tried: base (a preset or file), settings (fixed), and search, by setting one of
 {log: [low, high]}, {uniform: [low, high]}, {integer: [low, high]}, {choice: [a, b, ...]}. Every trial is an ordinary
