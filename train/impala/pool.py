@@ -66,7 +66,7 @@ class _Seat:
     taken: dict[str, Any] | None = None  # after the last one that was taken
     next_sequence: int = 0
     owed: int = 0  # outstanding rollout requests
-    heard: float = 0.0  # when it was last started, sent something or asked for something
+    heard: float = 0.0  # when it was last started, asked for a rollout or heard from
     failures: int = 0
 
 
