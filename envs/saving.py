@@ -79,7 +79,7 @@ def _set_state(env: gym.Env, state: list[Any]) -> None:
         if type(layer) is TimeLimit:
             if type(saved) is not int or saved < 0:
                 raise ValueError(f"state: expected a number of steps, got {saved!r}")
-            layer._elapsed_steps = saved
+            layer._elapsed_steps = saved  # type: ignore[assignment]
         elif type(layer) not in STATELESS:
             with Blame(_name_of(env), "set_state()"):
                 layer.set_state(saved)  # type: ignore[attr-defined]
