@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmc_agents.cores import RNN as RNN
     from rmc_agents.cores import Core as Core
     from rmc_agents.cores import Feedforward as Feedforward
+    from rmc_agents.cores import MinGRU as MinGRU
     from rmc_agents.cores import RelationalRNN as RelationalRNN
     from rmc_agents.cores.registry import register_core as register_core
     from rmc_agents.encoders import register_encoder as register_encoder
@@ -44,6 +45,7 @@ _HOMES = {
     "Feedforward": "cores",
     "GRU": "cores",
     "LSTM": "cores",
+    "MinGRU": "cores",
     "Player": "player",
     "RMC": "cores",
     "RNN": "cores",

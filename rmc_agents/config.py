@@ -36,7 +36,7 @@ FewInt = Annotated[int, Field(gt=0, le=1000)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Arguments = dict[str, JsonValue]
 """Arguments of a user's core, encoder or environment, as in a YAML file."""
-CORES = ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")
+CORES = ("rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none")
 ENCODERS = ("auto", "mlp", "conv")
 """The built-in ones."""
 
@@ -93,12 +93,15 @@ class CoreConfig(Section):
     """The recurrent core between the encoder and the heads."""
 
     core: str = "rmc"
-    """rmc: Relational Memory Core; lstm; gru; rnn: Elman's; relational-rnn: an LSTM with a relational memory; none: no
-    memory. module:Class: your own core; or a name that an imported module registers."""
+    """rmc: Relational Memory Core; lstm; gru; mingru: a GRU whose gates do not read its state, fast; rnn: Elman's;
+    relational-rnn: an LSTM with a relational memory; none: no memory. module:Class: your own core; or a name that an
+    imported module registers."""
     core_args: Arguments = field(default_factory=dict)
     """Arguments of your own core, as in --core-args size=64 decay=0.9; values are read as YAML."""
     hidden_size: PositiveInt = 256
-    """Units of lstm, gru, rnn and relational-rnn."""
+    """Units of lstm, gru, rnn and relational-rnn, and of each layer of mingru."""
+    num_layers: FewInt = 2
+    """mingru: layers, one on top of another; the gates of the second know what the first remembers."""
     mem_slots: PositiveInt = 4
     """Memory slots of rmc and relational-rnn."""
     num_heads: PositiveInt = 2
@@ -115,7 +118,8 @@ class CoreConfig(Section):
     """rmc: unit: input and forget gate for each unit; coupled: input gate = 1 - forget gate, which bounds the
     memory; memory: a pair for each slot; none."""
     forget_bias: Float = 1.0
-    """rmc, and the LSTM in lstm and relational-rnn: added to the forget gate before its sigmoid."""
+    """rmc: added to the forget gate before its sigmoid. lstm, relational-rnn: where the bias of the LSTM's forget gate
+    starts; mingru: likewise, of 1 - input gate."""
     update_bias: Float = 0.0
     """gru: where the bias of the update gate starts; above 0, the memory holds on longer from the beginning."""
     input_bias: Float = 0.0

@@ -11,7 +11,7 @@ All is measured on the rollout that was collected last, with the weights after t
 | effective_rank/encoder, core   | directions that the features make use of, see `effective_rank`                     |
 | policy/core, policy/encoder    | root mean square of the part of the logits, less its mean over the actions         |
 | value/core, value/encoder      | root mean square of the part of the value                                          |
-| gate_mean/GATE                 | of lstm, gru and rmc, over steps, lanes and units                                  |
+| gate_mean/GATE                 | of lstm, gru, mingru and rmc, over steps, lanes and units                          |
 | gate_saturated/GATE            | share of the gate's values below 0.05 or above 0.95                                |
 | attention_entropy              | of rmc, over that of equal attention: 1 looks everywhere, 0 at one row             |
 | slot_difference                | of rmc: root mean square of the slots less their mean, over that of the slots      |
