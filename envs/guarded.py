@@ -1,4 +1,4 @@
-"""Users' environments: an error in their code is reported as theirs, with a traceback of their lines alone."""
+"""Users' environments: an error in their code is reported as theirs, with only their lines of the traceback."""
 
 import importlib
 import logging
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 class Blame:
-    """In it, what is raised was raised by the code of environment `name`, which was asked for `call`.
+    """Reports exceptions inside as errors of the environment `name` in `call`.
 
-    A class, as it is entered at every step of every lane: contextlib's generators take several times as long.
+    A class, since it is entered at every step of every lane: contextlib's generators take several times as long.
 
     Raises:
       EnvError: in its place; a note has the traceback through their code, if it got as far as that.
@@ -50,7 +50,7 @@ class Blame:
 
 def _as_theirs(error: BaseException, what: str) -> EnvError:
     """The error as one line and, where a line of theirs is in it, the traceback through those."""
-    if error.__cause__ is not None and not _their_frames(error):  # gymnasium words a constructor's TypeError anew
+    if error.__cause__ is not None and not _their_frames(error):  # gymnasium rephrases a constructor's TypeError
         error = error.__cause__
     frames = _their_frames(error)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
@@ -70,7 +70,7 @@ def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
 class GuardedEnv(gym.Wrapper):
     """An environment with observations in an array, whose faults are `EnvError`s that name it.
 
-    What it returns is checked as far as a vector environment relies on it. Infos that are to be numbers (`NUMBERS`)
+    What it returns is checked as far as a vector environment relies on it. Infos that should be numbers (`NUMBERS`)
     and are none are left out, and so is None.
 
     Args:
@@ -107,7 +107,7 @@ class GuardedEnv(gym.Wrapper):
             return frame
 
     def close(self) -> None:
-        """Whatever goes wrong then is told and changes nothing."""
+        """Errors are logged and not raised."""
         try:
             with self._closing:
                 self.env.close()
@@ -156,7 +156,7 @@ class GuardedLanes(AnyInfos, SyncVectorEnv):
 
 
 def _usable(info: Any) -> dict[str, Any]:
-    """The infos that can be taken for what they are called."""
+    """The infos without None, and without values that should be numbers and are not."""
     if not isinstance(info, dict):
         raise TypeError(f"expected the infos in a dict, got {type(info).__name__}")
     return {
@@ -172,7 +172,7 @@ def _is_number(value: Any) -> bool:
 
 
 def check_finite(env: VectorEnv, obs: NDArray[Any], rewards: NDArray[Any]) -> None:
-    """Find out before anything is learned from it that an environment gave no numbers.
+    """Check observations and rewards before anything is learned from them.
 
     Args:
       env: whose they are.

@@ -1,4 +1,4 @@
-"""Short names of environments, and what is said of names that nothing has: known without importing an environment."""
+"""Short names of environments, and errors for unknown names, without importing an environment."""
 
 import difflib
 import re
@@ -68,7 +68,7 @@ def split_stack(name: str) -> tuple[str, int]:
 
 
 def check(name: str) -> None:
-    """Find out, in less time than it takes to make one, that there is no such environment.
+    """Check a name without making the environment.
 
     Args:
       name: as `registry.make_vector_env` takes it; 'module:Id' passes.
@@ -89,7 +89,7 @@ def check(name: str) -> None:
 
 
 def unknown(name: str) -> ValueError:
-    """That there is no environment of the name, and which may be meant."""
+    """The error for an unknown name, with the nearest known one."""
     import gymnasium as gym
 
     if name.startswith(NAMESPACE):

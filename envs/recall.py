@@ -33,7 +33,7 @@ class RecallEnv(gym.Env):
     waiting at it.
 
     ## Termination
-    After the answer, or after an action out of place. `info["is_success"]` tells whether the answer was right. Without
+    After the answer, or after an action out of place. `info["is_success"]` says whether the answer was right. Without
     memory, success cannot exceed 1 / num_cues.
 
     ## Pictures

@@ -1,4 +1,4 @@
-"""Exact resume of environments in Python: lanes that save the state of environments which can tell theirs.
+"""Exact resume of environments in Python: lanes that save the state of environments that can report it.
 
 An environment takes part by two methods, `get_state()` and `set_state(state)`. The state is plain data: dicts with
 strings as keys, lists, arrays, numbers, strings, None. The generator `self.np_random` is saved beside it, and the
@@ -86,7 +86,7 @@ def _set_state(env: gym.Env, state: list[Any]) -> None:
         if type(layer) is TimeLimit:
             if type(saved) is not int or saved < 0:
                 raise ValueError(f"state: expected a number of steps, got {saved!r}")
-            layer._elapsed_steps = saved
+            layer._elapsed_steps = saved  # type: ignore[assignment]
         elif type(layer) not in STATELESS:
             with Blame(_name_of(env), "set_state()"):
                 layer.set_state(saved)  # type: ignore[attr-defined]

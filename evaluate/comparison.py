@@ -44,7 +44,7 @@ class Points:
     seconds: list[float]
     returns: list[float]
     successes: list[float] | None = None
-    """The success rate; None where the environment does not tell it."""
+    """The success rate; None where the environment does not report it."""
 
     def __post_init__(self) -> None:
         lengths = {
@@ -97,14 +97,14 @@ class Run:
 
 
 def collect(agent: str, folder: str | PathLike[str]) -> Run:
-    """What is to be known of the finished run in `folder`.
+    """The finished run in `folder`.
 
     Raises:
       ValueError: if it is not finished, or one of its files is missing or damaged.
     """
     folder = Path(folder)
     if not (folder / SUMMARY).exists():
-        raise ValueError(f"{folder} is not trained to its end: go on with rmc-train --resume {quoted(folder)}")
+        raise ValueError(f"{folder} is not finished: continue it with rmc-train --resume {quoted(folder)}")
     summary = read_summary(folder)
     if summary.evaluation is None:
         raise ValueError(f"{folder} was not evaluated at its end: resume it with --eval-episodes 200")

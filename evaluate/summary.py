@@ -45,7 +45,7 @@ def read_summary(folder: str | PathLike[str]) -> Summary:
 
 
 def read_evaluated(folder: str | PathLike[str]) -> tuple[Summary, Evaluation] | None:
-    """The summary of a run, with its evaluation; None while there is no sound one, so that the run is to go on."""
+    """The summary of a run, with its evaluation; None if it is missing or damaged, and the run has to continue."""
     try:
         summary = read_summary(folder)
     except ValueError:

@@ -192,8 +192,8 @@ def run(program: str, main: Callable[[], int]) -> int:
     after Ctrl-C, and 141 without a message when the reader of its output has gone, as in `| head`.
     Before the line comes what is noted on the error: the traceback through a user's own code.
 
-    RMC_TRACEBACK=1 in the environment shows where the error came from, which is said of errors in a user's own code:
-    those with a note, and those that say so by an attribute `is_theirs`.
+    RMC_TRACEBACK=1 in the environment shows the whole traceback. The line mentions it for errors in a user's own code:
+    those with a note or an attribute `is_theirs`.
     """
     try:
         try:

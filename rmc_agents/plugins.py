@@ -1,7 +1,7 @@
-"""Code of one's own in the commands: modules that a user names, with cores, encoders and environments in them.
+"""Users' code in the commands: modules with cores, encoders and environments, imported by name.
 
-Importing a module runs its code. So a module is imported only because somebody typed its name on a command line, by
---import, or as 'module:Name' by --core, --encoder or --env; never because a checkpoint or a YAML file has the name.
+Importing a module runs its code. So a module is imported only if its name was typed on the command line, by --import
+or as 'module:Name' by --core, --encoder or --env; never because a checkpoint or a YAML file contains it.
 Processes that a command starts import the same modules.
 """
 
@@ -135,7 +135,7 @@ def _register_env(name: str) -> None:
 
 
 def remedy(name: str) -> str:
-    """What a user does about a part that is not known by its name, as the end of an error message."""
+    """How to make an unknown part known, as the end of an error message."""
     if module := module_of(name):
         return f"importing {module} runs its code; if you trust it, add --import {module}"
     return "if it is your own, import the module that registers it, by --import MODULE"
@@ -154,17 +154,17 @@ def check_named(name: str, source: object) -> None:
 
 
 def flags() -> list[str]:
-    """What has another command import the same modules."""
+    """Flags that make another command import the same modules."""
     return [word for module in _typed for word in ("--import", module)]
 
 
 def told_flags() -> str:
-    """The same behind a command that a user is told to type, with a space in front; or nothing."""
+    """The same as text, with a space in front, to append to a suggested command; or nothing."""
     return "".join(f" {shlex.quote(word)}" for word in flags())
 
 
 def carried(function: Callable[..., Result]) -> Callable[..., Result]:
-    """The function for another process, where it imports the same modules before its first line."""
+    """The function for another process, where it first imports the same modules."""
     return partial(_import_and_call, list(_typed), list(_envs), os.getcwd(), function) if _typed else function
 
 

@@ -23,7 +23,7 @@ class Core(nn.Module, ABC):
     The state is always passed in and out; nothing of it stays inside. Where `should_reset` is set, the lane's state
     is replaced by the initial state before its input is consumed, in `step`, `unroll` and `forward` alike.
 
-    A core of one's own gives two methods, `initial_leaves` and `cell`:
+    Your own core has two methods, `initial_leaves` and `cell`:
 
         class Decay(Core):
             def initial_leaves(self):
@@ -202,7 +202,7 @@ class Core(nn.Module, ABC):
         return None
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product] | None:
-        """The matrix products of an unroll and its gradients, for `rmc-bench`; None: the core does not tell."""
+        """The matrix products of an unroll and its gradients, for `rmc-bench`; None: the core does not report them."""
         return None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -226,7 +226,7 @@ class Core(nn.Module, ABC):
     def _unroll_padded(
         self, inputs: Tensor, should_reset: Tensor, state: State, lengths: Tensor | Sequence[int]
     ) -> tuple[Tensor, State]:
-        """Unrolls from one sequence's end to the next, each time the sequences that go on."""
+        """Unrolls from one sequence's end to the next, each time only the sequences that have not ended."""
         if torch.jit.is_tracing():
             raise ValueError("lengths: a trace would keep these for all inputs; trace without lengths")
         self._check(inputs, should_reset, state, axes=("T", "B"))

@@ -133,7 +133,7 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """What safetensors keeps beside the tensors, in a header of JSON behind eight bytes that tell its length."""
+    """What safetensors keeps beside the tensors, in a header of JSON behind eight bytes that hold its length."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     metadata: dict[str, str] = header.get("__metadata__", {})
     return metadata
@@ -209,16 +209,16 @@ def numbered(run_dir: Path, suffix: str = SUFFIX) -> Iterator[Path]:
 
 
 def set_aside_newer(path: Path) -> list[Path]:
-    """Rename the checkpoints of later updates than the one that a run goes on from: they were passed over.
+    """Rename the checkpoints that are newer than the one a run continues from: they were unreadable.
 
-    Else they would count among those kept, in place of valid ones. Returns their new paths.
+    Otherwise they would count among those to keep, in place of valid ones. Returns their new paths.
     """
     newer = [other for other in numbered(path.parent.parent, path.suffix) if other.name > path.name]
     return [other.rename(other.with_name(other.name + UNREADABLE)) for other in newer]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file by way of a temporary one beside it, flushed to the disk before it takes the name.
+    """Write a temporary file beside `path`, flush it to the disk, and rename it.
 
     Raises:
       OSError: if it cannot be written; the old file, if any, stays as it was.

@@ -293,7 +293,7 @@ class TestRegistry:
         ("name", "message"),
         [
             ("decai", "core: there is no core 'decai'; did you mean 'decay'?"),
-            ("x", "core: there is no core 'x'; expected one of rmc, lstm, .*, decay. One's own is registered first"),
+            ("x", "core: there is no core 'x'; expected one of rmc, lstm, .*, decay. Register your own first"),
             (
                 "my_cores:Decay",
                 r"not registered: .* add --import my_cores, or in Python call rmc.register_core",
