@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import NDArray
 
+from .guarded import AnyInfos
 from .nested import Place, numbers, pick, rebuild
 from .processes import (
     SECONDS_TO_END,
@@ -32,19 +33,19 @@ from .processes import (
 )
 
 REWARD, FLAG = Box(-np.inf, np.inf, (), np.float64), Box(0, 1, (), np.bool_)  # type: ignore[arg-type]
-ALWAYS_TOLD = ("action_mask", "_action_mask")
 MakeLanes = Callable[[int], VectorEnv]
-LaneInfos = list[
-    tuple[int, dict[str, Any]]
-]  # a lane, and what its environment says of the episode that ended there, or of the actions to come
+LaneInfos = list[tuple[int, dict[str, Any]]]  # a lane and its infos
+ALWAYS = ("target", "action_mask")
+"""The infos that are sent at every step and reset: the right action, for `--algo supervised`, and the allowed ones."""
 
 
-class WorkerVectorEnv(VectorEnv):
+class WorkerVectorEnv(AnyInfos):
     """A NEXT_STEP vector environment whose lanes are shared out among worker processes.
 
     It gives the numbers that `make_lanes(num_envs)` would: lane i gets seed + i, and every worker plays its lanes in a
     vector environment of `make_lanes`. Actions, observations, rewards and flags pass through shared memory. Infos are
-    sent for lanes whose episode ended alone, and of them numbers, strings and arrays of numbers; action masks always.
+    sent at the end of an episode only, and of them numbers, strings and arrays of numbers; `info["target"]` and
+    `info["action_mask"]` always.
 
     Workers are spawned, not forked: a process that runs torch has threads, and a fork takes over the locks that these
     hold, but not the threads that would let go of them. So a script that uses this needs the usual
@@ -89,7 +90,7 @@ class WorkerVectorEnv(VectorEnv):
             raise
 
     def _describe(self, example: VectorEnv, num_envs: int) -> None:
-        """Take over everything that gymnasium wants to be known of a vector environment."""
+        """Copy the attributes that every gymnasium vector environment has."""
         if example.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
             raise ValueError(f"expected lanes with NEXT_STEP autoreset, got {example.metadata}")
         self.num_envs, self.metadata, self.spec = num_envs, example.metadata, example.spec
@@ -102,7 +103,7 @@ class WorkerVectorEnv(VectorEnv):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """As SyncVectorEnv's, `reset_mask` included, but of the infos only action masks."""
+        """As SyncVectorEnv's, `reset_mask` included, with no infos but targets and action masks."""
         lanes = range(self.num_envs)
         seeds = [seed + i for i in lanes] if isinstance(seed, int) else [None] * self.num_envs if seed is None else seed
         if len(seeds) != self.num_envs:
@@ -120,7 +121,7 @@ class WorkerVectorEnv(VectorEnv):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """As SyncVectorEnv's, with the infos of lanes whose episode ended alone, and all action masks.
+        """As SyncVectorEnv's, with the infos of lanes whose episode ended, and every lane's target and action mask.
 
         Raises:
           EnvError: if an environment raises; all workers have ended by then.
@@ -134,7 +135,7 @@ class WorkerVectorEnv(VectorEnv):
     def _exchange(self, commands: "Sequence[Command | None]") -> dict[str, Any]:
         """Send every worker its command, None for none at all, and wait for the replies; returns their infos."""
         if self.closed:
-            raise ClosedEnvironmentError("the workers have ended: make the environment anew")
+            raise ClosedEnvironmentError("the workers have ended: make a new environment")
         infos: dict[str, Any] = {}
         told = [(worker, command) for worker, command in zip(self._workers, commands, strict=True) if command]
         try:
@@ -143,7 +144,7 @@ class WorkerVectorEnv(VectorEnv):
             for worker, _ in told:
                 for lane, info in worker.receive():
                     infos = self._add_info(infos, info, lane)
-        except BaseException:  # Ctrl-C included: replies that nobody read would be taken for those to the next command
+        except BaseException:  # Ctrl-C included: unread replies would be taken for those to the next command
             self.close()
             raise
         return infos
@@ -209,7 +210,7 @@ def _write(space: Space, rows: Any, lanes: slice, values: Any) -> None:
 
 
 class _Worker:
-    """A worker process as its parent sees it."""
+    """The parent's handle of a worker process."""
 
     def __init__(self, context: SpawnContext, make_lanes: MakeLanes, lanes: slice, shared: _SharedLanes) -> None:
         self.lanes = lanes
@@ -253,7 +254,7 @@ def _work(pickled: Any, lanes: slice, shared: _SharedLanes, connection: Connecti
     leave_stops_to_the_parent()
     make_lanes: MakeLanes = pickled.fn
     rows = shared.rows()
-    with suppress(Exception), ExitStack() as stack:  # nobody listens to what is raised when all is over
+    with suppress(Exception), ExitStack() as stack:  # the parent may be gone
         try:
             env = stack.enter_context(closing(make_lanes(lanes.stop - lanes.start)))
             connection.send([])
@@ -271,10 +272,10 @@ def _commands(connection: Connection) -> Iterator[Command]:
 
 
 def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneInfos:
-    """Carry out a command on a worker's own lanes; returns infos: all where an episode ended, else action masks."""
+    """Run a command on a worker's own lanes; returns the infos to send."""
     if isinstance(command, _Reset):
         observation, infos = env.reset(seed=command.seeds, options=command.options)  # type: ignore[arg-type]
-        ended = np.zeros(env.num_envs, bool)
+        ended = np.zeros(env.num_envs, np.bool_)
     else:
         space = env.single_action_space
         action = rebuild(space, {path: pick(rows.action, path)[lanes] for path in numbers(space)})
@@ -282,13 +283,18 @@ def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneIn
         rows.reward[lanes], rows.terminated[lanes], rows.truncated[lanes] = reward, terminated, truncated
         ended = terminated | truncated
     _write(env.single_observation_space, rows.observation, lanes, observation)
-    masks = {key: values for key, values in infos.items() if key in ALWAYS_TOLD}
-    told = ((lane, _lane_info(infos if ended[lane] else masks, lane)) for lane in range(env.num_envs))
-    return [(lanes.start + lane, info) for lane, info in told if info]
+    return _to_send(infos, lanes, ended)
+
+
+def _to_send(infos: dict[str, Any], lanes: slice, ended: NDArray[np.bool_]) -> LaneInfos:
+    """All infos of lanes whose episode `ended` `[N]`, and what is sent always of the others."""
+    always = {key: values for key, values in infos.items() if key.removeprefix("_") in ALWAYS}
+    sent = ((lane, _lane_info(infos if ended[lane] else always, lane)) for lane in range(len(ended)))
+    return [(lanes.start + lane, info) for lane, info in sent if info or ended[lane]]
 
 
 def _lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
-    """What a vector environment's infos say of one lane, as the lane's own environment said it."""
+    """One lane's part of a vector environment's infos, as the lane's own environment returned it."""
     info: dict[str, Any] = {}
     for key, values in infos.items():
         if f"_{key}" not in infos or not infos[f"_{key}"][lane]:

@@ -80,7 +80,7 @@ def evaluate(
 
 
 def chance(env: str | EnvFactory) -> float | None:
-    """The share of right answers that guessing gets, where the environment tells it in its metadata."""
+    """The share of right answers that guessing gets, where the environment reports it in its metadata."""
     with closing(make_env(env)) as one:
         return one.metadata.get("chance")
 
@@ -100,15 +100,9 @@ def check_fits(trained_on: SpaceSpec, env: str | EnvFactory) -> None:
     found = env_spec(env)
     if found != trained_on:
         raise ValueError(
-            f"the agent does not fit environment {name_of(env)!r}: expected {_described(trained_on)}, "
-            f"got {_described(found)}"
+            f"the agent does not fit environment {name_of(env)!r}: expected {trained_on.described()}, "
+            f"got {found.described()}"
         )
-
-
-def _described(spec: SpaceSpec) -> str:
-    numbers = f"{sum(spec.obs_categories)} categories" if spec.obs_categories else f"times {spec.obs_scale:.3g}"
-    actions = ", ".join(map(str, spec.action_parts)) or f"{spec.num_actions} actions"
-    return f"observations {spec.obs_shape} of {spec.obs_dtype} ({numbers}) and {actions}"
 
 
 @torch.no_grad()
@@ -159,7 +153,7 @@ def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
 
 
 def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
-    """As `_joined`, but where some are told the rest are failures: some environments tell of successes alone."""
+    """As `_joined`, but where some are told the rest are failures: some environments report successes only."""
     if all(part.successes is None for part in parts):
         return None
     return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])

@@ -46,6 +46,11 @@ class ArraySpec(NamedTuple):
         """Its key in a time step's observation."""
         return name_of(self.path)
 
+    def described(self) -> str:
+        """In words, for messages."""
+        numbers = f"{sum(self.categories)} categories" if self.categories else f"times {self.scale:.3g}"
+        return f"{self.name} {self.shape} of {self.dtype} ({numbers})".lstrip()
+
     def observe(self, obs: Any) -> Tensor:
         """This part `[B, *shape]` of the observation of all lanes. Raises ValueError if it is not there."""
         array = np.asarray(pick(obs, self.path))
@@ -92,6 +97,11 @@ class ActionPart(NamedTuple):
     def num_outputs(self) -> int:
         """Logits or means."""
         return sum(self.sizes) if self.kind == "discrete" else len(self.low)
+
+    def described(self) -> str:
+        """In words, for messages."""
+        limits = f"{list(self.low)} to {list(self.high)}" if self.shape else f"{self.low[0]} to {self.high[0]}"
+        return f"{self.kind} actions from {limits}"
 
     def to_env(self, columns: NDArray[Any]) -> NDArray[Any]:
         """The environment's actions `[B, *shape]` of columns `[B, W]`; a Box's are clipped at its bounds."""
@@ -148,6 +158,12 @@ class SpaceSpec(NamedTuple):
         # Before there were parts, their place had the action space in words.
         actions = () if isinstance(spec.action_parts, str) else (ActionPart(*part) for part in spec.action_parts)
         return spec._replace(action_parts=tuple(actions), obs_parts=tuple(ArraySpec(*part) for part in spec.obs_parts))
+
+    def described(self) -> str:
+        """In words, for messages."""
+        arrays = ", ".join(array.described() for array in self.arrays.values())
+        parts = ", ".join(part.described() for part in self.action_parts)
+        return f"observations {arrays} and {parts or f'{self.num_actions} actions'}"
 
     @property
     def array(self) -> ArraySpec:

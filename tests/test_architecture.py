@@ -25,6 +25,7 @@ LAYERS = (
         "trainings",
         "summary",
         "plain_yaml",
+        "files",
         "lazy",
     ),
     ("kernels",),

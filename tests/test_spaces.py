@@ -1,5 +1,6 @@
 """Environments with all kinds of spaces are learned in, resumed, evaluated and played, on every way to an agent."""
 
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -7,16 +8,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
-from gymnasium.vector import SyncVectorEnv
 
 import rmc_agents as rmc
-from helpers.zoo import LENGTH, SPACES, SavableZoo, Zoo
+from helpers.zoo import LENGTH, SPACES, Zoo
 from rmc_agents import losses
 from rmc_agents.collect import Lanes
 from rmc_agents.config import Config
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
-from rmc_agents.envs.workers import WorkerVectorEnv
 from rmc_agents.evaluate.episodes import UniformPolicy, play
 from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
@@ -31,8 +30,8 @@ SIZES = {"core": "lstm", "hidden_size": 8, "encoder_sizes": [8], "num_envs": LAN
 
 
 def trainer_of(kind: str, algo: str = "ppo", **settings: object) -> OnPolicy:
-    config = Config().updated({"algo": algo} | SIZES | settings, "test").settled()
-    return OnPolicy(config, CPU, SavableZoo(kind, LANES))
+    own = {"algo": algo, "env": f"helpers.zoo:Zoo-{kind}-v0"}
+    return OnPolicy(Config().updated(own | SIZES | settings, "test").settled(), CPU)
 
 
 def leaves_of(tree: Any) -> list[torch.Tensor]:
@@ -107,7 +106,7 @@ def test_actors_send_what_they_have_seen_and_done(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Nested", "TupleActions", "Mask", "MaskMany"])
 def test_workers_give_what_lanes_in_this_process_give(kind: str) -> None:
-    envs = [SyncVectorEnv([lambda: Zoo(kind)] * LANES), WorkerVectorEnv(lambda n: SavableZoo(kind, n), LANES, 2)]
+    envs = [make_env(f"helpers.zoo:Zoo-{kind}-v0", LANES, num_workers=workers) for workers in (0, 2)]
     lanes = [Lanes(env, 0, CPU) for env in envs]
     policy = UniformPolicy(lanes[0].spec)
     for _ in range(7):
@@ -162,7 +161,7 @@ def test_impossible_masks_are_told_with_the_environment(fault: str, expected: st
 
 def test_a_box_is_filled_uniformly_without_an_agent_and_clipped_with_one() -> None:
     spec = SpaceSpec.of(Zoo("Box"))
-    output, _ = UniformPolicy(spec).step(Lanes(SavableZoo("Box", 4000), 0, CPU).steps, ())
+    output, _ = UniformPolicy(spec).step(Lanes(make_env(partial(Zoo, "Box"), 4000), 0, CPU).steps, ())
     drawn = spec.to_env(spec.distribution(output.policy_logits).sample(torch.Generator()).numpy())[:, 0]
     np.testing.assert_allclose(np.quantile(drawn, [0.0, 0.5, 1.0], axis=0), [[-2, 0], [-0.5, 5], [1, 10]], atol=0.3)
     edges = spec.to_env(np.float32([[-7, -1], [0, 0.5], [1, 7]]))[:, 0]

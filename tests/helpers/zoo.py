@@ -5,7 +5,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Space, Text, Tuple
-from gymnasium.vector import SyncVectorEnv
 
 LENGTH = 5
 PLAIN, TWO = Box(-1, 1, (2,), np.float32), Discrete(2)
@@ -68,6 +67,12 @@ class Zoo(gym.Env):
     def render(self) -> np.ndarray:
         return np.zeros((8, 8, 3), np.uint8)
 
+    def get_state(self) -> dict[str, Any]:
+        return {"time": self.time, "begins": self.begins}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.time, self.begins = state["time"], state["begins"]
+
     def _observe(self) -> Any:
         self.observation_space.seed(self.time)
         obs = self.observation_space.sample()
@@ -83,21 +88,6 @@ class Zoo(gym.Env):
         sizes = [2, 3] if self.kind == "MaskMany" else [4]
         flags = [np.arange(size) == self.time % size for size in sizes]
         return np.concatenate(flags).astype(np.int8)
-
-
-class SavableZoo(SyncVectorEnv):
-    """Lanes of the same, whose state can be saved."""
-
-    def __init__(self, kind: str, num_envs: int) -> None:
-        super().__init__([lambda: Zoo(kind)] * num_envs)
-
-    def get_state(self) -> dict[str, Any]:
-        return {"time": np.array([env.time for env in self.envs]), "ended": self._autoreset_envs.copy()}  # type: ignore[attr-defined]
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        for env, time in zip(self.envs, state["time"], strict=True):
-            env.time, env.begins = int(time), False  # type: ignore[attr-defined]
-        self._autoreset_envs = state["ended"].copy()
 
 
 for each in SPACES | BAD:
