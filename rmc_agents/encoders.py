@@ -15,7 +15,8 @@ from torch.nn.parameter import is_lazy
 from rmc_agents import plugins
 from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.kernels.weights import affine
-from rmc_agents.spaces import ActionPart, SpaceSpec
+from rmc_agents.space_parts import ActionPart
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.trunks import OneHot, Trunks, make_trunk, trunk_size
 from rmc_agents.types import NotRegistered, TimeStep, map_leaves
 

@@ -5,112 +5,31 @@ An observation is one tensor, or, where the space is a Dict or a Tuple, a dict o
 it. Categories count from 0, whatever a space's `start` is, and a Box is rescaled: -1 and 1 are its bounds.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
 from rmc_agents.distributions import Bernoulli, Categorical, Gaussian, Joint
-from rmc_agents.envs.nested import Place, leaves, name_of, numbers, pick
+from rmc_agents.envs.nested import numbers
+from rmc_agents.space_parts import (
+    ActionPart,
+    ArraySpec,
+    action_parts,
+    array_spec,
+    is_vector_of_names,
+    observation_parts,
+)
 from rmc_agents.types import Distribution
 
 ACTION_MASK = "action_mask"
 """The key of masks in observations and infos."""
-MOST_CATEGORIES = 2**16
-"""Of one observation: each is a row of weights in the encoder's first layer."""
-
-logger = logging.getLogger(__name__)
-
-
-class ArraySpec(NamedTuple):
-    """One array of an observation; plain values."""
-
-    shape: tuple[int, ...]
-    dtype: str  # in a time step: uint8 for pictures, int8 for bits, int64 or int32 for categories, else float32
-    scale: float = 1.0  # observations are multiplied by this: 1/255 for pictures
-    categories: tuple[int, ...] = ()  # of each entry, if all are names of categories instead of amounts: how many
-    are_tokens: bool = False  # categories mean the same in whichever entry they are; the most important come first
-    start: tuple[int, ...] = ()  # what the environment calls each entry's first category; (): 0
-    path: Place = ()  # where it is in the observation
-
-    @property
-    def name(self) -> str:
-        """Its key in a time step's observation."""
-        return name_of(self.path)
-
-    def described(self) -> str:
-        """In words, for messages."""
-        numbers = f"{sum(self.categories)} categories" if self.categories else f"times {self.scale:.3g}"
-        return f"{self.name} {self.shape} of {self.dtype} ({numbers})".lstrip()
-
-    def observe(self, obs: Any) -> Tensor:
-        """This part `[B, *shape]` of the observation of all lanes. Raises ValueError if it is not there."""
-        array = np.asarray(pick(obs, self.path))
-        if array.shape[1:] != self.shape:
-            raise ValueError(f"observation {self.name!r}: expected {self.shape} in each lane, got {array.shape[1:]}")
-        return self.encode(array)
-
-    @property
-    def space(self) -> Space:
-        """What `encode` gives, as a space."""
-        if self.categories:
-            return (
-                MultiDiscrete(np.reshape(self.categories, self.shape)) if self.shape else Discrete(self.categories[0])
-            )
-        if self.dtype == "int8":
-            return MultiBinary(self.shape)
-        if self.dtype == "uint8":
-            return Box(0, 255, self.shape, np.uint8)
-        return Box(-np.inf, np.inf, self.shape, np.float32)
-
-    def encode(self, array: NDArray[Any]) -> Tensor:
-        """The environment's array `[B, *shape]` as a time step has it."""
-        if self.start:
-            array = array - np.reshape(self.start, self.shape)
-        return torch.as_tensor(np.ascontiguousarray(array, self.dtype))
-
-
-class ActionPart(NamedTuple):
-    """One space of an action; plain values."""
-
-    kind: Literal["discrete", "binary", "box"]
-    shape: tuple[int, ...]
-    dtype: str  # the environment's
-    low: tuple[float, ...]  # the least value of each column
-    high: tuple[float, ...]  # the largest
-    path: Place = ()  # where it is in a Tuple
-
-    @property
-    def sizes(self) -> list[int]:
-        """How many values each column has, if it has categories or bits."""
-        return [int(high - low) + 1 for low, high in zip(self.low, self.high, strict=True)]
-
-    @property
-    def num_outputs(self) -> int:
-        """Logits or means."""
-        return sum(self.sizes) if self.kind == "discrete" else len(self.low)
-
-    def described(self) -> str:
-        """In words, for messages."""
-        limits = f"{list(self.low)} to {list(self.high)}" if self.shape else f"{self.low[0]} to {self.high[0]}"
-        return f"{self.kind} actions from {limits}"
-
-    def to_env(self, columns: NDArray[Any]) -> NDArray[Any]:
-        """The environment's actions `[B, *shape]` of columns `[B, W]`; a Box's are clipped at its bounds."""
-        low, high = np.array(self.low), np.array(self.high)
-        if self.kind == "box":
-            columns = np.clip(low + (columns + 1.0) / 2.0 * (high - low), low, high)
-        elif self.kind == "discrete":
-            columns = columns + low
-        return columns.astype(self.dtype).reshape(-1, *self.shape)
 
 
 class SpaceSpec(NamedTuple):
@@ -142,14 +61,16 @@ class SpaceSpec(NamedTuple):
         num_actions = int(action_space.n) if isinstance(action_space, Discrete) else 0
         is_plain = isinstance(action_space, Discrete) and action_space.start == 0
         parts = () if is_plain else action_parts(action_space)
-        if isinstance(observation_space, Box) or _is_vector_of_names(observation_space):
-            one = _array_spec(observation_space, ())
+        if isinstance(observation_space, Box) or is_vector_of_names(observation_space):
+            one = array_spec(observation_space, ())
             return cls(*one[:3], num_actions, one.categories, one.are_tokens, parts)
         spec = cls((), "", 1.0, num_actions, action_parts=parts)
         mask = numbers(observation_space).get((ACTION_MASK,)) if spec.mask_sizes else None
         if mask is not None and mask.shape != (sum(spec.mask_sizes),):
             raise ValueError(f"observation 'action_mask': expected {sum(spec.mask_sizes)} flags, got {mask}")
-        return spec._replace(obs_parts=_obs_parts(observation_space, set() if mask is None else {(ACTION_MASK,)}))
+        return spec._replace(
+            obs_parts=observation_parts(observation_space, set() if mask is None else {(ACTION_MASK,)})
+        )
 
     @classmethod
     def from_fields(cls, fields: Sequence[Any]) -> Self:
@@ -268,87 +189,6 @@ class SpaceSpec(NamedTuple):
                 scales, log_std = log_std.tensor_split([len(part.low)], dim=-1)
                 made.append(Gaussian(own, scales))
         return Joint(made, widths)
-
-
-def _is_vector_of_names(space: Space) -> bool:
-    """Whether observations are vectors in which each entry names one of its categories, counted from 0.
-
-    In uint8 the categories of each entry are its own, in int32 they are tokens, the same for all entries.
-    """
-    is_vector = isinstance(space, MultiDiscrete) and len(space.shape) == 1 and not space.start.any()
-    return is_vector and space.dtype in (np.uint8, np.int32)
-
-
-def _obs_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...]:
-    found = numbers(space)
-    for path in leaves(space).keys() - found.keys():
-        _tell_left_out(name_of(path))
-    parts = tuple(_array_spec(leaf, path) for path, leaf in found.items() if path not in without)
-    if not parts or len({part.name for part in parts}) < len(parts):
-        raise ValueError(f"observations: expected parts with numbers, each with a name of its own, got {space}")
-    return parts
-
-
-@cache
-def _tell_left_out(name: str) -> None:
-    logger.warning("observation %r is a text, which agents do not read: it is left out", name)
-
-
-def _array_spec(space: Space, path: Place) -> ArraySpec:
-    """Raises ValueError for what is no array of numbers."""
-    name = f"observation {name_of(path)!r}" if path else "observations"
-    match space:
-        case Box() if space.dtype.kind in "buif" and 0 not in space.shape:
-            if space.dtype != np.uint8:
-                return ArraySpec(space.shape, "uint8" if space.dtype == np.bool_ else "float32", path=path)
-            return ArraySpec(space.shape, "uint8", 1.0 / float(max(space.high.max(), 1)), path=path)
-        case MultiBinary():
-            return ArraySpec(space.shape, "int8", path=path)
-        case Discrete() | MultiDiscrete():
-            sizes = np.ravel(space.n if isinstance(space, Discrete) else space.nvec)
-            categories, start = tuple(sizes.tolist()), tuple(np.ravel(space.start).tolist())
-            shape = space.shape or ()
-            if _is_vector_of_names(space):
-                return ArraySpec(shape, str(space.dtype), 1.0, categories, space.dtype == np.int32, path=path)
-            if sum(categories) > MOST_CATEGORIES:
-                raise ValueError(f"{name}: expected at most {MOST_CATEGORIES:,} categories, got {sum(categories):,}")
-            return ArraySpec(shape, "int64", 1.0, categories, start=start if any(start) else (), path=path)
-    raise ValueError(
-        f"{name}: expected numbers in a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict or Tuple of "
-        f"these, got {space}; wrap the environment"
-    )
-
-
-def action_parts(space: Space) -> tuple[ActionPart, ...]:
-    """The parts of an action. Raises ValueError for one that no policy of this package draws."""
-    if isinstance(space, Tuple) and space.spaces:
-        return tuple(_action_part(part, (str(i),)) for i, part in enumerate(space.spaces))
-    return (_action_part(space, ()),)
-
-
-def _action_part(space: Space, path: Place) -> ActionPart:
-    """Raises ValueError for actions that no policy of this package draws."""
-    name = f"actions, part {name_of(path)}" if path else "actions"
-    match space:
-        case Discrete() | MultiDiscrete():
-            low = np.ravel(space.start)
-            high = low + np.ravel(space.n if isinstance(space, Discrete) else space.nvec) - 1
-            return ActionPart("discrete", space.shape or (), str(space.dtype), _plain(low), _plain(high), path)
-        case MultiBinary():
-            size = int(np.prod(space.shape))
-            return ActionPart("binary", space.shape, str(space.dtype), (0,) * size, (1,) * size, path)
-        case Box() if space.dtype.kind == "f" and not space.is_bounded():
-            raise ValueError(f"{name}: expected a Box with finite bounds, got {space}; wrap the environment")
-        case Box() if space.dtype.kind == "f" and 0 not in space.shape:
-            return ActionPart("box", space.shape, str(space.dtype), _plain(space.low), _plain(space.high), path)
-    raise ValueError(
-        f"{name}: expected a Discrete, MultiDiscrete or MultiBinary action space, a Box of floats, or a Tuple of "
-        f"these, got {space}"
-    )
-
-
-def _plain(bounds: NDArray[Any]) -> tuple[float, ...]:
-    return tuple(np.ravel(bounds).tolist())
 
 
 def _frozen(field: Any) -> Any:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.kernels.lookup import rectified_lookup
-from rmc_agents.spaces import ArraySpec, SpaceSpec
+from rmc_agents.space_parts import ArraySpec
+from rmc_agents.spaces import SpaceSpec
 
 CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
 LARGE = 84 * 84  # numbers: pictures from here on are better not flattened

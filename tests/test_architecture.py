@@ -13,6 +13,7 @@ LAYERS = (
     (
         "types",
         "distributions",
+        "space_parts",
         "spaces",
         "config",
         "configs",

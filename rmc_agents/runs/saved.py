@@ -14,7 +14,8 @@ from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.runs import archive, checkpoint
-from rmc_agents.spaces import SpaceSpec, action_parts
+from rmc_agents.space_parts import action_parts
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import check_like
 from rmc_agents.types import NotRegistered, Policy
 
