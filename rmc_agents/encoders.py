@@ -150,7 +150,7 @@ class Encoder(nn.Module):
         leading = steps.is_first.shape
         obs = map_leaves(lambda x: x.reshape(-1, *x.shape[len(leading) :]), steps.obs)  # [N, ...]
         continues = ~steps.is_first.reshape(-1, 1)
-        action = self.action(steps.prev_action.reshape(len(continues), -1)) * continues
+        action = self.action(steps.prev_action.reshape(-1, sum(self.action.widths))) * continues
         reward = steps.prev_reward.reshape(-1, 1) * continues
         seen = self.trunk(obs if self.scale is None else obs.float() * self.scale)
         features = torch.cat([seen, action, reward], dim=-1)

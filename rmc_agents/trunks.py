@@ -128,7 +128,7 @@ class OneHot(nn.Module):
         self.is_one = len(sizes) == 1
 
     def forward(self, categories: Tensor) -> Tensor:
-        rows = categories.reshape(len(categories), -1)  # [N, E]
+        rows = _rows(categories)  # [N, E]
         return (rows if self.is_one else rows[:, self.entry]) == self.category
 
 
@@ -175,9 +175,13 @@ def _embedding(categories: tuple[int, ...]) -> nn.Embedding:
     return embedding
 
 
+def _rows(x: Tensor) -> Tensor:  # [N, ...] -> [N, D], of single numbers too
+    return x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
+
+
 class _Flat(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:  # [N, ...] -> [N, D], of single numbers too
-        return x.reshape(len(x), -1)
+    def forward(self, x: Tensor) -> Tensor:
+        return _rows(x)
 
 
 class _ChannelsFirst(nn.Module):

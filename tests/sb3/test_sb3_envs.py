@@ -280,7 +280,7 @@ def test_what_cannot_be_brought_over_is_refused() -> None:
         from_sb3(to_sb3(native("same_step")))
     env = make_vector_env("minipacman", 2)
     env.metadata = {}
-    with pytest.raises(ValueError, match="autoreset mode"):
+    with pytest.raises(ValueError, match="autoreset_mode"):
         to_sb3(env)
 
 

@@ -168,7 +168,7 @@ class ParcelReader:
                 raise UnfitParcel(f"acted, waited: expected seconds, got {seconds}")
         return parcel
 
-    def _rollout(self, steps: list[Tensor], initial_state: list[Tensor], **others: Tensor) -> Rollout:
+    def _rollout(self, steps: list[Tensor], initial_state: list[Tensor], **others: Any) -> Rollout:
         state = map_leaves(lambda _, leaf: leaf, self._state, initial_state)  # of the core's own type
         rollout = Rollout(TimeStep(*steps), initial_state=state, **others)._replace(distribution=self.spec.distribution)
         self._check_tensors(named_tensors(rollout))
