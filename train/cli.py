@@ -54,6 +54,9 @@ class Arguments(Config):
     on from there in a new folder, --run-dir or one beside the run."""
     trust: bool = False
     """With --resume, open checkpoints of Stable-Baselines3's algorithms, which may run code of others."""
+    track: str | None = None
+    """Also send metrics, settings, final scores and the video elsewhere: wandb (Weights & Biases), or module:Class, a
+    tracker of your own."""
     imports: command_line.Imports = ()
 
 
@@ -71,6 +74,11 @@ def _main(argv: Sequence[str] | None) -> int:
         folder.check_unused(first.run_dir)
     else:
         _check_resume(first)
+
+    if first.track is not None:
+        from .tracking import find_tracker
+
+        find_tracker(first.track)
 
     from rmc_agents.train.impala.follower import follow
 
@@ -91,12 +99,12 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) ->
 
     console = Console()
     if first.resume is None:
-        return _status(train(new, run_dir=first.run_dir, console=console))
+        return _status(train(new, run_dir=first.run_dir, console=console, track=first.track))
     if first.resume.is_file():
         run_dir = first.run_dir or folder.branch_path(first.resume)
-        return _status(branch(first.resume, run_dir, with_flags, first.trust, console))
+        return _status(branch(first.resume, run_dir, with_flags, first.trust, console, first.track))
     with folder.RunFolder(first.resume, resuming=True) as run:
-        return _status(resume(run, with_flags, first.trust, console))
+        return _status(resume(run, with_flags, first.trust, console, first.track))
 
 
 def _status(run: "Run") -> int:

@@ -17,6 +17,7 @@ from rmc_agents.types import NotRegistered
 
 from . import distributed
 from .algorithms import make_trainer
+from .evaluating import check_settings
 from .trainer import Trainer
 
 MAY_CHANGE_ON_RESUME = frozenset(
@@ -35,6 +36,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "log_every",
         "diagnostics",
         "eval_episodes",
+        "eval_every",
         "eval_max_steps",
         "video",
     }
@@ -84,6 +86,7 @@ def reopen(source: Path, settings: Callable[[Config], Config], trust: bool) -> t
 
 def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
     """The trainer of these settings, at the beginning; arguments and errors as of `make_trainer`."""
+    check_settings(config)
     torch.set_num_threads(config.run.threads)
     return make_trainer(config, pick_device(config.run.device), env)
 

@@ -15,17 +15,21 @@ from rmc_agents.command_line import interrupted_by_stops, quoted
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_fits
+from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.runs import checkpoint
-from rmc_agents.runs.folder import RunFolder, default_path
+from rmc_agents.runs.best import take_best
+from rmc_agents.runs.folder import RunFolder, default_path, run_of
 from rmc_agents.runs.saved import load_agent
 
 from . import distributed
 from .clock import TrainingClock
+from .evaluating import Evaluator
 from .finish import env_of, extra_flags, finish, summarize
 from .own_env import OwnEnv, settle_env
 from .reporting import Reporter, say
 from .resuming import Saved, new_trainer, notes, reopen
 from .stopping import StopSignals
+from .tracking import MakeTracker, Tracking
 from .trainer import TrainedAgent, Trainer
 
 
@@ -46,6 +50,7 @@ class Progress(NamedTuple):
     seconds: float  # of training so far
     metrics: dict[str, float]  # scalars by their names in TensorBoard
     episodes: list[Episode]  # that ended since the last update
+    evaluation: Statistics | None = None  # if there was one after this update (eval_every)
 
 
 Callback = Callable[[Progress], bool | None]
@@ -59,6 +64,7 @@ def train(
     run_dir: Path | str | None = None,
     callback: Callback | None = None,
     console: Console | None = None,
+    track: str | MakeTracker | None = None,
 ) -> Run:
     """Train an agent, evaluate it and record a video, as rmc-train does.
 
@@ -73,6 +79,7 @@ def train(
       run_dir: the run's folder, which must hold no run; None: a new one under runs/.
       callback: called after every update with the run's `Progress`; returns True to end the training.
       console: where progress is shown; None: standard output; Console(quiet=True): nowhere.
+      track: "wandb", or what makes a `Tracker` of the run's folder and settings: it is told of every point.
 
     Raises:
       ValueError: for settings, an environment or a folder that cannot be.
@@ -88,30 +95,47 @@ def train(
         if config.run.init_from is not None:
             _take_weights(trainer, config.run.init_from)
         path = default_path(trainer.config) if run_dir is None else Path(run_dir)
-        with RunFolder(path, resuming=False) as folder:
-            return _run(trainer, folder, None, callback, console, clock)
+        with RunFolder(path, resuming=False) as folder, Tracking(track, path, trainer.config, console) as tracking:
+            return _run(trainer, folder, None, callback, console, clock, tracking)
 
 
-def resume(folder: RunFolder, settings: Callable[[Config], Config], trust: bool, console: Console) -> Run:
-    """Go on with the run in `folder`; the arguments are `reopen`'s."""
+def resume(
+    folder: RunFolder, settings: Callable[[Config], Config], trust: bool, console: Console, track: str | None = None
+) -> Run:
+    """Go on with the run in `folder`; the arguments are `reopen`'s and `train`'s."""
     with _clock(console) as clock:
         trainer, saved = reopen(folder.path, settings, trust)
         for path in checkpoint.set_aside_newer(saved.path):
             say(console, f"set aside, because it could not be opened: {path}")
-        return _run(trainer, folder, saved, None, console, clock)
+        with Tracking(track, folder.path, trainer.config, console) as tracking:
+            return _run(trainer, folder, saved, None, console, clock, tracking)
 
 
-def branch(source: Path, run_dir: Path, settings: Callable[[Config], Config], trust: bool, console: Console) -> Run:
-    """Go on from a chosen checkpoint in a new folder, with the curve so far: the checkpoint's own run stays as it is.
+def branch(
+    source: Path,
+    run_dir: Path,
+    settings: Callable[[Config], Config],
+    trust: bool,
+    console: Console,
+    track: str | None = None,
+) -> Run:
+    """Go on from a chosen checkpoint in a new folder, with the curve and the best agent so far.
 
-    The arguments are `reopen`'s, and the new run's folder.
+    The checkpoint's own run stays as it is.
+
+    The arguments are `reopen`'s and `train`'s, and the new run's folder.
     """
     with _clock(console) as clock:
         trainer, saved = reopen(source, settings, trust)
-        with RunFolder(run_dir, resuming=False) as folder:
+        with (
+            RunFolder(run_dir, resuming=False) as folder,
+            Tracking(track, run_dir, trainer.config, console) as tracking,
+        ):
             folder.take_curve(source)
+            if (run := run_of(source)) is not None:
+                take_best(run, run_dir, trainer.frames)
             trainer.save(folder.path, saved.seconds)
-            return _run(trainer, folder, saved, None, console, clock)
+            return _run(trainer, folder, saved, None, console, clock, tracking)
 
 
 def _clock(console: Console) -> TrainingClock:
@@ -138,6 +162,7 @@ def _run(
     callback: Callback | None,
     console: Console,
     clock: TrainingClock,
+    tracking: Tracking,
 ) -> Run:
     """Train until total_frames, a signal or the callback, save, evaluate, record."""
     trainer.share()
@@ -148,14 +173,14 @@ def _run(
     resume_command = _resume_command(trainer, folder)
     with StopSignals() as stop, closing(trainer):
         try:
-            seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, callback, console, clock)
+            seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, callback, console, clock, tracking)
         except WorkerError:
             say(
                 console,
                 f"an environment or an actor failed at {trainer.frames:,} frames; saved; go on with: {resume_command}",
             )
             raise
-    summary = summarize(trainer, seconds)
+    tracking.summary = summary = summarize(trainer, seconds, folder.path)
     if stop.received is not None:
         say(console, f"stopped by {stop.received.name} and saved; go on with: {resume_command}")
         return Run(folder.path, summary, trainer.agent, stop.received)
@@ -180,22 +205,25 @@ def _train(
     callback: Callback | None,
     console: Console,
     clock: TrainingClock,
+    tracking: Tracking,
 ) -> float:
     """The training loop; returns the seconds it took, earlier parts of the run included."""
     settings = trainer.config.run
     saved_at = seconds
     wants_end = False
-    with Reporter(folder.path, trainer, seconds, settings.log_every, console, clock) as reporter:
+    evaluator = Evaluator(trainer, folder.path)
+    with Reporter(folder.path, trainer, seconds, settings.log_every, console, clock, tracking) as reporter:
         while trainer.frames < trainer.train.total_frames and not stop.agreed() and not wants_end:
             try:
                 metrics = trainer.update()
                 episodes = reporter.update(metrics)
+                evaluation = _evaluate(evaluator, reporter, clock) if evaluator.is_due else None
             except (WorkerError, SystemExit):  # in a rollout, of which nothing is learned yet; by rich: nobody reads on
                 trainer.save(folder.path, reporter.seconds)
                 raise
             if callback is not None:
                 scalars = {name: value.item() for name, value in metrics.items()}
-                told = Progress(trainer.frames, trainer.updates, reporter.seconds, scalars, episodes)
+                told = Progress(trainer.frames, trainer.updates, reporter.seconds, scalars, episodes, evaluation)
                 wants_end = bool(callback(told))
             is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every
             if distributed.highest(is_due):  # the first at once: from then on the run can be resumed
@@ -203,6 +231,15 @@ def _train(
                 saved_at = reporter.seconds
         trainer.save(folder.path, reporter.seconds)
         return reporter.seconds
+
+
+def _evaluate(evaluator: Evaluator, reporter: Reporter, clock: TrainingClock) -> Statistics:
+    """An evaluation between two updates, which is no training time."""
+    with clock.standing_still():
+        reporter.evaluating()
+        evaluation = evaluator.evaluate()
+        reporter.evaluated(evaluation)
+    return evaluation.statistics
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
