@@ -50,7 +50,9 @@ def summary(run: dict[str, Any]) -> str:
     """How the episode went, and where its memory mattered most."""
     line = f"{run['name']}: return {plain_number(sum(run['rewards']))} in {run['length']} steps, {run['end']}"
     if run["compared"]:
-        line += f"; without memory another likeliest action at {run['compared'][0]['changed']} of them"
+        reset, recent = run["compared"]
+        line += f"; another likeliest action at {reset['changed']} of them without memory"
+        line += f", at {recent['changed']} with the {recent['name'].removesuffix(' only')}"
     if run["peaks"]:
         line += f"; memory matters most at steps {', '.join(map(str, run['peaks']))}"
     return line
