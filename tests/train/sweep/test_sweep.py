@@ -21,8 +21,18 @@ from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, scheduler, trainings
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.train.sweep import command as sweep
+from rmc_agents.train.sweep.figure import draw_search
 from rmc_agents.train.sweep.plan import Plan
-from rmc_agents.train.sweep.results import LOG, importances, make_cells, make_rows, print_results, trial_folder
+from rmc_agents.train.sweep.results import (
+    LOG,
+    Row,
+    importances,
+    make_cells,
+    make_rows,
+    print_results,
+    trial_folder,
+    write_results,
+)
 
 SETTINGS = {"env": "recall", "core": "none", "num_envs": 4, "unroll_length": 5, "total_frames": 100}
 SEARCH = {"learning_rate": {"log": [1e-4, 1e-2]}, "encoder_sizes": {"choice": [[8], [16, 8]]}}
@@ -265,6 +275,29 @@ def test_importance_is_told_once_enough_trials_tell(tmp_path: Path) -> None:
     shares = importances(plan, study)
     assert shares["discount"] > 0.7
     assert sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_the_figure_shows_every_trial_the_best_so_far_and_what_mattered(tmp_path: Path) -> None:
+    def row(number: int, score: float | None) -> Row:
+        interval = None if score is None else (score - 1, score + 2)
+        return Row([number], {"learning_rate": 1e-3, "encoder_sizes": "[8]"}, [], score, interval, None, None, {})
+
+    rows = [row(3, 9.0), row(1, 7.0), row(0, 5.0), row(2, 6.0), row(4, None)]  # as a table has them
+    scores, shares = draw_search(rows, {"discount": 0.7, "trace_lambda": 0.3}, "title").axes
+    lines = {line.get_label(): line for line in scores.lines}
+    best = lines["best so far"]
+    assert [tuple(place) for place in best.get_xydata()] == [(0, 5), (1, 7), (2, 7), (3, 9)]
+    points = scores.containers[0].lines[0]
+    assert [tuple(place) for place in points.get_xydata()] == [(0, 5), (1, 7), (2, 6), (3, 9)]
+    assert [bar.get_width() for bar in shares.patches] == [0.3, 0.7]
+    assert len(draw_search(rows, {}, "title").axes) == 1
+
+    plan = read_plan(tmp_path, SEARCH)
+    write_results(plan, rows[-1:], {}, tmp_path)
+    assert not (tmp_path / "results.png").exists()
+    write_results(plan, rows, {}, tmp_path)
+    assert (tmp_path / "results.png").is_file()
+    assert "(results.png)" in (tmp_path / "results.md").read_text()
 
 
 @pytest.mark.parametrize("name", configs.names(configs.SWEEPS))
