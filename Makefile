@@ -41,7 +41,7 @@ bench: $(DEV)
 	$(BIN)/rmc-bench --algo a2c --optimizer adam --core rmc --num-heads 4 --backends reference
 	$(BIN)/rmc-bench --algo a2c --optimizer adam --core lstm --backends reference
 
-# On a machine with a GPU: tests, speed, a short training, exact resuming; writes benchmarks/results/gpu-check.md.
+# On a machine with a GPU: tests, speed, a short training, exact resuming; writes benchmarks/gpu/check.md.
 gpu-check: $(DEV) .venv/triton
 	$(BIN)/python benchmarks/gpu_check.py
 

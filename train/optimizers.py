@@ -1,5 +1,6 @@
 """The one place where the name of an optimizer becomes one."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,9 +11,19 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import TrainConfig
 from rmc_agents.tree_checks import Either
 
+
+def _uncompiled(kind: Any) -> Any:
+    """The optimizer without what torch wraps it in for torch.compile, whose import takes two seconds of CPU time."""
+    wrapped = ("add_param_group", "state_dict", "load_state_dict", "zero_grad")
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in wrapped}
+    return type(kind.__name__, (kind,), methods | {"step": torch.no_grad()(inspect.unwrap(kind.step))})
+
+
+Adam, Muon = _uncompiled(torch.optim.Adam), _uncompiled(torch.optim.Muon)
+
 MOMENTS: dict[type[torch.optim.Optimizer], Callable[[Tensor], dict[str, Tensor]]] = {
-    torch.optim.Adam: lambda p: {"step": torch.tensor(0.0), "exp_avg": p, "exp_avg_sq": p},
-    torch.optim.Muon: lambda p: {"momentum_buffer": p},
+    Adam: lambda p: {"step": torch.tensor(0.0), "exp_avg": p, "exp_avg_sq": p},
+    Muon: lambda p: {"momentum_buffer": p},
 }
 """What an optimizer keeps of a parameter."""
 FEWEST = 16  # rows and columns of a matrix that Muon takes
@@ -91,10 +102,10 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
     matrices = list(_hidden_matrices(agent)) if config.optimizer == "muon" else []
     taken = {id(matrix) for matrix in matrices}
     rest = [parameter for parameter in agent.parameters() if id(parameter) not in taken]
-    parts: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon)]
+    parts: list[torch.optim.Optimizer] = [Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon, fused=True)]
     if matrices:
         scale = "match_rms_adamw"  # steps as large as Adam's, in the mean over a matrix (Liu et al., 2025)
-        parts.append(torch.optim.Muon(matrices, lr=config.learning_rate, weight_decay=0.0, adjust_lr_fn=scale))
+        parts.append(Muon(matrices, lr=config.learning_rate, weight_decay=0.0, adjust_lr_fn=scale))
     return Optimizers(*parts)
 
 

@@ -119,10 +119,12 @@ class Reporter:
     def evaluated(self, evaluation: "Evaluation") -> None:
         """To be called after it."""
         told = evaluation.statistics
-        scalars = {"return": told.mean_return, "low": told.ci95[0], "high": told.ci95[1]}
-        scalars |= {"success_rate": told.success_rate, "accuracy": told.accuracy}
-        known = {f"evaluation/{name}": value for name, value in scalars.items() if value is not None}
-        self._add({TIME_TAG: self.seconds, **known}, evaluation.frames)
+        scalars = {TIME_TAG: self.seconds, "evaluation/return": told.mean_return}
+        scalars |= {"evaluation/low": told.ci95[0], "evaluation/high": told.ci95[1]}
+        for name in ("success_rate", "accuracy", "bits"):
+            if (value := getattr(told, name)) is not None:
+                scalars[f"evaluation/{name}"] = value
+        self._add(scalars, evaluation.frames)
         score = (
             f"{told.mean_return:.{decimals(told.mean_return)}f}" if told.accuracy is None else f"{told.accuracy:.1%}"
         )

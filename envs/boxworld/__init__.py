@@ -1,6 +1,5 @@
 """BoxWorld: keys, boxes and one gem, in a room seen through a window."""
 
-from .env import BoxWorldEnv
-from .vector_env import BoxWorldVectorEnv
+from .env import BoxWorldEnv, BoxWorldVectorEnv
 
 __all__ = ["BoxWorldEnv", "BoxWorldVectorEnv"]

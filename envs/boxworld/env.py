@@ -1,31 +1,19 @@
-"""BoxWorld as a gymnasium environment; the rules are in `engine`, the levels in `levels`."""
+"""BoxWorld as an environment and as a vector environment; the rules are in `engine`, the levels in `levels`."""
 
-from collections.abc import Mapping
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
-from gymnasium import spaces
-from gymnasium.error import ResetNeeded
-from numpy.typing import NDArray
+from gymnasium.vector import AutoresetMode
 
-from rmc_agents.envs.minipacman.drawing import Window
-from rmc_agents.envs.vector_checks import checked_render_mode
+from rmc_agents.envs.native import NativeEnv, NativeVectorEnv
+from rmc_agents.envs.vector_checks import checked_num_envs
 
 from .rooms import Rooms
-from .state import Rules, checked_rules, state_from_dict, state_to_dict
+from .state import checked_rules
 
-ACTIONS = 4
 METADATA: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 10}
-INFOS = ("is_success", "solution_length", "num_distractors", "boxes_opened")
 
 
-def spaces_of(rules: Rules) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """Observation and action space of one room."""
-    return spaces.Box(0, 255, rules.observation_shape, np.uint8), spaces.Discrete(ACTIONS)
-
-
-class BoxWorldEnv(gym.Env[NDArray[np.uint8], int]):
+class BoxWorldEnv(NativeEnv):
     """
     ## Description
 
@@ -91,6 +79,7 @@ class BoxWorldEnv(gym.Env[NDArray[np.uint8], int]):
     """
 
     metadata = METADATA
+    title = "BoxWorld"
 
     def __init__(
         self,
@@ -102,68 +91,38 @@ class BoxWorldEnv(gym.Env[NDArray[np.uint8], int]):
         render_mode: str | None = None,
     ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
-        self.render_mode = checked_render_mode(render_mode, METADATA["render_modes"])
         self.rules = checked_rules(room_size, viewport, max_solution_length, max_distractors, max_steps)
-        self._rooms = Rooms(1, self.rules)
-        self._window: Window | None = None
-        self.observation_space, self.action_space = spaces_of(self.rules)
+        super().__init__(Rooms(1, self.rules), render_mode)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Starts an episode: (observation, info). Without a seed the random stream goes on; `options` is not used."""
-        super().reset(seed=seed)
-        self._rooms.start(np.ones(1, np.bool_), [seed], self.np_random)
-        if self.render_mode == "human":
-            self.render()
-        return self._rooms.observe()[0], self._info()
 
-    def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """One step: (observation, reward, terminated, truncated, info).
+class BoxWorldVectorEnv(NativeVectorEnv):
+    """Many rooms of BoxWorld (`BoxWorldEnv` describes them) in one compiled loop, on one thread.
 
-        Raises:
-            ValueError: for an action that is not an int in 0..3.
-            ResetNeeded: before the first reset and after an episode's end.
-        """
-        if not self.action_space.contains(action):
-            raise ValueError(f"action: expected an int in 0..{ACTIONS - 1}, received {action!r}")
-        if self._rooms.state.needs_reset[0]:
-            raise ResetNeeded("step was called after the episode's end: call reset first")
-        observations, rewards, terminated, truncated = self._rooms.step(np.array([action], np.int64))
-        if self.render_mode == "human":
-            self.render()
-        return observations[0], float(rewards[0]), bool(terminated[0]), bool(truncated[0]), self._info()
+    Observations are [N, height, width, 3], rewards float32; `infos` are arrays [N], int64 and for `is_success` bool.
 
-    def render(self) -> NDArray[np.uint8] | str | None:
-        """The picture ("rgb_array"; uint8 [432, 384, 3] for 14 x 14 cells), a text map ("ansi"), or None ("human")."""
-        if self.render_mode is None:
-            gym.logger.warn("render was called without a render_mode: nothing is drawn")
-            return None
-        picture = self._rooms.draw(0, self.render_mode)
-        if self.render_mode != "human":
-            return picture
-        assert not isinstance(picture, str)
-        self._window = self._window or Window("BoxWorld", METADATA["render_fps"])
-        self._window.show(picture)
-        return None
+    Args:
+        num_envs: number of lanes, N.
+        room_size, viewport, max_solution_length, max_distractors, max_steps: as for `BoxWorldEnv`.
+        render_mode: "rgb_array" or "ansi": `render` returns one frame a lane.
+        autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
 
-    def close(self) -> None:
-        """Closes the window, if there is one; may be called again."""
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+    Raises:
+        ValueError: for a value that is not allowed.
+    """
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Copies of everything that decides how the episode goes on, as documented at `state.State`, N = 1."""
-        return state_to_dict(self._rooms.state)
+    metadata = METADATA
 
-    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Takes over what `get_state` of any environment with the same settings returned.
-
-        Raises:
-            ValueError: naming the first field that does not fit.
-        """
-        self._rooms.state = state_from_dict(state, 1, self.rules)
-
-    def _info(self) -> dict[str, Any]:
-        return {name: getattr(self._rooms.state, name)[0].item() for name in INFOS}
+    def __init__(
+        self,
+        num_envs: int,
+        room_size: int = 14,
+        viewport: int | None = 5,
+        max_solution_length: int = 5,
+        max_distractors: int = 5,
+        max_steps: int | None = None,
+        render_mode: str | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        """See the class."""
+        self.rules = checked_rules(room_size, viewport, max_solution_length, max_distractors, max_steps)
+        super().__init__(Rooms(checked_num_envs(num_envs), self.rules), render_mode, autoreset_mode)

@@ -1,22 +1,24 @@
-"""Rooms with their settings: what BoxWorld's environment and vector environment share."""
+"""Rooms of BoxWorld with their settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
+from rmc_agents.envs.lanes import Facts, Lanes, StepArrays
 from rmc_agents.envs.random_stream import key_of_seed
 
 from .drawing import draw_frame, draw_text
 from .engine import observe_lanes, start_lanes, step_lanes
-from .state import Rules, make_state
+from .state import Rules, State, make_state, state_from_dict
 
-StepArrays = tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]
+ACTIONS = 4
 
 
-class Rooms:
-    """N rooms; `state` may be replaced.
+class Rooms(Lanes):
+    """N rooms.
 
     Args:
         lanes: N.
@@ -25,48 +27,48 @@ class Rooms:
 
     def __init__(self, lanes: int, rules: Rules) -> None:
         self.rules = rules
+        self.observation_space, self.action_space = Box(0, 255, rules.observation_shape, np.uint8), Discrete(ACTIONS)
         self.state = make_state(lanes, rules)
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """The lanes that have been started, bool [N]."""
+        """As `Lanes`."""
         return self.state.solution_length > 0
 
-    def start(self, mask: NDArray[np.bool_], seeds: Sequence[int | None], entropy: np.random.Generator | None) -> None:
-        """Starts an episode in the lanes of `mask` [N]; one without a seed goes on with its random stream.
+    def seed(self, lane: int, seed: int) -> None:
+        """As `Lanes`."""
+        self.state.key[lane], self.state.counter[lane] = key_of_seed(seed), 0
 
-        A lane that was never started has none yet and takes one from `entropy`.
-        """
-        was_reset = self.was_reset
-        for lane in np.flatnonzero(mask).tolist():
-            seed = seeds[lane]
-            if seed is not None:
-                self.state.key[lane], self.state.counter[lane] = key_of_seed(seed), 0
-            elif not was_reset[lane]:
-                assert entropy is not None
-                self.state.key[lane] = entropy.integers(2**64, dtype=np.uint64)
+    def start(self, mask: NDArray[np.bool_]) -> None:
+        """As `Lanes`."""
         start_lanes(self.state, self.rules, mask)
 
     def observe(self) -> NDArray[np.uint8]:
-        """All observations, [N, side + 1, side, 3]."""
+        """[N, side + 1, side, 3]."""
         observations = self._empty()
         observe_lanes(self.state, self.rules, observations)
         return observations
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
-        """Advances all lanes: observations [N, side + 1, side, 3], then rewards and both flags [N], all new arrays."""
-        if not self.was_reset.all():
-            raise ResetNeeded("step was called before reset")
+        """As `Lanes`; rewards are float32."""
         lanes = len(actions)
         observations, rewards = self._empty(), np.empty(lanes, np.float32)
         terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
         step_lanes(self.state, self.rules, actions, observations, rewards, terminated, truncated)
         return observations, rewards, terminated, truncated
 
+    def facts(self) -> Facts:
+        """`is_success`, and the numbers of boxes."""
+        state = self.state
+        numbers = {name: getattr(state, name) for name in ("solution_length", "num_distractors", "boxes_opened")}
+        return {"is_success": state.is_success.copy()} | {name: x.astype(np.int64) for name, x in numbers.items()}
+
+    def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
+        """As `Lanes`."""
+        return state_from_dict(fields, len(self.state.key), self.rules)
+
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
-        """One lane's picture, or its text map for "ansi"."""
-        if not self.was_reset[lane]:
-            raise ResetNeeded("render was called before reset")
+        """The whole room with the window marked (uint8 [432, 384, 3] for 14 x 14 cells), or its text map."""
         if render_mode == "ansi":
             return draw_text(self.state, lane)
         return draw_frame(self.state, self.rules, lane)

@@ -127,11 +127,6 @@ def make_state(lanes: int, rules: Rules) -> State:
     )
 
 
-def state_to_dict(state: State) -> dict[str, NDArray[Any]]:
-    """Copies of all fields by name."""
-    return {name: array.copy() for name, array in state._asdict().items()}
-
-
 def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, rules: Rules) -> State:
     """A state of `lanes` lanes with copies of the given arrays.
 

@@ -1,14 +1,14 @@
 """Pictures of Mini PacMan for people: the whole maze, with the agent's window marked.
 
 Everything is drawn four times too large and then reduced, once: the maze as a whole, the rest as small sprites that
-are pasted. Pillow and pygame are imported when the first picture is drawn.
+are pasted. Pillow is imported when the first picture is drawn.
 """
 
 from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,40 +194,3 @@ def _write_level(picture: Picture, level: int) -> None:
     draw = ImageDraw.Draw(picture)
     middle = (COLUMNS * CELL / 2, CELL / 2)
     draw.text(middle, f"LEVEL {level}", (206, 218, 255), ImageFont.load_default(10), anchor="mm")
-
-
-class Window:
-    """A pygame window that shows pictures at a steady rate.
-
-    Args:
-        title: of the window.
-        frames_per_second: `show` waits so that it is not exceeded.
-    """
-
-    def __init__(self, title: str, frames_per_second: int) -> None:
-        """See the class; the window opens with the first picture."""
-        self._title, self._rate = title, frames_per_second
-        self._screen: Any = None
-        self._clock: Any = None
-
-    def show(self, frame: NDArray[np.uint8]) -> None:
-        """Shows a picture, uint8 [height, width, 3]."""
-        import pygame
-
-        if self._screen is None:
-            pygame.display.init()
-            pygame.display.set_caption(self._title)
-            self._screen = pygame.display.set_mode((frame.shape[1], frame.shape[0]))
-            self._clock = pygame.time.Clock()
-        self._screen.blit(pygame.surfarray.make_surface(frame.swapaxes(0, 1)), (0, 0))
-        pygame.event.pump()
-        pygame.display.flip()
-        self._clock.tick(self._rate)
-
-    def close(self) -> None:
-        """Closes the window; may be called again."""
-        if self._screen is not None:
-            import pygame
-
-            pygame.display.quit()
-            self._screen = None

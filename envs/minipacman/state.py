@@ -110,11 +110,6 @@ def with_room_for_ghosts(state: State) -> State:
     return state._replace(ghost_cell=larger.ghost_cell, ghost_heading=larger.ghost_heading)
 
 
-def state_to_dict(state: State) -> dict[str, NDArray[Any]]:
-    """Copies of all fields by name."""
-    return {name: array.copy() for name, array in state._asdict().items()}
-
-
 def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int) -> State:
     """A state of `lanes` lanes with copies of the given arrays; the ghost capacity is theirs.
 

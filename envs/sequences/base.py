@@ -3,25 +3,26 @@
 A sequence of `length` steps has `length + 1` observations: one for each step, and a last one at which nothing is asked.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Discrete, Space
 from numpy.typing import NDArray
 
+from rmc_agents.envs.lanes import Facts, Lanes, StepArrays
 from rmc_agents.envs.vector_checks import check_field_names, check_range, copied_like
+
+from .drawing import draw_text
 
 NOTHING_ASKED = -1
 """The target where nothing is asked."""
 
-Observations = NDArray[Any]
 
-
-class Sequences(ABC):
+class Sequences(Lanes):
     """Sequences of one kind in N lanes: how one begins, what it shows and what it asks.
+
+    The reward is 1 after the right action where one was asked, else 0. An episode terminates with its sequence.
 
     Attributes:
         state: a NamedTuple of arrays whose first axis is the lanes. The rules here use these fields, others are the
@@ -34,23 +35,22 @@ class Sequences(ABC):
         is_answer_whole: whether a sequence's answers are one answer together, so that `is_success` means something.
     """
 
-    observation_space: Space[Any]
-    action_space: Discrete
     chance: float
-    state: Any
     is_answer_whole: ClassVar[bool] = True
 
-    @abstractmethod
-    def seed(self, lane: int, seed: int) -> None:
-        """Lets what follows in a lane depend on `seed` alone."""
+    @property
+    def was_reset(self) -> NDArray[np.bool_]:
+        """As `Lanes`."""
+        return self.state.time >= 0
+
+    @property
+    def needs_reset(self) -> NDArray[np.bool_]:
+        """As `Lanes`."""
+        return self.state.time == self.state.length
 
     @abstractmethod
     def start(self, mask: NDArray[np.bool_]) -> None:
         """Starts a sequence in the lanes of `mask` [N]; `time`, `length` and `all_right` are set too."""
-
-    @abstractmethod
-    def observe(self) -> Observations:
-        """The current observations [N, ...], a new array."""
 
     @abstractmethod
     def targets(self) -> NDArray[np.int64]:
@@ -66,48 +66,39 @@ class Sequences(ABC):
         check_range("time", state.time, -1, None)
         check_range("time", state.time - state.length, -np.iinfo(np.int64).max, 0)
 
-    def check_unroll(self, unroll_length: int) -> None:  # noqa: B027  # most kinds are generated, and never end
+    def check_unroll(self, unroll_length: int) -> None:
         """Raises ValueError if there is less to learn from than one rollout of so many steps in all lanes takes."""
 
-    def begin(self, mask: NDArray[np.bool_], seeds: Sequence[int | None], entropy: np.random.Generator) -> None:
-        """Starts a sequence in the lanes of `mask` [N]; one without a seed goes on with its random numbers.
-
-        A lane that was never started has none yet and takes a seed from `entropy`.
-        """
-        for lane in np.flatnonzero(mask).tolist():
-            seed = seeds[lane]
-            if seed is None and self.state.time[lane] < 0:
-                seed = int(entropy.integers(2**63))
-            if seed is not None:
-                self.seed(lane, seed)
-        self.start(mask)
-
-    def step(self, actions: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Answers [N] to the current observations: (rewards, ended), both [N].
-
-        A lane whose sequence has ended starts the next one and ignores its action.
-        """
+    def step(self, actions: NDArray[np.int64]) -> StepArrays:
+        """Answers [N] to the current observations; rewards are float32, nothing is truncated."""
         state, targets = self.state, self.targets()
-        if (state.time < 0).any():
-            raise ResetNeeded("step was called before reset")
         right = actions == targets
         np.logical_and(state.all_right, right | (targets == NOTHING_ASKED), out=state.all_right)
-        waiting = state.time == state.length
+        waiting = self.needs_reset
         np.add(state.time, 1, out=state.time)
         if waiting.any():
             self.start(waiting)
-        return right.astype(np.float32), state.time == state.length
+        return self.observe(), right.astype(np.float32), self.needs_reset, np.zeros(len(right), np.bool_)
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Copies of all fields by name."""
-        return {name: array.copy() for name, array in self.state._asdict().items()}
+    def facts(self) -> Facts:
+        """`target`: the right action, -1 where none is asked."""
+        return {"target": self.targets()}
 
-    def set_state(self, fields: Mapping[str, NDArray[Any]]) -> None:
-        """Takes over copies of the fields. Raises ValueError, naming the first that does not fit."""
+    def outcome(self, rewards: NDArray[Any]) -> Facts:
+        """`is_success`: whether every answer was right, where they are one answer together."""
+        return {"is_success": self.state.all_right.copy()} if self.is_answer_whole else {}
+
+    def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> Any:
+        """As `Lanes`."""
         check_field_names(fields, self.state._fields)
         state = self.state._replace(**copied_like(fields, self.state._asdict()))
         self.check_state(state)
-        self.state = state
+        return state
+
+    def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
+        """The observation in words, as a picture or as text."""
+        text = self.describe(lane)
+        return text if render_mode == "ansi" else draw_text(text)
 
 
 def checked_int(name: str, value: Any, low: int, high: int) -> int:

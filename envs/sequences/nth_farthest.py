@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from rmc_agents.envs.lanes import StepArrays
 from rmc_agents.envs.random_stream import compiled, inlined, integer, key_of_seed
 from rmc_agents.envs.vector_checks import check_range, checked_num_envs
 
@@ -184,16 +185,16 @@ class NthFarthest(Sequences):
         """See `Sequences`."""
         start_lanes(self.state, mask, self.fewest, self.thinking, self.growing, self._distances)
 
-    def step(self, actions: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def step(self, actions: NDArray[np.int64]) -> StepArrays:
         """See `Sequences`. A growing lane counts its answer, which is what ends a sequence."""
-        rewards, ended = super().step(actions)
+        observations, rewards, ended, truncated = super().step(actions)
         if self.growing:
             level, accuracy = self.state.level, self.state.accuracy
             accuracy[ended] += RECENCY * (rewards[ended] - accuracy[ended])
             mastered = ended & (accuracy >= MASTERED) & (level < self.vectors)
             level[mastered] += 1
             accuracy[mastered] = 0.0
-        return rewards, ended
+        return observations, rewards, ended, truncated
 
     def observe(self) -> NDArray[np.float32]:
         """See `Sequences`: [N, D + 3 * V]."""

@@ -27,14 +27,17 @@ class PageServer:
 
     def __init__(self, port: int, page: bytes) -> None:
         check_port(port)
-        handler = type("Handler", (_Handler,), {"served": ("", page)})
+
+        class Handler(_Handler):
+            served = ("", page)
+
+        self._handler: type[_Handler] = Handler
         try:
-            self._server = ThreadingHTTPServer((ADDRESS, port), handler)
+            self._server = ThreadingHTTPServer((ADDRESS, port), Handler)
         except OSError as error:
             reason = "in use; choose another" if error.errno == errno.EADDRINUSE else error.strerror
             raise ValueError(f"--port {port}: {reason}") from error
         self._server.daemon_threads = True
-        self._handler = handler
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
         self.address = f"http://{ADDRESS}:{self._server.server_port}"
 

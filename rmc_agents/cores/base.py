@@ -292,7 +292,7 @@ def truncated_normal(*shape: int, fan_in: int) -> nn.Parameter:
 
 def linear(in_features: int, out_features: int) -> nn.Linear:
     """A linear map with truncated normal weights of standard deviation 1/√in_features, and biases 0."""
-    layer = nn.utils.skip_init(nn.Linear, in_features, out_features)
+    layer = nn.Linear(in_features, out_features, device="meta")  # whose own weights are never drawn
     layer.weight = truncated_normal(out_features, in_features, fan_in=in_features)
-    nn.init.zeros_(layer.bias)
+    layer.bias = nn.Parameter(torch.zeros(out_features))
     return layer

@@ -98,7 +98,7 @@ def test_a_lane_grows_once_its_recent_answers_are_right() -> None:
     answers, levels, recent = 0, [2], 0.0
     while answers < 700:
         asked = infos["target"][0] >= 0
-        wrong = np.array([0, env.sequences.state.counter[1] % 5 == 0])
+        wrong = np.array([0, env.lanes.state.counter[1] % 5 == 0])
         _, _, ended, _, infos = env.step((np.maximum(infos["target"], 0) + wrong) % 4)
         assert ended[0] == asked
         answers += int(asked)
@@ -107,9 +107,9 @@ def test_a_lane_grows_once_its_recent_answers_are_right() -> None:
             if recent >= 0.85:
                 levels.append(levels[-1] + 1)
                 recent = 0.0
-        assert env.sequences.state.level[0] == levels[-1]
+        assert env.lanes.state.level[0] == levels[-1]
     assert levels == [2, 3, 4]
-    assert env.sequences.state.level[1] == 2
+    assert env.lanes.state.level[1] == 2
 
 
 @pytest.mark.parametrize("name", ["reference", "rank", "answer", "shown", "level"])

@@ -82,11 +82,11 @@ def test_variables_have_names_of_their_own() -> None:
 def test_the_program_is_read_and_then_the_answer_asked_for(teacher_forcing: bool) -> None:
     env = ProgramVectorEnv(6, task="full", teacher_forcing=teacher_forcing)
     obs, infos = env.reset(seed=4)
-    assert isinstance(env.sequences, Programs)
+    assert isinstance(env.lanes, Programs)
     expected = []
     for lane in range(6):
-        read = [CHARACTERS.index(character) for character in env.sequences.program(lane)]
-        digits = [int(digit) for digit in env.sequences.answer(lane)]
+        read = [CHARACTERS.index(character) for character in env.lanes.program(lane)]
+        digits = [int(digit) for digit in env.lanes.answer(lane)]
         asked = [FIRST_ASKED, *(digits if teacher_forcing else [NEXT_ASKED] * len(digits))]
         expected.append((read + asked + [FINISHED], [-1] * len(read) + digits + [END, -1]))
     running = np.ones(6, bool)

@@ -90,12 +90,12 @@ def test_only_right_answers_are_rewarded(kind: tuple[str, dict[str, Any]]) -> No
         assert not is_asked[waiting].any()
         assert not truncated.any()
         right_so_far = (right_so_far | waiting) & ~(is_asked & (actions != targets))
-        if env.sequences.is_answer_whole and terminated.any():
+        if env.lanes.is_answer_whole and terminated.any():
             np.testing.assert_array_equal(infos["_is_success"], terminated)
             np.testing.assert_array_equal(infos["is_success"], terminated & right_so_far)
             told |= set(infos["is_success"][terminated].tolist())
         waiting = terminated
-    assert told == ({True, False} if env.sequences.is_answer_whole else set())
+    assert told == ({True, False} if env.lanes.is_answer_whole else set())
 
 
 @pytest.mark.parametrize("autoreset_mode", ["NEXT_STEP", "same_step"])

@@ -80,7 +80,7 @@ def test_lanes_are_spread_evenly_however_many(tmp_path: Path) -> None:
 def test_words_are_read_with_their_lines_ends(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("the cat  saw\nthe dög\n\nand the cat", encoding="utf-8")
     env = TextVectorEnv(1, tmp_path / "a", unit="words", part="all")
-    vocabulary = env.sequences.vocabulary  # type: ignore[attr-defined]
+    vocabulary = env.lanes.vocabulary  # type: ignore[attr-defined]
     assert vocabulary.words == ("\n", "the", "cat", "and", "dög", "saw")
     (found,) = read(env, 10)
     assert found == [[1, 2, 5, 0, 1, 4, 0, 0, 3, 1, 2]]
@@ -92,7 +92,7 @@ def test_words_are_read_with_their_lines_ends(tmp_path: Path) -> None:
 def test_a_smaller_vocabulary_has_a_word_for_the_others(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("b a b a b c d")
     env = TextVectorEnv(1, tmp_path / "a", unit="words", part="all", vocabulary_size=3)
-    assert env.sequences.vocabulary.words == (UNKNOWN, "b", "a")  # type: ignore[attr-defined]
+    assert env.lanes.vocabulary.words == (UNKNOWN, "b", "a")  # type: ignore[attr-defined]
     assert read(env, 6) == [[[1, 2, 1, 2, 1, 0, 0]]]
 
 
@@ -100,7 +100,7 @@ def test_a_vocabulary_is_kept_and_used_again(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one two three")
     (tmp_path / "b").write_text("three one")
     (tmp_path / "c").write_text("one four")
-    vocabulary = TextVectorEnv(1, tmp_path / "a", unit="words", part="all").sequences.vocabulary  # type: ignore[attr-defined]
+    vocabulary = TextVectorEnv(1, tmp_path / "a", unit="words", part="all").lanes.vocabulary  # type: ignore[attr-defined]
     vocabulary.save(tmp_path / "words.json")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b", "c", "words.json"]
     again = TextVectorEnv(1, tmp_path / "b", unit="words", part="all", vocabulary=tmp_path / "words.json")
@@ -128,7 +128,7 @@ def test_bytes_are_decoded_whatever_they_are() -> None:
 def test_lanes_by_name(folder: Path) -> None:
     env = make_vector_env(f"text-heldout-steps2:{folder}", 2)
     assert isinstance(env, TextVectorEnv)
-    assert bytes(env.sequences.tokens) == b"older."[1:]  # type: ignore[attr-defined]
+    assert bytes(env.lanes.tokens) == b"older."[1:]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

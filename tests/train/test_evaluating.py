@@ -95,7 +95,7 @@ def test_the_best_agent_so_far_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
 
     def fake_play(policy: Any, env: Any, episodes: int, seed: int, *_: Any) -> Episodes:
         seeds.append(seed)
-        return Episodes(np.full(episodes, score), np.ones(episodes), None, None, None, np.zeros(episodes, bool))
+        return Episodes(np.full(episodes, score), np.ones(episodes), None, None, np.zeros(episodes, bool))
 
     monkeypatch.setattr(evaluating, "play", fake_play)
     for frames, score in ((9, None), (10, 1.0), (19, None), (25, 3.0), (30, 3.0), (41, 2.0)):

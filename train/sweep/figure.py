@@ -32,6 +32,8 @@ def draw_search(rows: Sequence["Row"], shares: Mapping[str, float], title: str) 
 
 
 def _draw_scores(axes: "Axes", rows: Sequence["Row"]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     trials, scores = np.array([row.trials[0] for row in rows]), np.array([row.score for row in rows], float)
     ends = np.array([row.interval or (row.score, row.score) for row in rows], float).T  # [2, trials]
     errors = np.abs(ends - scores)
@@ -40,8 +42,8 @@ def _draw_scores(axes: "Axes", rows: Sequence["Row"]) -> None:
     )
     axes.step(trials, np.maximum.accumulate(scores), where="post", color="C1", linewidth=2, label="best so far")
     axes.set(xlabel="trial", ylabel="mean return of the evaluation")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(frameon=False, fontsize="small", loc="lower right")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize="small", loc="best")
     _furnish(axes)
 
 

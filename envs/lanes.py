@@ -1,0 +1,99 @@
+"""The rules of a task for many episodes at once, of which `native` makes environments."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Discrete, Space
+from numpy.typing import NDArray
+
+StepArrays = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]
+Facts = dict[str, NDArray[Any]]
+
+
+class Lanes(ABC):
+    """N episodes of one task side by side, by the task's rules. Every array that a method returns is new.
+
+    Attributes:
+        observation_space, action_space: of one lane.
+        state: a NamedTuple of arrays [N, ...]: everything that decides how the episodes go on.
+    """
+
+    observation_space: Space[Any]
+    action_space: Discrete
+    state: Any
+
+    @property
+    @abstractmethod
+    def was_reset(self) -> NDArray[np.bool_]:
+        """The lanes that have been started, [N]."""
+
+    @property
+    def needs_reset(self) -> NDArray[np.bool_]:
+        """The lanes whose episode has ended, [N]."""
+        return self.state.needs_reset
+
+    @abstractmethod
+    def seed(self, lane: int, seed: int) -> None:
+        """Lets what follows in a lane depend on `seed` alone."""
+
+    @abstractmethod
+    def start(self, mask: NDArray[np.bool_]) -> None:
+        """Starts an episode in the lanes of `mask` [N], each with its own random numbers."""
+
+    @abstractmethod
+    def observe(self) -> NDArray[Any]:
+        """The current observations, [N, ...]."""
+
+    @abstractmethod
+    def step(self, actions: NDArray[np.int64]) -> StepArrays:
+        """Advances all lanes: observations [N, ...], rewards, terminated and truncated, each [N].
+
+        A lane whose episode has ended ignores its action and starts the next one, with a reward of 0.
+        """
+
+    @abstractmethod
+    def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> Any:
+        """A state with copies of the fields. Raises ValueError, naming the first that does not fit."""
+
+    @abstractmethod
+    def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
+        """A lane's picture, uint8 [height, width, 3], or for "ansi" its text."""
+
+    def facts(self) -> Facts:
+        """What `infos` tell at every step, [N] each."""
+        return {}
+
+    def outcome(self, rewards: NDArray[Any]) -> Facts:
+        """What `infos` tell of episodes that end with these rewards [N], [N] each."""
+        return {}
+
+    def begin(self, mask: NDArray[np.bool_], seeds: Sequence[int | None], entropy: np.random.Generator) -> None:
+        """Starts an episode in the lanes of `mask` [N]; one without a seed goes on with its random numbers.
+
+        A lane that was never started has none yet and takes a seed from `entropy`.
+        """
+        was_reset = self.was_reset
+        for lane in np.flatnonzero(mask).tolist():
+            seed = seeds[lane]
+            if seed is None and not was_reset[lane]:
+                seed = int(entropy.integers(2**63))
+            if seed is not None:
+                self.seed(lane, seed)
+        self.start(mask)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Copies of the state's fields by name."""
+        return {name: array.copy() for name, array in self.state._asdict().items()}
+
+    def set_state(self, fields: Mapping[str, NDArray[Any]]) -> None:
+        """Takes over copies of the fields. Raises ValueError, naming the first that does not fit."""
+        self.state = self.checked_state(fields)
+
+    def picture(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
+        """As `draw`. Raises ResetNeeded for a lane that was never started."""
+        if not self.was_reset[lane]:
+            raise ResetNeeded("render was called before reset")
+        return self.draw(lane, render_mode)

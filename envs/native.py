@@ -1,0 +1,228 @@
+"""`Lanes` as gymnasium environments: of a single lane, and of N.
+
+Checks, seeds, autoreset, infos, pictures and saved states are the same for all tasks.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike, NDArray
+
+from .lanes import Facts, Lanes
+from .vector_checks import (
+    as_autoreset_mode,
+    checked_actions,
+    checked_render_mode,
+    checked_reset_mask,
+    final_infos,
+    lane_seeds,
+    refuse_ended,
+)
+from .window import Window
+
+
+class NativeEnv(gym.Env[NDArray[Any], Any]):
+    """One lane as a gymnasium environment.
+
+    Args:
+        lanes: the rules, N = 1.
+        render_mode: one of `metadata["render_modes"]` or None; "human" shows what "rgb_array" returns.
+
+    Raises:
+        ValueError: for another render mode.
+    """
+
+    title: ClassVar[str] = ""
+    """Of the window for "human"."""
+
+    def __init__(self, lanes: Lanes, render_mode: str | None) -> None:
+        """See the class."""
+        self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
+        self.lanes = lanes
+        self.observation_space, self.action_space = lanes.observation_space, lanes.action_space
+        self._window: Window | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Starts an episode: (observation, info). Without a seed the random numbers go on; `options` is not used."""
+        super().reset(seed=seed)
+        self.lanes.begin(np.ones(1, np.bool_), [seed], self.np_random)
+        if self.render_mode == "human":
+            self.render()
+        return self.lanes.observe()[0], _of_one_lane(self.lanes.facts())
+
+    def step(self, action: int) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
+        """One step: (observation, reward, terminated, truncated, info).
+
+        Raises:
+            ValueError: for an action outside of the action space.
+            ResetNeeded: before the first reset and after an episode's end.
+        """
+        lanes = self.lanes
+        if not lanes.action_space.contains(action):
+            raise ValueError(f"action: expected an int in 0..{lanes.action_space.n - 1}, received {action!r}")
+        if not lanes.was_reset[0]:
+            raise ResetNeeded("step was called before reset")
+        if lanes.needs_reset[0]:
+            raise ResetNeeded("step was called after the episode's end: call reset first")
+        observations, rewards, terminated, truncated = lanes.step(np.array([action], np.int64))
+        if self.render_mode == "human":
+            self.render()
+        info = _of_one_lane(lanes.facts())
+        if terminated[0] or truncated[0]:
+            info |= _of_one_lane(lanes.outcome(rewards))
+        reward = float(str(rewards[0]))  # the shortest decimal of the float32: 0.1, not 0.10000000149
+        return observations[0], reward, bool(terminated[0]), bool(truncated[0]), info
+
+    def render(self) -> NDArray[np.uint8] | str | None:
+        """The picture, uint8 [height, width, 3] ("rgb_array"), the text ("ansi"), or None ("human": in a window)."""
+        if self.render_mode is None:
+            _warn_of_no_render_mode()
+            return None
+        picture = self.lanes.picture(0, self.render_mode)
+        if self.render_mode != "human":
+            return picture
+        assert not isinstance(picture, str)
+        self._window = self._window or Window(self.title, self.metadata["render_fps"])
+        self._window.show(picture)
+        return None
+
+    def close(self) -> None:
+        """Closes the window, if there is one; may be called again."""
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Copies of everything that decides how the episode goes on."""
+        return self.lanes.get_state()
+
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Takes over what `get_state` of any environment with the same settings returned.
+
+        Raises:
+            ValueError: naming the first field that does not fit.
+        """
+        self.lanes.set_state(state)
+
+
+class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
+    """All lanes as a vector environment, on one thread.
+
+    It behaves like gymnasium's SyncVectorEnv of the same single environments, lane by lane and seed by seed. Every
+    array that it returns is new.
+
+    Args:
+        lanes: the rules, of all lanes.
+        render_mode: one of `metadata["render_modes"]` other than "human", or None: `render` returns one frame a lane.
+        autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
+
+    Raises:
+        ValueError: for another mode.
+    """
+
+    def __init__(self, lanes: Lanes, render_mode: str | None, autoreset_mode: AutoresetMode | str) -> None:
+        """See the class."""
+        modes = [mode for mode in self.metadata["render_modes"] if mode != "human"]
+        self.render_mode = checked_render_mode(render_mode, modes)
+        self.autoreset_mode = as_autoreset_mode(autoreset_mode)
+        self.metadata = {**self.metadata, "render_modes": modes, "autoreset_mode": self.autoreset_mode}
+        self.lanes = lanes
+        self.num_envs = len(lanes.was_reset)
+        self.single_observation_space, self.single_action_space = lanes.observation_space, lanes.action_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._was_reset = False  # all lanes
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Starts episodes: (observations [N, ...], infos).
+
+        Args:
+            seed: lane i gets seed + i, or the i-th of a sequence; None lets a lane's random numbers go on.
+            options: with `reset_mask`, bool [N], only the lanes with True start anew; the others' observations are
+                returned as they are, and `infos` covers the lanes that started. The dict is left as it is.
+
+        Raises:
+            ValueError: for seeds below 0 or seeds or a mask of another length, a mask that is not bool or has no True,
+                or one that leaves out a lane that was never reset.
+        """
+        seeds = lane_seeds(seed, self.num_envs)
+        mask = checked_reset_mask(options, self.lanes.was_reset)
+        super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
+        self.lanes.begin(mask, seeds, self.np_random)
+        self._was_reset = True
+        return self.lanes.observe(), _as_infos(self.lanes.facts(), mask)
+
+    def step(
+        self, actions: ArrayLike
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """One step of every lane: (observations, rewards, terminated, truncated, infos).
+
+        Args:
+            actions: ints in the action space, [N].
+
+        Raises:
+            ValueError: for actions of another shape, kind or range.
+            ResetNeeded: before the first reset, and with autoreset disabled while a finished lane waits for a reset.
+        """
+        lanes = self.lanes
+        checked = checked_actions(actions, self.num_envs, int(lanes.action_space.n))
+        if not self._was_reset:
+            raise ResetNeeded("step was called before reset")
+        if self.autoreset_mode == AutoresetMode.DISABLED:
+            refuse_ended(lanes.needs_reset)
+        observations, rewards, terminated, truncated = lanes.step(checked)
+        ended = terminated | truncated
+        infos: dict[str, Any] = {}
+        if ended.any():
+            infos = _as_infos(lanes.outcome(rewards), ended)
+            if self.autoreset_mode == AutoresetMode.SAME_STEP:
+                infos = final_infos(observations, infos | _as_infos(lanes.facts(), ended), ended)
+                lanes.start(ended)
+                observations = lanes.observe()
+        return observations, rewards, terminated, truncated, infos | _as_infos(lanes.facts())
+
+    def render(self) -> tuple[NDArray[np.uint8] | str, ...] | None:
+        """One frame or text a lane, as the single environment's `render`; None without a render_mode."""
+        if self.render_mode is None:
+            _warn_of_no_render_mode()
+            return None
+        return tuple(self.lanes.picture(lane, self.render_mode) for lane in range(self.num_envs))
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Copies of everything that decides how the episodes go on."""
+        return self.lanes.get_state()
+
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Takes over what `get_state` of any vector environment with the same settings returned.
+
+        Raises:
+            ValueError: naming the first field that does not fit.
+        """
+        self.lanes.set_state(state)
+        self._was_reset = bool(self.lanes.was_reset.all())
+
+
+def _of_one_lane(facts: Facts) -> dict[str, Any]:
+    return {name: values[0].item() for name, values in facts.items()}
+
+
+def _as_infos(facts: Facts, mask: NDArray[np.bool_] | None = None) -> dict[str, Any]:
+    """In the form of gymnasium's vector environments: of the lanes of `mask` [N], 0 in the others; None: of all."""
+    infos: dict[str, Any] = {}
+    for name, values in facts.items():
+        infos[name] = values if mask is None else values * mask
+        infos[f"_{name}"] = np.ones(len(values), np.bool_) if mask is None else mask.copy()
+    return infos
+
+
+def _warn_of_no_render_mode() -> None:
+    gym.logger.warn("render was called without a render_mode: nothing is drawn")
