@@ -80,9 +80,8 @@ def _main(argv: Sequence[str] | None) -> int:
 
         find_tracker(first.track)
 
-    from rmc_agents.train.impala.follower import follow
-
     from . import distributed
+    from .follower import follow
 
     with distributed.joined():
         return _lead(argv, first, new) if distributed.rank() == distributed.FIRST else follow()

@@ -18,6 +18,7 @@ from rmc_agents.command_line import decimals, with_interval
 from rmc_agents.config import Config
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
+from . import distributed
 from .trainer import Metrics, Trainer
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Reporter:
 
     def update(self, metrics: Metrics) -> list[Episode]:
         """To be called after every update. Returns the episodes that ended in it."""
-        episodes = self.trainer.lanes.take_episodes()
+        episodes = distributed.gather_episodes(self.trainer.lanes.take_episodes())
         self._recent.extend(episodes)
         self._since_point.extend(episodes)
         now = self._clock()

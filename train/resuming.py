@@ -15,7 +15,7 @@ from rmc_agents.runs.saved import pick_device, to_settings
 from rmc_agents.tree_checks import check_progress
 from rmc_agents.types import NotRegistered
 
-from . import distributed
+from . import learners
 from .algorithms import make_trainer
 from .evaluating import check_settings
 from .trainer import Trainer
@@ -31,6 +31,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "ray_address",
         "device",
         "threads",
+        "learners",
         "save_every",
         "keep_checkpoints",
         "log_every",
@@ -69,8 +70,6 @@ def reopen(source: Path, settings: Callable[[Config], Config], trust: bool) -> t
         saved = read_saved(path, trust)
         config = settings(saved.config)
         _check_unchanged(saved.config, config)
-        if "actors" in saved.tree:
-            distributed.check_learners(saved.tree["actors"], config)
         trainer = new_trainer(config)
         try:
             with checkpoint.opening(path, passing=WorkerError):
@@ -88,7 +87,8 @@ def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
     """The trainer of these settings, at the beginning; arguments and errors as of `make_trainer`."""
     check_settings(config)
     torch.set_num_threads(config.run.threads)
-    return make_trainer(config, pick_device(config.run.device), env)
+    device = pick_device(config.run.device)
+    return make_trainer(learners.settled(config, device), device, env)
 
 
 def read_saved(path: Path, trust: bool) -> Saved:

@@ -19,7 +19,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from helpers import wandering
-from helpers.runs import SMALL, resume, start_process, train, wait_for_checkpoints
+from helpers.runs import SMALL, resume, train
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
@@ -38,7 +38,8 @@ from rmc_agents.train import cli as train_cli
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.sb3.model import _batch_size
-from rmc_agents.train.sb3.trainer import Sb3Lanes
+from rmc_agents.train.sb3.trainer import Sb3Lanes, Sb3Trainer
+from rmc_agents.train.trainer import Metrics
 from rmc_agents.types import TimeStep
 
 pytestmark = pytest.mark.slow
@@ -267,19 +268,23 @@ def test_a_resumed_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "cannot change learning_rate" in capsys.readouterr().err
 
 
-def test_a_stop_saves(tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    flags = ["--algo", "sb3-a2c", "--save-every", "1e-9", "--total-frames", "1000000"]
-    process = start_process("--run-dir", str(run_dir), *flags)
-    wait_for_checkpoints(run_dir, 1, process)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 128 + signal.SIGINT
-    assert f"rmc-train --resume {run_dir} --trust" in out.replace("\n", "")
-    assert err == ""
-    frames = archive.find(run_dir)[1].frames
-    assert resume(run_dir, "--total-frames", str(frames + FRAMES_PER_UPDATE), "--trust") == 0
-    assert archive.find(run_dir)[1].frames == frames + FRAMES_PER_UPDATE
+def test_a_stop_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir, update = tmp_path / "run", Sb3Trainer.update
+
+    def interrupted(trainer: Sb3Trainer) -> Metrics:
+        if trainer.updates == 2:
+            signal.raise_signal(signal.SIGINT)
+        return update(trainer)
+
+    monkeypatch.setattr(Sb3Trainer, "update", interrupted)
+    assert train("--run-dir", str(run_dir), "--algo", "sb3-a2c", "--total-frames", "1000000") == 128 + signal.SIGINT
+    said = capsys.readouterr()
+    assert f"rmc-train --resume {run_dir} --trust" in said.out.replace("\n", "")
+    assert said.err == ""
+    assert archive.find(run_dir)[1].frames == 3 * FRAMES_PER_UPDATE
+    monkeypatch.undo()
+    assert resume(run_dir, "--total-frames", str(4 * FRAMES_PER_UPDATE), "--trust") == 0
+    assert archive.find(run_dir)[1].frames == 4 * FRAMES_PER_UPDATE
 
 
 def test_a_failing_environment_is_told_and_the_training_is_saved(

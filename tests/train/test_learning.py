@@ -1,17 +1,22 @@
 """Learning itself: a task that memory solves, and that cannot be solved without."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 from rmc_agents.config import Config
+from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.evaluate.episodes import play
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.on_policy import OnPolicy
 
 pytestmark = pytest.mark.slow
+ENV = "RecallAtOnce-v0"  # one step between the cue and the signal
+if ENV not in gym.registry:
+    gym.register(ENV, RecallEnv, kwargs={"delay": 1})
 SETTINGS = {
-    "env": "recall",
+    "env": ENV,
     "num_envs": 32,
     "unroll_length": 12,
     "learning_rate": 3e-3,
@@ -28,7 +33,7 @@ EPISODES, CHANCE = 300, 1 / 3
 
 
 def success_rate(trainer: OnPolicy) -> float:
-    episodes = play(trainer.agent, "recall", EPISODES, seed=10**6, device=torch.device("cpu"))
+    episodes = play(trainer.agent, ENV, EPISODES, seed=10**6, device=torch.device("cpu"))
     assert episodes.successes is not None
     return float(episodes.successes.mean())
 
@@ -52,7 +57,7 @@ def learns(settings: dict[str, object]) -> bool:
 
 def test_without_memory_success_stays_at_chance() -> None:
     trainer = OnPolicy(Config().updated({"core": "none", "algo": "a2c"} | SETTINGS, "test"), torch.device("cpu"))
-    for _ in range(400):
+    for _ in range(200):
         trainer.update()
     deviation = np.sqrt(CHANCE * (1 - CHANCE) / EPISODES)
     reached = success_rate(trainer)

@@ -25,8 +25,10 @@ from helpers.runs import (
 from rmc_agents import configs
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
+from rmc_agents.runs.folder import RunFolder
 from rmc_agents.train import cli
 from rmc_agents.train.on_policy import OnPolicy
+from rmc_agents.train.trainer import Metrics
 
 
 @pytest.mark.parametrize(
@@ -63,19 +65,28 @@ def test_resume_after_kill_is_exact(tmp_path: Path) -> None:
     assert_same(newest(tmp_path / "whole"), newest(tmp_path / "killed"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_stop_finishes_the_update_saves_and_says_how_to_go_on(number: signal.Signals, tmp_path: Path) -> None:
-    process = start_process("--run-dir", str(tmp_path / "run"), "--save-every", "1e-9", "--total-frames", "1000000")
-    wait_for_checkpoints(tmp_path / "run", 1, process)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
-    assert f"rmc-train --resume {tmp_path / 'run'}" in out.replace("\n", "")
-    assert err == ""
-    frames = newest(tmp_path / "run")["frames"]
-    assert resume(tmp_path / "run", "--total-frames", str(frames + FRAMES_PER_UPDATE)) == 0
-    assert newest(tmp_path / "run")["frames"] == frames + FRAMES_PER_UPDATE
+def test_a_stop_finishes_the_update_saves_and_says_how_to_go_on(
+    number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = OnPolicy.update
+
+    def interrupted(trainer: OnPolicy) -> Metrics:
+        if trainer.updates == 2:
+            signal.raise_signal(number)
+        return update(trainer)
+
+    monkeypatch.setattr(OnPolicy, "update", interrupted)
+    before = signal.getsignal(number)
+    assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "1000000") == 128 + number
+    assert signal.getsignal(number) == before
+    said = capsys.readouterr()
+    assert f"rmc-train --resume {tmp_path / 'run'}" in said.out.replace("\n", "")
+    assert said.err == ""
+    assert newest(tmp_path / "run")["frames"] == 3 * FRAMES_PER_UPDATE
+    monkeypatch.undo()
+    assert resume(tmp_path / "run", "--total-frames", str(4 * FRAMES_PER_UPDATE)) == 0
+    assert newest(tmp_path / "run")["frames"] == 4 * FRAMES_PER_UPDATE
 
 
 @pytest.mark.slow
@@ -239,15 +250,12 @@ def test_an_unknown_key_in_a_config_names_the_nearest(tmp_path: Path, capsys: py
         assert expected in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_run_folder_is_not_overwritten_nor_shared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
-    process = start_process("--run-dir", str(run_dir), "--save-every", "1e-9", "--total-frames", "100000000")
-    wait_for_checkpoints(run_dir, 1, process)
-    assert resume(run_dir) == 2
+    assert train("--run-dir", str(run_dir), "--total-frames", "40") == 0
+    with RunFolder(run_dir, resuming=True):  # as another process would
+        assert resume(run_dir) == 2
     assert "in use by another rmc-train" in capsys.readouterr().err
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
     assert train("--run-dir", str(run_dir)) == 2
     assert "already holds a run" in capsys.readouterr().err
     assert resume(run_dir, "--core", "lstm", "--learning-rate", "0.1") == 2

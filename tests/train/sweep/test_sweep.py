@@ -160,8 +160,10 @@ def test_a_failed_trial_is_told_and_the_sweep_goes_on(tmp_path: Path, capsys: py
     assert "diverged" in rows[2]["unfinished"]["1"]
 
 
-@pytest.mark.slow
-def test_trials_that_fail_alike_end_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trials_that_fail_alike_end_the_sweep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainings, "RUN", "sys.exit('rmc-train: expected a Discrete action space')")
     study, out = write_study(tmp_path, SEARCH), tmp_path / "out"
     assert run(study, out, "--trials", "9", "--set", "env=Pendulum-v1") == 2
     error = capsys.readouterr().err
