@@ -197,7 +197,7 @@ def test_an_evaluation_is_no_training_time(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "flags",
     [
-        "--algo a2c",
+        "--algo a2c --learners 2",
         "--algo impala --actors 1 --batch-rollouts 1 --lanes-per-actor 8",
         "--algo recurrent-ppo --sb3-policy mlp",
         "--algo supervised --env nth-farthest-vectors2-size3",
