@@ -3,13 +3,13 @@
 import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from rmc_agents.envs.minigrid.memory import MiniGridView
@@ -18,7 +18,9 @@ from rmc_agents.envs.minipacman.tokens import MapTokens
 
 from .guarded import Blame, GuardedEnv
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
+from .own import check_lanes
 from .processes import EnvError
+from .saving import sync_lanes
 from .sequences import names as sequences
 from .stacking import stack_views
 from .workers import WorkerVectorEnv
@@ -76,12 +78,14 @@ def make_vector_env(
         if name in MAPS:
             raise ValueError(f"wrapper: expected none for {name!r}, whose lanes are no environments of their own")
     _check_backend(backend, spec, name)
+    if spec.entry_point is None:
+        return _make_all_lanes(spec, name, num_envs, num_workers, arguments, wrapper)
     if _has_native_engine(spec) and backend != "minigrid" and wrapper is None:
         if num_workers:
             raise ValueError(
                 f"env_workers: expected 0 for {name!r}, whose native engine steps all lanes at once, got {num_workers}"
             )
-        env = _make_native(spec, num_envs, {**arguments, **view, "autoreset_mode": autoreset_mode})
+        env = _make_native(spec, num_envs, autoreset_mode, {**arguments, **view})
         return MapTokens(env) if name in MAPS else env
     make_lane = partial(_make_lane, name, env_id, spec, arguments, view)
     make_lanes = partial(_make_lanes, make_lane, spec, autoreset_mode)
@@ -92,9 +96,25 @@ def _make_lanes(
     make_lane: Callable[[], gym.Env], spec: EnvSpec, autoreset_mode: AutoresetMode, num_envs: int
 ) -> VectorEnv:
     """Lanes stepped by the process that calls this, a worker's too."""
-    env = SyncVectorEnv([make_lane] * num_envs, autoreset_mode=autoreset_mode)
+    env = sync_lanes(make_lane, num_envs, autoreset_mode)
     env.spec = spec
     return env
+
+
+def _make_all_lanes(
+    spec: EnvSpec,
+    name: str,
+    num_envs: int,
+    num_workers: int,
+    arguments: dict[str, Any],
+    wrapper: Callable[[gym.Env], gym.Env] | None,
+) -> VectorEnv:
+    """A user's vector environment, of which no single lane can be made."""
+    if num_workers or wrapper is not None:
+        raise ValueError(f"environment {name!r} makes all its lanes itself: expected no env_workers and no wrapper")
+    with Blame(name, "its constructor"):
+        env = gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **arguments)
+    return check_lanes(env, name, num_envs)
 
 
 def _make_lane(name: str, env_id: str, spec: EnvSpec, arguments: dict[str, Any], view: dict[str, Any]) -> gym.Env:
@@ -146,11 +166,11 @@ def _has_native_engine(spec: EnvSpec) -> bool:
     return _is_memory(spec) or (isinstance(entry_point, str) and entry_point.startswith("rmc_agents."))
 
 
-def _make_native(spec: EnvSpec, num_envs: int, arguments: dict[str, Any]) -> VectorEnv:
+def _make_native(spec: EnvSpec, num_envs: int, autoreset_mode: AutoresetMode, arguments: dict[str, Any]) -> VectorEnv:
     try:
         if not _is_memory(spec):
-            return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **arguments)
-        env = MemoryVectorEnv(num_envs, **(spec.kwargs | arguments))
+            return gym.make_vec(spec, num_envs, "vector_entry_point", autoreset_mode=autoreset_mode, **arguments)
+        env = MemoryVectorEnv(num_envs, autoreset_mode=autoreset_mode, **(spec.kwargs | arguments))
     except TypeError as error:
         raise ValueError(f"environment {spec.id} cannot be made: {error}") from error
     env.spec = spec
@@ -158,6 +178,8 @@ def _make_native(spec: EnvSpec, num_envs: int, arguments: dict[str, Any]) -> Vec
 
 
 def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend: expected one of {', '.join(get_args(Backend))}, got {backend!r}")
     if backend == "native" and not _has_native_engine(spec):
         raise ValueError(f"env_backend: expected auto for {name!r}, which has no native engine, got native")
     if backend == "minigrid" and not str(spec.entry_point).startswith("minigrid."):

@@ -11,10 +11,10 @@ import tyro
 from rich.console import Console
 
 from rmc_agents import command_line, configs
-from rmc_agents.config import Config
+from rmc_agents.config import CORES, Config
 from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
-from rmc_agents.runs.folder import CONFIG
+from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
 from .plot import agent_names, essence, parse_mark
@@ -31,7 +31,7 @@ Of runs that are finished, of earlier comparisons, or of a grid of agents by see
 
 Flags of rmc-train behind -- hold for all that is trained. OUT.json (raw numbers), OUT.md and OUT.png are rewritten
 after every run. Started again, it keeps the runs that are finished and resumes the others. Runs that differ in the
-seed alone are one agent's. Scores are success rates where every environment tells them, else mean returns."""
+seed alone are one agent's. Scores are success rates where every environment reports them, else mean returns."""
 
 SUFFIXES = (".json", ".md", ".png")
 DECIDED = {
@@ -117,7 +117,7 @@ def _say(console: Console, text: str) -> None:
 def read_all(given: Sequence[Path]) -> list[comparison.Run]:
     """The runs of results and of folders, these named by their cores. Raises ValueError for one that is unusable."""
     folders = [path for path in given if path.suffix != ".json"]
-    names = agent_names([Config().updated_from_yaml(folder / CONFIG) for folder in folders])
+    names = agent_names([read_config(folder) for folder in folders])
     runs = [run for path in given if path.suffix == ".json" for run in comparison.read(path)]
     return runs + [comparison.collect(name, folder) for name, folder in zip(names, folders, strict=True)]
 
@@ -142,6 +142,8 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
                 raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
             settings = preset if core is None else preset.updated({"core": core}, "--cores")
             config = command_line.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
+            if config.core.core in CORES and set(arguments.cores) - set(CORES):  # they are the other cores'
+                config = config.updated({"core_args": {}}, "--core-args")
             command_line.check_names(config, agent)
             agents[label] = config.updated(own, "command line").settled()
             if (used := agents[label].core.core) != config.core.core:
@@ -167,7 +169,7 @@ def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
 
 
 def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
-    """Those given, without those of a wanted agent that had other settings, which are told."""
+    """The given runs without those of a wanted agent with other settings, which are printed."""
     configs_now = {job.agent: job.config for job in jobs}
     kept = []
     for run in runs:
@@ -185,7 +187,7 @@ def in_order(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[compar
 
 
 def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool = False) -> Generator[Job, None, None]:
-    """Trains what is not finished, and hands out every job once it is; closed, it has what is under way save and end.
+    """Trains what is not finished and yields every finished job; when closed, it makes running trainings save and end.
 
     Raises:
       ValueError: if a folder holds a run with other settings, or one that is not trusted, or a training fails, with
@@ -204,7 +206,7 @@ def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool =
 def check_folder(job: Job, trust: bool) -> None:
     """Raises ValueError if a run with other settings is there, or an unfinished one that is not trusted."""
     if (job.folder / CONFIG).exists():
-        found = Config().updated_from_yaml(job.folder / CONFIG)
+        found = read_config(job.folder)
         names = differing(found, job.config)
         if found.run.eval_episodes != job.config.run.eval_episodes:
             names.append("eval_episodes")

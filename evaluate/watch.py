@@ -79,7 +79,7 @@ def _main(argv: Sequence[str] | None) -> int:
     _check_extent(arguments, is_page)
     find_one = find_source if is_live else find
     paths = [find_one(run, arguments.pretrained, arguments.trust) for run in arguments.runs or (None,)]
-    plugins.load(arguments.imports, arguments.env)
+    plugins.load(arguments.imports, env=arguments.env)
     check_env(arguments.env)
     if is_live:
         return _serve(arguments, paths)

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parent.parent / "docs" / "examples"
-EXAMPLES = sorted(FOLDER.glob("*.py"))
+from rmc_agents.evaluate import export
+
+DOCS = Path(__file__).parent.parent / "docs"
+DEPLOY = DOCS / "examples" / "deploy.py"
+EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {"core_in_torch_code": "3", "own_core": "2000", "own_env": "2000", "own_loop": "3", "play": "30"}
 """How long each runs here: updates, frames or steps."""
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if path != DEPLOY], ids=lambda path: path.stem)
 def test_example(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -28,7 +31,7 @@ def test_example(
 
 def test_notebook(tmp_path: Path) -> None:
     """Its cells in their order, without Jupyter; what it shows is stored in it, for those who only read."""
-    cells = json.loads((FOLDER / "attention.ipynb").read_text())["cells"]
+    cells = json.loads((DOCS / "examples" / "attention.ipynb").read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     program = "\n".join("".join(cell["source"]) for cell in code)
     environment = os.environ | {"MPLBACKEND": "agg"}
@@ -40,3 +43,21 @@ def test_notebook(tmp_path: Path) -> None:
     without_numbers = [re.sub(r"[\d.,]+", "0", text) for text in ("".join(told), ran.stdout)]
     assert without_numbers[0] == without_numbers[1]
     assert all(cell["outputs"] for cell in code)
+
+
+@pytest.mark.parametrize("name", [path.name for path in EXAMPLES])
+def test_a_page_shows_it(name: str) -> None:
+    """By a line that includes the file, exactly as it is read when the site is built."""
+    pages = "".join(path.read_text() for path in DOCS.rglob("*.md"))
+    assert f'\n--8<-- "examples/{name}"\n' in pages
+
+
+@pytest.mark.slow
+def test_deployment_without_torch_and_this_package(tmp_path: Path) -> None:
+    exported = tmp_path / "recall-rmc.onnx"
+    assert export.main(["recall-rmc", str(exported), "--format", "onnx", "--episodes", "5"]) == 0
+    program = f"""import runpy, sys
+sys.modules.update(torch=None, rmc_agents=None)  # not to be imported
+runpy.run_path({str(DEPLOY)!r}, run_name="__main__")"""
+    command = [sys.executable, "-c", program, str(exported)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3 of 3 cues remembered\n"

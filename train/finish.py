@@ -8,6 +8,7 @@ from rich.console import Console
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, with_interval
 from rmc_agents.envs.making import EnvFactory, with_arguments
+from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.sequences.names import evaluation_name
 from rmc_agents.evaluate.episodes import evaluate
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
@@ -16,7 +17,6 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
 from rmc_agents.runs.folder import RunFolder
 
-from .own_env import NAMESPACE
 from .reporting import say, write_hparams
 from .trainer import Trainer
 
@@ -29,7 +29,7 @@ def env_of(trainer: Trainer) -> str | EnvFactory:
 
 
 def extra_flags(trainer: Trainer) -> str:
-    """What a command needs on top to open the run: modules of one's own are imported only if they are named."""
+    """Flags that a command needs to open the run, such as --import for users' modules."""
     return trainer.trust_flag + plugins.told_flags()
 
 

@@ -31,7 +31,7 @@ SHOWN = {
     "losses/cross_entropy": "loss {:.3f}",
     "losses/entropy": "entropy {:.2f}",
 }
-"""The metrics that lines of progress tell, and how."""
+"""The metrics in a line of progress, and their format."""
 WARNINGS = logging.getLogger("rmc_agents")  # what goes wrong and is mended, such as an actor that was replaced
 
 
@@ -143,7 +143,7 @@ class Reporter:
             scalars["charts/episodic_return"] = float(np.mean([e.episode_return for e in self._since_point]))
             scalars["charts/episodic_length"] = float(np.mean([e.length for e in self._since_point]))
             self._tells_success |= any(e.success is not None for e in self._since_point)
-            if self._tells_success:  # some environments tell of successes alone: the rest are failures
+            if self._tells_success:  # some environments report successes only: the rest are failures
                 scalars["charts/success_rate"] = float(np.mean([bool(e.success) for e in self._since_point]))
             self._since_point = []
         self._add(scalars | {name: value.item() for name, value in metrics.items()}, frames)

@@ -13,12 +13,13 @@ from rmc_agents import pretrained
 from rmc_agents.collect import Episode
 from rmc_agents.command_line import interrupted_by_stops, quoted
 from rmc_agents.config import Config
+from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_fits
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import take_best
-from rmc_agents.runs.folder import RunFolder, default_path, run_of
+from rmc_agents.runs.folder import RunFolder, branch_path, default_path, run_of
 from rmc_agents.runs.saved import load_agent
 
 from . import distributed, learners
@@ -76,7 +77,9 @@ def train(
 
     Args:
       config: all settings, or those that differ from the defaults, by name.
-      env: an environment of one's own, in place of that of the settings (see `settle_env`).
+      env: an environment of your own, in place of that of the settings: a class or function, called once for each lane
+        (once for all lanes if it takes `num_envs`); an environment, of which each lane is a copy; or a vector
+        environment, which is stepped as it is, and not evaluated or filmed at the end.
       run_dir: the run's folder, which must hold no run; None: a new one under runs/.
       callback: called after every update with the run's `Progress`; returns True to end the training.
       console: where progress is shown; None: standard output; Console(quiet=True): nowhere.
@@ -101,41 +104,80 @@ def train(
 
 
 def resume(
-    folder: RunFolder, settings: Callable[[Config], Config], trust: bool, console: Console, track: str | None = None
+    run: Path | str,
+    settings: Mapping[str, Any] | Callable[[Config], Config] | None = None,
+    *,
+    env: OwnEnv | None = None,
+    run_dir: Path | str | None = None,
+    trust: bool = False,
+    callback: Callback | None = None,
+    console: Console | None = None,
+    track: str | MakeTracker | None = None,
 ) -> Run:
-    """Go on with the run in `folder`; the arguments are `reopen`'s and `train`'s."""
-    with _clock(console) as clock:
-        trainer, saved = reopen(folder.path, settings, trust)
+    """Continue a run from its newest valid checkpoint, as rmc-train --resume does.
+
+        run = resume("runs/mine", {"total_frames": 1_000_000}, env=MyEnv)
+
+    The result equals that of an uninterrupted run to the bit if the environment can save its state: vector
+    environments by `get_state()` and `set_state(state)`, others by the same methods for one lane (`envs.saving`).
+    Other environments start new episodes.
+
+    Args:
+      run: the run's folder; or one of its checkpoints, from which a copy of the run continues in another folder.
+      settings: the settings to change, by name, such as total_frames; or a function from the saved settings to the
+        wanted ones. Most settings cannot be changed.
+      env: the run's environment, if it was given to `train` in Python.
+      run_dir: of a copy, its folder; None: beside the run.
+      trust: open checkpoints of Stable-Baselines3's algorithms, which may run code.
+      callback, console, track: as of `train`.
+
+    Raises:
+      CheckpointError: if there is no valid checkpoint.
+      ValueError: for a setting that cannot be changed, and as `train` does.
+      EnvError: if the environment's own code fails; the run is saved.
+    """
+    source, console = Path(run), console or Console()
+
+    def changed(saved: Config) -> Config:
+        return settings(saved) if callable(settings) else saved.updated(dict(settings or {}), "settings")
+
+    if source.is_file():
+        copy = branch_path(source) if run_dir is None else Path(run_dir)
+        return _branch(source, copy, changed, env, trust, callback, console, track)
+    if run_dir is not None:
+        raise ValueError("run_dir: expected none, since a run continues in its own folder; a checkpoint takes one")
+    with RunFolder(source, resuming=True) as folder, _clock(console) as clock:
+        trainer, saved = reopen(source, changed, trust, env)
         for path in checkpoint.set_aside_newer(saved.path):
             say(console, f"set aside, because it could not be opened: {path}")
-        with Tracking(track, folder.path, trainer.config, console) as tracking:
-            return _run(trainer, folder, saved, None, console, clock, tracking)
+        with Tracking(track, source, trainer.config, console) as tracking:
+            return _run(trainer, folder, saved, callback, console, clock, tracking)
 
 
-def branch(
+def _branch(
     source: Path,
     run_dir: Path,
     settings: Callable[[Config], Config],
+    env: OwnEnv | None,
     trust: bool,
+    callback: Callback | None,
     console: Console,
-    track: str | None = None,
+    track: str | MakeTracker | None,
 ) -> Run:
-    """Go on from a chosen checkpoint in a new folder, with the curve and the best agent so far.
+    """Continue from a checkpoint in a new folder, with the curve and the best agent so far.
 
     The checkpoint's own run stays as it is.
-
-    The arguments are `reopen`'s and `train`'s, and the new run's folder.
     """
     with _clock(console) as clock:
-        trainer, saved = reopen(source, settings, trust)
+        trainer, saved = reopen(source, settings, trust, env)
         with (
             RunFolder(run_dir, resuming=False) as folder,
             Tracking(track, run_dir, trainer.config, console) as tracking,
         ):
             folder.take_curve(source)
-            if (run := run_of(source)) is not None:
-                take_best(run, run_dir, trainer.frames)
-            return _run(trainer, folder, saved, None, console, clock, tracking)
+            if (original := run_of(source)) is not None:
+                take_best(original, run_dir, trainer.frames)
+            return _run(trainer, folder, saved, callback, console, clock, tracking)
 
 
 def _clock(console: Console) -> TrainingClock:
@@ -252,6 +294,8 @@ def _evaluate(evaluator: Evaluator, reporter: Reporter, clock: TrainingClock) ->
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
+    if trainer.config.env.env.startswith(NAMESPACE):
+        return f"rmc.resume({str(folder.path)!r}, env=...)"
     return f"rmc-train --resume {quoted(folder.path)}{extra_flags(trainer)}"
 
 
@@ -263,7 +307,7 @@ def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, cons
         lines.append(f"begins with the weights of {init_from}")
     if saved is not None:
         lines += notes(trainer, saved, folder)
-    lines += learners.warnings(trainer.config, trainer.lanes.device)
+    lines += learners.notes(trainer.config, trainer.lanes.device)
     if trainer.frames >= (total := trainer.train.total_frames):
         lines.append(f"nothing to train: {trainer.frames:,} frames are trained, and total_frames is {total:,}")
     for line in lines:

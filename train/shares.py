@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rmc_agents.collect import Share
+from rmc_agents.envs.saving import EACH_LANE
 
 BY_LANE = ("lanes", "core")
 """The parts of a collector's state whose tensors and arrays have lanes as their first axis; the others are equal in all
@@ -22,9 +23,13 @@ def deal(lanes: int, learners: int) -> list[Share]:
 
 
 def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The states of all learners' collectors, in order, as that of one collector with all lanes."""
-    first = states[0]
-    return first | {name: _joined([state[name] for state in states]) for name in BY_LANE}
+    """The states of all learners' collectors, in order, as that of one collector with all lanes.
+
+    If the state of an environment of one's own is not by lanes, nobody could deal it out again: episodes start anew.
+    """
+    if not all(_is_by_lane(state["lanes"], len(state["lanes"]["returns"])) for state in states if state["lanes"]):
+        return states[0] | dict.fromkeys(BY_LANE)
+    return states[0] | {name: _joined([state[name] for state in states]) for name in BY_LANE}
 
 
 def part(state: dict[str, Any], share: Share) -> dict[str, Any]:
@@ -32,8 +37,18 @@ def part(state: dict[str, Any], share: Share) -> dict[str, Any]:
     return state | {name: _part(state[name], slice(share.first, share.first + share.lanes)) for name in BY_LANE}
 
 
+def _is_by_lane(tree: Any, lanes: int) -> bool:
+    if isinstance(tree, dict) and tree.keys() == {EACH_LANE}:
+        return len(tree[EACH_LANE]) == lanes
+    if isinstance(tree, dict | list):
+        return all(_is_by_lane(branch, lanes) for branch in (tree.values() if isinstance(tree, dict) else tree))
+    return isinstance(tree, Tensor | np.ndarray) and tree.shape[:1] == (lanes,)
+
+
 def _joined(trees: Sequence[Any]) -> Any:
     first = trees[0]
+    if isinstance(first, dict) and first.keys() == {EACH_LANE}:
+        return {EACH_LANE: [lane for tree in trees for lane in tree[EACH_LANE]]}
     if isinstance(first, dict):
         return {name: _joined([tree[name] for tree in trees]) for name in first}
     if isinstance(first, list):
@@ -55,6 +70,8 @@ def _padded(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _part(tree: Any, lanes: slice) -> Any:
+    if isinstance(tree, dict) and tree.keys() == {EACH_LANE}:
+        return {EACH_LANE: tree[EACH_LANE][lanes]}
     if isinstance(tree, dict):
         return {name: _part(branch, lanes) for name, branch in tree.items()}
     if isinstance(tree, list):

@@ -16,9 +16,10 @@ from helpers.cores import (
     random_state,
     same,
 )
+from oracles import mingru as mingru_oracle
 from oracles import rmc as oracle
 from rmc_agents.config import CoreConfig
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, RelationalRNN, make_core
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, MinGRU, RelationalRNN, make_core
 from rmc_agents.types import map_leaves
 
 RECURRENT = [name for name in CORES if name != "none"]
@@ -29,7 +30,7 @@ def core(request):
     return build(request.param)
 
 
-@pytest.fixture(params=["rmc-plain", "lstm", "gru", "rnn", "relational-rnn", "none"])
+@pytest.fixture(params=["rmc-plain", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none"])
 def each_kind(request):
     """One core of each class: for what does not depend on the settings."""
     return build(request.param)
@@ -240,6 +241,15 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"inputs: expected \[T, B, 5\], got \[0, 3, 5\]"):
             each_kind.unroll(random_inputs()[:0], flags()[:0], state)
 
+    def test_numbers_of_another_kind(self, each_kind):
+        state = each_kind.initial_state(LANES)
+        with pytest.raises(ValueError, match=r"inputs: expected floating-point numbers, got torch\.int64"):
+            each_kind.unroll(random_inputs().long(), flags(), state)
+        for other, got in ((lambda leaf: leaf.long(), "torch.int64"), (lambda leaf: None, "NoneType")):
+            if state != ():
+                with pytest.raises(ValueError, match=rf"state\..*: expected a tensor of torch.float64, got {got}"):
+                    each_kind.unroll(random_inputs(), flags(), type(state)(*map(other, state)))
+
     def test_shape_of_flags(self, each_kind):
         state = each_kind.initial_state(LANES)
         with pytest.raises(ValueError, match=r"should_reset: expected \[7, 3\] \[T, B\].*got \[3, 7\]"):
@@ -278,6 +288,7 @@ class TestRefusals:
             (RelationalRNN, "hidden_size mem_slots num_heads head_size"),
             (LSTM, "hidden_size"),
             (GRU, "hidden_size"),
+            (MinGRU, "hidden_size num_layers"),
             (RNN, "hidden_size"),
         ],
     )
@@ -449,6 +460,30 @@ class TestAgainstTorch:
         torch.testing.assert_close(weight @ weight.t(), torch.eye(6))
 
 
+class TestMinGRU:
+    @pytest.mark.parametrize("name", [name for name in CORES if name.startswith("mingru")])
+    def test_outputs_and_state_are_the_oracles(self, name):
+        core = build(name)
+        inputs, should_reset = random_inputs(), flags((0, 1), (2, 0), (4, 0), (6, 2))
+        state = random_state(core)
+        outputs, after = core.unroll(inputs, should_reset, state)
+        arguments = inputs.numpy(), should_reset.numpy(), state.hidden.numpy()
+        expected, hidden = mingru_oracle.mingru_unroll(arrays(core), len(core.layers), *arguments)
+        np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(after.hidden.detach().numpy(), hidden, rtol=0, atol=1e-12)
+
+    def test_the_input_is_mapped_only_where_it_is_not_as_wide_as_the_state(self):
+        skips = [layer.skip is None for layer in MinGRU(INPUT, hidden_size=6, num_layers=3).layers]
+        assert skips == [False, True, True]
+        assert MinGRU(6, hidden_size=6).layers[0].skip is None
+
+    def test_forget_bias_is_what_a_state_keeps_at_first(self):
+        core = MinGRU(INPUT, hidden_size=6, forget_bias=2.0)
+        nothing, never = torch.zeros(1, INPUT), torch.zeros(1, dtype=torch.bool)
+        _, after = core.step(nothing, never, type(core.initial_leaves())(torch.ones(1, 12)))
+        torch.testing.assert_close(after.hidden[:, :6], torch.sigmoid(torch.tensor(2.0)).expand(1, 6))
+
+
 class TestRelationalRNN:
     @pytest.mark.parametrize("name", ["relational-rnn", "relational-rnn-one-slot"])
     def test_outputs_and_state_are_the_oracles(self, name):
@@ -480,6 +515,7 @@ class TestMakeCore:
             ("rmc", RMC, 4 * 2 * 32),
             ("lstm", LSTM, 256),
             ("gru", GRU, 256),
+            ("mingru", MinGRU, 256),
             ("rnn", RNN, 256),
             ("relational-rnn", RelationalRNN, 256),
             ("none", Feedforward, INPUT),
@@ -506,9 +542,10 @@ class TestMakeCore:
         assert relational.initial_state(1).memory.shape == (1, 3, 2 * 32)
         assert relational.lstm.bias.sum() == 9 * 2.0
         assert make_core(CoreConfig(core="lstm", hidden_size=9, forget_bias=2.0), INPUT).bias.sum() == 9 * 2.0
+        assert len(make_core(CoreConfig(core="mingru", num_layers=3), INPUT).layers) == 3
 
     def test_unknown_name(self):
         with pytest.raises(ValueError, match="there is no core 'lsmt'; did you mean 'lstm'"):
             make_core(CoreConfig(core="lsmt"), INPUT)
-        with pytest.raises(ValueError, match="there is no core 'x'; expected one of rmc, lstm, gru, rnn, "):
+        with pytest.raises(ValueError, match="there is no core 'x'; expected one of rmc, lstm, gru, mingru, "):
             make_core(CoreConfig(core="x"), INPUT)

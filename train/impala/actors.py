@@ -15,10 +15,10 @@ from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
 from rmc_agents.train.learner import make_agent
-from rmc_agents.types import Rollout, SpaceSpec, TimeStep
+from rmc_agents.types import Rollout, SpaceSpec, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
-UNTOLD = -1  # in place of an episode's success, where the environment does not tell it
+UNTOLD = -1  # in place of an episode's success, where the environment does not report it
 
 
 class Parcel(NamedTuple):
@@ -91,7 +91,7 @@ class Actor:
         return Parcel(self.index, sequence, self.version, acted, waited, rollout, episodes, self.get_state())
 
     def get_state(self) -> dict[str, Any]:
-        """What another actor of this index needs to go on after the rollouts made so far."""
+        """The state from which another actor of this index continues after the rollouts made so far."""
         return {"sequence": self.sequence, "collector": self.collector.get_state()}
 
     def expected_state(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Actor:
         return {"sequence": 0, "collector": self.collector.expected_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` gave; episodes start anew where the environment cannot be saved."""
+        """Continue from what `get_state` returned; with new episodes where the environment cannot be saved."""
         self.sequence = state["sequence"]
         if state["collector"]["lanes"] is None:
             self.lanes.reset(seed_after(self._seed, self.sequence * self._frames))
@@ -120,7 +120,7 @@ def pack_weights(agent: torch.nn.Module) -> bytes:
 
 
 class UnfitParcel(ValueError):
-    """Something else than a rollout of this run came from an actor; the message tells what."""
+    """Something else than a rollout of this run came from an actor; the message says what."""
 
 
 class ParcelReader:
@@ -134,7 +134,7 @@ class ParcelReader:
     def __init__(self, example: Rollout, spec: SpaceSpec) -> None:
         self.spec = spec
         self._most_episodes = example.value.numel()
-        self._state_type = type(example.initial_state)
+        self._state = example.initial_state
         self._expected = {name: (tensor.dtype, tensor.shape) for name, tensor in named_tensors(example).items()}
 
     def open(self, content: bytes, actor: int) -> Parcel:
@@ -167,7 +167,7 @@ class ParcelReader:
         return parcel
 
     def _rollout(self, steps: list[Tensor], initial_state: list[Tensor], **others: Tensor) -> Rollout:
-        state = self._state_type(*initial_state) if initial_state else ()
+        state = map_leaves(lambda _, leaf: leaf, self._state, initial_state)  # of the core's own type
         rollout = Rollout(steps=TimeStep(*steps), initial_state=state, **others)
         self._check_tensors(named_tensors(rollout))
         check_ranges(rollout.steps, self.spec)

@@ -24,7 +24,7 @@ from rmc_agents.train import distributed
 from rmc_agents.train.learner import Learner, state_norm
 from rmc_agents.train.trainer import Metrics
 from rmc_agents.tree_checks import Either
-from rmc_agents.types import AgentOutput, Rollout, TimeStep
+from rmc_agents.types import AgentOutput, Rollout, TimeStep, map_leaves
 
 from .actors import Actor, Parcel, ParcelReader, pack_weights
 from .pool import ActorEngine, ActorPool
@@ -161,7 +161,7 @@ class Impala(Learner):
         ]
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
-        """Why the run does not go on exactly from a checkpoint's tree."""
+        """Why resuming from a checkpoint's tree is not exact."""
         return ["which rollouts meet in an update is a matter of time, so the resume is not exact"]
 
     def get_state(self) -> dict[str, Any]:
@@ -211,13 +211,11 @@ def joined(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
     def side_by_side(parts: Sequence[Tensor], lane_axis: int) -> Tensor:
         return torch.cat(tuple(parts), dim=lane_axis).to(device)
 
-    states = [rollout.initial_state for rollout in rollouts]
-    leaves = [side_by_side(parts, 0) for parts in zip(*states, strict=True)]
     return Rollout(
         TimeStep(*(side_by_side(parts, 1) for parts in zip(*(r.steps for r in rollouts), strict=True))),
         side_by_side([rollout.policy_logits for rollout in rollouts], 1),
         side_by_side([rollout.value for rollout in rollouts], 1),
-        type(states[0])(*leaves) if leaves else (),
+        map_leaves(lambda *parts: side_by_side(parts, 0), *(rollout.initial_state for rollout in rollouts)),
     )
 
 
