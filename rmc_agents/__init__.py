@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rmc_agents.evaluate.scoring import record_video as record_video
     from rmc_agents.player import Player as Player
     from rmc_agents.runs.saved import load as load
+    from rmc_agents.train.run import resume as resume
     from rmc_agents.train.run import train as train
     from rmc_agents.types import SpaceSpec as SpaceSpec
 
@@ -57,6 +58,7 @@ _HOMES = {
     "record_video": "evaluate.scoring",
     "register_core": "cores.registry",
     "register_encoder": "encoders",
+    "resume": "train.run",
     "train": "",
 }
 """Public name -> the module that has it; '': it is a module itself, or a package that is called (see `lazy`)."""

@@ -128,6 +128,13 @@ class CoreConfig(Section):
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same; not in the
     paper, and stable with coupled gates only (docs/decisions/slots.md)."""
 
+    def unused_core_args(self) -> str:
+        """That a built-in core takes no `core_args`, for an error message."""
+        return (
+            f"core_args: expected none for core {self.core}, whose settings have names of their own (such as "
+            f"hidden_size), got {', '.join(self.core_args)}"
+        )
+
 
 @dataclass(frozen=True)
 class AgentConfig(Section):
@@ -355,6 +362,8 @@ class Config:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}; {remedy(name)}"
                 raise ValueError(f"{kind}: there is no {kind} {name!r}; {hint}")
+        if self.core.core_args:
+            raise ValueError(self.core.unused_core_args())
 
     def to_yaml(self) -> str:
         """The YAML text that `from_yaml` reads back as an equal configuration."""

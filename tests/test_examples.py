@@ -10,14 +10,14 @@ import pytest
 
 from rmc_agents.evaluate import export
 
-FOLDER = Path(__file__).parent.parent / "docs" / "examples"
-DEPLOY = FOLDER / "deploy.py"
-EXAMPLES = sorted({*FOLDER.glob("*.py")} - {DEPLOY})
+DOCS = Path(__file__).parent.parent / "docs"
+DEPLOY = DOCS / "examples" / "deploy.py"
+EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {"core_in_torch_code": "3", "own_core": "2000", "own_env": "2000", "own_loop": "3", "play": "30"}
 """How long each runs here: updates, frames or steps."""
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if path != DEPLOY], ids=lambda path: path.stem)
 def test_example(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -25,6 +25,13 @@ def test_example(
     monkeypatch.setattr(sys, "argv", [os.fspath(path), SHORT[path.stem]])
     runpy.run_path(os.fspath(path), run_name="__main__")
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [path.name for path in EXAMPLES])
+def test_a_page_shows_it(name: str) -> None:
+    """By a line that includes the file, exactly as it is read when the site is built."""
+    pages = "".join(path.read_text() for path in DOCS.rglob("*.md"))
+    assert f'\n--8<-- "examples/{name}"\n' in pages
 
 
 @pytest.mark.slow

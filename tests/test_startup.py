@@ -81,6 +81,18 @@ def test_help_and_refusals_import_nothing_heavy(module: str, tmp_path: Path) -> 
     assert all(line.startswith("rmc-") for line in lines)
 
 
+@pytest.mark.slow
+def test_training_and_evaluation_do_not_import_what_takes_seconds(tmp_path: Path) -> None:
+    small = "--env recall --core rmc --num-envs 4 --unroll-length 5 --total-frames 40 --no-video --eval-episodes 2"
+    program = (
+        "import sys; from rmc_agents.train import cli; from rmc_agents.evaluate import cli as evaluate\n"
+        f"status = cli.main({small.split()} + ['--run-dir', 'run']) + evaluate.main(['run', '--episodes', '2'])\n"
+        "slow = {'torch._dynamo', 'sympy', 'scipy.stats'} & set(sys.modules)\n"
+        "assert not status and not slow, slow"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True)
+
+
 GUESSES = {
     "--env ALE/Pong-v5": "ale_py:ALE/Pong-v5",
     "--env Taxi-v3": "did you mean 'Taxi-v4'?",

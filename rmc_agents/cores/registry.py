@@ -49,6 +49,8 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
       NotRegistered: for an unknown name, with the nearest that exists and how to register one's own.
       ValueError: for arguments that the core does not take, and for a senseless size.
     """
+    if config.core in _BUILT_IN and config.core_args:
+        raise ValueError(config.unused_core_args())
     return _find(config.core)(config, input_size)
 
 

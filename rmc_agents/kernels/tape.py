@@ -70,7 +70,7 @@ class Tape(ABC):
     def start(self, state: Any, initial_state: Any, weights: Any) -> None:
         """Begin at step 0; a subclass makes `outputs` and looks at the weights."""
         self.state, self.initial_state, self.weights = state, initial_state, weights
-        self.factors = _rounded(weights, self.dtype)
+        self.factors = weights if self.dtype == torch.float32 else _rounded(weights, self.dtype)
 
     @abstractmethod
     def write(self, inputs: Tensor) -> None:
