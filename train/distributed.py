@@ -129,6 +129,18 @@ def average(parameters: Iterable[nn.Parameter], metrics: Metrics, weight: Tensor
     return dict(zip(metrics, mean[-len(metrics) :].clone(), strict=True)) if metrics else {}
 
 
+def exchange(tensors: Sequence[Tensor], owners: Sequence[int]) -> None:
+    """Gives all learners the tensors of their owners, in place: tensor i is that of learner `owners[i]`."""
+    if size() == 1 or not tensors:
+        return
+    own = [
+        tensor if owner == rank() else torch.zeros_like(tensor) for tensor, owner in zip(tensors, owners, strict=True)
+    ]
+    every = total(torch.cat([tensor.flatten() for tensor in own]))
+    for tensor, content in zip(tensors, every.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(content.view_as(tensor))
+
+
 def highest(number: int) -> int:
     """The highest of all learners' numbers: what the ranks agree on."""
     if size() == 1:

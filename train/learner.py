@@ -113,20 +113,23 @@ class Learner(ABC):
 
     def get_state(self) -> dict[str, Any]:
         """The tree of a checkpoint (see `checkpoint`); of several learners, all call this at the same time."""
+        return self._own_state() | {"optimizer": self.optimizer.get_state()}
+
+    def _own_state(self) -> dict[str, Any]:
+        """What a learner needs no other for."""
         return {
             "config": self.config.to_mapping(),
             "spec": self.spec,
             "frames": self.frames,
             "updates": self.updates,
             "agent": self.agent.state_dict(),
-            "optimizer": self.optimizer.get_state(),
             "torch_rng": torch.get_rng_state(),
         }
 
     def expected_state(self) -> dict[str, Any]:
         """What a checkpoint's tree is like (see `tree_checks`); settings and spec are compared by value elsewhere."""
-        own = Learner.get_state(self)
-        return own | {"config": ANYTHING, "spec": ANYTHING, "optimizer": self.optimizer.expected_state()}
+        checked = {"config": ANYTHING, "spec": ANYTHING, "optimizer": self.optimizer.expected_state()}
+        return self._own_state() | checked
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raises ValueError if a checkpoint's tree is not one of a run with these settings."""

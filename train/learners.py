@@ -26,6 +26,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rmc_agents import plugins
 from rmc_agents.config import SB3_ALGORITHMS, Config
+from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import (
     SECONDS_TO_END,
     Fault,
@@ -38,7 +39,6 @@ from rmc_agents.envs.processes import (
 )
 
 from . import distributed
-from .own_env import NAMESPACE
 
 FEWEST_LANES = 32  # of a learner, for --learners auto: with fewer, a step costs hardly less than with all
 BYTES_OF_LEARNER = 350 << 20  # of memory that a process with torch and compiled kernels has to itself, at the least
@@ -110,11 +110,17 @@ def _check(config: Config, number: int, device: torch.device) -> None:
         raise ValueError(f"learners: expected at most {room}, for which there is memory, got {number}")
 
 
-def warnings(config: Config, device: torch.device) -> list[str]:
+def notes(config: Config, device: torch.device) -> list[str]:
     """What a user should know of the number of learners."""
-    number = config.run.learners
-    if device.type == "cpu" and not distributed.by_torchrun() and int(number) > max(1, cores()):
-        return [f"warning: {number} learners on {cores()} physical cores: more learners than cores are slower"]
+    number, here = int(config.run.learners), cores()
+    if device.type != "cpu" or distributed.by_torchrun():
+        return []
+    if number > max(1, here):
+        return [f"warning: {number} learners on {here} physical cores: more learners than cores are slower"]
+    if number == 1 and (possible := automatic(config, device)) > 1:
+        return [
+            f"one core of {here} is used; if the others are idle, --learners auto shares the lanes among {possible}"
+        ]
     return []
 
 
@@ -172,9 +178,17 @@ class _Other:
         try:
             message: Fault | None = self.connection.recv()
         except (EOFError, OSError):
-            self.process.join(SECONDS_TO_END)
-            return Fault(describe_death(self.process.exitcode), "")
+            return self.fault(SECONDS_TO_END) or Fault("ended", "")
         return message
+
+    def fault(self, seconds: float) -> Fault | None:
+        """How it has ended within so many seconds; None: not at all, or only because another has."""
+        self.process.join(seconds)
+        with suppress(EOFError, OSError):
+            if self.connection.poll():
+                message: Fault = self.connection.recv()
+                return message
+        return Fault(describe_death(self.process.exitcode), "") if self.process.exitcode else None
 
 
 def _start(others: list[_Other], config: Config, port: int) -> None:
@@ -198,12 +212,11 @@ def _start(others: list[_Other], config: Config, port: int) -> None:
 
 
 def _explained(error: distributed.LearnerLost, others: Sequence[_Other]) -> distributed.LearnerLost:
-    """What is known of the learner that was lost: those that only end with it send nothing, and exit with 0."""
+    """What is known of the learner that was lost."""
     deadline = time.monotonic() + SECONDS_TO_END
     for number, other in enumerate(others, start=1):
-        other.process.join(max(0.0, deadline - time.monotonic()))
-        if other.connection.poll() or other.process.exitcode:
-            return _told(distributed.LearnerLost, number, other.wait() or Fault("ended", ""))
+        if fault := other.fault(max(0.0, deadline - time.monotonic())):
+            return _told(distributed.LearnerLost, number, fault)
     return error
 
 

@@ -11,6 +11,9 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import TrainConfig
 from rmc_agents.tree_checks import Either
 
+from . import distributed
+from .distributed import rank
+
 
 def _uncompiled(kind: Any) -> Any:
     """The optimizer without what torch wraps it in for torch.compile, whose import takes two seconds of CPU time."""
@@ -33,11 +36,14 @@ class Optimizers:
     """Optimizers of different parameters, stepped together.
 
     Attributes:
-      parts: each with parameters of its own.
+      parts: each with parameters of its own. Of several learners, which all have the same gradients, each steps some of
+        Muon's matrices and has their momentum, and all of the rest: what one learner does alone is done once.
     """
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
+        groups = [group for part in parts if isinstance(part, Muon) for group in part.param_groups]
+        self._matrices: list[Tensor] = [matrix for group in groups for matrix in group["params"]]
 
     def zero_grad(self) -> None:
         """Forgets all gradients."""
@@ -46,8 +52,24 @@ class Optimizers:
 
     def step(self) -> None:
         """One step of every part."""
+        others = [matrix for matrix, owner in zip(self._matrices, self._owners(), strict=True) if owner != rank()]
+        gradients = [matrix.grad for matrix in others]
+        for matrix in others:
+            matrix.grad = None  # which an optimizer passes over
         for part in self.parts:
             part.step()
+        for matrix, gradient in zip(others, gradients, strict=True):
+            matrix.grad = gradient
+        distributed.exchange([matrix.detach() for matrix in self._matrices], self._owners())
+
+    def _owners(self) -> list[int]:
+        """The learner that steps each of Muon's matrices: the dearest first, to whoever has least to do."""
+        costs = [matrix.numel() * min(matrix.shape) for matrix in self._matrices]
+        loads, owners = [0] * distributed.size(), [0] * len(costs)
+        for job in sorted(range(len(costs)), key=lambda job: -costs[job]):
+            owners[job] = loads.index(min(loads))
+            loads[owners[job]] += costs[job]
+        return owners
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """For the steps to come, of all parts."""
@@ -59,7 +81,15 @@ class Optimizers:
             yield from part.param_groups
 
     def get_state(self) -> list[dict[str, Any]]:
-        """The state of each parameter, part by part; `{}` where none has been needed yet."""
+        """The state of each parameter, part by part; `{}` where none has been needed yet.
+
+        Of several learners, all call this at the same time.
+        """
+        if distributed.size() > 1 and self._matrices:
+            states = [self.parts[-1].state[matrix] for matrix in self._matrices]
+            for matrix, state in zip(self._matrices, states, strict=True):
+                state.setdefault("momentum_buffer", torch.zeros_like(matrix))
+            distributed.exchange([state["momentum_buffer"] for state in states], self._owners())
         states = []
         for part in self.parts:
             saved = part.state_dict()

@@ -276,7 +276,7 @@ def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, cons
         lines.append(f"begins with the weights of {init_from}")
     if saved is not None:
         lines += notes(trainer, saved, folder)
-    lines += learners.warnings(trainer.config, trainer.lanes.device)
+    lines += learners.notes(trainer.config, trainer.lanes.device)
     if trainer.frames >= (total := trainer.train.total_frames):
         lines.append(f"nothing to train: {trainer.frames:,} frames are trained, and total_frames is {total:,}")
     for line in lines:

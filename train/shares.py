@@ -23,14 +23,26 @@ def deal(lanes: int, learners: int) -> list[Share]:
 
 
 def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The states of all learners' collectors, in order, as that of one collector with all lanes."""
-    first = states[0]
-    return first | {name: _joined([state[name] for state in states]) for name in BY_LANE}
+    """The states of all learners' collectors, in order, as that of one collector with all lanes.
+
+    If the state of an environment of one's own is not by lanes, nobody could deal it out again: episodes start anew.
+    """
+    if not all(_is_by_lane(state["lanes"], len(state["lanes"]["returns"])) for state in states if state["lanes"]):
+        return states[0] | dict.fromkeys(BY_LANE)
+    return states[0] | {name: _joined([state[name] for state in states]) for name in BY_LANE}
 
 
 def part(state: dict[str, Any], share: Share) -> dict[str, Any]:
     """The state that one learner's collector has in a state of all lanes."""
     return state | {name: _part(state[name], slice(share.first, share.first + share.lanes)) for name in BY_LANE}
+
+
+def _is_by_lane(tree: Any, lanes: int) -> bool:
+    if isinstance(tree, dict) and tree.keys() == {EACH_LANE}:
+        return len(tree[EACH_LANE]) == lanes
+    if isinstance(tree, dict | list):
+        return all(_is_by_lane(branch, lanes) for branch in (tree.values() if isinstance(tree, dict) else tree))
+    return isinstance(tree, Tensor | np.ndarray) and tree.shape[:1] == (lanes,)
 
 
 def _joined(trees: Sequence[Any]) -> Any:

@@ -3,7 +3,8 @@
     python benchmarks/speed/learners.py --learners 2
     python benchmarks/speed/learners.py --learners 2 4 8 16 --rounds 3 -- --num-envs 1024
 
-Prints medians, the median of the ratios within a round, and CPU seconds of all processes per million frames.
+Prints medians, the median of the ratios within a round, and CPU seconds of all processes per million frames, without
+those that they take to start.
 """
 
 import argparse
@@ -27,7 +28,8 @@ class Measured(NamedTuple):
     """One training."""
 
     rate: float  # frames per second, from the first update to the last
-    cpu: float  # seconds per million frames, of all processes from start to end
+    frames: int
+    cpu: float  # seconds of all processes, from start to end
 
 
 def measure(learners: int, frames: int, flags: Sequence[str]) -> Measured:
@@ -45,7 +47,7 @@ def measure(learners: int, frames: int, flags: Sequence[str]) -> Measured:
         summary = json.loads((run_dir / "summary.json").read_text())
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return Measured(summary["frames_per_second"], cpu / summary["frames"] * 1e6)
+    return Measured(summary["frames_per_second"], summary["frames"], cpu)
 
 
 @contextmanager
@@ -71,17 +73,19 @@ def main() -> None:
     arguments = parser.parse_args()
     numbers = [1, *arguments.learners]
     measure(1, 1, arguments.flags)  # compiles kernels, if need be
+    starts = [measure(number, 1, arguments.flags) for number in numbers]
     for programs in arguments.busy:
         with busy(programs):
             rounds = [[measure(n, arguments.frames, arguments.flags) for n in numbers] for _ in range(arguments.rounds)]
         print(f"\n{programs} other programs, medians of {arguments.rounds} (lowest to highest)")
-        for number, column in zip(numbers, zip(*rounds, strict=True), strict=True):
+        for number, start, column in zip(numbers, starts, zip(*rounds, strict=True), strict=True):
             rates = [measured.rate for measured in column]
             ratios = [measured.rate / first.rate for measured, (first, *_) in zip(column, rounds, strict=True)]
+            cpus = [(measured.cpu - start.cpu) / (measured.frames - start.frames) * 1e6 for measured in column]
             print(
                 f"{number:3} learners  {statistics.median(rates):9,.0f} frames/s ({min(rates):,.0f} to "
                 f"{max(rates):,.0f})  {statistics.median(ratios):5.2f} times one ({min(ratios):.2f} to "
-                f"{max(ratios):.2f})  {statistics.median(m.cpu for m in column):6.1f} CPU s per million frames",
+                f"{max(ratios):.2f})  {statistics.median(cpus):6.1f} CPU s per million frames",
                 flush=True,
             )
 

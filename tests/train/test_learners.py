@@ -6,7 +6,9 @@ import signal
 import socket
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,15 +16,19 @@ import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
 
+from helpers.agents import make_agent
 from helpers.homemade import name_of
 from helpers.noise import Noise
 from helpers.runs import assert_same, newest, refused, resume, start_process, wait_for_checkpoints
 from helpers.system import descendants, last_child, running, wait_for_end
+from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.envs.processes import Fault
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli, distributed, learners
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.on_policy import OnPolicy, minibatches
+from rmc_agents.train.optimizers import make_optimizer
 from rmc_agents.train.run import train
 from rmc_agents.train.shares import deal, joined, part
 
@@ -71,7 +77,33 @@ def learner(rank: int, port: int, folder: Path) -> None:
             other = make(case, learners=2)
             other.set_state(distributed.share(first["state"]))
             seen[case]["resumed"] = learned(other, updates=1)
+        seen["muon"] = stepped_by_muon()
     checkpoint.save(folder / str(rank), seen)
+
+
+def stepped_by_muon() -> dict[str, Any]:
+    """Weights after three steps of Muon, its state after two, and the weights when another goes on from there."""
+    config, weights = Config().updated({"optimizer": "muon"}, "test").train, []
+    torch.manual_seed(0)
+    agent, other = (make_agent("rmc", head_size=16) for _ in range(2))
+    optimizer, resumed = make_optimizer(agent, config), make_optimizer(other, config)
+    for seed in range(2):
+        set_gradients(agent, seed)
+        optimizer.step()
+    state = copy.deepcopy(optimizer.get_state())
+    resumed.set_state(copy.deepcopy(state))
+    other.load_state_dict(agent.state_dict())
+    for each, taken in ((agent, optimizer), (other, resumed)):
+        set_gradients(each, 2)
+        taken.step()
+        weights.append(dict(each.state_dict()))
+    return {"weights": weights, "state": state}
+
+
+def set_gradients(agent: ActorCritic, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in agent.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +155,15 @@ def test_two_learners_agree_and_go_on_exactly(two: list[dict[str, Any]], case: s
 
 
 @pytest.mark.slow
+def test_learners_share_muons_work(two: list[dict[str, Any]]) -> None:
+    """To the bit what one does, state included: each matrix is stepped by one of them."""
+    expected = stepped_by_muon()
+    for seen in two:
+        assert_same(seen["muon"], expected)
+    assert_same(*expected["weights"])
+
+
+@pytest.mark.slow
 def test_any_number_of_learners_goes_on(two: list[dict[str, Any]]) -> None:
     saved = two[0]["ppo"]["first"]["state"]
     trainer = make("ppo", learners=1)
@@ -159,6 +200,14 @@ def test_joined_states_are_those_of_all_lanes() -> None:
     assert_same(trainer.collector.get_state(), state)
 
 
+def test_a_state_that_is_not_by_lanes_is_not_joined() -> None:
+    trainer = OnPolicy(Config().updated(SIZES | {"env": "minipacman", "core": "lstm"}, "test"), CPU)
+    state = trainer.collector.get_state()
+    halves = [part(state, share) for share in deal(7, learners=2)]
+    halves[1]["lanes"]["env"]["generator"] = np.zeros(7)
+    assert (joined(halves)["lanes"], joined(halves)["core"]) == (None, None)
+
+
 def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learners, "cores", lambda: 6)
     numbers = []
@@ -184,6 +233,7 @@ def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyP
         (["--env", "CartPole-v1", "--env-workers", "2", "--learners", "2"], "env_workers: expected 0 for 2 learners"),
         (["--learners", "900", "--num-envs", "9000"], "for which there is memory, got 900"),
         (["--learners", "0"], "learners"),
+        (["--learners", "all"], "learners"),
     ],
 )
 def test_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: list[str], message: str) -> None:
@@ -194,6 +244,22 @@ def test_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: lis
 def test_a_vector_environment_that_is_given_has_one_learner() -> None:
     with pytest.raises(ValueError, match="learners: expected 1 for a vector environment that is given, got 2"):
         train({"learners": 2}, env=SyncVectorEnv([Noise] * 4))
+
+
+def test_the_learner_that_failed_is_told_from_those_that_end_with_it() -> None:
+    others = []
+    for exit_code, message in ((0, None), (None, None), (-9, None), (0, Fault("failed: no luck", "trace"))):
+        ours, theirs = Pipe()
+        theirs.send(message) if message else None
+        theirs.close()
+        other = object.__new__(learners._Other)
+        other.connection, other.process = ours, SimpleNamespace(exitcode=exit_code, join=lambda seconds: None)
+        others.append(other)
+    lost = distributed.LearnerLost("another")
+    assert learners._explained(lost, others[:2]) is lost
+    assert "learner 3 was killed by SIGKILL" in str(learners._explained(lost, others))
+    told = learners._explained(lost, others[3:])
+    assert (str(told).split(";")[0], told.__notes__) == ("learner 1 failed: no luck", ["trace"])
 
 
 RUN = ["--env", "recall", "--learners", "2", "--device", "cpu", "--algo", "a2c"]
