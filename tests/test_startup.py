@@ -70,15 +70,32 @@ def run(module: str, words: list[str], folder: Path) -> tuple[list[str], str]:
 
 @pytest.mark.parametrize("module", COMMANDS)
 def test_help_and_refusals_import_nothing_heavy(module: str, tmp_path: Path) -> None:
-    said, _ = run(module, ["--help", "--help-all", "--version"], tmp_path)
-    assert [line for line in said if line.startswith("STATUS")] == ["STATUS 0"] * 3
-    assert said[-1] == "HEAVY []"
-    said, errors = run(module, COMMANDS[module], tmp_path)
-    assert [line for line in said if line.startswith("STATUS")] == ["STATUS 2"] * len(COMMANDS[module])
+    said, errors = run(module, ["--help", "--help-all", "--version", *COMMANDS[module]], tmp_path)
+    statuses = [line for line in said if line.startswith("STATUS")]
+    assert statuses == ["STATUS 0"] * 3 + ["STATUS 2"] * len(COMMANDS[module])
     assert said[-1] == "HEAVY []"
     lines = errors.splitlines()
     assert len(lines) == len(COMMANDS[module]), "one line each"
     assert all(line.startswith("rmc-") for line in lines)
+
+
+TRAINS = """
+import sys
+import torch
+from rmc_agents.config import Config
+from rmc_agents.train.algorithms import make_trainer
+config = Config().updated({"num_envs": 2, "unroll_length": 2, "optimizer": "muon"}, "test")
+trainer = make_trainer(config, torch.device("cpu"))
+trainer.update()
+trainer.get_state()
+print(*(name for name in ("torch._dynamo", "sympy", "minigrid", "scipy.stats") if name in sys.modules))
+"""
+
+
+def test_training_imports_no_compiler() -> None:
+    """Torch's takes seconds; an optimizer or a layer that asks for it would slow down every start."""
+    result = subprocess.run([sys.executable, "-c", TRAINS], capture_output=True, text=True, check=True)
+    assert result.stdout == "\n"
 
 
 GUESSES = {
