@@ -77,6 +77,7 @@ def test_backends_play_the_same_episodes(name: str) -> None:
     assert told == {True, False}
 
 
+@pytest.mark.slow
 def test_minigrids_own_lanes_may_be_in_workers() -> None:
     native = make_vector_env("memory-s7", 2)
     with closing(make_vector_env("memory-s7", 2, num_workers=2, backend="minigrid")) as env:
@@ -289,6 +290,7 @@ def newest(run_dir: Path) -> dict[str, Any]:
     return {name: part for name, part in tree.items() if name not in ("seconds", "config")}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", 800)
     train(tmp_path / "parts", 400)
@@ -297,6 +299,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
     assert_same(whole, newest(tmp_path / "parts"))
 
 
+@pytest.mark.slow
 def test_runs_of_both_backends_learn_the_same(tmp_path: Path) -> None:
     native, minigrid = (train(tmp_path / name, 400, "--env-backend", name) for name in ("native", "minigrid"))
     assert native["collector"]["lanes"] is not None

@@ -18,6 +18,7 @@ from rmc_agents.evaluate import watch
 from rmc_agents.evaluate.replay import page
 from rmc_agents.evaluate.replay.recorder import record
 
+pytestmark = pytest.mark.slow
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><script>window.hacked=1</script><!-- \' & \u2028'
 STEPS = 40
 
