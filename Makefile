@@ -9,7 +9,7 @@ DEV = .venv/dev
 
 # The agent of the film in the README.
 train: $(INSTALLED)
-	$(BIN)/rmc-train --config minipacman-rmc
+	$(BIN)/rmc-train --config minipacman-rmc --learners auto
 	@echo "before you type one of these: source $(BIN)/activate"
 
 # On two cores in about six minutes.
@@ -41,7 +41,7 @@ bench: $(DEV)
 	$(BIN)/rmc-bench --algo a2c --optimizer adam --core rmc --num-heads 4 --backends reference
 	$(BIN)/rmc-bench --algo a2c --optimizer adam --core lstm --backends reference
 
-# On a machine with a GPU: tests, speed, a short training, exact resuming; writes benchmarks/results/gpu-check.md.
+# On a machine with a GPU: tests, speed, a short training, exact resuming; writes benchmarks/gpu/check.md.
 gpu-check: $(DEV) .venv/triton
 	$(BIN)/python benchmarks/gpu_check.py
 

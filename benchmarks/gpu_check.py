@@ -1,9 +1,9 @@
-"""What only a machine with a GPU can tell: tests, speed, a short training and exact resuming, in about six minutes.
+"""What only a machine with a GPU can tell: tests, speed, a short training, exact resuming, moves to the CPU and back.
 
-    python benchmarks/gpu_check.py [--minutes 6] [--out benchmarks/results]
+    python benchmarks/gpu_check.py [--minutes 8] [--out benchmarks/gpu]
     python benchmarks/gpu_check.py --device cpu --quick --out /tmp      # tries the script itself, on any machine
 
-Writes gpu-check.json and gpu-check.md. What the time did not suffice for is told as not run, and counts as a failure.
+Writes check.json and check.md, whatever fails. What there was no time for is reported as not run, and is a failure.
 Exit status 0: all is well; 1: something failed; 2: nothing was run, for want of a GPU.
 """
 
@@ -16,9 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +35,7 @@ from rmc_agents.train.on_policy import OnPolicy
 
 ROOT = Path(__file__).parent.parent
 CORES = {
-    "rmc": {"core": "rmc", "mem_slots": 4, "num_heads": 4, "head_size": 32},
+    "rmc": {"core": "rmc"},  # the default training's
     "lstm": {"core": "lstm", "hidden_size": 256},
 }
 SMALL = {"mem_slots": 2, "num_heads": 1, "head_size": 4, "hidden_size": 8, "encoder_sizes": (8,), "unroll_length": 5}
@@ -60,7 +62,7 @@ def make_plan(device: str, quick: bool) -> Plan:
     return Plan(
         tests=["kernels/test_triton", "kernels/test_kernels", "cores/test_cores"],
         backends=backends,
-        lanes={"rmc": [256, 1024, 4096], "lstm": [4096]},
+        lanes={"rmc": [256, 1024, 4096, 16384], "lstm": [4096]},
         bench=["--repeats", "15", "--seconds", "3"],
         settings={"unroll_length": 20},
         train={"num_envs": 1024, "total_frames": 614_400, "eval_episodes": 50},
@@ -76,7 +78,7 @@ class Runner:
         self._end = time.monotonic() + self.seconds
 
     def run(self, command: list[str], limit: float) -> dict[str, Any]:
-        """What became of it: `status` (None: not run, or ended for want of time), `seconds`, `end` of its output."""
+        """The result: `status` (None: not run, or ended for want of time), `seconds`, `end` of its output."""
         began = time.monotonic()
         limit = min(limit, self._end - began)
         if limit <= 0:
@@ -144,7 +146,7 @@ def measure(core: str, lanes: int, backend: str, plan: Plan, device: str, runner
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bench.json")
         arguments = [*flags(settings), *plan.bench, "--json", str(path)]
-        row |= runner.run([*command_of("train.bench"), *arguments], limit=60)
+        row |= runner.run([*command_of("train.bench.cli"), *arguments], limit=60)
         if row["status"] == 0:
             report = json.loads(path.read_text())
             row["frames_per_second"] = report["parts"]["training"]["frames_per_second"]
@@ -169,18 +171,40 @@ def check_resume(plan: Plan, device: str, core: str, backend: str, updates: int 
     settings = CORES[core] | plan.settings | {"num_envs": plan.resume_lanes, "learning_rate_schedule": "constant"}
     settings |= {"backend": backend}
     config = Config().updated(settings, "gpu-check")
-    whole, again, before, after = (OnPolicy(config, torch.device(device)) for _ in range(4))
+
+    def trained(count: int, path: Path | None = None) -> OnPolicy:
+        """One after the other: the order of minibatches comes from torch's own generator."""
+        trainer = OnPolicy(config, torch.device(device))
+        if path is not None:
+            trainer.set_state(checkpoint.load(path))
+        train(trainer, count)
+        return trainer
+
     with tempfile.TemporaryDirectory() as folder:
-        train(before, updates)
-        checkpoint.save(Path(folder, "saved"), before.get_state())
-        after.set_state(checkpoint.load(Path(folder, "saved")))
-        train(after, updates)
-        train(whole, 2 * updates)
-        train(again, 2 * updates)
-        expected, *others = (leaves_of(trainer, Path(folder, "end")) for trainer in (whole, again, after))
+        whole, again, after = Path(folder, "whole"), Path(folder, "again"), Path(folder, "after")
+        checkpoint.save(after, trained(updates).get_state())
+        ends = [(trained(2 * updates), whole), (trained(2 * updates), again), (trained(updates, after), after)]
+        expected, *others = (leaves_of(trainer, path) for trainer, path in ends)
     differing = [[name for name, leaf in expected.items() if not same(leaf, other[name])] for other in others]
-    row = {"core": core, "backend": backend, "updates": updates}
-    return row | {"repeatable": not differing[0], "exact": not differing[1], "differing": differing[1]}
+    equal = [not names for names in differing]
+    return {"updates": updates, "repeatable": equal[0], "exact": equal[1], "differing": differing[1]}
+
+
+def check_move(plan: Plan, device: str, updates: int = 2) -> dict[str, Any]:
+    """Whether a run goes on from a checkpoint of the CPU on the device, and back, with the same weights."""
+    config = Config().updated(CORES["rmc"] | plan.settings | {"num_envs": plan.resume_lanes}, "gpu-check")
+    trainers = [OnPolicy(config, torch.device(name)) for name in ("cpu", device, "cpu")]
+    with tempfile.TemporaryDirectory() as folder:
+        train(trainers[0], updates)
+        for number, (before, after) in enumerate(pairwise(trainers)):
+            path = Path(folder, str(number))
+            checkpoint.save(path, before.get_state())
+            after.set_state(checkpoint.load(path))
+            weights = zip(before.agent.parameters(), after.agent.parameters(), strict=True)
+            if not all(torch.equal(a.cpu(), b.cpu()) for a, b in weights):
+                return {"exact": False}
+            train(after, updates)
+    return {"exact": True, "frames": trainers[-1].frames}
 
 
 def train(trainer: OnPolicy, updates: int) -> None:
@@ -231,19 +255,20 @@ def machine(device: torch.device) -> dict[str, Any]:
 def is_well(result: dict[str, Any]) -> bool:
     """Whether everything ran, passed and was exact."""
     ran = [result["tests"], *result["training"], *result["speed"]]
-    return all(part["status"] == 0 for part in ran) and all(row.get("exact") for row in result["resume"])
+    exact = [*result["resume"], result["move"]]
+    return all(part["status"] == 0 for part in ran) and all(row.get("exact") for row in exact)
 
 
 def check_all(device: torch.device, quick: bool, minutes: float) -> dict[str, Any]:
     """Everything, what failed included."""
     plan, runner = make_plan(device.type, quick), Runner(minutes)
     resume = []
-    for core, backend in [("rmc", plan.backends[1]), ("lstm", plan.backends[1])]:
-        try:
-            resume.append(check_resume(plan, device.type, core, backend))
-        except Exception as error:  # whatever a compiler or a driver has to say
-            resume.append({"core": core, "backend": backend, "error": str(error)})
-        say(f"resuming, {core}, {backend}: {resume[-1].get('exact', resume[-1].get('error'))}")
+    for core in CORES:
+        row = {"core": core, "backend": plan.backends[1]}
+        resume.append(row | attempt(partial(check_resume, plan, device.type, **row)))
+        say(f"resuming, {core}, {row['backend']}: {outcome(resume[-1])}")
+    move = attempt(partial(check_move, plan, device.type))
+    say(f"from the CPU to {device.type} and back: {outcome(move)}")
     tests = check_tests(plan, runner)
     say(f"tests: {tests['counts']}, {tests['seconds']:.0f} s")
     training = [check_training(plan, device.type, backend, runner) for backend in plan.backends[1:]]
@@ -253,7 +278,20 @@ def check_all(device: torch.device, quick: bool, minutes: float) -> dict[str, An
         speed.append(row)
         say(speed_row(row))
     about = machine(device) | {"quick": quick, "steps": plan.settings["unroll_length"]}
-    return {"machine": about, "tests": tests, "speed": speed, "training": training, "resume": resume}
+    return {"machine": about, "tests": tests, "speed": speed, "training": training, "resume": resume, "move": move}
+
+
+def attempt(check: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a check returns; its error if a compiler or a driver stops it."""
+    try:
+        return check()
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def outcome(row: dict[str, Any]) -> str:
+    """Of a check of exactness, in a word."""
+    return str(row.get("error", {True: "exact", False: "differs"}.get(row.get("exact"))))
 
 
 def say(text: str) -> None:
@@ -266,8 +304,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--quick", action="store_true", help="hardly any work: to try the script")
-    parser.add_argument("--minutes", type=float, default=6.0, help="begin nothing after so many")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--minutes", type=float, default=8.0, help="start nothing later than this")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "gpu")
     arguments = parser.parse_args()
     return command_line.run("gpu-check", lambda: check_and_write(arguments))
 
@@ -279,9 +317,9 @@ def check_and_write(arguments: argparse.Namespace) -> int:
     result = check_all(device, arguments.quick, arguments.minutes)
     well = is_well(result)
     text = json.dumps(result | {"well": well}, indent=2) + "\n"
-    checkpoint.write_atomically(arguments.out / "gpu-check.json", text.encode())
-    checkpoint.write_atomically(arguments.out / "gpu-check.md", report(result).encode())
-    say(f"{'all is well' if well else 'something failed'}: {arguments.out / 'gpu-check.md'}")
+    checkpoint.write_atomically(arguments.out / "check.json", text.encode())
+    checkpoint.write_atomically(arguments.out / "check.md", report(result).encode())
+    say(f"{'all is well' if well else 'something failed'}: {arguments.out / 'check.md'}")
     return 0 if well else 1
 
 

@@ -39,7 +39,9 @@ def report(result: dict[str, Any]) -> str:
     for row in result["resume"]:
         cells = [row["core"], row["backend"], words[row.get("repeatable")], words[row.get("exact")]]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    lines += ["", f"**From the CPU to the GPU and back**: {words[result['move'].get('exact')]}."]
+    errors = [row["error"] for row in [*result["resume"], result["move"]] if "error" in row]
+    return "\n".join([*lines, *(f"\n    {error}" for error in errors)]) + "\n"
 
 
 def speed_row(row: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .processes import EnvError
 
-NUMBERS = frozenset({"level", "power", "is_success", "corridor_length"})
+NUMBERS = frozenset({"level", "power", "is_success", "corridor_length", "solution_length", "num_distractors"})
 """Infos that are averaged or shown as numbers."""
 
 NOT_THEIRS = (

@@ -1,11 +1,12 @@
 """Processes that work for this one: started so that signals find them ready, and ended whatever happens."""
 
+import os
 import signal
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from multiprocessing import parent_process, resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Self
 
@@ -79,3 +80,11 @@ def leave_stops_to_the_parent() -> None:
     for number in STOPS:
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+
+
+def end_with_the_parent() -> None:
+    """For a thread of a spawned process that would not see its parent end: one that was killed closes nothing."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.config import Arguments as EnvArguments
-from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics, accuracy_text, cut_note
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, GROUPS, MAX_STEPS, Statistics, accuracy_text, cut_note
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.checkpoint import write_atomically
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did, beside uniform random play.
 
   rmc-evaluate runs/lstm --episodes 200 --json runs/lstm/evaluation.json
-  rmc-evaluate runs/lstm --ablate-memory --windows 1 8 32"""
+  rmc-evaluate runs/lstm --ablate-memory --windows 1 8 32
+  rmc-evaluate runs/book --sample 500 --prompt "It was"      # of an agent that models a text"""
 
 # The arguments by which a command is told which agent to open; `pretrained.choose` takes them.
 Run = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME]")]
@@ -82,6 +83,12 @@ class Arguments:
     step, and limited to the last time steps."""
     windows: tuple[int, ...] = (1, 4, 16, 64)
     """With --ablate-memory: to how many last time steps, the present one included; k of them take k times as long."""
+    sample: int = 0
+    """Instead, write so many tokens, with an agent of a text."""
+    prompt: str = ""
+    """With --sample: read this first."""
+    temperature: float = 1.0
+    """With --sample: divides the logits; below 1, likelier tokens are written more often; 0: always the likeliest."""
     imports: command_line.Imports = ()
 
 
@@ -159,6 +166,8 @@ def _main(argv: Sequence[str] | None) -> int:
     plugins.load(arguments.imports, arguments.env)
     check_env(arguments.env)
     opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
+    if arguments.sample:
+        return _sample(arguments, opened)
     likeliest = arguments.deterministic or opened.saved.config.train.answers_likeliest
     arguments = replace(arguments, deterministic=likeliest)
 
@@ -186,6 +195,22 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.json is not None:
         write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
         console.print(f"written to {arguments.json}", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _sample(arguments: Arguments, opened: Opened) -> int:
+    from rmc_agents.evaluate.sampling import sample_text
+
+    written = sample_text(
+        opened.saved.agent,
+        opened.env,
+        arguments.sample,
+        prompt=arguments.prompt,
+        temperature=arguments.temperature,
+        seed=arguments.seed,
+        device=opened.device,
+    )
+    print(written)
     return 0
 
 
@@ -260,9 +285,10 @@ def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
     answers = all(statistics["accuracy"] is not None for statistics in result["ablation"].values())
     if answers:
         table.add_column("accuracy (95 % interval)", justify="right")
+        table.add_column("bits per answer", justify="right")
     for name, statistics in result["ablation"].items():
         row = [name, command_line.with_interval(statistics["mean_return"], statistics["ci95"])]
-        table.add_row(*row, *([accuracy_text(statistics)] if answers else []))
+        table.add_row(*row, *([accuracy_text(statistics), f"{statistics['bits']:.3f}"] if answers else []))
 
 
 def _fill(table: Table, result: dict[str, Any]) -> None:
@@ -283,8 +309,11 @@ def _fill(table: Table, result: dict[str, Any]) -> None:
     if result["accuracy"] is not None:
         guessing = "" if result["chance"] is None else f"chance {result['chance']:.2%}"
         table.add_row("accuracy (95 % interval)", accuracy_text(result), guessing)
+    if result["bits"] is not None:
+        table.add_row("bits per answer (perplexity)", f"{result['bits']:.3f} ({2 ** result['bits']:,.4g})", "")
     if result["success_rate"] is not None:
         random = result["random_success_rate"]
         table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")
-    for length, rate in (result["success_by_corridor"] or {}).items():
-        table.add_row(f"success rate, corridor of {length}", f"{rate:.1%}", "")
+    for name, rates in result["success_by"].items():
+        for value, rate in rates.items():
+            table.add_row(f"success rate, {GROUPS[name].format(value)}", f"{rate:.1%}", "")

@@ -10,10 +10,11 @@ from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
+from torch.nn import functional
 
 from rmc_agents.collect import Lanes, choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
-from rmc_agents.evaluate.statistics import MAX_STEPS, Episodes, Statistics
+from rmc_agents.evaluate.statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 from rmc_agents.types import AgentOutput, Policy, SpaceSpec, State, TimeStep
 
 MOST_LANES = 256
@@ -153,11 +154,17 @@ def play(
         np.concatenate([part.lengths for part in parts]),
         _joined([part.levels for part in parts]),
         _joined_successes(parts),
-        _joined([part.corridors for part in parts]),
         np.concatenate([part.cut for part in parts]),
         _joined([part.asked for part in parts]),
         _joined([part.right for part in parts]),
+        _joined([part.nats for part in parts]),
+        {name: np.concatenate([part.groups[name] for part in parts]) for name in parts[0].groups},
     )
+
+
+def surprise(policy_logits: Tensor, targets: Tensor) -> Tensor:
+    """-log probability of the right actions `[B]`, in nats; something finite where nothing is asked."""
+    return functional.cross_entropy(policy_logits, targets.clamp(min=0), reduction="none")
 
 
 def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
@@ -181,23 +188,26 @@ def _play_each_once(
     state = policy.initial_state(lanes.num_lanes)
     returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
     asked, right = np.zeros(lanes.num_lanes, np.int64), np.zeros(lanes.num_lanes, np.int64)
+    nats = np.zeros(lanes.num_lanes)
     facts: dict[str, np.ndarray] = {}
     playing = np.ones(lanes.num_lanes, bool)
     for _ in range(max_steps):
         output, state = policy.step(lanes.steps, state)
         action = choose(policy, output, generator, deterministic)
         if lanes.targets is not None:
-            asked += playing & (lanes.targets >= 0).cpu().numpy()
-            right += playing & ((lanes.targets >= 0) & (lanes.targets == action)).cpu().numpy()
+            counts = playing & (lanes.targets >= 0).cpu().numpy()
+            asked += counts
+            right += counts & (lanes.targets == action).cpu().numpy()
+            nats += np.where(counts, surprise(output.policy_logits, lanes.targets).cpu().numpy(), 0.0)
         steps = lanes.step(action)
         returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
-        for key in {"level", "is_success", "corridor_length"} & lanes.infos.keys():
+        for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
             facts.setdefault(key, np.zeros(lanes.num_lanes))[ended] = lanes.infos[key][ended]
         playing &= ~ended
         if not playing.any():
             break
-    levels, successes, corridors = map(facts.get, ("level", "is_success", "corridor_length"))
-    answers = (asked, right) if lanes.targets is not None else (None, None)
-    return Episodes(returns, lengths, levels, successes, corridors, playing, *answers)
+    answers = (asked, right, nats) if lanes.targets is not None else (None, None, None)
+    groups = {name: facts[name] for name in GROUPS if name in facts}
+    return Episodes(returns, lengths, facts.get("level"), facts.get("is_success"), playing, *answers, groups)

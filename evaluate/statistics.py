@@ -1,7 +1,8 @@
 """What is told of episodes that were played: means with intervals. Nothing here needs torch."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,12 @@ from rmc_agents.config import RunConfig
 EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
 MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may have no end of its own
 MOST_RESAMPLED = 5_000_000  # numbers that the bootstrap holds at once
+GROUPS = {
+    "corridor_length": "corridor of {}",  # MiniGrid memory: cells between the cue and the choice
+    "solution_length": "solution of {}",  # BoxWorld: boxes on the way to the gem
+    "num_distractors": "{} distractors",
+}
+"""Integers in an environment's infos by which success is reported, and how a group is named."""
 
 
 class Episodes(NamedTuple):
@@ -20,10 +27,11 @@ class Episodes(NamedTuple):
     lengths: np.ndarray  # [E]
     levels: np.ndarray | None  # [E]: the level reached, where the environment tells it
     successes: np.ndarray | None  # [E] bool, where the environment tells it
-    corridors: np.ndarray | None  # [E]: for how many cells a cue had to be remembered, where the environment tells it
     cut: np.ndarray  # [E] bool: the limit of steps came before the episode's end
     asked: np.ndarray | None = None  # [E]: steps at which the environment told the right action
     right: np.ndarray | None = None  # [E]: those of them at which it was taken
+    nats: np.ndarray | None = None  # [E]: -log probability of the right actions, summed over those steps
+    groups: Mapping[str, np.ndarray] = MappingProxyType({})  # [E] each, by the names in `GROUPS`
 
 
 @dataclass(frozen=True)
@@ -39,10 +47,11 @@ class Statistics:
     episodes: int
     mean_level: float | None
     success_rate: float | None
-    success_by_corridor: dict[int, float] | None  # length of the corridor to the rate, where lengths vary
     episodes_cut: int  # by the limit of steps
     accuracy: float | None = None  # right answers over answers asked, where the environment tells what is right
     accuracy_ci95: tuple[float, float] | None = None  # its bootstrap interval, over episodes
+    bits: float | None = None  # -log2 probability of a right answer, mean over answers: bits per character of a text
+    success_by: dict[str, dict[int, float]] = field(default_factory=dict)  # `GROUPS` that vary: value to success rate
 
     @classmethod
     def of(cls, episodes: Episodes) -> "Statistics":
@@ -59,10 +68,11 @@ class Statistics:
             episodes=len(returns),
             mean_level=None if episodes.levels is None else float(episodes.levels.mean()),
             success_rate=None if episodes.successes is None else float(episodes.successes.mean()),
-            success_by_corridor=_success_by_corridor(episodes),
             episodes_cut=int(episodes.cut.sum()),
             accuracy=accuracy,
             accuracy_ci95=interval,
+            bits=_bits(episodes.nats, episodes.asked),
+            success_by=_success_by(episodes),
         )
 
 
@@ -77,10 +87,22 @@ def _accuracy(
     return rate, bootstrap_interval(around)
 
 
-def _success_by_corridor(episodes: Episodes) -> dict[int, float] | None:
-    if episodes.successes is None or episodes.corridors is None or len(lengths := np.unique(episodes.corridors)) < 2:
+def _bits(nats: np.ndarray | None, asked: np.ndarray | None) -> float | None:
+    if nats is None or asked is None or not asked.any():
         return None
-    return {int(length): float(episodes.successes[episodes.corridors == length].mean()) for length in lengths}
+    return float(nats.sum() / asked.sum() / np.log(2))
+
+
+def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
+    """Success rates by each group of which there is more than one value."""
+    if (successes := episodes.successes) is None:
+        return {}
+    values = {name: (group, np.unique(group)) for name, group in episodes.groups.items()}
+    return {
+        name: {int(value): float(successes[group == value].mean()) for value in found}
+        for name, (group, found) in values.items()
+        if len(found) > 1
+    }
 
 
 def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float]:

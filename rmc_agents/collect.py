@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rmc_agents.envs.guarded import check_finite
 from rmc_agents.envs.sequences.base import NOTHING_ASKED
@@ -17,6 +18,14 @@ FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """The seeds of lanes that start anew in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
 GENERATORS = torch.Generator().get_state(), torch.empty(16, dtype=torch.uint8)
 """What the states of generators are like, on a CPU and on a GPU."""
+
+
+class Share(NamedTuple):
+    """The lanes of one of several learners: so many, from lane `first` on, of the `total` that a run has."""
+
+    first: int
+    lanes: int
+    total: int
 
 
 class Episode(NamedTuple):
@@ -216,6 +225,8 @@ class Collector:
       unroll_length: T, the steps of a rollout.
       seed: of the environments (lane i gets seed + i) and of the actions.
       deterministic: take the likeliest action instead of drawing one.
+      share: which of a run's lanes these are. The random numbers of a lane's actions are the same, whoever plays the
+        other lanes; None: all lanes.
 
     Attributes:
       lanes: the environment as a stream of time steps; `lanes.take_episodes()` tells what has been finished.
@@ -229,7 +240,13 @@ class Collector:
     rollout: Rollout
 
     def __init__(
-        self, agent: Agent, env: VectorEnv | Lanes, unroll_length: int, seed: int = 0, deterministic: bool = False
+        self,
+        agent: Agent,
+        env: VectorEnv | Lanes,
+        unroll_length: int,
+        seed: int = 0,
+        deterministic: bool = False,
+        share: Share | None = None,
     ) -> None:
         device = next(agent.parameters()).device
         self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed, device)
@@ -237,6 +254,7 @@ class Collector:
         with torch.no_grad():
             self.state: State = agent.initial_state(lanes.num_lanes)
         self.unroll_length, self.deterministic = unroll_length, deterministic
+        self._share = share or Share(0, lanes.num_lanes, lanes.num_lanes)
         self._steps = TimeStep(*(_buffer(unroll_length + 1, field) for field in lanes.steps))
         logits = torch.empty(lanes.num_lanes, lanes.spec.num_actions, device=lanes.device)
         self._policy_logits, self._value = _buffer(unroll_length, logits), _buffer(unroll_length, logits[:, 0])
@@ -252,10 +270,17 @@ class Collector:
             self._policy_logits[t], self._value[t] = output
             if self._targets is not None and (targets := self.lanes.targets) is not None:
                 self._targets[t] = targets
-            self.lanes.step(choose_action(output.policy_logits, self.generator, self.deterministic))
+            self.lanes.step(self._choose_action(output.policy_logits))
             self._record(t + 1)
         self.rollout = Rollout(self._steps, self._policy_logits, self._value, initial_state, self._targets)
         return self.rollout
+
+    def _choose_action(self, policy_logits: Tensor) -> Tensor:
+        """Drawn for the lanes of all learners, of which these are some: each learner draws the same random numbers."""
+        first, lanes, total = self._share
+        if lanes < total:
+            policy_logits = functional.pad(policy_logits, (0, 0, first, total - first - lanes))
+        return choose_action(policy_logits, self.generator, self.deterministic)[first : first + lanes]
 
     def _record(self, t: int) -> None:
         for buffer, field in zip(self._steps, self.lanes.steps, strict=True):

@@ -245,6 +245,9 @@ class RunConfig(Section):
     threads: FewInt = 1
     """CPU threads of torch. More than one pays only while the other cores are idle (docs/decisions/threads.md), and
     runs are repeatable to the bit at equal thread counts only."""
+    learners: FewInt | Literal["auto"] = 1
+    """Processes that share a run's lanes, each on a core (or a GPU) of its own, and take every step together. auto: one
+    for each physical core, where there are lanes enough. Runs are repeatable to the bit at equal numbers only."""
     save_every: PositiveFloat = 60.0
     """Seconds between checkpoints; one is always saved at the end."""
     keep_checkpoints: Annotated[int, Field(ge=2)] = 3

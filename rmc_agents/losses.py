@@ -16,6 +16,7 @@ what follows is the filler step to the next episode, which no sum may see. The f
 by `valid`. `transition_weights` makes all three from the flags.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -26,6 +27,8 @@ from rmc_agents.types import AgentOutput, Rollout, TimeStep
 
 Metrics = dict[str, Tensor]
 """Scalars without gradient, by their names in TensorBoard."""
+Sum = Callable[[Tensor], Tensor]
+"""Adds up a tensor over all learners that share a rollout, each with lanes of its own."""
 
 
 class Targets(NamedTuple):
@@ -209,12 +212,18 @@ def lambda_targets(
     trace_lambda: float = 0.95,
     reward_scale: float = 1.0,
     normalize_advantages: bool = True,
+    over_learners: Sum | None = None,
 ) -> Targets:
-    """Lambda-returns, and their excess over the values `[T+1, B]` of the T + 1 time steps. Arguments as of `a2c`."""
+    """Lambda-returns, and their excess over the values `[T+1, B]` of the T + 1 time steps.
+
+    Args: as of `a2c`; over_learners: advantages are normalised over all learners' lanes; None: these are all lanes.
+    """
     t = transitions(value, steps, discount, trace_lambda, reward_scale)
     target = lambda_returns(t.r_t, t.discount_t, t.v_t, t.lambda_t)
     advantage = target - t.v_tm1
-    return Targets(target, masked_normalize(advantage, t.valid) if normalize_advantages else advantage, t.valid)
+    if normalize_advantages:
+        advantage = masked_normalize(advantage, t.valid, over_learners)
+    return Targets(target, advantage, t.valid)
 
 
 class Transitions(NamedTuple):
@@ -374,9 +383,12 @@ def entropy(policy_logits: Tensor) -> Tensor:
     return -(log_prob.exp() * log_prob).sum(dim=-1)
 
 
-def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
+def masked_mean(x: Tensor, valid: Tensor, over_learners: Sum | None = None) -> Tensor:
     """Mean of x where valid; 0 if nothing is. Values elsewhere are selected away, so NaN there does no harm to it."""
-    return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
+    total, count = torch.where(valid, x, 0.0).sum(), valid.sum()
+    if over_learners is not None:
+        total, count = over_learners(torch.stack([total, count]))
+    return total / count.clamp(min=1)
 
 
 def masked_variance(x: Tensor, valid: Tensor) -> Tensor:
@@ -385,10 +397,10 @@ def masked_variance(x: Tensor, valid: Tensor) -> Tensor:
     return deviation.square().sum() / valid.sum()
 
 
-def masked_normalize(x: Tensor, valid: Tensor, epsilon: float = 1e-8) -> Tensor:
+def masked_normalize(x: Tensor, valid: Tensor, over_learners: Sum | None = None, epsilon: float = 1e-8) -> Tensor:
     """x brought to mean 0 and standard deviation 1 over the valid steps, 0 elsewhere."""
-    mean = masked_mean(x, valid)
-    deviation = masked_mean((x - mean).square(), valid).sqrt()
+    mean = masked_mean(x, valid, over_learners)
+    deviation = masked_mean((x - mean).square(), valid, over_learners).sqrt()
     return torch.where(valid, (x - mean) / (deviation + epsilon), 0.0)
 
 

@@ -6,7 +6,6 @@ from gymnasium.vector import VectorEnv
 from rmc_agents.config import Config
 from rmc_agents.train.impala.learner import Impala
 
-from . import distributed
 from .on_policy import OnPolicy
 from .supervised import Supervised
 from .trainer import Trainer
@@ -25,7 +24,6 @@ def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = N
     Raises:
       ValueError: for settings that do not fit together, or if Stable-Baselines3 is needed and not installed.
     """
-    distributed.check_settings(config, device)
     if config.train.algo in ON_POLICY:
         return OnPolicy(config, device, env)
     if config.train.algo == "supervised":

@@ -72,9 +72,8 @@ def _main(argv: Sequence[str] | None) -> int:
     else:
         _check_resume(first)
 
-    from rmc_agents.train.impala.follower import follow
-
     from . import distributed
+    from .follower import follow
 
     with distributed.joined():
         return _lead(argv, first, new) if distributed.rank() == distributed.FIRST else follow()

@@ -1,28 +1,31 @@
-"""Several learners train one agent: processes that torchrun has started, each with actors of its own.
+"""What several learners of one agent tell each other.
 
-All hold the same weights at all times. Each finds the gradients of its own actors' rollouts, and all take the step of
-their mean. `DistributedDataParallel` does as much, but for modules that are called by `forward`; a learner here calls
-`agent.unroll`. Advantages are normalised by each learner over its own rollouts.
+They are processes, each with lanes or actors of its own. All hold the same weights at all times: each finds the
+gradients of its own experience, and all take the step of their mean over the whole. `learners` starts them on one
+machine, torchrun on one or several.
 
-The first learner, rank 0, alone reads the command line and owns the run's folder (`run.start`, `run.resume`); the
-others get settings and weights from it, and learn along (`follower.follow`). In a process that torchrun has not
-started, every function here gives back what it was given, at once.
+The first learner, rank 0, alone reads the command line and owns the run's folder (`run`); the others get settings and
+weights from it, and learn along (`follower`). In a process that is the only learner, every function here gives back
+what it was given, at once. All learners must call the same functions in the same order.
 """
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rmc_agents.config import Config
-from rmc_agents.envs.processes import WorkerError
+from rmc_agents.collect import Episode
+from rmc_agents.envs.processes import EnvError, Fault, WorkerError
+from rmc_agents.losses import Metrics
 from rmc_agents.runs import checkpoint
 
 FIRST = 0  # rank
+FOREVER = timedelta(days=365)  # a run may be suspended; the end of another process is seen at once
 
 
 class LearnerLost(ValueError):
@@ -30,7 +33,7 @@ class LearnerLost(ValueError):
 
 
 class OtherFailed(WorkerError):
-    """Not this learner's actors have failed, but another's."""
+    """What this learner need not tell of: the first one does."""
 
 
 @contextmanager
@@ -40,14 +43,11 @@ def joined() -> Iterator[None]:
     Raises:
       ValueError: if the others cannot be reached.
     """
-    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if not by_torchrun():
         yield
         return
-    gpus = torch.cuda.device_count()
-    if gpus > _local("RANK"):
-        torch.cuda.set_device(_local("RANK"))
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo")
+        connect(_local("RANK"))
     except RuntimeError as error:
         place = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         raise ValueError(f"cannot reach the other learners by way of {place}: {str(error).splitlines()[0]}") from error
@@ -57,9 +57,32 @@ def joined() -> Iterator[None]:
         dist.destroy_process_group()
 
 
+def by_torchrun() -> bool:
+    """Whether torchrun has started this process beside others."""
+    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def started_by_torchrun() -> int:
+    """How many learners torchrun has started on all machines; 1: it has not."""
+    return int(os.environ["WORLD_SIZE"]) if by_torchrun() else 1
+
+
+def on_this_machine(learners: int) -> int:
+    """How many of the learners are on this machine."""
+    return _local("WORLD_SIZE") if by_torchrun() else learners
+
+
 def _local(name: str) -> int:
     """RANK or WORLD_SIZE on this machine."""
     return int(os.environ.get(f"LOCAL_{name}", os.environ[name]))
+
+
+def connect(gpu: int, **arguments: Any) -> None:
+    """Meet the other learners; arguments as of `init_process_group`. On a machine with GPUs take the given one."""
+    gpus = torch.cuda.device_count()
+    if gpus > gpu:
+        torch.cuda.set_device(gpu)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", **arguments)
 
 
 def size() -> int:
@@ -72,46 +95,38 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else FIRST
 
 
-def check_settings(config: Config, device: torch.device) -> None:
-    """Raises ValueError for settings that do not fit with several learners."""
+def total(tensor: Tensor) -> Tensor:
+    """The sum of all learners' tensors, the same to the bit in each."""
     if size() == 1:
-        return
-    if config.train.algo != "impala":
-        raise ValueError(f"torchrun: expected --algo impala, got {config.train.algo}, which has one learner")
-    here, gpus = _local("WORLD_SIZE"), torch.cuda.device_count()
-    if device.type == "cuda" and gpus < here:
-        raise ValueError(
-            f"torchrun: expected a GPU for each of the {here} learners on this machine, got {gpus}; "
-            f"use --nproc-per-node {gpus}, or --device cpu"
-        )
-
-
-def check_learners(actors: Sequence[Any], config: Config) -> None:
-    """Raises ValueError if a checkpoint's actors, of all learners, are those of another number of learners."""
-    learners = len(actors) // config.actors.actors
-    if learners != size():
-        raise ValueError(
-            f"this run has {learners} learners: expected as many to go on with it, got {size()}; "
-            f"use {command(learners)} --resume RUN"
-        )
-
-
-def command(learners: int) -> str:
-    """How rmc-train is started with so many learners on one machine, for lines that say what to type next."""
-    if learners == 1:
-        return "rmc-train"
-    return f"torchrun --standalone --nproc-per-node {learners} --no-python rmc-train"
-
-
-def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Sets the parameters' gradients to their mean over all learners, the same to the bit in each."""
-    if size() == 1:
-        return
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    flat = nn.utils.parameters_to_vector(gradients)
+        return tensor
+    summed = tensor.clone()
     with _connected():
-        dist.all_reduce(flat)
-    nn.utils.vector_to_parameters(flat / size(), gradients)
+        dist.all_reduce(summed)
+    return summed
+
+
+def average(parameters: Iterable[nn.Parameter], metrics: Metrics, weight: Tensor) -> Metrics:
+    """Sets the parameters' gradients to their weighted mean over all learners, the same to the bit in each.
+
+    If a learner's loss is a mean over its `weight` steps, this is the gradient of the mean over all learners' steps.
+
+    Args:
+      parameters: with gradients.
+      metrics: scalars.
+      weight: of this learner, a scalar; not 0 in all of them.
+
+    Returns:
+      The weighted means of the metrics, without those of learners whose weight is 0.
+    """
+    if size() == 1:
+        return metrics
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    own = nn.utils.parameters_to_vector([*gradients, *metrics.values()])
+    own = torch.where(weight > 0, own * weight, 0.0)
+    every = total(torch.cat([own, weight.reshape(1).to(own)]))
+    mean = every[:-1] / every[-1]
+    nn.utils.vector_to_parameters(mean, gradients)
+    return dict(zip(metrics, mean[-len(metrics) :].clone(), strict=True)) if metrics else {}
 
 
 def highest(number: int) -> int:
@@ -126,17 +141,32 @@ def highest(number: int) -> int:
 
 @contextmanager
 def failing_together() -> Iterator[None]:
-    """A WorkerError in here is one in all learners: its own where it was raised, `OtherFailed` in the others."""
+    """An exception in here, in any learner, is one in all.
+
+    In the first learner it is its own or, as a WorkerError, another's; in the others it is `OtherFailed`.
+    """
     error = None
     try:
         yield
-    except WorkerError as raised:
+    except Exception as raised:
         error = raised
-    failed = highest(error is not None)
+    if highest(error is not None):
+        faults = gather([None if error is None else list(Fault.of(error))])
+        if rank() != FIRST:
+            raise OtherFailed("the first learner tells why") from error
+        if error is None:
+            raise _told(faults)
     if error is not None:
         raise error
-    if failed:
-        raise OtherFailed("the actors of another learner failed")
+
+
+def _told(faults: Sequence[list[Any] | None]) -> WorkerError:
+    """The first failure among those of all learners."""
+    number, found = next((number, Fault(*found)) for number, found in enumerate(faults) if found is not None)
+    error = (EnvError if found.is_envs else WorkerError)(f"learner {number}: {found.summary}")
+    if found.trace:
+        error.add_note(found.trace)
+    return error
 
 
 def share(tree: dict[str, Any] | None) -> dict[str, Any]:
@@ -154,17 +184,33 @@ def gather(items: list[Any]) -> list[Any]:
     """All learners' items, rank by rank, in the first; in the others what they gave. Each item is a tree's part."""
     if size() == 1:
         return items
-    content = _to_tensor({"items": items})
+    parts = _gather(_to_tensor({"items": items}))
+    return items if parts is None else [item for part in parts for item in _from_tensor(part)["items"]]
+
+
+def gather_episodes(episodes: list[Episode]) -> list[Episode]:
+    """All learners' episodes, rank by rank, in the first; in the others their own."""
+    if size() == 1:
+        return episodes
+    told = {None: -1.0, False: 0.0, True: 1.0}
+    rows = [(episode.episode_return, episode.length, told[episode.success]) for episode in episodes]
+    parts = _gather(torch.tensor(rows, dtype=torch.float64).flatten())
+    if parts is None:
+        return episodes
+    every = torch.cat(parts).reshape(-1, 3).tolist()
+    return [Episode(total, int(length), None if success < 0 else success > 0) for total, length, success in every]
+
+
+def _gather(content: Tensor) -> list[Tensor] | None:
+    """All learners' vectors, rank by rank, in the first; in the others None."""
     lengths = [torch.tensor(0) for _ in range(size())]
     with _connected():
         dist.all_gather(lengths, torch.tensor(len(content)))
         padded = nn.functional.pad(content, (0, int(max(lengths)) - len(content)))
         parts = [torch.empty_like(padded) for _ in lengths] if rank() == FIRST else None
-        dist.gather(padded, parts, FIRST)
-    if parts is None:
-        return items
-    trees = (_from_tensor(part[:length]) for part, length in zip(parts, lengths, strict=True))
-    return [item for tree in trees for item in tree["items"]]
+        if len(padded):
+            dist.gather(padded, parts, FIRST)
+    return parts and [part[:length] for part, length in zip(parts, lengths, strict=True)]
 
 
 def _to_tensor(tree: dict[str, Any]) -> Tensor:
@@ -181,7 +227,4 @@ def _connected() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise LearnerLost(
-            f"another of the {size()} learners has ended, and all end with it; go on with the newest checkpoint: "
-            f"{command(size())} --resume RUN"
-        ) from error
+        raise LearnerLost(f"another of the {size()} learners has ended, and all end with it") from error

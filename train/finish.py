@@ -15,7 +15,6 @@ from rmc_agents.evaluate.video import can_render, record
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder
 
-from . import distributed
 from .own_env import NAMESPACE
 from .reporting import say
 from .trainer import Trainer
@@ -103,7 +102,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
 
 
 def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], console: Console) -> None:
-    flags, program = extra_flags(trainer), distributed.command(distributed.size())
+    flags = extra_flags(trainer)
     lines = [
         f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
         f"  checkpoints     {run_dir / checkpoint.FOLDER}",
@@ -118,7 +117,7 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
             lines.append(f"  rmc-watch {run} --episodes 3{flags}")
         lines += [
             f"  rmc-evaluate {run} --episodes 200{flags}",
-            f"  {program} --resume {run} --total-frames {2 * summary['frames']}{flags}",
+            f"  rmc-train --resume {run} --total-frames {2 * summary['frames']}{flags}",
         ]
     lines += [f"  rmc-plot {run}", f"  tensorboard --logdir {run}"]
     say(console, "\n".join(lines))

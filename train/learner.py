@@ -63,10 +63,13 @@ class Learner(ABC):
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
         """Why the run does not go on exactly from a checkpoint's tree; nothing if it does."""
 
-    def _optimize(self, loss: Tensor, metrics: Metrics) -> Metrics:
+    def _optimize(self, loss: Tensor, metrics: Metrics, steps: Tensor) -> Metrics:
         """One step of the optimizer, along the clipped gradient of a loss; adds to its metrics.
 
-        With several learners the gradient is the mean of all learners', clipped thereafter.
+        Args:
+          loss: a mean over some of a rollout's steps.
+          metrics: other means.
+          steps: how many of them. With several learners all these are means over all learners' steps.
 
         Raises:
           Diverged: instead of the step that would spoil the weights.
@@ -75,7 +78,7 @@ class Learner(ABC):
         self.optimizer.set_learning_rate(learning_rate)
         self.optimizer.zero_grad()
         loss.backward()
-        distributed.average_gradients(self.agent.parameters())
+        metrics = distributed.average(self.agent.parameters(), metrics, steps)
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
         if not torch.isfinite(grad_norm):
             raise Diverged(
@@ -91,14 +94,9 @@ class Learner(ABC):
             return self.train.learning_rate
         return self.train.learning_rate * max(0.0, 1.0 - self.frames / self.train.total_frames)
 
-    def take_weights(self, agent: nn.Module) -> None:
-        """Begin with the weights of a saved agent of the same settings."""
-        self.agent.load_state_dict(agent.state_dict())
-
-    def share(self) -> None:
-        """As `Trainer.share`."""
-        if distributed.size() > 1:
-            distributed.share(self.get_state())
+    def take_weights(self, weights: dict[str, Any]) -> None:
+        """Begin with the `state_dict` of another agent of the same settings."""
+        self.agent.load_state_dict(weights)
 
     def measure(self, writer: SummaryWriter) -> Measure | None:
         """As `Trainer.measure`: nothing."""
@@ -114,7 +112,7 @@ class Learner(ABC):
         return checkpoint.save_numbered(run_dir, self.updates, tree, self.config.run.keep_checkpoints)
 
     def get_state(self) -> dict[str, Any]:
-        """The tree of a checkpoint (see `checkpoint`)."""
+        """The tree of a checkpoint (see `checkpoint`); of several learners, all call this at the same time."""
         return {
             "config": self.config.to_mapping(),
             "spec": self.spec,
@@ -127,7 +125,8 @@ class Learner(ABC):
 
     def expected_state(self) -> dict[str, Any]:
         """What a checkpoint's tree is like (see `tree_checks`); settings and spec are compared by value elsewhere."""
-        return self.get_state() | {"config": ANYTHING, "spec": ANYTHING, "optimizer": self.optimizer.expected_state()}
+        own = Learner.get_state(self)
+        return own | {"config": ANYTHING, "spec": ANYTHING, "optimizer": self.optimizer.expected_state()}
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raises ValueError if a checkpoint's tree is not one of a run with these settings."""

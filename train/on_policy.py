@@ -1,4 +1,4 @@
-"""A2C and PPO: this process plays and learns by turns.
+"""A2C and PPO: a process plays and learns by turns.
 
     rollout = collector.collect()             T steps of all lanes
     targets = lambda_targets(rollout)         once, from the values of the agent that acted
@@ -7,11 +7,14 @@
         loss = clipped_actor_critic(output, targets)
         one step of the optimizer
 
-A minibatch is a share of the lanes, unrolled over all T steps from the state that was stored when they were played, so
+A minibatch is some of the lanes, unrolled over all T steps from the state that was stored when they were played, so
 that time is cut at a rollout's ends alone.
+
+Several learners (see `distributed`) have lanes of their own. Together they compute what one would with all lanes: their
+minibatches are parts of the same whole, over which advantages are normalised and losses and gradients averaged.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,39 +23,48 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents import losses
-from rmc_agents.collect import Collector, Lanes, seed_after
+from rmc_agents.collect import Collector, Lanes, Share, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.losses import Targets
 from rmc_agents.types import Rollout, TimeStep, map_leaves
 
+from . import distributed, shares
 from .learner import Learner, state_norm
 from .trainer import Measure, Metrics
 
 
 class OnPolicy(Learner):
-    """A run of A2C (Mnih et al., 2016) or PPO (Schulman et al., 2017). A checkpoint keeps all of it, lanes included.
+    """A run of A2C (Mnih et al., 2016) or PPO (Schulman et al., 2017). A checkpoint keeps all of it, lanes included:
+    those of all learners, so that any number of learners can go on from it.
 
     Args:
       config: all settings.
       device: where the agent lives.
       env: where it plays, with NEXT_STEP autoreset; None: that of the settings.
+
+    Attributes:
+      lanes: this learner's.
+      shares: the lanes of each learner.
+      share: this learner's.
     """
 
     lanes: Lanes
 
     def __init__(self, config: Config, device: torch.device, env: VectorEnv | None = None) -> None:
         self._owns_env = env is None
+        wanted, learners = config.env, int(config.run.learners)
+        self.shares = shares.deal(wanted.num_envs if env is None else env.num_envs, learners)
+        self.share = self.shares[distributed.rank()]
         if env is None:
-            wanted = config.env
             env = make_vector_env(
                 wanted.env,
-                wanted.num_envs,
+                self.share.lanes,
                 num_workers=wanted.env_workers,
                 backend=wanted.env_backend,
                 env_kwargs=wanted.env_kwargs,
             )
-        self.lanes = Lanes(env, config.run.seed, device)
+        self.lanes = Lanes(env, config.run.seed + self.share.first, device)
         super().__init__(config, self.lanes.spec, device)
         self.collector = Collector(
             self.agent,
@@ -60,21 +72,24 @@ class OnPolicy(Learner):
             self.train.unroll_length,
             config.run.seed,
             deterministic=self.train.answers_likeliest,
+            share=self.share,
         )
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns scalars that name what happened."""
-        return self.learn(self.collector.collect())
+        with distributed.failing_together():
+            rollout = self.collector.collect()
+        return self.learn(rollout)
 
     def learn(self, rollout: Rollout) -> Metrics:
         """Learn from the rollout that was collected last. Returns the means of all minibatches' metrics."""
         targets = self._targets(rollout)
         every = []
         for lanes in self._minibatches():
-            part = lanes_of(rollout, lanes)
-            loss, metrics = self._loss(part, Targets(*(field[:, lanes] for field in targets)))
-            every.append(self._optimize(loss, metrics))
-        self.frames += self.train.unroll_length * self.lanes.num_lanes
+            part, part_targets = lanes_of(rollout, lanes), Targets(*(field[:, lanes] for field in targets))
+            loss, metrics = self._loss(part, part_targets)
+            every.append(self._optimize(loss, metrics, part_targets.valid.sum()))
+        self.frames += self.train.unroll_length * self.share.total
         self.updates += 1
         means = {name: torch.stack([metrics[name] for metrics in every]).mean() for name in every[0]}
         return means | {"charts/recurrent_state_norm": state_norm(self.collector.state)}
@@ -91,6 +106,7 @@ class OnPolicy(Learner):
             trace_lambda=self.train.trace_lambda,
             reward_scale=self.train.reward_scale,
             normalize_advantages=self.train.normalize_advantages,
+            over_learners=distributed.total if len(self.shares) > 1 else None,
         )
 
     def _loss(self, rollout: Rollout, targets: Targets) -> tuple[Tensor, Metrics]:
@@ -104,10 +120,11 @@ class OnPolicy(Learner):
         return losses.clipped_actor_critic(output, rollout, targets, clip=config.ppo_clip, **costs)
 
     def _minibatches(self) -> Iterator[Tensor]:
-        """The lanes of each update."""
+        """This learner's lanes of each update."""
         if self.train.algo == "a2c":
             return iter([torch.arange(self.lanes.num_lanes)])
-        return minibatches(self.lanes.num_lanes, self.train.ppo_epochs, self.train.ppo_minibatches)
+        every = minibatches(self.shares, self.train.ppo_epochs, self.train.ppo_minibatches)
+        return (parts[distributed.rank()] for parts in every)
 
     def measure(self, writer: SummaryWriter) -> Measure | None:
         """As `Trainer.measure`."""
@@ -125,6 +142,11 @@ class OnPolicy(Learner):
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
         """Why the run does not go on exactly from a checkpoint's tree; nothing if it does."""
         notes = []
+        if (learners := state["config"].get("learners", 1)) != len(self.shares):
+            notes.append(
+                f"{len(self.shares)} learners instead of {learners}: sums are rounded in another order, so the resume "
+                "is not exact"
+            )
         if state["collector"]["device"] != self.lanes.device.type:
             notes.append("the device is another: the draws of actions start anew, so the resume is not exact")
         if state["collector"]["lanes"] is None:
@@ -134,8 +156,9 @@ class OnPolicy(Learner):
         return notes
 
     def get_state(self) -> dict[str, Any]:
-        """The tree of a checkpoint (see `checkpoint`)."""
-        return super().get_state() | {"collector": self.collector.get_state()}
+        """The tree of a checkpoint (see `checkpoint`); of several learners, all call this at the same time."""
+        states = distributed.gather([self.collector.get_state()])
+        return super().get_state() | {"collector": states[0] if len(states) == 1 else shares.joined(states)}
 
     def expected_state(self) -> dict[str, Any]:
         """As `Learner.expected_state`."""
@@ -143,17 +166,22 @@ class OnPolicy(Learner):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint's tree, to the bit where the environment can be saved."""
+        if len(self.shares) > 1:
+            state = state | {"collector": shares.part(state["collector"], self.share)}
         self.check_state(state)
         if state["collector"]["lanes"] is None:
-            self.lanes.reset(seed_after(self.config.run.seed, state["frames"]))
+            self.lanes.reset(seed_after(self.config.run.seed, state["frames"]) + self.share.first)
         self.collector.set_state(state["collector"])
         super().set_state(state)
 
 
-def minibatches(num_lanes: int, epochs: int, parts: int) -> Iterator[Tensor]:
-    """The lanes of each update: in every pass all of them, shuffled, in almost equal parts."""
+def minibatches(shares: Sequence[Share], epochs: int, parts: int) -> Iterator[tuple[Tensor, ...]]:
+    """What each learner has in each update, counted from its first lane: in every pass all of its lanes, shuffled, in
+    almost equal parts. All learners draw the same.
+    """
+    parts = min(parts, shares[0].total)
     for _ in range(epochs):
-        yield from torch.randperm(num_lanes).tensor_split(min(parts, num_lanes))
+        yield from zip(*(torch.randperm(share.lanes).tensor_split(parts) for share in shares), strict=True)
 
 
 def lanes_of(rollout: Rollout, lanes: Tensor) -> Rollout:

@@ -102,7 +102,7 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
     matrices = list(_hidden_matrices(agent)) if config.optimizer == "muon" else []
     taken = {id(matrix) for matrix in matrices}
     rest = [parameter for parameter in agent.parameters() if id(parameter) not in taken]
-    parts: list[torch.optim.Optimizer] = [Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon)]
+    parts: list[torch.optim.Optimizer] = [Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon, fused=True)]
     if matrices:
         scale = "match_rms_adamw"  # steps as large as Adam's, in the mean over a matrix (Liu et al., 2025)
         parts.append(Muon(matrices, lr=config.learning_rate, weight_decay=0.0, adjust_lr_fn=scale))

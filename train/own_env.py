@@ -33,7 +33,10 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     if config.train.algo == "impala":
         raise ValueError("env: expected algo a2c or ppo, got impala, whose actors are other processes")
     if isinstance(env, VectorEnv):
+        if config.run.learners not in (1, "auto"):
+            raise ValueError(f"learners: expected 1 for a vector environment that is given, got {config.run.learners}")
         own = {"env": _name(type(env.unwrapped)), "num_envs": env.num_envs, "eval_episodes": 0, "video": False}
+        own["learners"] = 1
         return config.updated(own, "env"), env
     make: Callable[..., gym.Env]
     if isinstance(env, gym.Env):

@@ -15,6 +15,7 @@ from rmc_agents.collect import Episode
 from rmc_agents.command_line import with_interval
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
+from . import distributed
 from .trainer import Metrics, Trainer
 
 RECENT = 200  # episodes that the shown mean return is over
@@ -90,7 +91,7 @@ class Reporter:
 
     def update(self, metrics: Metrics) -> list[Episode]:
         """To be called after every update. Returns the episodes that ended in it."""
-        episodes = self.trainer.lanes.take_episodes()
+        episodes = distributed.gather_episodes(self.trainer.lanes.take_episodes())
         self._recent.extend(episodes)
         self._since_point.extend(episodes)
         now = self._clock()

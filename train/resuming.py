@@ -15,7 +15,7 @@ from rmc_agents.runs.saved import pick_device, to_settings
 from rmc_agents.tree_checks import check_progress
 from rmc_agents.types import NotRegistered
 
-from . import distributed
+from . import learners
 from .algorithms import make_trainer
 from .trainer import Trainer
 
@@ -30,6 +30,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "ray_address",
         "device",
         "threads",
+        "learners",
         "save_every",
         "keep_checkpoints",
         "log_every",
@@ -67,8 +68,6 @@ def reopen(source: Path, settings: Callable[[Config], Config], trust: bool) -> t
         saved = read_saved(path, trust)
         config = settings(saved.config)
         _check_unchanged(saved.config, config)
-        if "actors" in saved.tree:
-            distributed.check_learners(saved.tree["actors"], config)
         trainer = new_trainer(config)
         try:
             with checkpoint.opening(path, passing=WorkerError):
@@ -85,7 +84,8 @@ def reopen(source: Path, settings: Callable[[Config], Config], trust: bool) -> t
 def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
     """The trainer of these settings, at the beginning; arguments and errors as of `make_trainer`."""
     torch.set_num_threads(config.run.threads)
-    return make_trainer(config, pick_device(config.run.device), env)
+    device = pick_device(config.run.device)
+    return make_trainer(learners.settled(config, device), device, env)
 
 
 def read_saved(path: Path, trust: bool) -> Saved:

@@ -19,9 +19,10 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder, default_path
 from rmc_agents.runs.saved import load_agent
 
-from . import distributed
+from . import distributed, learners
 from .clock import TrainingClock
 from .finish import env_of, extra_flags, finish, summarize
+from .follower import END, GO_ON, SAVE, lead
 from .own_env import OwnEnv, settle_env
 from .reporting import Reporter, say
 from .resuming import Saved, new_trainer, notes, reopen
@@ -110,7 +111,6 @@ def branch(source: Path, run_dir: Path, settings: Callable[[Config], Config], tr
         trainer, saved = reopen(source, settings, trust)
         with RunFolder(run_dir, resuming=False) as folder:
             folder.take_curve(source)
-            trainer.save(folder.path, saved.seconds)
             return _run(trainer, folder, saved, None, console, clock)
 
 
@@ -128,7 +128,7 @@ def _take_weights(trainer: Trainer, source: str) -> None:
     other = [f"{name} {there[name]} (got {here[name]})" for name in there if there[name] != here[name]]
     if other:
         raise ValueError(f"--init-from {source}: its agent needs other settings: {', '.join(other)}")
-    trainer.take_weights(saved.agent)
+    trainer.take_weights(saved.agent.state_dict())
 
 
 def _run(
@@ -140,13 +140,13 @@ def _run(
     clock: TrainingClock,
 ) -> Run:
     """Train until total_frames, a signal or the callback, save, evaluate, record."""
-    trainer.share()
     _print_header(trainer, folder, saved, console)
     folder.write_config(trainer.config)
     if trainer.frames < trainer.train.total_frames:
         folder.drop_summary()
     resume_command = _resume_command(trainer, folder)
-    with StopSignals() as stop, closing(trainer):
+    with closing(trainer), learners.beside(trainer.config), StopSignals() as stop:
+        lead(trainer, saved, folder.path)
         try:
             seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, callback, console, clock)
         except WorkerError:
@@ -154,6 +154,9 @@ def _run(
                 console,
                 f"an environment or an actor failed at {trainer.frames:,} frames; saved; go on with: {resume_command}",
             )
+            raise
+        except distributed.LearnerLost:
+            say(console, f"go on from the newest checkpoint with: {resume_command}")
             raise
     summary = summarize(trainer, seconds)
     if stop.received is not None:
@@ -186,11 +189,16 @@ def _train(
     saved_at = seconds
     wants_end = False
     with Reporter(folder.path, trainer, seconds, settings.log_every, console, clock) as reporter:
-        while trainer.frames < trainer.train.total_frames and not stop.agreed() and not wants_end:
+        while trainer.frames < trainer.train.total_frames and not wants_end and not stop.agreed():
             try:
                 metrics = trainer.update()
+            except WorkerError:  # in a rollout, of which nothing is learned yet
+                trainer.save(folder.path, reporter.seconds)
+                raise
+            try:
                 episodes = reporter.update(metrics)
-            except (WorkerError, SystemExit):  # in a rollout, of which nothing is learned yet; by rich: nobody reads on
+            except SystemExit:  # by rich: nobody reads on
+                distributed.highest(END)
                 trainer.save(folder.path, reporter.seconds)
                 raise
             if callback is not None:
@@ -198,7 +206,8 @@ def _train(
                 told = Progress(trainer.frames, trainer.updates, reporter.seconds, scalars, episodes)
                 wants_end = bool(callback(told))
             is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every
-            if distributed.highest(is_due):  # the first at once: from then on the run can be resumed
+            order = distributed.highest(END if wants_end else SAVE if is_due else GO_ON)
+            if order == SAVE:  # the first at once: from then on the run can be resumed
                 trainer.save(folder.path, reporter.seconds)
                 saved_at = reporter.seconds
         trainer.save(folder.path, reporter.seconds)
@@ -206,7 +215,7 @@ def _train(
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
-    return f"{distributed.command(distributed.size())} --resume {quoted(folder.path)}{extra_flags(trainer)}"
+    return f"rmc-train --resume {quoted(folder.path)}{extra_flags(trainer)}"
 
 
 def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, console: Console) -> None:
@@ -217,6 +226,7 @@ def _print_header(trainer: Trainer, folder: RunFolder, saved: Saved | None, cons
         lines.append(f"begins with the weights of {init_from}")
     if saved is not None:
         lines += notes(trainer, saved, folder)
+    lines += learners.warnings(trainer.config, trainer.lanes.device)
     if trainer.frames >= (total := trainer.train.total_frames):
         lines.append(f"nothing to train: {trainer.frames:,} frames are trained, and total_frames is {total:,}")
     for line in lines:

@@ -13,8 +13,8 @@ from . import distributed
 class StopSignals:
     """While entered, the `command_line.stop_signals` are noted in `received`; a second one ends the process at once.
 
-    Not so with several learners: what a scheduler sends to all processes, torchrun passes on to its own once more. It
-    kills those that do not end.
+    Not so under torchrun: what a scheduler sends to all processes, it passes on to its own once more. It kills those
+    that do not end.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class StopSignals:
 
         That torchrun itself was killed counts as SIGTERM.
         """
-        if distributed.size() > 1 and os.getppid() != self._parent:
+        if distributed.by_torchrun() and os.getppid() != self._parent:
             self.received = signal.SIGTERM
         number = distributed.highest(self.received or 0)
         if number:
@@ -45,5 +45,5 @@ class StopSignals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
-        if distributed.size() == 1:
+        if not distributed.by_torchrun():
             signal.signal(number, signal.SIG_DFL)

@@ -17,6 +17,7 @@ from rmc_agents import losses
 from rmc_agents.config import Config
 from rmc_agents.types import Rollout, TimeStep
 
+from . import distributed
 from .learner import state_norm
 from .on_policy import OnPolicy
 from .trainer import Metrics
@@ -45,11 +46,14 @@ class Supervised(OnPolicy):
         steps = TimeStep(*(field[:-1] for field in rollout.steps))
         output, _ = self.agent.unroll(steps, rollout.initial_state)
         loss, metrics = losses.cross_entropy(output.policy_logits, rollout.targets)
-        if (rollout.targets >= 0).any():
-            metrics = self._optimize(loss, metrics)
-        self.frames += self.train.unroll_length * self.lanes.num_lanes
+        asked = (rollout.targets >= 0).sum()
+        frames, every = self.train.unroll_length * self.share.total, distributed.total(asked)
+        if every > 0:
+            metrics = self._optimize(loss, metrics, asked)
+        self.frames += frames
         self.updates += 1
-        return metrics | {"charts/recurrent_state_norm": state_norm(self.collector.state)}
+        told = {"charts/asked": every / frames, "charts/recurrent_state_norm": state_norm(self.collector.state)}
+        return metrics | told
 
     def _check_lanes(self) -> None:
         if self.lanes.targets is None:

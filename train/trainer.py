@@ -40,6 +40,9 @@ class TrainedAgent(Protocol):
     def parameters(self) -> Any:
         """All that is learned."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """All tensors by name."""
+
 
 class TrainingLanes(Protocol):
     """Where a trainer plays."""
@@ -82,11 +85,8 @@ class Trainer(Protocol):
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns scalars that name what happened."""
 
-    def take_weights(self, agent: nn.Module) -> None:
-        """Begin with the weights of a saved agent. Raises ValueError where that cannot be."""
-
-    def share(self) -> None:
-        """Before a run begins: give this trainer's state to the other learners, if there are any."""
+    def take_weights(self, weights: dict[str, Any]) -> None:
+        """Begin with another agent's `state_dict`. Raises ValueError where that cannot be."""
 
     def measure(self, writer: SummaryWriter) -> Measure | None:
         """What the settings want measured besides, if anything."""
@@ -113,9 +113,14 @@ def describe(trainer: Trainer, *memory: nn.Module) -> str:
     core = sum(parameter.numel() for module in memory for parameter in module.parameters())
     return (
         f"{config.env.env}, core {config.core.core}: {count_parameters(trainer.agent):,} parameters ({core:,} in the "
-        f"core), {config.env.num_envs} lanes on {trainer.lanes.device}, {trainer.backend} scan, "
+        f"core), {config.env.num_envs} lanes on {trainer.lanes.device}{_learners(config)}, {trainer.backend} scan, "
         f"{torch.get_num_threads()} threads, seed {config.run.seed}"
     )
+
+
+def _learners(config: Config) -> str:
+    shares_lanes = config.run.learners != 1 and config.train.algo != "impala"
+    return f" shared by {config.run.learners} learners" if shares_lanes else ""
 
 
 def count_parameters(agent: TrainedAgent) -> int:

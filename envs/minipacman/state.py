@@ -121,13 +121,20 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int) -> State:
     if len(ghost_shape) != 2 or ghost_shape[1] < 1:
         raise ValueError(f"state field 'ghost_cell': expected shape ({lanes}, G) with G >= 1, received {ghost_shape}")
     state = State(**copied_like(fields, make_state(lanes, ghost_shape[1])._asdict()))
+    # Lanes whose room for ghosts was another may have been joined: what stands beyond a level's ghosts means nothing.
+    unused = np.arange(ghost_shape[1]) >= _ghosts(state)[:, None]
+    state.ghost_cell[unused], state.ghost_heading[unused] = GONE, 0
     _check_ranges(state)
     return state
 
 
+def _ghosts(state: State) -> NDArray[np.int64]:
+    """How many each lane's level began with, int64 [N]."""
+    return (state.level.astype(np.int64) + 1) // 2
+
+
 def _check_ranges(state: State) -> None:
     """The compiled rules index tables with these values without looking at bounds."""
-    ghosts = (state.level.astype(np.int64) + 1) // 2
     highest_level = 2 * state.ghost_cell.shape[1]
     for name, low, high in (
         ("level", 0, highest_level),
@@ -144,10 +151,9 @@ def _check_ranges(state: State) -> None:
         wrong = values[(values >= CELLS) & (values != GONE)]
         if wrong.size:
             raise ValueError(f"state field {name!r}: expected 0..{CELLS - 1} or {GONE}, received {wrong[0]}")
-    used = np.arange(state.ghost_cell.shape[1]) < ghosts[:, None]
     counts = {
         "food_left": state.food.sum(axis=1),
-        "ghosts_left": ((state.ghost_cell != GONE) & used).sum(axis=1),
+        "ghosts_left": (state.ghost_cell != GONE).sum(axis=1),
     }
     for name, count in counts.items():
         wrong = np.flatnonzero(getattr(state, name) != count)

@@ -1,13 +1,14 @@
 """Matrix products on the CPU, by the faster of the two libraries that torch brings.
 
-`torch.mm` goes to MKL, which on a processor that is not Intel's leaves half of AVX-512 unused; oneDNN uses all of it
-(docs/decisions/products.md has figures). torch calls oneDNN for float32 products only from compiled graphs, by the
-operator used here; where it is missing, or there is no AVX-512, `torch.mm` does the work.
+`torch.mm` goes to MKL. On a processor that is not Intel's, MKL leaves half of AVX-512 unused, and oneDNN uses all of
+it; on Intel's, MKL is the faster for small products (docs/decisions/products.md has figures). torch calls oneDNN for
+float32 products only from compiled graphs, by the operator used here; where it is missing, `torch.mm` does the work.
 """
 
 from typing import Any, Literal
 
 import torch
+from llvmlite.binding import get_host_cpu_name
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,19 +17,20 @@ from rmc_agents.kernels.pointwise import rectify_backward, view
 
 Precision = Literal["float32", "bf16"]
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
-ONEDNN = (
+HAS_ONEDNN = (
     torch.backends.mkldnn.is_available()
     and torch.backends.cpu.get_cpu_capability() == "AVX512"
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 )
-_LINEAR: Any = torch.ops.mkldnn._linear_pointwise.default if ONEDNN else None
+ONEDNN = HAS_ONEDNN and get_host_cpu_name().startswith("znver")  # AMD's: for float32
+_LINEAR: Any = torch.ops.mkldnn._linear_pointwise.default if HAS_ONEDNN else None
 WORTHWHILE = 1 << 20  # multiplications: below, oneDNN's preparations take longer than the product
 BLOCK = 1024  # rows of a transposed product at once: so many are still in the cache after they were turned round
 
 
 def bf16_supported() -> bool:
     """Whether this processor multiplies bfloat16 by instructions of its own."""
-    return ONEDNN and hasattr(torch.cpu, "_is_avx512_bf16_supported") and torch.cpu._is_avx512_bf16_supported()
+    return HAS_ONEDNN and hasattr(torch.cpu, "_is_avx512_bf16_supported") and torch.cpu._is_avx512_bf16_supported()
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:

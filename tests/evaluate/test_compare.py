@@ -29,7 +29,7 @@ def make_run(agent: str = "a", seed: int = 0, score: float = 10.0, speed: float 
     """A run over 6,000 frames whose return is frames / 1000."""
     frames = list(range(60, 6001, 60))
     points = comparison.Points(frames, [f / speed for f in frames], [f / 1000 for f in frames])
-    statistics = Statistics.of(Episodes(np.full(5, score), np.full(5, 3), None, None, None, np.zeros(5, bool)))
+    statistics = Statistics.of(Episodes(np.full(5, score), np.full(5, 3), None, None, np.zeros(5, bool)))
     config = Config().updated(settings | {"seed": seed}, "test").to_mapping()
     return comparison.Run(agent, seed, ["abc"], {}, 1234, 6000, 6000 / speed, statistics, 2.5, config, points)
 

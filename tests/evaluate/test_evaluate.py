@@ -17,6 +17,7 @@ from helpers import wandering  # noqa: F401  # registers an environment that dra
 from helpers.runs import refused, save_agent
 from rmc_agents.collect import choose_action
 from rmc_agents.config import Config
+from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate import cli, curves, plot, watch
 from rmc_agents.evaluate import episodes as evaluation
 from rmc_agents.evaluate.episodes import MOST_LANES, UniformPolicy, check_fits, env_spec, evaluate, play
@@ -78,7 +79,7 @@ for env_id, entry_point in {"Parity-v0": ParityEnv, "Seed-v0": SeedEnv}.items():
 
 
 def episodes(*returns: float) -> Episodes:
-    return Episodes(np.array(returns), np.full(len(returns), 3), None, None, None, np.zeros(len(returns), bool))
+    return Episodes(np.array(returns), np.full(len(returns), 3), None, None, np.zeros(len(returns), bool))
 
 
 def test_statistics_known_values() -> None:
@@ -86,16 +87,25 @@ def test_statistics_known_values() -> None:
     assert (statistics.mean_return, statistics.median) == (4.0, 2.5)
     assert (statistics.min, statistics.max, statistics.mean_length) == (1.0, 10.0, 3.0)
     assert (statistics.episodes, statistics.mean_level, statistics.success_rate) == (4, None, 0.75)
-    assert statistics.success_by_corridor is None
+    assert statistics.success_by == {}
     low, high = statistics.ci95
     assert 1.0 <= low < 4.0 < high <= 10.0
 
 
-def test_success_by_corridor_known_values() -> None:
+def test_success_by_group_known_values() -> None:
     successes = np.array([True, False, True, True])
-    played = episodes(1.0, 0.0, 1.0, 1.0)._replace(successes=successes, corridors=np.array([2, 2, 0, 2]))
-    assert Statistics.of(played).success_by_corridor == {0: 1.0, 2: pytest.approx(2 / 3)}
-    assert Statistics.of(played._replace(corridors=np.full(4, 6))).success_by_corridor is None
+    groups = {"corridor_length": np.array([2, 2, 0, 2]), "num_distractors": np.full(4, 6)}
+    played = episodes(1.0, 0.0, 1.0, 1.0)._replace(successes=successes, groups=groups)
+    assert Statistics.of(played).success_by == {"corridor_length": {0: 1.0, 2: pytest.approx(2 / 3)}}
+    assert Statistics.of(played._replace(successes=None)).success_by == {}
+
+
+def test_boxworld_successes_are_grouped_by_the_level() -> None:
+    played = play(UniformPolicy(env_spec("boxworld-tiny")), "boxworld-tiny", 40, 0, torch.device("cpu"), max_steps=500)
+    levels = make_env("boxworld-tiny", 40)
+    _, infos = levels.reset(seed=0)
+    assert set(played.groups) == {"solution_length", "num_distractors"}
+    assert all((values == infos[name]).all() for name, values in played.groups.items())
 
 
 def test_interval_covers_the_mean_as_often_as_it_says() -> None:

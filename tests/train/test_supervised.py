@@ -113,7 +113,7 @@ def test_evaluation_tells_the_accuracy_of_the_likeliest_answers(
 
 def test_accuracy_counts_answers_and_not_episodes() -> None:
     none = np.zeros(3)
-    told = Episodes(none, none, None, None, None, none, asked=np.array([1, 9, 0]), right=np.array([0, 9, 0]))
+    told = Episodes(none, none, None, None, none, asked=np.array([1, 9, 0]), right=np.array([0, 9, 0]))
     statistics = Statistics.of(told)
     assert statistics.accuracy == 0.9
     assert statistics.accuracy_ci95 is not None
@@ -158,3 +158,19 @@ def test_what_an_environment_does_not_tell_is_not_asked() -> None:
 def test_targets_that_are_no_actions_are_refused(target: object) -> None:
     with pytest.raises(ValueError, match=r"infos\['target'\]: expected actions from 0 to 2, or -1"):
         Lanes(SyncVectorEnv([lambda: Asking(target)] * 2), 0, CPU)
+
+
+def test_a_text_is_modelled_measured_in_bits_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, run, found = tmp_path / "abc.txt", tmp_path / "run", tmp_path / "found.json"
+    text.write_text("abc" * 2_000)
+    settings = ["--core", "none", "--encoder-sizes", "16", "--unroll-length", "10", "--total-frames", "30000"]
+    settings += ["--num-envs", "16", "--learning-rate", "0.01"]
+    assert train("--algo", "supervised", "--env", f"text:{text}", "--run-dir", str(run), *settings) == 0
+    assert evaluate_cli.main([str(run), "--episodes", "2", "--max-steps", "50", "--json", str(found)]) == 0
+    result = json.loads(found.read_text())
+    assert 0.0 <= result["bits"] < 0.1
+    assert "bits per answer" in capsys.readouterr().out
+    assert evaluate_cli.main([str(run), "--sample", "9", "--prompt", "ca", "--temperature", "0"]) == 0
+    assert capsys.readouterr().out == "cabcabcabca\n"
+    line = refused(capsys, evaluate_cli, "minipacman-rmc", "--sample", "9")
+    assert "expected an agent of a text" in line

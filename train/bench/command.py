@@ -35,6 +35,7 @@ def run(config: Config, backends: Sequence[str], repeats: int, limit: float | No
     if config.train.algo not in ON_POLICY:
         raise ValueError(f"rmc-bench takes a2c and ppo apart: expected one of them as --algo, got {config.train.algo}")
     torch.set_num_threads(config.run.threads)
+    config = config.updated({"learners": 1}, "rmc-bench")
     trainer = OnPolicy(config, pick_device(config.run.device))
     console = Console()
     _print_header(trainer, console)

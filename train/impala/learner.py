@@ -41,7 +41,8 @@ class Impala(Learner):
     Which rollouts meet in an update depends on which come first, so that no two runs are alike to the bit.
 
     With several learners (see `distributed`) each has as many actors as the settings say, and learns from as many
-    rollouts an update; frames are all learners', metrics and episodes this one's.
+    rollouts an update; frames, losses and episodes are all learners', other metrics this one's. Each normalises the
+    advantages of its own rollouts.
 
     Args:
       config: all settings.
@@ -63,7 +64,7 @@ class Impala(Learner):
         self._parcel_bytes = len(parcel.to_bytes()) + ROOM + BYTES_OF_EPISODE * parcel.rollout.value.numel()
         super().__init__(config, spec, device)
         self.lanes = RemoteLanes(device)
-        self._states: Sequence[dict[str, Any] | None] = [None] * (distributed.size() * config.actors.actors)
+        self._states: Sequence[dict[str, Any] | None] = [None] * (int(config.run.learners) * config.actors.actors)
         self._pool: ActorPool | None = None
 
     def update(self) -> Metrics:
@@ -87,7 +88,7 @@ class Impala(Learner):
     def learn(self, rollout: Rollout) -> Metrics:
         """One step of the optimizer."""
         output, state = self.agent.unroll(rollout.steps, rollout.initial_state)
-        metrics = self._optimize(*self._loss(output, rollout))
+        metrics = self._optimize(*self._loss(output, rollout), (~rollout.steps.is_first[1:]).sum())
         return metrics | {"charts/recurrent_state_norm": state_norm(state).detach()}
 
     def _loss(self, output: AgentOutput, rollout: Rollout) -> tuple[Tensor, Metrics]:
@@ -151,7 +152,7 @@ class Impala(Learner):
 
     def describe(self) -> list[str]:
         """What a run's first lines say of it."""
-        settings, learners = self.config.actors, distributed.size()
+        settings, learners = self.config.actors, int(self.config.run.learners)
         each = f"{learners} learners, each with " if learners > 1 else ""
         return [
             *super().describe(),
@@ -173,7 +174,11 @@ class Impala(Learner):
         return super().expected_state() | {"actors": [Either(None, self._actor_state)] * len(self._states)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's tree: actors after the last rollouts of theirs that were learned from."""
+        """Go on from a checkpoint's tree: actors after the last rollouts of theirs that were learned from. With another
+        number of learners there are others too, which begin anew, or fewer.
+        """
+        saved, actors = list(state["actors"]), len(self._states)
+        state = state | {"actors": [*saved, *[None] * (actors - len(saved))][:actors]}
         self.check_state(state)
         with closing(Actor(self.config, 0)) as actor:
             for actor_state in filter(None, state["actors"]):

@@ -6,12 +6,11 @@ system takes back from processes however they end.
 
 import ctypes
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext
 from multiprocessing.util import Finalize
@@ -25,6 +24,7 @@ from rmc_agents.envs.processes import (
     Fault,
     describe_death,
     end_all,
+    end_with_the_parent,
     leave_stops_to_the_parent,
     stops_held_back,
 )
@@ -166,7 +166,7 @@ def _run(
 ) -> None:
     """An actor's process, from its first line to its last."""
     leave_stops_to_the_parent()
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
     with suppress(OSError):  # nobody listens any more
         try:
@@ -196,11 +196,3 @@ def _grants(connection: Connection) -> Iterator[float]:
             began = time.perf_counter()
             connection.recv_bytes()
             yield time.perf_counter() - began
-
-
-def _end_with_the_parent() -> None:
-    """A learner that was killed closes nothing."""
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

@@ -108,12 +108,9 @@ class Sb3Trainer:
             lines.append(f"core {self.asked.core.core} is not used: this policy's is {config.core.core}")
         return lines
 
-    def take_weights(self, agent: nn.Module) -> None:
+    def take_weights(self, weights: dict[str, Any]) -> None:
         """Refused by `_check` before a trainer is made."""
         raise ValueError("--init-from: expected --algo a2c, ppo or impala")
-
-    def share(self) -> None:
-        """As `Trainer.share`: there are no others."""
 
     def measure(self, writer: SummaryWriter) -> None:
         """As `Trainer.measure`: nothing."""

@@ -1,0 +1,244 @@
+"""Several learners of A2C, PPO and supervised learning compute what one would with all lanes, and end together."""
+
+import copy
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import SyncVectorEnv
+
+from helpers.homemade import name_of
+from helpers.noise import Noise
+from helpers.runs import assert_same, newest, refused, resume, start_process, wait_for_checkpoints
+from helpers.system import descendants, last_child, running, wait_for_end
+from rmc_agents.config import Config
+from rmc_agents.runs import checkpoint
+from rmc_agents.train import cli, distributed, learners
+from rmc_agents.train.algorithms import make_trainer
+from rmc_agents.train.on_policy import OnPolicy, minibatches
+from rmc_agents.train.run import train
+from rmc_agents.train.shares import deal, joined, part
+
+CPU = torch.device("cpu")
+SIZES: dict[str, Any] = {
+    "hidden_size": 8,
+    "mem_slots": 2,
+    "head_size": 4,
+    "encoder_sizes": [8],
+    "num_envs": 7,
+    "unroll_length": 6,
+}
+SIZES |= {"backend": "reference", "device": "cpu"}
+SIZES |= {
+    "optimizer": "adam",
+    "adam_epsilon": 0.01,
+    "learning_rate": 0.01,
+}  # else rounding decides tiny gradients' signs
+CASES: dict[str, dict[str, Any]] = {
+    "a2c": {"algo": "a2c", "core": "lstm", "env": "program"},
+    "ppo": {"algo": "ppo", "core": "rmc", "env": "program", "ppo_epochs": 2, "ppo_minibatches": 3},
+    "supervised": {"algo": "supervised", "core": "gru", "env": "nth-farthest"},
+}
+
+
+def make(case: str, learners: int) -> OnPolicy:
+    trainer = make_trainer(Config().updated(SIZES | CASES[case] | {"learners": learners}, "test"), CPU)
+    assert isinstance(trainer, OnPolicy)
+    return trainer
+
+
+def learned(trainer: OnPolicy, updates: int) -> dict[str, Any]:
+    """After so many updates: all that a checkpoint has, and the last metrics."""
+    metrics = [trainer.update() for _ in range(updates)][-1]
+    return copy.deepcopy({"state": trainer.get_state(), "metrics": metrics})
+
+
+def learner(rank: int, port: int, folder: Path) -> None:
+    """One of two; what it sees goes to a file."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    seen = {}
+    with distributed.joined():
+        for case in CASES:
+            first = learned(trainer := make(case, learners=2), updates=2)
+            seen[case] = {"first": first, "second": learned(trainer, updates=1)}
+            other = make(case, learners=2)
+            other.set_state(distributed.share(first["state"]))
+            seen[case]["resumed"] = learned(other, updates=1)
+    checkpoint.save(folder / str(rank), seen)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two learners have seen."""
+    folder = tmp_path_factory.mktemp("two")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(learner, (port, folder), nprocs=2)
+    return [checkpoint.load(folder / str(rank)) for rank in range(2)]
+
+
+def unions(trainer: OnPolicy) -> Iterator[torch.Tensor]:
+    """The minibatches of two learners, as one has them."""
+    halves = deal(7, learners=2)
+    for parts in minibatches(halves, trainer.train.ppo_epochs, trainer.train.ppo_minibatches):
+        yield torch.cat([lanes + half.first for lanes, half in zip(parts, halves, strict=True)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_two_learners_compute_what_one_does(two: list[dict[str, Any]], case: str) -> None:
+    """Actions, episodes, weights and optimizer after two updates, and the last one's metrics."""
+    trainer = make(case, learners=1)
+    if case == "ppo":
+        trainer._minibatches = partial(unions, trainer)  # type: ignore[method-assign]
+    expected, found = learned(trainer, updates=2), two[0][case]["first"]
+    lanes = expected["state"]["collector"]["lanes"]
+    assert torch.equal(found["state"]["collector"]["lanes"]["steps"][0], lanes["steps"][0])  # they see the same
+    for name, tree in (("env", lanes["env"]), ("returns", lanes["returns"]), ("lengths", lanes["lengths"])):
+        assert_same(found["state"]["collector"]["lanes"][name], tree)
+    assert_same(found["state"]["collector"]["generator"], expected["state"]["collector"]["generator"])
+    assert_same(found["state"]["torch_rng"], expected["state"]["torch_rng"])
+    for name, weight in expected["state"]["agent"].items():
+        torch.testing.assert_close(found["state"]["agent"][name], weight, rtol=1e-3, atol=1e-6)
+    assert found["metrics"].keys() == expected["metrics"].keys()
+    for name in expected["metrics"].keys() - {"losses/explained_variance", "charts/recurrent_state_norm"}:
+        torch.testing.assert_close(found["metrics"][name], expected["metrics"][name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_two_learners_agree_and_go_on_exactly(two: list[dict[str, Any]], case: str) -> None:
+    first, second = (seen[case]["second"] for seen in two)
+    for name in ("agent", "optimizer", "torch_rng", "frames"):
+        assert_same(first["state"][name], second["state"][name])
+    assert_same(two[0][case]["resumed"], first)
+
+
+@pytest.mark.slow
+def test_any_number_of_learners_goes_on(two: list[dict[str, Any]]) -> None:
+    saved = two[0]["ppo"]["first"]["state"]
+    trainer = make("ppo", learners=1)
+    trainer.set_state(saved)
+    assert_same(trainer.collector.get_state(), saved["collector"])
+    assert trainer.resume_notes(saved) == [
+        "1 learners instead of 2: sums are rounded in another order, so the resume is not exact"
+    ]
+    assert trainer.update()["losses/grad_norm"].isfinite()
+
+
+def test_lanes_are_dealt_out_in_order() -> None:
+    assert [(share.first, share.lanes, share.total) for share in deal(7, learners=3)] == [
+        (0, 2, 7),
+        (2, 2, 7),
+        (4, 3, 7),
+    ]
+
+
+def test_joined_states_are_those_of_all_lanes() -> None:
+    """Some lanes have come to levels with more ghosts than others have room for."""
+    trainer = OnPolicy(Config().updated(SIZES | {"env": "minipacman", "core": "lstm"}, "test"), CPU)
+    trainer.update()
+    state = trainer.collector.get_state()
+    halves = [part(state, share) for share in deal(7, learners=2)]
+    assert_same(joined(halves), state)
+    room = {name: np.pad(state["lanes"]["env"][name], [(0, 0), (0, 4)]) for name in ("ghost_cell", "ghost_heading")}
+    halves[0]["lanes"]["env"] |= {name: array[:3] for name, array in room.items()}
+    trainer.collector.set_state(joined(halves))
+    state["lanes"]["env"] |= {
+        "ghost_cell": np.pad(state["lanes"]["env"]["ghost_cell"], [(0, 0), (0, 4)], constant_values=255)
+    }
+    state["lanes"]["env"] |= {"ghost_heading": room["ghost_heading"]}
+    assert_same(trainer.collector.get_state(), state)
+
+
+def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learners, "cores", lambda: 6)
+    numbers = []
+    for settings in (
+        {"num_envs": 256},
+        {"num_envs": 128},
+        {"num_envs": 16},
+        {"num_envs": 256, "ppo_minibatches": 100},
+        {"algo": "impala", "num_envs": 256},
+        {"algo": "sb3-ppo", "num_envs": 256},
+    ):
+        config = Config().updated(settings | {"learners": "auto"}, "test")
+        numbers.append(learners.settled(config, CPU).run.learners)
+    assert numbers == [6, 4, 1, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--num-envs", "8", "--learners", "3"], "learners: expected at most 2, each with a lane in every minibatch"),
+        (["--algo", "a2c", "--num-envs", "2", "--learners", "3"], "for 2 lanes, got 3"),
+        (["--algo", "sb3-a2c", "--learners", "2"], "learners: expected 1 for sb3-a2c, which has one process, got 2"),
+        (["--env", "CartPole-v1", "--env-workers", "2", "--learners", "2"], "env_workers: expected 0 for 2 learners"),
+        (["--learners", "900", "--num-envs", "9000"], "for which there is memory, got 900"),
+        (["--learners", "0"], "learners"),
+    ],
+)
+def test_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: list[str], message: str) -> None:
+    assert message in refused(capsys, cli, *flags, "--device", "cpu", "--run-dir", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_vector_environment_that_is_given_has_one_learner() -> None:
+    with pytest.raises(ValueError, match="learners: expected 1 for a vector environment that is given, got 2"):
+        train({"learners": 2}, env=SyncVectorEnv([Noise] * 4))
+
+
+RUN = ["--env", "recall", "--learners", "2", "--device", "cpu", "--algo", "a2c"]
+ENDLESS = [*RUN, "--total-frames", "100000000", "--save-every", "1e-9"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_stops_all_and_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    process = start_process(*ENDLESS, "--run-dir", str(run_dir := tmp_path / "run"))
+    wait_for_checkpoints(run_dir, 2, process)
+    processes = descendants(process.pid)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=600)
+    assert (process.returncode, err) == (130, "")
+    assert f"stopped by SIGINT and saved; go on with: rmc-train --resume {run_dir}" in out
+    assert processes
+    assert not processes & running().keys()
+    frames = newest(run_dir)["frames"]
+    assert resume(run_dir, "--learners", "1", "--total-frames", str(frames + 40)) == 0
+    assert "1 learners instead of 2" in capsys.readouterr().out
+    assert newest(run_dir)["frames"] == frames + 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["first", "second"])
+def test_a_learner_that_is_killed_ends_all(tmp_path: Path, who: str) -> None:
+    process = start_process(*ENDLESS, "--run-dir", str(run_dir := tmp_path / "run"))
+    wait_for_checkpoints(run_dir, 2, process)
+    processes = descendants(process.pid)
+    os.kill(process.pid if who == "first" else last_child(process.pid), signal.SIGKILL)
+    out, err = process.communicate(timeout=600)
+    if who == "second":
+        assert process.returncode == 2
+        assert err.splitlines()[-1].startswith("rmc-train: learner 1 was killed by SIGKILL")
+        assert f"go on from the newest checkpoint with: rmc-train --resume {run_dir}" in out
+    wait_for_end(processes)
+    assert newest(run_dir)["updates"] >= 2
+
+
+@pytest.mark.slow
+def test_an_environment_fails_in_another_learner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first learner tells it, and what was learned is saved."""
+    flags = [*RUN, "--env", name_of("nan reward"), "--num-envs", "2", "--unroll-length", "5", "--core", "none"]
+    assert cli.main([*flags, "--run-dir", str(tmp_path / "run")]) == 2  # a reward is NaN in the second lane
+    output = capsys.readouterr()
+    assert "learner 1: " in output.err
+    assert "failed at 20 frames; saved; go on with" in output.out
+    assert newest(tmp_path / "run")["frames"] == 20

@@ -1,0 +1,86 @@
+"""The learners beside the first (see `distributed`)."""
+
+from contextlib import closing
+from pathlib import Path
+
+import torch
+
+from rmc_agents.config import Config
+from rmc_agents.envs.processes import WorkerError
+
+from . import distributed
+from .learner import Diverged, Learner
+from .resuming import Saved, new_trainer
+from .stopping import StopSignals
+from .trainer import Trainer
+
+GO_ON, SAVE, END = 0, 1, 2
+"""What the first learner tells the others, before the first update and after every one."""
+
+
+def lead(trainer: Trainer, saved: Saved | None, run_dir: Path) -> None:
+    """In the first learner, before its first update: the others begin where it does.
+
+    Args:
+      trainer: its own.
+      saved: what it goes on from, if anything; from another run's checkpoint, it is saved in this run's folder at once.
+      run_dir: the run's folder.
+
+    Raises:
+      WorkerError: if another learner cannot begin.
+    """
+    if distributed.size() > 1:
+        told = {"config": trainer.config.to_mapping(), "saved": saved and saved.tree}
+        distributed.share(told | {"weights": trainer.agent.state_dict(), "torch_rng": torch.get_rng_state()})
+        with distributed.failing_together():
+            pass
+    is_branch = saved is not None and not saved.path.is_relative_to(run_dir)
+    if distributed.highest(SAVE if is_branch else GO_ON) and saved is not None:
+        trainer.save(run_dir, saved.seconds)
+
+
+def follow() -> int:
+    """Learn along with the first learner. Returns the exit status.
+
+    That is 0, and nothing is said, when all learners end alike: it is for the first one to tell why, and torchrun
+    would end it before it could, if another had ended with a failure by then.
+    """
+    with StopSignals() as stop:
+        try:
+            with closing(_begin()) as trainer:
+                _learn_along(trainer, stop)
+        except (Diverged, distributed.LearnerLost, distributed.OtherFailed):
+            pass
+    return 0
+
+
+def _begin() -> Learner:
+    """A trainer where the first learner's is."""
+    told = distributed.share(None)
+    with distributed.failing_together():
+        trainer = new_trainer(Config().updated(told["config"], "the first learner"))
+        assert isinstance(trainer, Learner)  # Stable-Baselines3 has one process
+        if told["saved"] is None:
+            trainer.take_weights(told["weights"])
+        else:
+            trainer.set_state(told["saved"])
+        torch.set_rng_state(told["torch_rng"])
+    return trainer
+
+
+def _learn_along(trainer: Learner, stop: StopSignals) -> None:
+    """The training loop of `run`, step by step, but for what it shows and writes."""
+    order = distributed.highest(GO_ON)
+    if order == SAVE:
+        trainer.get_state()  # all take part in what the first one saves
+    try:
+        while trainer.frames < trainer.train.total_frames and order != END and not stop.agreed():
+            trainer.update()
+            distributed.gather_episodes(trainer.lanes.take_episodes())
+            order = distributed.highest(GO_ON)
+            if order == SAVE:
+                trainer.get_state()
+    except WorkerError:
+        trainer.get_state()
+        raise
+    trainer.get_state()

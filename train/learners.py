@@ -1,0 +1,248 @@
+"""Several learners on one machine: how many, and the processes of those beside the first.
+
+`--learners 2` starts one process beside this one. Both meet over a port of the loopback interface that the system
+picks, and then are what torchrun's processes are (see `distributed`): there is one path for both.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cloudpickle
+import gymnasium as gym
+import psutil
+import torch
+import torch.distributed as dist
+from gymnasium.envs.registration import EnvSpec
+
+from rmc_agents import plugins
+from rmc_agents.config import SB3_ALGORITHMS, Config
+from rmc_agents.envs.processes import (
+    SECONDS_TO_END,
+    Fault,
+    WorkerError,
+    describe_death,
+    end_all,
+    end_with_the_parent,
+    leave_stops_to_the_parent,
+    stops_held_back,
+)
+
+from . import distributed
+from .own_env import NAMESPACE
+
+FEWEST_LANES = 32  # of a learner, for --learners auto: with fewer, a step costs hardly less than with all
+BYTES_OF_LEARNER = 350 << 20  # of memory that a process with torch and compiled kernels has to itself, at the least
+LOOPBACK = "127.0.0.1"
+GUARD = "a script that trains with several learners needs the usual `if __name__ == '__main__':`"
+INTERFACE = "GLOO_SOCKET_IFNAME"  # the environment variable that gloo reads
+Lost = TypeVar("Lost", bound=ValueError)
+
+
+def settled(config: Config, device: torch.device) -> Config:
+    """The settings with the number of learners in place of 'auto', or that of torchrun's processes.
+
+    Raises:
+      ValueError: if so many learners cannot be.
+    """
+    by_torchrun, wanted = distributed.started_by_torchrun(), config.run.learners
+    number = by_torchrun if by_torchrun > 1 else automatic(config, device) if wanted == "auto" else wanted
+    config = config.updated({"learners": number}, "learners")
+    if number > 1:
+        _check(config, number, device)
+    return config
+
+
+def automatic(config: Config, device: torch.device) -> int:
+    """As many learners as there are GPUs or physical cores, but not more than have lanes enough."""
+    if config.train.algo == "impala" or config.train.algo in SB3_ALGORITHMS:
+        return 1  # actors keep the cores busy; Stable-Baselines3 has one process
+    cpu = device.type == "cpu"
+    most = min(cores(), config.env.num_envs // FEWEST_LANES) if cpu else torch.cuda.device_count()
+    return max(1, min(most, _most_learners(config)))
+
+
+def cores() -> int:
+    """Physical cores that this process may use, at least 1: all, unless its affinity or container says less."""
+    physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else physical
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        allowed = min(allowed, int(quota) // int(period))
+    return max(1, min(physical, allowed))
+
+
+def _most_learners(config: Config) -> int:
+    """With more, some learner would have no lane in some minibatch."""
+    lanes, train = config.env.num_envs, config.train
+    return lanes // min(train.ppo_minibatches, lanes) if train.algo == "ppo" else lanes
+
+
+def _check(config: Config, number: int, device: torch.device) -> None:
+    algo, env = config.train.algo, config.env
+    if algo in SB3_ALGORITHMS:
+        raise ValueError(f"learners: expected 1 for {algo}, which has one process, got {number}")
+    if algo != "impala" and number > (most := _most_learners(config)):
+        raise ValueError(
+            f"learners: expected at most {most}, each with a lane in every minibatch, for {env.num_envs} lanes"
+            f"{f' in {config.train.ppo_minibatches} minibatches' if algo == 'ppo' else ''}, got {number}"
+        )
+    if env.env_workers:
+        raise ValueError(f"env_workers: expected 0 for {number} learners, which step their lanes themselves")
+    here = distributed.on_this_machine(number)
+    if device.type == "cuda" and (gpus := torch.cuda.device_count()) < here:
+        raise ValueError(f"learners: expected a GPU for each of {here} on this machine, got {gpus}; or --device cpu")
+    if not distributed.by_torchrun() and number > (room := psutil.virtual_memory().available // BYTES_OF_LEARNER):
+        raise ValueError(f"learners: expected at most {room}, for which there is memory, got {number}")
+
+
+def warnings(config: Config, device: torch.device) -> list[str]:
+    """What a user should know of the number of learners."""
+    number = config.run.learners
+    if device.type == "cpu" and not distributed.by_torchrun() and int(number) > max(1, cores()):
+        return [f"warning: {number} learners on {cores()} physical cores: more learners than cores are slower"]
+    return []
+
+
+@contextmanager
+def beside(config: Config) -> Iterator[None]:
+    """In here, this process is the first of the learners that the settings ask for, and the others learn along.
+
+    Nothing happens for one learner, or where torchrun has started them all. The others end with this context, and with
+    this process however it ends.
+
+    Raises:
+      LearnerLost: if one of them has ended; the message says how.
+      WorkerError: if one of them cannot be started.
+    """
+    learners = int(config.run.learners)
+    if learners == distributed.size():
+        yield
+        return
+    with socket.create_server((LOOPBACK, 0)) as server:  # a port that nothing else has
+        port = server.getsockname()[1]
+        others: list[_Other] = []
+        try:
+            _start(others, config, port)
+            store = dist.TCPStore(
+                LOOPBACK,
+                port,
+                learners,
+                is_master=True,
+                wait_for_workers=False,
+                master_listen_fd=os.dup(server.fileno()),
+            )
+            _meet(store, distributed.FIRST, learners)
+            yield
+        except distributed.LearnerLost as error:
+            raise _explained(error, others) from error
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            for other in others:
+                other.connection.close()
+            end_all([other.process for other in others])
+
+
+class _Other:
+    """Another learner as the first one sees it."""
+
+    def __init__(self, context: SpawnContext, arguments: tuple[Any, ...]) -> None:
+        self.connection, theirs = context.Pipe()
+        with theirs:  # closed here, so that its end is seen when the learner dies
+            self.process = context.Process(target=_run, args=(*arguments, theirs))
+            self.process.start()
+
+    def wait(self) -> Fault | None:
+        """Until it is ready (None), has failed or is gone."""
+        try:
+            message: Fault | None = self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join(SECONDS_TO_END)
+            return Fault(describe_death(self.process.exitcode), "")
+        return message
+
+
+def _start(others: list[_Other], config: Config, port: int) -> None:
+    """Adds processes to `others`, and waits until they can be met."""
+    spec = gym.spec(config.env.env) if config.env.env.startswith(NAMESPACE) else None
+    learners = int(config.run.learners)
+    try:
+        follow = cloudpickle.dumps(plugins.carried(partial(_follow, spec, learners, port)))
+    except Exception as error:
+        raise ValueError(
+            f"learners: expected 1 for {config.env.env}, which cannot be sent to another process: {error}"
+        ) from error
+    context = get_context("spawn")
+    with stops_held_back():
+        for number in range(1, learners):
+            others.append(_Other(context, (follow, number)))
+    for number, other in enumerate(others, start=1):
+        if fault := other.wait():
+            hint = "" if fault.trace else f" before it could begin ({GUARD})"
+            raise _told(WorkerError, number, fault._replace(summary=fault.summary + hint))
+
+
+def _explained(error: distributed.LearnerLost, others: Sequence[_Other]) -> distributed.LearnerLost:
+    """What is known of the learner that was lost: those that only end with it send nothing, and exit with 0."""
+    deadline = time.monotonic() + SECONDS_TO_END
+    for number, other in enumerate(others, start=1):
+        other.process.join(max(0.0, deadline - time.monotonic()))
+        if other.connection.poll() or other.process.exitcode:
+            return _told(distributed.LearnerLost, number, other.wait() or Fault("ended", ""))
+    return error
+
+
+def _told(kind: type[Lost], number: int, fault: Fault) -> Lost:
+    error = kind(f"learner {number} {fault.summary}; all learners end with it")
+    if fault.trace:
+        error.add_note(fault.trace)
+    return error
+
+
+def _run(follow: bytes, number: int, connection: Connection) -> None:
+    """Another learner's process, from its first line to its last."""
+    leave_stops_to_the_parent()
+    threading.Thread(target=end_with_the_parent, daemon=True).start()
+    with suppress(OSError):  # nobody listens any more
+        try:
+            cloudpickle.loads(follow)(number, connection)
+        except Exception as error:
+            fault = Fault.of(error)
+            connection.send(fault._replace(summary=f"failed: {fault.summary}"))
+
+
+def _follow(spec: EnvSpec | None, learners: int, port: int, number: int, connection: Connection) -> None:
+    from .follower import follow
+
+    if spec is not None:
+        gym.registry[spec.id] = spec
+    connection.send(None)
+    _meet(dist.TCPStore(LOOPBACK, port, learners), number, learners)
+    try:
+        follow()
+    finally:
+        dist.destroy_process_group()
+
+
+def _meet(store: dist.Store, number: int, learners: int) -> None:
+    """Connect with the other learners over the loopback interface alone."""
+    interfaces = psutil.net_if_addrs().items()
+    loopback = next((name for name, found in interfaces if any(each.address == LOOPBACK for each in found)), None)
+    before = os.environ.get(INTERFACE)
+    if loopback is not None and before is None:
+        os.environ[INTERFACE] = loopback
+    try:
+        distributed.connect(number, store=store, rank=number, world_size=learners, timeout=distributed.FOREVER)
+    finally:
+        if before is None:
+            os.environ.pop(INTERFACE, None)
