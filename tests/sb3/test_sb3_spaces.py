@@ -7,8 +7,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Discrete
 
+from helpers.actions import ACTION_SPACES
 from helpers.runs import SMALL, resume, train
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
@@ -26,41 +27,6 @@ from rmc_agents.types import TimeStep
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
-ACTION_SPACES = {
-    "Box": Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 0.25], np.float32)),
-    "Matrix": Box(-9.0, 9.0, (2, 3)),
-    "MultiDiscrete": MultiDiscrete([2, 4]),
-    "MultiBinary": MultiBinary(3),
-}
-
-
-class ActionsEnv(gym.Env):
-    """Takes actions of its space alone; an episode lasts 3 steps."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
-    observation_space = Box(-1, 1, (2,), np.float32)
-
-    def __init__(self, kind: str, render_mode: str | None = None) -> None:
-        self.action_space, self.render_mode = ACTION_SPACES[kind], render_mode
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self.left = 3
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        assert np.shape(action) == self.action_space.shape
-        assert self.action_space.contains(np.asarray(action, self.action_space.dtype))
-        self.left -= 1
-        return np.zeros(2, np.float32), float(np.sum(action)), self.left == 0, False, {}
-
-    def render(self) -> np.ndarray:
-        return np.zeros((8, 8, 3), np.uint8)
-
-
-for kind in ACTION_SPACES:
-    if f"Actions{kind}-v0" not in gym.registry:
-        gym.register(f"Actions{kind}-v0", entry_point=ActionsEnv, kwargs={"kind": kind})
 
 
 @pytest.mark.parametrize("kind", ACTION_SPACES)
@@ -108,7 +74,7 @@ def test_actions_that_stable_baselines3_cannot_learn_are_refused() -> None:
 
 
 def test_many_actions_pass_through_workers() -> None:
-    settings = {"algo": "recurrent-ppo", "env": f"{__name__}:ActionsMatrix-v0", "num_envs": 2, "env_workers": 2}
+    settings = {"algo": "recurrent-ppo", "env": "helpers.actions:ActionsMatrix-v0", "num_envs": 2, "env_workers": 2}
     trainer = make_trainer(Config().updated(settings | {"unroll_length": 4}, "test"), CPU)
     trainer.update()
     trainer.close()
