@@ -1,15 +1,16 @@
 """Environments of any origin as vector environments: names, classes, functions, objects."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from .guarded import Blame, GuardedEnv
+from .own import check_lanes, makes_all_lanes, takes
 from .registry import Backend, as_numbers, make_vector_env
+from .saving import sync_lanes
 from .workers import WorkerVectorEnv
 
 Wrapper = Callable[[gym.Env], gym.Env]
@@ -68,16 +69,8 @@ def make_env(
         return _from_object(env, num_envs, autoreset_mode, wrapper)
     if not callable(env):
         raise ValueError(f"environment: expected a name, a class, a function or an object, got {type(env).__name__}")
-    wanted = {"render_mode": render_mode} if render_mode is not None and _takes(env, "render_mode") else {}
-    arguments = {**wanted, **(env_kwargs or {})}
-    if _makes_all_lanes(env):
-        if num_workers:
-            raise ValueError(f"num_workers: expected 0 for {name_of(env)}, which makes all lanes, got {num_workers}")
-        with Blame(name_of(env), "its constructor"):
-            lanes = env(num_envs=num_envs, **arguments)
-        return _checked(lanes, name_of(env), num_envs, wrapper)
-    make_lanes = partial(_make_lanes, partial(_make_lane, env, arguments, wrapper), autoreset_mode)
-    return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
+    wanted = {"render_mode": render_mode} if render_mode is not None and takes(env, "render_mode") else {}
+    return _from_callable(env, num_envs, {**wanted, **(env_kwargs or {})}, num_workers, autoreset_mode, wrapper)
 
 
 def with_arguments(env: str, env_kwargs: Mapping[str, Any]) -> str | EnvFactory:
@@ -92,12 +85,38 @@ def with_arguments(env: str, env_kwargs: Mapping[str, Any]) -> str | EnvFactory:
     return make
 
 
+def _from_callable(
+    make: Callable[..., Any],
+    num_envs: int,
+    arguments: Mapping[str, Any],
+    num_workers: int,
+    autoreset_mode: AutoresetMode,
+    wrapper: Wrapper | None,
+) -> VectorEnv:
+    if not makes_all_lanes(make):
+        make_lanes = partial(_make_lanes, partial(_make_lane, make, arguments, wrapper), autoreset_mode)
+        return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
+    name = name_of(make)
+    if num_workers:
+        raise ValueError(f"num_workers: expected 0 for {name}, which makes all lanes, got {num_workers}")
+    _check_unwrapped(wrapper, name)
+    with Blame(name, "its constructor"):
+        lanes = make(num_envs=num_envs, **arguments)
+    return check_lanes(lanes, name, num_envs)
+
+
+def _check_unwrapped(wrapper: Wrapper | None, name: str) -> None:
+    if wrapper is not None:
+        raise ValueError(f"wrapper: expected none for the vector environment {name}, whose lanes are not made here")
+
+
 def _from_object(
     env: gym.Env | VectorEnv, num_envs: int, autoreset_mode: AutoresetMode, wrapper: Wrapper | None
 ) -> VectorEnv:
     name = name_of(env)
     if isinstance(env, VectorEnv):
-        return _checked(env, name, num_envs if num_envs > 1 else env.num_envs, wrapper)
+        _check_unwrapped(wrapper, name)
+        return check_lanes(env, name, num_envs if num_envs > 1 else env.num_envs)
     if num_envs != 1:
         raise ValueError(
             f"environment {name}: expected num_envs 1 for one environment object, got {num_envs}; give its class, or a "
@@ -116,7 +135,7 @@ def name_of(env: str | EnvFactory | gym.Env | VectorEnv) -> str:
 
 
 def _make_lanes(make_lane: Callable[[], gym.Env], autoreset_mode: AutoresetMode, num_envs: int) -> VectorEnv:
-    return SyncVectorEnv([make_lane] * num_envs, autoreset_mode=autoreset_mode)
+    return sync_lanes(make_lane, num_envs, autoreset_mode)
 
 
 def _make_lane(make: Callable[..., Any], arguments: Mapping[str, Any], wrapper: Wrapper | None) -> gym.Env:
@@ -130,33 +149,3 @@ def _as_lane(env: Any, name: str, wrapper: Wrapper | None) -> gym.Env:
         hint = "; what makes a vector environment takes an argument num_envs" if isinstance(env, VectorEnv) else ""
         raise ValueError(f"environment {name}: expected a gymnasium.Env to be made, got {type(env).__name__}{hint}")
     return GuardedEnv(as_numbers(env, wrapper), name)
-
-
-def _checked(env: Any, name: str, num_envs: int, wrapper: Wrapper | None) -> VectorEnv:
-    """A user's vector environment, after checking it against the arguments."""
-    if not isinstance(env, VectorEnv):
-        raise ValueError(f"environment {name}: expected a gymnasium VectorEnv to be made, got {type(env).__name__}")
-    if wrapper is not None:
-        raise ValueError(f"wrapper: expected none for the vector environment {name}, whose lanes are not made here")
-    if env.num_envs != num_envs:
-        raise ValueError(f"environment {name}: expected {num_envs} lanes, got {env.num_envs}")
-    return env
-
-
-def _makes_all_lanes(make: Callable[..., Any]) -> bool:
-    """Whether a class or a function makes a vector environment."""
-    if isinstance(make, type) and issubclass(make, gym.Env | VectorEnv):
-        return issubclass(make, VectorEnv)
-    return "num_envs" in _parameters(make)
-
-
-def _takes(make: Callable[..., Any], argument: str) -> bool:
-    parameters = _parameters(make)
-    return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
-def _parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(make).parameters
-    except (TypeError, ValueError):  # some built-in functions have no signature
-        return {}

@@ -39,6 +39,9 @@ SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
 MAPS = frozenset(name for name in SHORT_NAMES if name.endswith("-map"))
 """Where the whole map is shown as tokens (see `MapTokens`)."""
 
+NAMESPACE = "own/"
+"""How the ids of environments begin that were given to `rmc.train` in Python: no other process can make these."""
+
 MOVES_ONLY = frozenset(name for name in SHORT_NAMES if name.startswith("memory-"))
 """Where the actions are left, right and forward (see `MiniGridView`)."""
 
@@ -86,6 +89,17 @@ def unknown(name: str) -> ValueError:
     """That there is no environment of the name, and which may be meant."""
     import gymnasium as gym
 
+    if name.startswith(NAMESPACE):
+        return ValueError(
+            f"environment {name!r} was given in Python and can be made only there: rmc.resume(run, env=...), "
+            "rmc.evaluate(saved, env); commands take it by --env module:Class"
+        )
+    module, _, attribute = name.rpartition(":")
+    if module:
+        return ValueError(
+            f"there is no environment {name!r}: {module} neither registers {attribute!r} with gymnasium nor, for "
+            "--env, defines a class or function of that name"
+        )
     if name.startswith("ALE/"):
         return ValueError(f"there is no environment {name!r}; Atari's are ale_py:{name} (pip install ale-py)")
     near = difflib.get_close_matches(name, [*SHORT_NAMES, *gym.registry], n=1, cutoff=0.7)

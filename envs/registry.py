@@ -9,14 +9,16 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from rmc_agents.envs.minipacman.tokens import MapTokens
 
 from .guarded import Blame, GuardedEnv
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
+from .own import check_lanes
 from .processes import EnvError
+from .saving import sync_lanes
 from .sequences import names as sequences
 from .stacking import stack_views
 from .workers import WorkerVectorEnv
@@ -74,6 +76,8 @@ def make_vector_env(
         if name in MAPS:
             raise ValueError(f"wrapper: expected none for {name!r}, whose lanes are no environments of their own")
     _check_backend(backend, spec, name)
+    if spec.entry_point is None:
+        return _make_all_lanes(spec, name, num_envs, num_workers, arguments, wrapper)
     if _has_native_engine(spec) and backend != "minigrid" and wrapper is None:
         if num_workers:
             raise ValueError(
@@ -90,9 +94,25 @@ def _make_lanes(
     make_lane: Callable[[], gym.Env], spec: EnvSpec, autoreset_mode: AutoresetMode, num_envs: int
 ) -> VectorEnv:
     """Lanes stepped by the process that calls this, a worker's too."""
-    env = SyncVectorEnv([make_lane] * num_envs, autoreset_mode=autoreset_mode)
+    env = sync_lanes(make_lane, num_envs, autoreset_mode)
     env.spec = spec
     return env
+
+
+def _make_all_lanes(
+    spec: EnvSpec,
+    name: str,
+    num_envs: int,
+    num_workers: int,
+    arguments: dict[str, Any],
+    wrapper: Callable[[gym.Env], gym.Env] | None,
+) -> VectorEnv:
+    """A user's vector environment, of which no single lane can be made."""
+    if num_workers or wrapper is not None:
+        raise ValueError(f"environment {name!r} makes all its lanes itself: expected no env_workers and no wrapper")
+    with Blame(name, "its constructor"):
+        env = gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **arguments)
+    return check_lanes(env, name, num_envs)
 
 
 def _make_lane(name: str, env_id: str, spec: EnvSpec, arguments: dict[str, Any], view: dict[str, Any]) -> gym.Env:

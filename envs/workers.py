@@ -30,7 +30,9 @@ from .processes import (
 )
 
 MakeLanes = Callable[[int], VectorEnv]
-LaneInfos = list[tuple[int, dict[str, Any]]]  # a lane and what its environment says of the episode that ended there
+LaneInfos = list[tuple[int, dict[str, Any]]]  # a lane and its infos
+ALWAYS = "target"
+"""The info that is sent at every step and reset: the right action, from which `--algo supervised` learns."""
 
 
 class WorkerVectorEnv(VectorEnv):
@@ -38,7 +40,7 @@ class WorkerVectorEnv(VectorEnv):
 
     It gives the numbers that `make_lanes(num_envs)` would: lane i gets seed + i, and every worker plays its lanes in a
     vector environment of `make_lanes`. Actions, observations, rewards and flags pass through shared memory. Infos are
-    sent for lanes whose episode ended alone, and of them numbers, strings and arrays of numbers; a reset has none.
+    sent at the end of an episode only, and of them numbers, strings and arrays of numbers; `info["target"]` always.
 
     Workers are spawned, not forked: a process that runs torch has threads, and a fork takes over the locks that these
     hold, but not the threads that would let go of them. So a script that uses this needs the usual
@@ -98,7 +100,7 @@ class WorkerVectorEnv(VectorEnv):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray, dict[str, Any]]:
-        """As SyncVectorEnv's, `reset_mask` included, but without infos."""
+        """As SyncVectorEnv's, `reset_mask` included, with no infos but the target."""
         lanes = range(self.num_envs)
         seeds = [seed + i for i in lanes] if isinstance(seed, int) else [None] * self.num_envs if seed is None else seed
         if len(seeds) != self.num_envs:
@@ -110,13 +112,13 @@ class WorkerVectorEnv(VectorEnv):
                 mine = options | {"reset_mask": options["reset_mask"][worker.lanes]}
             idle = mine is not None and not np.any(mine.get("reset_mask", True))
             commands.append(None if idle else _Reset(list(seeds[worker.lanes]), mine))
-        self._exchange(commands)
-        return self._rows.observation.copy(), {}
+        infos = self._exchange(commands)
+        return self._rows.observation.copy(), infos
 
     def step(
         self, actions: NDArray
     ) -> tuple[NDArray, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """As SyncVectorEnv's, with the infos of lanes whose episode ended alone.
+        """As SyncVectorEnv's, with the infos of lanes whose episode ended, and every lane's target.
 
         Raises:
           EnvError: if an environment raises; all workers have ended by then.
@@ -257,15 +259,21 @@ def _commands(connection: Connection) -> Iterator[Command]:
 
 
 def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneInfos:
-    """Carry out a command on a worker's own lanes; returns the infos of those whose episode ended."""
+    """Carry out a command on a worker's own lanes; returns the infos to send."""
     if isinstance(command, _Reset):
-        rows.observation[lanes], _ = env.reset(seed=command.seeds, options=command.options)  # type: ignore[arg-type]
-        return []
+        rows.observation[lanes], infos = env.reset(seed=command.seeds, options=command.options)  # type: ignore[arg-type]
+        return _to_send(infos, lanes, np.zeros(env.num_envs, np.bool_))
     observation, reward, terminated, truncated, infos = env.step(rows.action[lanes])
     rows.observation[lanes], rows.reward[lanes] = observation, reward
     rows.terminated[lanes], rows.truncated[lanes] = terminated, truncated
-    ended = np.flatnonzero(terminated | truncated).tolist()
-    return [(lanes.start + lane, _lane_info(infos, lane)) for lane in ended]
+    return _to_send(infos, lanes, terminated | truncated)
+
+
+def _to_send(infos: dict[str, Any], lanes: slice, ended: NDArray[np.bool_]) -> LaneInfos:
+    """All infos of lanes whose episode `ended` `[N]`, and what is sent always of the others."""
+    always = {key: infos[key] for key in (ALWAYS, f"_{ALWAYS}") if key in infos}
+    sent = ((lane, _lane_info(infos if ended[lane] else always, lane)) for lane in range(len(ended)))
+    return [(lanes.start + lane, info) for lane, info in sent if info or ended[lane]]
 
 
 def _lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.json is not None:
         check_writable(arguments.json)
     path = find(arguments.run, arguments.pretrained, arguments.trust)
-    plugins.load(arguments.imports, arguments.env)
+    plugins.load(arguments.imports, env=arguments.env)
     check_env(arguments.env)
     opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
     if arguments.sample:

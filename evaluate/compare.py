@@ -11,10 +11,10 @@ import tyro
 from rich.console import Console
 
 from rmc_agents import command_line, configs
-from rmc_agents.config import Config
+from rmc_agents.config import CORES, Config
 from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
-from rmc_agents.runs.folder import CONFIG
+from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
 from .plot import agent_names, essence, parse_mark
@@ -117,7 +117,7 @@ def _say(console: Console, text: str) -> None:
 def read_all(given: Sequence[Path]) -> list[comparison.Run]:
     """The runs of results and of folders, these named by their cores. Raises ValueError for one that is unusable."""
     folders = [path for path in given if path.suffix != ".json"]
-    names = agent_names([Config().updated_from_yaml(folder / CONFIG) for folder in folders])
+    names = agent_names([read_config(folder) for folder in folders])
     runs = [run for path in given if path.suffix == ".json" for run in comparison.read(path)]
     return runs + [comparison.collect(name, folder) for name, folder in zip(names, folders, strict=True)]
 
@@ -142,6 +142,8 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
                 raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
             settings = preset if core is None else preset.updated({"core": core}, "--cores")
             config = command_line.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
+            if config.core.core in CORES and set(arguments.cores) - set(CORES):  # they are the other cores'
+                config = config.updated({"core_args": {}}, "--core-args")
             command_line.check_names(config, agent)
             agents[label] = config.updated(own, "command line").settled()
             if (used := agents[label].core.core) != config.core.core:
@@ -204,7 +206,7 @@ def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool =
 def check_folder(job: Job, trust: bool) -> None:
     """Raises ValueError if a run with other settings is there, or an unfinished one that is not trusted."""
     if (job.folder / CONFIG).exists():
-        found = Config().updated_from_yaml(job.folder / CONFIG)
+        found = read_config(job.folder)
         names = differing(found, job.config)
         if found.run.eval_episodes != job.config.run.eval_episodes:
             names.append("eval_episodes")

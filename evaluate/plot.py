@@ -15,7 +15,7 @@ from rich.console import Console
 from rmc_agents import command_line, plugins
 from rmc_agents.config import Config
 from rmc_agents.runs.checkpoint import write_atomically
-from rmc_agents.runs.folder import CONFIG
+from rmc_agents.runs.folder import read_config
 
 from .curves import (
     METRICS,
@@ -87,7 +87,7 @@ def _main(argv: Sequence[str] | None) -> int:
     marks = dict(parse_mark(mark) for mark in arguments.mark)
 
     curves = [smoothed(thinned(read_curve(run, arguments.metric)), arguments.smooth) for run in arguments.runs]
-    configs = [Config().updated_from_yaml(run / CONFIG) for run in arguments.runs]
+    configs = [read_config(run) for run in arguments.runs]
     envs = sorted({config.env.env for config in configs})
     groups: dict[str, list[Curve]] = {}
     for label, curve in sorted(

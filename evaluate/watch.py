@@ -71,7 +71,7 @@ def _main(argv: Sequence[str] | None) -> int:
     is_page = arguments.out is not None and arguments.out.suffix.lower() == PAGE
     _check_extent(arguments, is_page)
     paths = [find(run, arguments.pretrained, arguments.trust) for run in arguments.runs or (None,)]
-    plugins.load(arguments.imports, arguments.env)
+    plugins.load(arguments.imports, env=arguments.env)
     check_env(arguments.env)
     opened = [
         open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs) for path in paths

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmc_agents.cores import RNN as RNN
     from rmc_agents.cores import Core as Core
     from rmc_agents.cores import Feedforward as Feedforward
+    from rmc_agents.cores import MinGRU as MinGRU
     from rmc_agents.cores import RelationalRNN as RelationalRNN
     from rmc_agents.cores.registry import register_core as register_core
     from rmc_agents.encoders import register_encoder as register_encoder
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rmc_agents.evaluate.scoring import record_video as record_video
     from rmc_agents.player import Player as Player
     from rmc_agents.runs.saved import load as load
+    from rmc_agents.train.run import resume as resume
     from rmc_agents.train.run import train as train
     from rmc_agents.types import SpaceSpec as SpaceSpec
 
@@ -43,6 +45,7 @@ _HOMES = {
     "Feedforward": "cores",
     "GRU": "cores",
     "LSTM": "cores",
+    "MinGRU": "cores",
     "Player": "player",
     "RMC": "cores",
     "RNN": "cores",
@@ -55,6 +58,7 @@ _HOMES = {
     "record_video": "evaluate.scoring",
     "register_core": "cores.registry",
     "register_encoder": "encoders",
+    "resume": "train.run",
     "train": "",
 }
 """Public name -> the module that has it; '': it is a module itself, or a package that is called (see `lazy`)."""

@@ -113,7 +113,7 @@ class ActorCritic(nn.Module):
         if len(leading) != 1:
             steps = TimeStep(*(field.flatten(0, len(leading) - 1) for field in steps))  # [N, ...]
         features: Tensor = self.encoder(steps)
-        expected = (len(steps.is_first), self.encoder.output_size)
+        expected = (steps.is_first.shape[0], self.encoder.output_size)
         if features.shape != expected:
             raise ValueError(f"encoder: expected features {list(expected)}, got {list(features.shape)}")
         return features if len(leading) == 1 else features.unflatten(0, leading)

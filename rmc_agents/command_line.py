@@ -53,7 +53,7 @@ def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any
         metavar="NAME=VALUE [NAME=VALUE ...]",
         instance_from_str=assignments,
         is_instance=lambda value: isinstance(value, dict),
-        str_from_instance=lambda mapping: [f"{name}={_as_yaml(value)}" for name, value in mapping.items()],
+        str_from_instance=lambda mapping: [f"{name}={_as_yaml(value)}" for name, value in mapping.items()] or ["none"],
     )
 
 
@@ -150,7 +150,7 @@ def _path(text: str) -> Path:
 def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
     """The `sources`, after the import of the modules that they name, and of further ones (see `plugins.load`)."""
     found = sources(argv)
-    plugins.load([*modules, *found.imports], *names, found.env, found.core, found.encoder)
+    plugins.load([*modules, *found.imports], *names, found.core, found.encoder, env=found.env)
     return found
 
 

@@ -36,7 +36,7 @@ FewInt = Annotated[int, Field(gt=0, le=1000)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Arguments = dict[str, JsonValue]
 """Arguments of a core, encoder or environment of one's own, as they stand in a YAML file."""
-CORES = ("rmc", "lstm", "gru", "rnn", "relational-rnn", "none")
+CORES = ("rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none")
 ENCODERS = ("auto", "mlp", "conv")
 """The built-in ones."""
 
@@ -93,12 +93,15 @@ class CoreConfig(Section):
     """The recurrent core between the encoder and the heads."""
 
     core: str = "rmc"
-    """rmc: Relational Memory Core; lstm; gru; rnn: Elman's; relational-rnn: an LSTM with a relational memory; none: no
-    memory at all. module:Class: a core of one's own; or the name by which an imported module registers one."""
+    """rmc: Relational Memory Core; lstm; gru; mingru: a GRU whose gates do not read its state, fast; rnn: Elman's;
+    relational-rnn: an LSTM with a relational memory; none: no memory at all. module:Class: a core of one's own; or the
+    name by which an imported module registers one."""
     core_args: Arguments = field(default_factory=dict)
     """Arguments of a core of one's own, as in --core-args size=64 decay=0.9; values are read as in YAML."""
     hidden_size: PositiveInt = 256
-    """Units of lstm, gru, rnn and relational-rnn."""
+    """Units of lstm, gru, rnn and relational-rnn, and of each layer of mingru."""
+    num_layers: FewInt = 2
+    """mingru: layers, one on top of another; the gates of the second know what the first remembers."""
     mem_slots: PositiveInt = 4
     """Memory slots of rmc and relational-rnn."""
     num_heads: PositiveInt = 2
@@ -115,7 +118,8 @@ class CoreConfig(Section):
     """rmc: unit: input and forget gate for each unit; coupled: input gate = 1 - forget gate, which bounds the
     memory; memory: a pair for each slot; none."""
     forget_bias: Float = 1.0
-    """rmc, and the LSTM in lstm and relational-rnn: added to the forget gate before its sigmoid."""
+    """rmc: added to the forget gate before its sigmoid. lstm, relational-rnn: where the bias of the LSTM's forget gate
+    starts; mingru: likewise, of 1 - input gate."""
     update_bias: Float = 0.0
     """gru: where the bias of the update gate starts; above 0, the memory holds on longer from the beginning."""
     input_bias: Float = 0.0
@@ -123,6 +127,13 @@ class CoreConfig(Section):
     slot_embedding: bool = False
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming the same; not in the
     paper, and stable with coupled gates only (docs/decisions/slots.md)."""
+
+    def unused_core_args(self) -> str:
+        """That a built-in core takes no `core_args`, for an error message."""
+        return (
+            f"core_args: expected none for core {self.core}, whose settings have names of their own (such as "
+            f"hidden_size), got {', '.join(self.core_args)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -351,6 +362,8 @@ class Config:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}; {remedy(name)}"
                 raise ValueError(f"{kind}: there is no {kind} {name!r}; {hint}")
+        if self.core.core_args:
+            raise ValueError(self.core.unused_core_args())
 
     def to_yaml(self) -> str:
         """The YAML text that `from_yaml` reads back as an equal configuration."""

@@ -107,6 +107,11 @@ def _find(name: str) -> BuildEncoder:
         return _registered[name]
     if (own := plugins.find(name)) is not None:
         return own
+    if ":" in name:
+        raise NotRegistered(
+            f"encoder: {name!r} is not registered: {plugins.remedy(name)}, or in Python call "
+            f"rmc.register_encoder({name!r}, build) first"
+        )
     known = [*BUILT_IN, *_registered]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"expected {_or(known)}."

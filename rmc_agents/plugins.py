@@ -19,6 +19,7 @@ Result = TypeVar("Result")
 
 OWN = __name__.partition(".")[0]  # this package, which is imported anyway
 _typed: dict[str, None] = {}  # modules by name, in the order of their import
+_envs: dict[str, None] = {}  # names of environments, 'module:Name', that are registered with gymnasium
 
 
 class ImportFailed(ValueError):
@@ -27,19 +28,22 @@ class ImportFailed(ValueError):
     is_theirs = True  # see `command_line.run`
 
 
-def load(modules: Sequence[str], *names: str | None) -> None:
+def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> None:
     """Import what a user typed for a command; modules in the current folder are found, as `python -m` finds them.
 
     Args:
       modules: of --import.
-      names: values of --core, --encoder and --env; those of the form 'module:Name' count.
+      names: values of --core and --encoder; those of the form 'module:Name' count.
+      env: the value of --env; likewise.
 
     Raises:
       ImportFailed: if there is no such module or its code fails, which a note then shows.
+      ValueError: if `env` names something that makes no environment.
     """
     _typed.clear()  # a process may run several commands, one after the other
+    _envs.clear()
     flags = dict.fromkeys(modules, "--import")
-    flags |= {module: name for name in names if name and (module := module_of(name)) and module not in flags}
+    flags |= {module: name for name in (*names, env) if name and (module := module_of(name)) and module not in flags}
     if flags and (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
     for module, source in flags.items():
@@ -47,6 +51,8 @@ def load(modules: Sequence[str], *names: str | None) -> None:
             continue
         _import(module, source)
         _typed[module] = None
+    if env:
+        _register_env(env)
 
 
 def _import(module: str, source: str) -> None:
@@ -87,6 +93,21 @@ def find(name: str) -> Callable[..., Any] | None:
     return found
 
 
+def _register_env(name: str) -> None:
+    """Have gymnasium know the class or function 'module:Name' of a module that the user named."""
+    from rmc_agents.envs.names import split_stack
+    from rmc_agents.envs.own import register_own
+
+    base, _ = split_stack(name)
+    module, _, attribute = base.partition(":")
+    if module not in _typed or not hasattr(sys.modules[module], attribute):
+        return  # an id that the module registers, or no environment at all
+    make = find(base)
+    assert make is not None
+    register_own(attribute, make)
+    _envs[name] = None
+
+
 def remedy(name: str) -> str:
     """What a user does about a part that is not known by its name, as the end of an error message."""
     if module := module_of(name):
@@ -95,7 +116,7 @@ def remedy(name: str) -> str:
 
 
 def check_named(name: str, source: object) -> None:
-    """For an environment's name that only a file gives.
+    """For an environment's name that may come from a file; registers it as `load` does.
 
     Raises:
       ValueError: if its module would have to be imported.
@@ -103,6 +124,7 @@ def check_named(name: str, source: object) -> None:
     module = module_of(name)
     if module and module not in sys.modules:
         raise ValueError(f"{source} names the environment {name!r}: {remedy(name)}")
+    _register_env(name)
 
 
 def flags() -> list[str]:
@@ -117,11 +139,15 @@ def told_flags() -> str:
 
 def carried(function: Callable[..., Result]) -> Callable[..., Result]:
     """The function for another process, where it imports the same modules before its first line."""
-    return partial(_import_and_call, list(_typed), os.getcwd(), function) if _typed else function
+    return partial(_import_and_call, list(_typed), list(_envs), os.getcwd(), function) if _typed else function
 
 
-def _import_and_call(modules: list[str], folder: str, function: Callable[..., Result], *arguments: Any) -> Result:
+def _import_and_call(
+    modules: list[str], envs: list[str], folder: str, function: Callable[..., Result], *arguments: Any
+) -> Result:
     if Path(folder).is_dir() and folder not in sys.path:
         sys.path.insert(0, folder)
     load(modules)
+    for name in envs:
+        _register_env(name)
     return function(*arguments)

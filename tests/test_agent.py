@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 ALL_FIRST = torch.ones(2, dtype=torch.bool)
 
 
-@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "rnn", "relational-rnn", "none"])
+@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none"])
 @pytest.mark.parametrize("skip", [True, False])
 def test_unroll_is_steps(core: str, skip: bool) -> None:
     agent = make_agent(core, core_skip=skip)

@@ -79,23 +79,16 @@ def test_help_and_refusals_import_nothing_heavy(module: str, tmp_path: Path) -> 
     assert all(line.startswith("rmc-") for line in lines)
 
 
-TRAINS = """
-import sys
-import torch
-from rmc_agents.config import Config
-from rmc_agents.train.algorithms import make_trainer
-config = Config().updated({"num_envs": 2, "unroll_length": 2, "optimizer": "muon"}, "test")
-trainer = make_trainer(config, torch.device("cpu"))
-trainer.update()
-trainer.get_state()
-print(*(name for name in ("torch._dynamo", "sympy", "minigrid", "scipy.stats") if name in sys.modules))
-"""
-
-
-def test_training_imports_no_compiler() -> None:
-    """Torch's takes seconds; an optimizer or a layer that asks for it would slow down every start."""
-    result = subprocess.run([sys.executable, "-c", TRAINS], capture_output=True, text=True, check=True)
-    assert result.stdout == "\n"
+@pytest.mark.slow
+def test_training_and_evaluation_do_not_import_what_takes_seconds(tmp_path: Path) -> None:
+    small = "--env recall --core rmc --num-envs 4 --unroll-length 5 --total-frames 40 --no-video --eval-episodes 2"
+    program = (
+        "import sys; from rmc_agents.train import cli; from rmc_agents.evaluate import cli as evaluate\n"
+        f"status = cli.main({small.split()} + ['--run-dir', 'run']) + evaluate.main(['run', '--episodes', '2'])\n"
+        "slow = {'torch._dynamo', 'sympy', 'scipy.stats'} & set(sys.modules)\n"
+        "assert not status and not slow, slow"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True)
 
 
 GUESSES = {

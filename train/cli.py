@@ -81,7 +81,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) -> int:
     """All but the learners that torchrun may have started beside the first."""
-    from .run import branch, resume, train
+    from .run import resume, train
 
     def with_flags(saved: Config) -> Config:
         config = _parse(argv, saved)
@@ -91,11 +91,7 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) ->
     console = Console()
     if first.resume is None:
         return _status(train(new, run_dir=first.run_dir, console=console))
-    if first.resume.is_file():
-        run_dir = first.run_dir or folder.branch_path(first.resume)
-        return _status(branch(first.resume, run_dir, with_flags, first.trust, console))
-    with folder.RunFolder(first.resume, resuming=True) as run:
-        return _status(resume(run, with_flags, first.trust, console))
+    return _status(resume(first.resume, with_flags, run_dir=first.run_dir, trust=first.trust, console=console))
 
 
 def _status(run: "Run") -> int:

@@ -11,7 +11,7 @@ All is measured on the rollout that was collected last, with the weights after t
 | effective_rank/encoder, core   | directions that the features make use of, see `effective_rank`                     |
 | policy/core, policy/encoder    | root mean square of the part of the logits, less its mean over the actions         |
 | value/core, value/encoder      | root mean square of the part of the value                                          |
-| gate_mean/GATE                 | of lstm, gru and rmc, over steps, lanes and units                                  |
+| gate_mean/GATE                 | of lstm, gru, mingru and rmc, over steps, lanes and units                          |
 | gate_saturated/GATE            | share of the gate's values below 0.05 or above 0.95                                |
 | attention_entropy              | of rmc, over that of equal attention: 1 looks everywhere, 0 at one row             |
 | slot_difference                | of rmc: root mean square of the slots less their mean, over that of the slots      |
@@ -32,7 +32,7 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector
 from rmc_agents.cores.inspection import Inspection, inspect
-from rmc_agents.types import TimeStep
+from rmc_agents.types import TimeStep, map_leaves
 
 LANES = 4  # whose gates and attention are recomputed
 MOST_SAMPLES = 2048  # features that an effective rank is taken of
@@ -71,7 +71,7 @@ class Diagnostics:
         steps = TimeStep(*(field[:-1] for field in rollout.steps))
         encoded = agent.encode(steps)  # [T, B, D]
         outputs, _ = agent.core.unroll(encoded, steps.is_first, rollout.initial_state)  # [T, B, H]
-        few = type(rollout.initial_state)(*(leaf[:LANES] for leaf in rollout.initial_state))
+        few = map_leaves(lambda leaf: leaf[:LANES], rollout.initial_state)
         inspection = inspect(agent.core, encoded[:, :LANES], steps.is_first[:, :LANES], few)
 
         features = {"encoder": encoded} | ({"core": outputs} if few else {})
@@ -81,7 +81,9 @@ class Diagnostics:
         scalars |= {f"effective_rank/{name}": effective_rank(values) for name, values in spectra.items()}
         scalars |= inspection_scalars(inspection)
         if inspection.attention is not None:
-            scalars["slot_difference"] = slot_difference(outputs, slots=inspection.attention.shape[-2])
+            slots = inspection.attention.shape[-2]
+            if any(leaf.shape[1:2] == (slots,) and leaf[0].numel() == outputs.shape[-1] for leaf in few):
+                scalars["slot_difference"] = slot_difference(outputs, slots)  # the output is the slots, as of an rmc
         for name, value in scalars.items():
             self._writer.add_scalar(f"diagnostics/{name}", value, frames)
         if self._points % PICTURES_EVERY == 0:

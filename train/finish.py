@@ -8,6 +8,7 @@ from rich.console import Console
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, with_interval
 from rmc_agents.envs.making import EnvFactory, with_arguments
+from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.sequences.names import evaluation_name
 from rmc_agents.evaluate.episodes import evaluate
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
@@ -15,7 +16,6 @@ from rmc_agents.evaluate.video import can_render, record
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder
 
-from .own_env import NAMESPACE
 from .reporting import say
 from .trainer import Trainer
 

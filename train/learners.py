@@ -64,11 +64,11 @@ def settled(config: Config, device: torch.device) -> Config:
 
 def automatic(config: Config, device: torch.device) -> int:
     """As many learners as there are GPUs or physical cores, but not more than have lanes enough."""
-    if config.train.algo == "impala" or config.train.algo in SB3_ALGORITHMS:
-        return 1  # actors keep the cores busy; Stable-Baselines3 has one process
+    if config.train.algo == "impala" or config.train.algo in SB3_ALGORITHMS or config.env.env_workers:
+        return 1  # actors and workers keep the cores busy; Stable-Baselines3 has one process
     cpu = device.type == "cpu"
     most = min(cores(), config.env.num_envs // FEWEST_LANES) if cpu else torch.cuda.device_count()
-    return max(1, min(most, _most_learners(config)))
+    return max(1, min(most, _most_learners(config), _room()))
 
 
 def cores() -> int:
@@ -87,6 +87,11 @@ def _most_learners(config: Config) -> int:
     return lanes // min(train.ppo_minibatches, lanes) if train.algo == "ppo" else lanes
 
 
+def _room() -> int:
+    """Learners that there is memory for."""
+    return psutil.virtual_memory().available // BYTES_OF_LEARNER
+
+
 def _check(config: Config, number: int, device: torch.device) -> None:
     algo, env = config.train.algo, config.env
     if algo in SB3_ALGORITHMS:
@@ -101,7 +106,7 @@ def _check(config: Config, number: int, device: torch.device) -> None:
     here = distributed.on_this_machine(number)
     if device.type == "cuda" and (gpus := torch.cuda.device_count()) < here:
         raise ValueError(f"learners: expected a GPU for each of {here} on this machine, got {gpus}; or --device cpu")
-    if not distributed.by_torchrun() and number > (room := psutil.virtual_memory().available // BYTES_OF_LEARNER):
+    if not distributed.by_torchrun() and number > (room := _room()):
         raise ValueError(f"learners: expected at most {room}, for which there is memory, got {number}")
 
 

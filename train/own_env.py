@@ -1,53 +1,49 @@
-"""Environments that are handed over in Python: they get a name, by which training, evaluation and films make them."""
+"""Environments given in Python: they get a gymnasium id, by which training, evaluation and videos make them."""
 
 import copy
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import cast
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvCreator
 from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
+from rmc_agents.envs.names import NAMESPACE
+from rmc_agents.envs.own import register_own
 
-NAMESPACE = "own/"
-OwnEnv = gym.Env | VectorEnv | Callable[[], gym.Env]
+OwnEnv = gym.Env | VectorEnv | Callable[..., gym.Env] | Callable[..., VectorEnv]
 
 
 def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
-    """The settings of a run in a user's own environment, and its lanes if they are given as such.
+    """The settings of a run in a user's own environment, and its lanes if a vector environment is given.
 
-    A function or class is called for each lane, an environment is made anew from its gymnasium spec or, without one,
-    copied. It is registered with gymnasium as own/NAME in this process; another of that name takes its place.
+    It is registered with gymnasium as own/NAME in this process and replaces another of that name.
 
     Args:
-      config: all settings.
-      env: an environment, a function or class that makes one, or a vector environment. A vector environment is played
-        as it is, and there is no evaluation and no video at the end, since no other one can be made.
+      config: all settings; `env_kwargs` are the arguments of a class or function.
+      env: a class or function, called once for each lane or, if it takes `num_envs`, once for all lanes; an
+        environment, of which each lane is a copy (made from its gymnasium spec if it has one); or a vector environment,
+        which is stepped as it is. No other one can then be made, so the run ends without evaluation and video.
 
     Raises:
-      ValueError: for anything else, and where training does not happen in this process.
+      ValueError: for anything else, and for an algorithm whose environments run in other processes.
     """
     if config.train.algo == "impala":
-        raise ValueError("env: expected algo a2c or ppo, got impala, whose actors are other processes")
+        raise ValueError("env: expected an algo that plays in this process (ppo, a2c, supervised), got impala")
     if isinstance(env, VectorEnv):
         if config.run.learners not in (1, "auto"):
             raise ValueError(f"learners: expected 1 for a vector environment that is given, got {config.run.learners}")
         own = {"env": _name(type(env.unwrapped)), "num_envs": env.num_envs, "eval_episodes": 0, "video": False}
         own["learners"] = 1
         return config.updated(own, "env"), env
-    make: Callable[..., gym.Env]
     if isinstance(env, gym.Env):
         name = _name(type(env.unwrapped))
-        make = partial(copy.deepcopy, env) if env.spec is None else partial(gym.make, env.spec)
+        register_own(name, partial(copy.deepcopy, env) if env.spec is None else partial(gym.make, env.spec))
     elif callable(env):
-        name, make = _name(env), env
+        register_own(name := _name(env), env)
     else:
         raise ValueError(f"env: expected a gymnasium environment, a function that makes one or a VectorEnv, got {env}")
-    gym.registry.pop(name, None)
-    gym.register(name, entry_point=cast(EnvCreator, make))
     return config.updated({"env": name}, "env"), None
 
 

@@ -17,6 +17,7 @@ from rmc_agents.types import NotRegistered
 
 from . import learners
 from .algorithms import make_trainer
+from .own_env import OwnEnv, settle_env
 from .trainer import Trainer
 
 MAY_CHANGE_ON_RESUME = frozenset(
@@ -51,13 +52,16 @@ class Saved(NamedTuple):
     tree: dict[str, Any]  # what the trainer's set_state takes
 
 
-def reopen(source: Path, settings: Callable[[Config], Config], trust: bool) -> tuple[Trainer, Saved]:
+def reopen(
+    source: Path, settings: Callable[[Config], Config], trust: bool, env: OwnEnv | None = None
+) -> tuple[Trainer, Saved]:
     """A trainer that stands where a checkpoint does.
 
     Args:
       source: the checkpoint, or a run's folder, whose newest valid one is taken.
       settings: from those that were saved to those that the user wants; few may differ.
       trust: whether checkpoints that may run code are opened.
+      env: the run's environment, if it was given in Python (see `settle_env`).
 
     Raises:
       CheckpointError: if there is no valid checkpoint.
@@ -66,9 +70,11 @@ def reopen(source: Path, settings: Callable[[Config], Config], trust: bool) -> t
 
     def open_one(path: Path) -> tuple[Trainer, Saved]:
         saved = read_saved(path, trust)
-        config = settings(saved.config)
+        config, lanes = settings(saved.config), None
+        if env is not None:
+            config, lanes = settle_env(config, env)
         _check_unchanged(saved.config, config)
-        trainer = new_trainer(config)
+        trainer = new_trainer(config, lanes)
         try:
             with checkpoint.opening(path, passing=WorkerError):
                 trainer.set_state(saved.tree)

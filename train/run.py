@@ -13,10 +13,11 @@ from rmc_agents import pretrained
 from rmc_agents.collect import Episode
 from rmc_agents.command_line import interrupted_by_stops, quoted
 from rmc_agents.config import Config
+from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_fits
 from rmc_agents.runs import checkpoint
-from rmc_agents.runs.folder import RunFolder, default_path
+from rmc_agents.runs.folder import RunFolder, branch_path, default_path
 from rmc_agents.runs.saved import load_agent
 
 from . import distributed, learners
@@ -70,7 +71,9 @@ def train(
 
     Args:
       config: all settings, or those that differ from the defaults, by name.
-      env: an environment of one's own, in place of that of the settings (see `settle_env`).
+      env: an environment of your own, in place of that of the settings: a class or function, called once for each lane
+        (once for all lanes if it takes `num_envs`); an environment, of which each lane is a copy; or a vector
+        environment, which is stepped as it is, and not evaluated or filmed at the end.
       run_dir: the run's folder, which must hold no run; None: a new one under runs/.
       callback: called after every update with the run's `Progress`; returns True to end the training.
       console: where progress is shown; None: standard output; Console(quiet=True): nowhere.
@@ -93,25 +96,70 @@ def train(
             return _run(trainer, folder, None, callback, console, clock)
 
 
-def resume(folder: RunFolder, settings: Callable[[Config], Config], trust: bool, console: Console) -> Run:
-    """Go on with the run in `folder`; the arguments are `reopen`'s."""
-    with _clock(console) as clock:
-        trainer, saved = reopen(folder.path, settings, trust)
+def resume(
+    run: Path | str,
+    settings: Mapping[str, Any] | Callable[[Config], Config] | None = None,
+    *,
+    env: OwnEnv | None = None,
+    run_dir: Path | str | None = None,
+    trust: bool = False,
+    callback: Callback | None = None,
+    console: Console | None = None,
+) -> Run:
+    """Continue a run from its newest valid checkpoint, as rmc-train --resume does.
+
+        run = resume("runs/mine", {"total_frames": 1_000_000}, env=MyEnv)
+
+    The result equals that of an uninterrupted run to the bit if the environment can save its state: vector
+    environments by `get_state()` and `set_state(state)`, others by the same methods for one lane (`envs.saving`).
+    Other environments start new episodes.
+
+    Args:
+      run: the run's folder; or one of its checkpoints, from which a copy of the run continues in another folder.
+      settings: the settings to change, by name, such as total_frames; or a function from the saved settings to the
+        wanted ones. Most settings cannot be changed.
+      env: the run's environment, if it was given to `train` in Python.
+      run_dir: of a copy, its folder; None: beside the run.
+      trust: open checkpoints of Stable-Baselines3's algorithms, which may run code.
+      callback, console: as of `train`.
+
+    Raises:
+      CheckpointError: if there is no valid checkpoint.
+      ValueError: for a setting that cannot be changed, and as `train` does.
+      EnvError: if the environment's own code fails; the run is saved.
+    """
+    source, console = Path(run), console or Console()
+
+    def changed(saved: Config) -> Config:
+        return settings(saved) if callable(settings) else saved.updated(dict(settings or {}), "settings")
+
+    if source.is_file():
+        copy = branch_path(source) if run_dir is None else Path(run_dir)
+        return _branch(source, copy, changed, env, trust, callback, console)
+    if run_dir is not None:
+        raise ValueError("run_dir: expected none, since a run continues in its own folder; a checkpoint takes one")
+    with RunFolder(source, resuming=True) as folder, _clock(console) as clock:
+        trainer, saved = reopen(source, changed, trust, env)
         for path in checkpoint.set_aside_newer(saved.path):
             say(console, f"set aside, because it could not be opened: {path}")
-        return _run(trainer, folder, saved, None, console, clock)
+        return _run(trainer, folder, saved, callback, console, clock)
 
 
-def branch(source: Path, run_dir: Path, settings: Callable[[Config], Config], trust: bool, console: Console) -> Run:
-    """Go on from a chosen checkpoint in a new folder, with the curve so far: the checkpoint's own run stays as it is.
-
-    The arguments are `reopen`'s, and the new run's folder.
-    """
+def _branch(
+    source: Path,
+    run_dir: Path,
+    settings: Callable[[Config], Config],
+    env: OwnEnv | None,
+    trust: bool,
+    callback: Callback | None,
+    console: Console,
+) -> Run:
+    """Continue from a checkpoint in a new folder, with the curve so far: the checkpoint's own run stays as it is."""
     with _clock(console) as clock:
-        trainer, saved = reopen(source, settings, trust)
+        trainer, saved = reopen(source, settings, trust, env)
         with RunFolder(run_dir, resuming=False) as folder:
             folder.take_curve(source)
-            return _run(trainer, folder, saved, None, console, clock)
+            return _run(trainer, folder, saved, callback, console, clock)
 
 
 def _clock(console: Console) -> TrainingClock:
@@ -215,6 +263,8 @@ def _train(
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:
+    if trainer.config.env.env.startswith(NAMESPACE):
+        return f"rmc.resume({str(folder.path)!r}, env=...)"
     return f"rmc-train --resume {quoted(folder.path)}{extra_flags(trainer)}"
 
 

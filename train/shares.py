@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rmc_agents.collect import Share
+from rmc_agents.envs.saving import EACH_LANE
 
 BY_LANE = ("lanes", "core")
 """The parts of a collector's state whose tensors and arrays have lanes as their first axis; the others are equal in all
@@ -34,6 +35,8 @@ def part(state: dict[str, Any], share: Share) -> dict[str, Any]:
 
 def _joined(trees: Sequence[Any]) -> Any:
     first = trees[0]
+    if isinstance(first, dict) and first.keys() == {EACH_LANE}:
+        return {EACH_LANE: [lane for tree in trees for lane in tree[EACH_LANE]]}
     if isinstance(first, dict):
         return {name: _joined([tree[name] for tree in trees]) for name in first}
     if isinstance(first, list):
@@ -55,6 +58,8 @@ def _padded(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _part(tree: Any, lanes: slice) -> Any:
+    if isinstance(tree, dict) and tree.keys() == {EACH_LANE}:
+        return {EACH_LANE: tree[EACH_LANE][lanes]}
     if isinstance(tree, dict):
         return {name: _part(branch, lanes) for name, branch in tree.items()}
     if isinstance(tree, list):

@@ -111,10 +111,11 @@ def describe(trainer: Trainer, *memory: nn.Module) -> str:
     """A run's first line, with the parameters of those modules counted as the core's."""
     config = trainer.config
     core = sum(parameter.numel() for module in memory for parameter in module.parameters())
+    threads = torch.get_num_threads()
     return (
         f"{config.env.env}, core {config.core.core}: {count_parameters(trainer.agent):,} parameters ({core:,} in the "
         f"core), {config.env.num_envs} lanes on {trainer.lanes.device}{_learners(config)}, {trainer.backend} scan, "
-        f"{torch.get_num_threads()} threads, seed {config.run.seed}"
+        f"{threads} {'thread' if threads == 1 else 'threads'}, seed {config.run.seed}"
     )
 
 

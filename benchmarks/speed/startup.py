@@ -1,6 +1,6 @@
-"""CPU seconds, user and system, that commands take before they have something to say.
+"""CPU seconds, user and system, that commands take until their first output.
 
-python benchmarks/speed/startup.py
+python benchmarks/speed/startup.py > benchmarks/results/startup.md
 """
 
 import os
@@ -40,10 +40,11 @@ def cpu_seconds(module: str, flags: str) -> float:
 
 
 def main() -> None:
-    """Prints the lower of two measurements of each case."""
+    """Print the lower of two measurements of each case as a table."""
+    print("| command | CPU seconds |\n|---|---|")
     for name, (module, flags) in CASES.items():
         seconds = min(cpu_seconds(module, flags) for _ in range(2))
-        print(f"{name:<28} {seconds:6.2f} s")
+        print(f"| {name} | {seconds:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

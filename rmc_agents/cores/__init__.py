@@ -5,6 +5,7 @@ from rmc_agents.cores.base import Core
 from rmc_agents.cores.feedforward import Feedforward
 from rmc_agents.cores.gru import GRU
 from rmc_agents.cores.lstm import LSTM
+from rmc_agents.cores.mingru import MinGRU
 from rmc_agents.cores.registry import make_core, register_core, settings_used
 from rmc_agents.cores.relational_rnn import RelationalRNN
 from rmc_agents.cores.rmc import RMC
@@ -17,6 +18,7 @@ __all__ = [
     "RNN",
     "Core",
     "Feedforward",
+    "MinGRU",
     "RelationalRNN",
     "as_core",
     "make_core",

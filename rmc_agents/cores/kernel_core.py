@@ -36,8 +36,10 @@ class KernelCore(Core):
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """See `Core.scan`."""
         inputs, state = self.cast(inputs), map_leaves(self.cast, state)
+        initial, weights = self.initial_leaves(), self.weights()
         with no_autocast(inputs.device.type):
-            return self.chosen_scan().unroll(inputs, should_reset, state, self.initial_leaves(), self.weights())
+            scan = choose(self.kernel, self.backend, self.precision, weights, initial)
+            return scan.unroll(inputs, should_reset, state, initial, weights)
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """See `Core.cell`: the scan of one step, without a reset."""

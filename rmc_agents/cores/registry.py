@@ -3,6 +3,7 @@
 import difflib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -14,6 +15,7 @@ from rmc_agents.cores.base import Core
 from rmc_agents.cores.feedforward import Feedforward
 from rmc_agents.cores.gru import GRU
 from rmc_agents.cores.lstm import LSTM
+from rmc_agents.cores.mingru import MinGRU
 from rmc_agents.cores.relational_rnn import RelationalRNN
 from rmc_agents.cores.rmc import RMC
 from rmc_agents.cores.rnn import RNN
@@ -47,6 +49,8 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
       NotRegistered: for an unknown name, with the nearest that exists and how to register one's own.
       ValueError: for arguments that the core does not take, and for a senseless size.
     """
+    if config.core in _BUILT_IN and config.core_args:
+        raise ValueError(config.unused_core_args())
     return _find(config.core)(config, input_size)
 
 
@@ -56,22 +60,17 @@ def settings_used(core: str) -> set[str]:
     Raises:
       NotRegistered: for an unknown name.
     """
-    if core not in _BUILT_IN and _own(core) is not None:
-        return {"core_args"}
-    defaults, read = CoreConfig(core=core), set()
+    _find(core)
+    return _settings_of(_BUILT_IN[core]) if core in _BUILT_IN else {"core_args"}
 
-    class Watched:
-        def __getattr__(self, name: str) -> Any:
-            read.add(name)
-            return getattr(defaults, name)
 
-    _find(core)(Watched(), 1)  # type: ignore[arg-type]
-    return read
+def _settings_of(kind: Callable[..., Core]) -> set[str]:
+    return {*inspect.signature(kind).parameters} - {"input_size"}
 
 
 def _find(name: str) -> Callable[[CoreConfig, int], Core]:
     if name in _BUILT_IN:
-        return _BUILT_IN[name]
+        return partial(_make_built_in, _BUILT_IN[name])
     if (build := _own(name)) is not None:
         return lambda config, input_size: _build(name, build, config.core_args, input_size)
     if ":" in name:
@@ -88,6 +87,10 @@ def _find(name: str) -> Callable[[CoreConfig, int], Core]:
     )
 
 
+def _make_built_in(kind: Callable[..., Core], config: CoreConfig, input_size: int) -> Core:
+    return kind(input_size, **{name: getattr(config, name) for name in _settings_of(kind)})
+
+
 def _own(name: str) -> Callable[..., nn.Module] | None:
     """What builds the core registered by that name, or the 'module:Class' that the user named on the command line."""
     return _registered[name] if name in _registered else plugins.find(name)
@@ -101,39 +104,14 @@ def _build(name: str, build: Callable[..., nn.Module], arguments: dict[str, Any]
     return as_core(build(input_size, **arguments), input_size)
 
 
-def _rmc(config: CoreConfig, input_size: int) -> Core:
-    return RMC(
-        input_size,
-        mem_slots=config.mem_slots,
-        head_size=config.head_size,
-        num_heads=config.num_heads,
-        num_blocks=config.num_blocks,
-        key_size=config.key_size,
-        gate_style=config.gate_style,
-        attention_mlp_layers=config.attention_mlp_layers,
-        forget_bias=config.forget_bias,
-        input_bias=config.input_bias,
-        slot_embedding=config.slot_embedding,
-    )
-
-
-def _relational_rnn(config: CoreConfig, input_size: int) -> Core:
-    return RelationalRNN(
-        input_size,
-        hidden_size=config.hidden_size,
-        mem_slots=config.mem_slots,
-        num_heads=config.num_heads,
-        head_size=config.head_size,
-        forget_bias=config.forget_bias,
-    )
-
-
-_BUILT_IN: dict[str, Callable[[CoreConfig, int], Core]] = {
-    "rmc": _rmc,
-    "lstm": lambda c, input_size: LSTM(input_size, hidden_size=c.hidden_size, forget_bias=c.forget_bias),
-    "gru": lambda c, input_size: GRU(input_size, hidden_size=c.hidden_size, update_bias=c.update_bias),
-    "rnn": lambda c, input_size: RNN(input_size, hidden_size=c.hidden_size),
-    "relational-rnn": _relational_rnn,
-    "none": lambda c, input_size: Feedforward(input_size),
+_BUILT_IN: dict[str, type[Core]] = {
+    "rmc": RMC,
+    "lstm": LSTM,
+    "gru": GRU,
+    "mingru": MinGRU,
+    "rnn": RNN,
+    "relational-rnn": RelationalRNN,
+    "none": Feedforward,
 }
+"""Their arguments, but for the input size, are the settings of `CoreConfig` that have the same names."""
 _registered: dict[str, Callable[..., nn.Module]] = {}

@@ -1,10 +1,10 @@
 """Which code runs a core's scan: one contract (see `kernels.reference`), several backends.
 
-| backend   | cores               | where                                                       |
-|-----------|---------------------|-------------------------------------------------------------|
-| reference | all                 | anywhere, any dtype; plain torch, the specification         |
-| fused     | lstm, gru, rnn, rmc | CPU, float32; rmc with one block                            |
-| triton    | lstm, rmc           | CUDA, float32, with the extra `triton`; rmc with one block  |
+| backend   | cores                       | where                                                       |
+|-----------|-----------------------------|-------------------------------------------------------------|
+| reference | all                         | anywhere, any dtype; plain torch, the specification         |
+| fused     | lstm, gru, mingru, rnn, rmc | CPU, float32; rmc with one block                            |
+| triton    | lstm, rmc                   | CUDA, float32, with the extra `triton`; rmc with one block  |
 
 `auto` takes fused where it can do it, else reference; triton has to be asked for. While torch traces, exports or
 compiles, the reference runs, whatever was asked for: the others are not made of torch's operators.
@@ -14,9 +14,10 @@ multiply it, and triton's rmc); weights, sums, and all that is no product stay f
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from rmc_agents.kernels.gru.reference import gru_unroll
 from rmc_agents.kernels.lstm.reference import lstm_unroll
+from rmc_agents.kernels.mingru.reference import mingru_unroll
 from rmc_agents.kernels.modes import tracing
 from rmc_agents.kernels.products import Precision, bf16_supported
 from rmc_agents.kernels.relational_rnn.reference import relational_rnn_unroll
@@ -34,6 +36,7 @@ Backend = Literal["auto", "reference", "fused", "triton"]
 REFERENCES: dict[str, Callable[..., tuple[Tensor, Any]]] = {
     "gru": gru_unroll,
     "lstm": lstm_unroll,
+    "mingru": mingru_unroll,
     "relational_rnn": relational_rnn_unroll,
     "rmc": rmc_unroll,
     "rnn": rnn_unroll,
@@ -51,7 +54,7 @@ def choose(core: str, backend: str, precision: str, weights: Any, initial_state:
     """The scan of a core.
 
     Args:
-      core: 'rmc', 'lstm', 'gru', 'rnn' or 'relational_rnn'.
+      core: one of `REFERENCES`: the name of its folder here.
       backend: one of `Backend`.
       precision: one of `Precision`.
       weights: the core's.
@@ -81,7 +84,7 @@ def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_sta
     """Why a backend cannot run a core, in words; None if it can."""
     if backend == "reference":
         return None if precision == "float32" else f"precision {precision}: nothing has it for this core here"
-    cores, device = {"fused": (("lstm", "gru", "rnn", "rmc"), "cpu"), "triton": (("lstm", "rmc"), "cuda")}[backend]
+    cores, device = _cores(backend), {"fused": "cpu", "triton": "cuda"}[backend]
     if core not in cores:
         return f"there is none for core {core.replace('_', '-')}, only for {', '.join(cores)}"
     like = initial_state[0]
@@ -94,6 +97,12 @@ def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_sta
         return _triton_obstacle(core, precision, weights, initial_state)
     can = precision == "float32" or bf16_supported()
     return None if can else f"this processor has no instructions for precision {precision}"
+
+
+@cache
+def _cores(backend: str) -> list[str]:
+    """The cores that have this backend: a file of its name in their folder."""
+    return [core for core in REFERENCES if (Path(__file__).parent / core / f"{backend}.py").exists()]
 
 
 def _triton_obstacle(core: str, precision: str, weights: Any, initial_state: Any) -> str | None:

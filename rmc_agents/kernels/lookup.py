@@ -32,6 +32,7 @@ def rectified_lookup(chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:
 
 
 def _rectified_lookup(chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+    chosen = chosen.long() if tracing() else chosen  # ONNX has this operator for int64 alone
     return functional.relu(functional.embedding_bag(chosen, table, mode="sum") + bias)
 
 

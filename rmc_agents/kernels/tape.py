@@ -70,15 +70,11 @@ class Tape(ABC):
     def start(self, state: Any, initial_state: Any, weights: Any) -> None:
         """Begin at step 0; a subclass makes `outputs` and looks at the weights."""
         self.state, self.initial_state, self.weights = state, initial_state, weights
-        self.factors = _rounded(weights, self.dtype)
+        self.factors = weights if self.dtype == torch.float32 else _rounded(weights, self.dtype)
 
     @abstractmethod
-    def write_inputs(self, inputs: Tensor) -> None:
-        """Everything that depends on the inputs `[T, B, I]` alone."""
-
-    @abstractmethod
-    def forward(self, t: int) -> None:
-        """Step t, from `self.should_reset[t]` and the state after step t - 1, to `self.outputs[t]`."""
+    def write(self, inputs: Tensor) -> None:
+        """All T steps, of inputs `[T, B, I]` and `self.should_reset`, to `self.outputs`."""
 
     @abstractmethod
     def final_state(self) -> Any:
@@ -94,10 +90,8 @@ class Tape(ABC):
     def run(self, inputs: Tensor, should_reset: Tensor) -> None:
         """All T steps, of inputs `[T, B, I]` and should_reset `[T, B]`, to `outputs`."""
         with undisturbed():
-            self.write_inputs(inputs)
             self.should_reset[...] = should_reset.numpy()
-            for t in range(self.steps):
-                self.forward(t)
+            self.write(inputs)
 
     def with_gradient(self, inputs: Tensor) -> tuple[Tensor, Any]:
         """Outputs and final state, attached to autograd's graph.
@@ -108,6 +102,24 @@ class Tape(ABC):
         leaves = [*self.state, *self.initial_state, *tensors(self.weights)]
         outputs, *final = _Attached.apply(self, inputs, *leaves)
         return outputs, map_leaves(lambda _, leaf: leaf, self.state, final)
+
+
+class StepwiseTape(Tape):
+    """The tape of a scan that takes one step after another, since each multiplies the state before it by a matrix."""
+
+    def write(self, inputs: Tensor) -> None:
+        """See `Tape.write`."""
+        self.write_inputs(inputs)
+        for t in range(self.steps):
+            self.forward(t)
+
+    @abstractmethod
+    def write_inputs(self, inputs: Tensor) -> None:
+        """Everything that depends on the inputs `[T, B, I]` alone."""
+
+    @abstractmethod
+    def forward(self, t: int) -> None:
+        """Step t, from `self.should_reset[t]` and the state after step t - 1, to `self.outputs[t]`."""
 
 
 class _Attached(torch.autograd.Function):

@@ -11,9 +11,9 @@ class LSTMState(NamedTuple):
 
 
 class HiddenState(NamedTuple):
-    """State of gru and rnn."""
+    """State of gru, rnn and mingru."""
 
-    hidden: Tensor  # [B, H]
+    hidden: Tensor  # [B, H]; mingru: [B, layers * H], all layers' side by side
 
 
 class RMCState(NamedTuple):
@@ -41,6 +41,13 @@ class GRUGates(NamedTuple):
     update: Tensor  # [B, H]: how much of h stays
 
 
+class MinGRUGates(NamedTuple):
+    """Between 0 and 1; all layers' side by side."""
+
+    input: Tensor  # [B, layers * H]: how much of what is new goes into h
+    output: Tensor  # [B, layers * H]: how much of the output is h; the rest is the layer's input
+
+
 class RMCGates(NamedTuple):
     """Between 0 and 1; as wide as the slot, or 1 where a slot has one gate."""
 
@@ -66,6 +73,13 @@ class RecurrentWeights(NamedTuple):
     input: Affine  # [G, I], [G]
     hidden: Tensor  # [G, H]
     hidden_bias: Tensor | None  # [G]; gru alone, whose reset gate multiplies it
+
+
+class MinGRULayer(NamedTuple):
+    """Weights of one layer of the minGRU, rows in the order z, n, o."""
+
+    maps: Affine  # [3H, I], [3H]
+    skip: Affine | None  # [H, I], [H], what goes past h; None: the input as it is, where I = H
 
 
 class RMCBlock(NamedTuple):

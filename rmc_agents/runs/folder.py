@@ -100,6 +100,13 @@ class RunFolder:
         write_atomically(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
 
 
+def read_config(run: Path) -> Config:
+    """The settings of a run. Raises ValueError if the folder holds none, or its file is damaged."""
+    if not (run / CONFIG).is_file():
+        raise ValueError(f"{run} holds no run (expected {run / CONFIG})")
+    return Config().updated_from_yaml(run / CONFIG)
+
+
 def has_checkpoints(path: Path) -> bool:
     """Whether the folder's run can be resumed, with one kind of checkpoints or the other."""
     return any(True for suffix in (checkpoint.SUFFIX, archive.SUFFIX) for _ in numbered(path, suffix))

@@ -146,6 +146,8 @@ class _WithoutValues(TorchFunctionMode):
             return args[0] if args else kwargs["tensor"]
         if name in ("arange", "eye") and not kwargs and all(isinstance(size, int) for size in args):
             return torch.empty(args, dtype=torch.int64 if name == "arange" else None)
+        if name == "repeat" and set(args[1:]) == {1}:
+            return args[0]
         if name == "empty_like":
             return torch.empty(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
         return function(*args, **kwargs)

@@ -14,8 +14,9 @@ from helpers.cores import (
     random_inputs,
     random_state,
 )
+from oracles import mingru as mingru_oracle
 from oracles import rmc as oracle
-from rmc_agents.cores import LSTM, RMC, RNN, RelationalRNN
+from rmc_agents.cores import LSTM, RMC, RNN, MinGRU, RelationalRNN
 
 
 class TestGradients:
@@ -171,6 +172,30 @@ class TestAgainstTorch:
     def test_rnn_starts_orthogonal(self):
         weight = RNN(INPUT, hidden_size=6).weight_hh
         torch.testing.assert_close(weight @ weight.t(), torch.eye(6))
+
+
+class TestMinGRU:
+    @pytest.mark.parametrize("name", [name for name in CORES if name.startswith("mingru")])
+    def test_outputs_and_state_are_the_oracles(self, name):
+        core = build(name)
+        inputs, should_reset = random_inputs(), flags((0, 1), (2, 0), (4, 0), (6, 2))
+        state = random_state(core)
+        outputs, after = core.unroll(inputs, should_reset, state)
+        arguments = inputs.numpy(), should_reset.numpy(), state.hidden.numpy()
+        expected, hidden = mingru_oracle.mingru_unroll(arrays(core), len(core.layers), *arguments)
+        np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(after.hidden.detach().numpy(), hidden, rtol=0, atol=1e-12)
+
+    def test_the_input_is_mapped_only_where_it_is_not_as_wide_as_the_state(self):
+        skips = [layer.skip is None for layer in MinGRU(INPUT, hidden_size=6, num_layers=3).layers]
+        assert skips == [False, True, True]
+        assert MinGRU(6, hidden_size=6).layers[0].skip is None
+
+    def test_forget_bias_is_what_a_state_keeps_at_first(self):
+        core = MinGRU(INPUT, hidden_size=6, forget_bias=2.0)
+        nothing, never = torch.zeros(1, INPUT), torch.zeros(1, dtype=torch.bool)
+        _, after = core.step(nothing, never, type(core.initial_leaves())(torch.ones(1, 12)))
+        torch.testing.assert_close(after.hidden[:, :6], torch.sigmoid(torch.tensor(2.0)).expand(1, 6))
 
 
 class TestRelationalRNN:

@@ -11,7 +11,7 @@ from helpers.cores import (
     random_inputs,
 )
 from rmc_agents.config import CoreConfig
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, RelationalRNN, make_core
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, MinGRU, RelationalRNN, make_core
 
 
 class TestRefusals:
@@ -75,6 +75,7 @@ class TestRefusals:
             (RelationalRNN, "hidden_size mem_slots num_heads head_size"),
             (LSTM, "hidden_size"),
             (GRU, "hidden_size"),
+            (MinGRU, "hidden_size num_layers"),
             (RNN, "hidden_size"),
         ],
     )
@@ -98,6 +99,7 @@ class TestMakeCore:
             ("rmc", RMC, 4 * 2 * 32),
             ("lstm", LSTM, 256),
             ("gru", GRU, 256),
+            ("mingru", MinGRU, 256),
             ("rnn", RNN, 256),
             ("relational-rnn", RelationalRNN, 256),
             ("none", Feedforward, INPUT),
@@ -124,9 +126,10 @@ class TestMakeCore:
         assert relational.initial_state(1).memory.shape == (1, 3, 2 * 32)
         assert relational.lstm.bias.sum() == 9 * 2.0
         assert make_core(CoreConfig(core="lstm", hidden_size=9, forget_bias=2.0), INPUT).bias.sum() == 9 * 2.0
+        assert len(make_core(CoreConfig(core="mingru", num_layers=3), INPUT).layers) == 3
 
     def test_unknown_name(self):
         with pytest.raises(ValueError, match="there is no core 'lsmt'; did you mean 'lstm'"):
             make_core(CoreConfig(core="lsmt"), INPUT)
-        with pytest.raises(ValueError, match="there is no core 'x'; expected one of rmc, lstm, gru, rnn, "):
+        with pytest.raises(ValueError, match="there is no core 'x'; expected one of rmc, lstm, gru, mingru, "):
             make_core(CoreConfig(core="x"), INPUT)

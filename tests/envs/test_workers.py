@@ -15,8 +15,10 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 
+from helpers.own_parts import Asking
 from helpers.runs import assert_same, refused, wait_for_checkpoints
 from helpers.wandering import FAILS_AT, FAULT
+from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
@@ -95,6 +97,18 @@ def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers:
             assert_equal_arrays((received,), (expected,))
             ended = assert_equal_steps(env, reference, 40)
             assert name != WANDERER or ended > 0
+
+
+@pytest.mark.slow
+def test_the_right_actions_come_through() -> None:
+    with closing(make_env(Asking, 3, num_workers=2)) as env, closing(make_env(Asking, 3)) as reference:
+        for received, expected in zip(
+            [env.reset(seed=0)[1], *(env.step(np.zeros(3, np.int64))[-1] for _ in range(5))],
+            [reference.reset(seed=0)[1], *(reference.step(np.zeros(3, np.int64))[-1] for _ in range(5))],
+            strict=True,
+        ):
+            for key in ("target", "_target"):
+                np.testing.assert_array_equal(received[key], expected[key])
 
 
 @pytest.mark.slow

@@ -213,7 +213,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([str(tmp_path / "none.json"), *train], "No such file"),
         ([str(tmp_path / "old.json"), *train], "is no result of rmc-compare: 0.agent"),
         ([str(tmp_path / "half.json"), *train], "is no result"),
-        ([str(tmp_path), *train], "cannot read the config"),
+        ([str(tmp_path), *train], "holds no run (expected"),
         ([str(tmp_path / "half"), *train], "is not trained to its end: go on with rmc-train --resume"),
         (["--agents", "minipacman-none", "minipacman-none"], "expected agents and seeds that differ"),
         (["--agents", "nobody"], "cannot read the config nobody"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
-from scipy.stats import norm
+from scipy.stats import bootstrap, norm, t
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
@@ -21,7 +21,13 @@ from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate import cli, curves, plot, watch
 from rmc_agents.evaluate import episodes as evaluation
 from rmc_agents.evaluate.episodes import MOST_LANES, UniformPolicy, check_fits, env_spec, evaluate, play
-from rmc_agents.evaluate.statistics import EVALUATION_SEED, Episodes, Statistics, bootstrap_interval
+from rmc_agents.evaluate.statistics import (
+    EVALUATION_SEED,
+    Episodes,
+    Statistics,
+    bootstrap_interval,
+    student_interval,
+)
 from rmc_agents.runs.folder import TIME_TAG
 from rmc_agents.train import cli as train_cli
 
@@ -128,6 +134,15 @@ def test_interval_is_corrected_for_bias_and_skewness() -> None:
     low, high = bootstrap_interval(samples)
     np.testing.assert_allclose((low, high), expected, rtol=0.03)
     assert (np.array([low, high]) > 1.06 * np.quantile(means, [0.025, 0.975])).all()
+
+
+@pytest.mark.parametrize("count", [2, 7, 500, 2000])
+def test_intervals_are_scipys(count: int) -> None:
+    samples = np.random.default_rng(count).exponential(size=count) ** 2
+    expected = bootstrap((samples,), np.mean, batch=1000, rng=np.random.default_rng(0)).confidence_interval
+    np.testing.assert_allclose(bootstrap_interval(samples), expected, rtol=1e-9)
+    half = t.ppf(0.975, count - 1) * samples.std(ddof=1) / count**0.5
+    np.testing.assert_allclose(student_interval(samples), (samples.mean() - half, samples.mean() + half), rtol=1e-9)
 
 
 @pytest.mark.parametrize("returns", [[7.0], [7.0, 7.0], [0.1, 0.1, 0.1 + 1e-17, 0.1]])

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, Feedforward, RelationalRNN
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, Feedforward, MinGRU, RelationalRNN
 from rmc_agents.types import State, map_leaves
 
 INPUT = 5
@@ -46,6 +46,9 @@ CORES: dict[str, tuple[type[Core], dict[str, Any]]] = {
     **{f"rmc-{name}": (RMC, options) for name, options in RMC_OPTIONS.items()},
     "lstm": (LSTM, {"hidden_size": 6}),
     "gru": (GRU, {"hidden_size": 6}),
+    "mingru": (MinGRU, {"hidden_size": 6}),
+    "mingru-as-wide": (MinGRU, {"hidden_size": INPUT, "num_layers": 1}),
+    "mingru-three-layers": (MinGRU, {"hidden_size": 4, "num_layers": 3, "forget_bias": -0.5}),
     "rnn": (RNN, {"hidden_size": 6}),
     "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
     "relational-rnn-one-slot": (

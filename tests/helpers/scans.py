@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from helpers.cores import INPUT
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, RelationalRNN
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, MinGRU, RelationalRNN
 
 
 def case(core: Core, steps: int, lanes: int, resets: float = 0.3) -> tuple[Tensor, Tensor, Any, Any]:
@@ -21,13 +21,14 @@ def case(core: Core, steps: int, lanes: int, resets: float = 0.3) -> tuple[Tenso
 CORES: dict[str, tuple[type[Core], dict[str, int]]] = {
     "lstm": (LSTM, {"hidden_size": 6}),
     "gru": (GRU, {"hidden_size": 6}),
+    "mingru": (MinGRU, {"hidden_size": 6}),
     "rnn": (RNN, {"hidden_size": 6}),
     "rmc": (RMC, {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
     "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
 }
 BACKENDS = {
     "reference": list(CORES),
-    "fused": ["lstm", "gru", "rnn", "rmc"],
+    "fused": ["lstm", "gru", "mingru", "rnn", "rmc"],
     "triton": ["lstm", "rmc"],
 }
 EVERY_SCAN = [(name, backend) for backend, names in BACKENDS.items() for name in names]

@@ -23,7 +23,7 @@ CORES = {
     "unit gates": CoreConfig(core="rmc", mem_slots=3, head_size=24),
     "coupled gates": CoreConfig(core="rmc", mem_slots=3, head_size=24, gate_style="coupled", slot_embedding=True),
     "slots' gates": CoreConfig(core="rmc", mem_slots=3, head_size=24, gate_style="memory"),
-    **{name: CoreConfig(core=name, hidden_size=72) for name in ("lstm", "gru", "rnn")},
+    **{name: CoreConfig(core=name, hidden_size=72) for name in ("lstm", "gru", "mingru", "rnn")},
 }
 
 
@@ -53,6 +53,6 @@ def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -
         subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
         for _ in range(2)
     )
-    assert len(compiling.stdout.splitlines()) == 7
+    assert len(compiling.stdout.splitlines()) == 8
     assert list(tmp_path.rglob("*.nbc"))
     assert compiling.stdout == cached.stdout

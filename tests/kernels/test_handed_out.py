@@ -121,7 +121,7 @@ def test_results_share_no_memory_with_each_other_or_with_a_later_scan(
 
 def test_a_state_may_change_once_it_has_been_read() -> None:
     """As on the reference: the backward pass does not read it."""
-    for name in ("lstm", "gru", "rnn", "rmc"):
+    for name in ("lstm", "gru", "mingru", "rnn", "rmc"):
         core, (inputs, should_reset, state, _) = build(name), case(build(name), STEPS, LANES)
         expected = core.unroll(inputs, should_reset, map_leaves(torch.clone, state))[0]
         actual = core.unroll(inputs, should_reset, state)[0]

@@ -7,7 +7,7 @@ from torch.nn import functional
 from helpers.cores import CORES, INPUT, RMC_OPTIONS
 from helpers.scans import case
 from rmc_agents.config import Config
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, make_core
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, MinGRU, make_core
 from rmc_agents.kernels import dispatch, lookup, products
 from rmc_agents.kernels.products import bf16_supported
 from rmc_agents.kernels.tape import Tape, tensors
@@ -20,6 +20,9 @@ FUSED = {f"rmc-{name}": (RMC, options) for name, options in ONE_BLOCK.items()} |
     "lstm-odd": (LSTM, {"hidden_size": 37}),
     "gru": (GRU, {"hidden_size": 6}),
     "gru-odd": (GRU, {"hidden_size": 37}),
+    "mingru": (MinGRU, {"hidden_size": 6}),
+    "mingru-as-wide": (MinGRU, {"hidden_size": INPUT, "num_layers": 1}),
+    "mingru-odd": (MinGRU, {"hidden_size": 37, "num_layers": 3}),
     "rnn": (RNN, {"hidden_size": 6}),
     "rnn-odd": (RNN, {"hidden_size": 37}),
 }
@@ -149,9 +152,9 @@ def test_uninitialised_memory_is_never_read(name, monkeypatch):
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *a, **k: empty(*a, **k).fill_(torch.nan))
     fresh = results(core.chosen_scan().unroll, *arguments, core.weights())
-    (tape,) = Tape._spare.values()
-    for buffer in _buffers(tape):
-        buffer.fill_(torch.nan)
+    for tape in Tape._spare.values():
+        for buffer in _buffers(tape):
+            buffer.fill_(torch.nan)
     used = results(core.chosen_scan().unroll, *arguments, core.weights())
     expected = expected_results(core, name, *arguments)
     assert_close(fresh, expected)
@@ -282,7 +285,7 @@ class TestChoice:
     def test_auto_takes_what_can_do_it(self, name):
         kind, options = CORES[name]
         core = kind(INPUT, **options)
-        can = name in FUSED
+        can = kind is MinGRU or name in FUSED
         expected = "none" if name == "none" else "fused" if can else "reference"
         assert core.chosen_backend() == expected
         if name != "none":
@@ -300,7 +303,9 @@ class TestChoice:
                 core.step(torch.zeros(1, INPUT), torch.zeros(1, dtype=torch.bool), core.initial_state(1))
         relational = make_core(Config().updated({"core": "relational-rnn"}, "test").core, INPUT)
         relational.backend = "fused"
-        with pytest.raises(ValueError, match="there is none for core relational-rnn, only for lstm, gru, rnn, rmc"):
+        with pytest.raises(
+            ValueError, match="there is none for core relational-rnn, only for gru, lstm, mingru, rmc, rnn"
+        ):
             relational.chosen_scan()
 
     def test_all_backends_are_known(self):

@@ -32,6 +32,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rmc, no gates": {"gate_style": "none"},
     "lstm": {},
     "gru": {},
+    "mingru": {},
+    "mingru, as wide as its inputs": {"hidden_size": INPUTS, "num_layers": 3},
     "rnn": {},
     "relational-rnn": {},
     "none": {},
@@ -42,7 +44,7 @@ FLAGS = [*SMALL.split(), "--device", "cpu", "--repeats", "3"]
 
 def core_of(variant: str) -> Core:
     name = variant.partition(",")[0]
-    core = make_core(CoreConfig(core=name, **SIZES, **VARIANTS[variant]), INPUTS)
+    core = make_core(CoreConfig(core=name, **(SIZES | VARIANTS[variant])), INPUTS)
     core.backend = "reference"
     return core
 
@@ -88,6 +90,7 @@ FORWARD_PER_SAMPLE = {
     ),
     "lstm": 4 * HIDDEN * (INPUTS + HIDDEN),
     "gru": 3 * HIDDEN * (INPUTS + HIDDEN),
+    "mingru": 4 * HIDDEN * INPUTS + 3 * HIDDEN * HIDDEN,  # the first layer's input has another width: it is mapped
     "rnn": HIDDEN * (INPUTS + HIDDEN),
     "relational-rnn": (
         4 * HIDDEN * (INPUTS + HIDDEN)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from helpers.agents import make_agent, random_steps
 from helpers.runs import assert_same, newest, resume, train
 from rmc_agents.config import Config, CoreConfig
-from rmc_agents.cores import GRU, LSTM, RMC, make_core
+from rmc_agents.cores import GRU, LSTM, RMC, MinGRU, make_core
 from rmc_agents.cores.inspection import Inspection, inspect
 from rmc_agents.train.diagnostics import (
     MOST_SAMPLES,
@@ -44,13 +44,14 @@ def inspected(core: torch.nn.Module) -> tuple[Inspection, Tensor, Tensor, object
     return inspect(core, inputs, should_reset, state), inputs, should_reset, state
 
 
-@pytest.mark.parametrize("name", ["rmc", "lstm", "gru", "rnn", "relational-rnn", "none"])
+@pytest.mark.parametrize("name", ["rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none"])
 def test_an_inspection_takes_the_cores_steps(name: str) -> None:
     torch.manual_seed(0)
     core = make_core(CoreConfig(core=name, hidden_size=8, num_heads=2, head_size=4), INPUTS)
     inspection, *arguments = inspected(core)
     torch.testing.assert_close(inspection.outputs, core.unroll(*arguments)[0])
     gates = {"lstm": {"input", "forget", "output"}, "gru": {"reset", "update"}, "rmc": {"input", "forget"}}
+    gates["mingru"] = {"input", "output"}
     assert inspection.gates.keys() == gates.get(name, set())
     assert (inspection.attention is not None) == (name == "rmc")
 
@@ -75,6 +76,25 @@ def test_the_gates_of_lstm_make_its_output() -> None:
         cell = torch.where(should_reset[t, :, None], zeros, cell)
         cell = gates["forget"] * cell + gates["input"] * new.tanh()
         torch.testing.assert_close(gates["output"] * cell.tanh(), inspection.outputs[t])
+
+
+@torch.no_grad()
+def test_the_gates_of_mingru_make_its_output() -> None:
+    """Of two layers, the second of which takes what the first makes."""
+    torch.manual_seed(0)
+    core = MinGRU(INPUTS, hidden_size=8)
+    inspection, inputs, should_reset, state = inspected(core)
+    hidden = state.hidden
+    for t, inputs_t in enumerate(inputs):
+        x, hidden, after = inputs_t, torch.where(should_reset[t, :, None], 0.0, hidden), []
+        for layer, units in zip(core.weights(), (slice(8), slice(8, 16)), strict=True):
+            gates = {name: gate[t, :, units] for name, gate in inspection.gates.items()}
+            new = x @ layer.maps.weight[8:16].T + layer.maps.bias[8:16]
+            skipped = x if layer.skip is None else x @ layer.skip.weight.T + layer.skip.bias
+            after.append((1 - gates["input"]) * hidden[:, units] + gates["input"] * new)
+            x = gates["output"] * after[-1] + (1 - gates["output"]) * skipped
+        hidden = torch.cat(after, 1)
+        torch.testing.assert_close(x, inspection.outputs[t])
 
 
 @torch.no_grad()

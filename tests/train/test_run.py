@@ -83,7 +83,7 @@ def test_training_in_another_thread(tmp_path: Path) -> None:
     ("settings", "env", "expected"),
     [
         ({}, "recall", "expected a gymnasium environment, a function that makes one or a VectorEnv, got recall"),
-        ({"algo": "impala"}, Walk, "expected algo a2c or ppo, got impala"),
+        ({"algo": "impala"}, Walk, "expected an algo that plays in this process .ppo, a2c, supervised., got impala"),
         ({"cor": "gru"}, Walk, "there is no setting 'cor'; did you mean 'core'"),
     ],
 )

@@ -15,7 +15,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
 from rmc_agents.train.learner import make_agent
-from rmc_agents.types import Rollout, SpaceSpec, TimeStep
+from rmc_agents.types import Rollout, SpaceSpec, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
 UNTOLD = -1  # in place of an episode's success, where the environment does not tell it
@@ -134,7 +134,7 @@ class ParcelReader:
     def __init__(self, example: Rollout, spec: SpaceSpec) -> None:
         self.spec = spec
         self._most_episodes = example.value.numel()
-        self._state_type = type(example.initial_state)
+        self._state = example.initial_state
         self._expected = {name: (tensor.dtype, tensor.shape) for name, tensor in named_tensors(example).items()}
 
     def open(self, content: bytes, actor: int) -> Parcel:
@@ -167,7 +167,7 @@ class ParcelReader:
         return parcel
 
     def _rollout(self, steps: list[Tensor], initial_state: list[Tensor], **others: Tensor) -> Rollout:
-        state = self._state_type(*initial_state) if initial_state else ()
+        state = map_leaves(lambda _, leaf: leaf, self._state, initial_state)  # of the core's own type
         rollout = Rollout(steps=TimeStep(*steps), initial_state=state, **others)
         self._check_tensors(named_tensors(rollout))
         check_ranges(rollout.steps, self.spec)

@@ -24,7 +24,7 @@ from rmc_agents.train import distributed
 from rmc_agents.train.learner import Learner, state_norm
 from rmc_agents.train.trainer import Metrics
 from rmc_agents.tree_checks import Either
-from rmc_agents.types import AgentOutput, Rollout, TimeStep
+from rmc_agents.types import AgentOutput, Rollout, TimeStep, map_leaves
 
 from .actors import Actor, Parcel, ParcelReader, pack_weights
 from .pool import ActorEngine, ActorPool
@@ -211,13 +211,11 @@ def joined(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
     def side_by_side(parts: Sequence[Tensor], lane_axis: int) -> Tensor:
         return torch.cat(tuple(parts), dim=lane_axis).to(device)
 
-    states = [rollout.initial_state for rollout in rollouts]
-    leaves = [side_by_side(parts, 0) for parts in zip(*states, strict=True)]
     return Rollout(
         TimeStep(*(side_by_side(parts, 1) for parts in zip(*(r.steps for r in rollouts), strict=True))),
         side_by_side([rollout.policy_logits for rollout in rollouts], 1),
         side_by_side([rollout.value for rollout in rollouts], 1),
-        type(states[0])(*leaves) if leaves else (),
+        map_leaves(lambda *parts: side_by_side(parts, 0), *(rollout.initial_state for rollout in rollouts)),
     )
 
 

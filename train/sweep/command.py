@@ -101,7 +101,8 @@ def _main(argv: Sequence[str] | None) -> int:
         fixed = command_line.assignments(arguments.set)
     except ValueError as error:
         raise ValueError(f"--set: {error}") from None
-    plugins.load(arguments.imports, *(str(fixed[name]) for name in ("env", "core", "encoder") if name in fixed))
+    named = {name: str(fixed[name]) for name in ("env", "core", "encoder") if name in fixed}
+    plugins.load(arguments.imports, named.get("core"), named.get("encoder"), env=named.get("env"))
     console = Console()
     if arguments.show is not None:
         plan = Plan.from_description(arguments.show / PLAN)

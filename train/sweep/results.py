@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rmc_agents import plugins
 from rmc_agents.command_line import decimals, quoted, with_interval
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.statistics import student_interval
@@ -198,5 +199,5 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
         lines.append(f"shares in being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:
         best = trial_folder(out, rows[0].trials[0])
-        lines.append(f"best: {best}   rmc-watch {quoted(best)}   rmc-plot {quoted(best)}")
+        lines.append(f"best: {best}   rmc-watch {quoted(best)}{plugins.told_flags()}   rmc-plot {quoted(best)}")
     console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, sigmoid, stop_gradient, tanh, view
 from rmc_agents.kernels.products import product, transposed_product
-from rmc_agents.kernels.tape import Tape, unroll
+from rmc_agents.kernels.tape import StepwiseTape, unroll
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 
 
-class GRUTape(Tape):
+class GRUTape(StepwiseTape):
     """Buffers: h before each step; r, z and n `[T, B, 3H]` (first what the inputs add to them, in the end the gradients
     before activation); what h gave to them (only n's part is kept; in the end the gradient of all three)."""
 
@@ -45,7 +45,7 @@ class GRUTape(Tape):
         torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
 
     def forward(self, t: int) -> None:
-        """See `Tape.forward`."""
+        """See `StepwiseTape.forward`."""
         before = self._outputs[t - 1] if t else self._state
         select_state(self.should_reset[t], self._initial, before, self._hidden[t])
         sums = view(product(self.hidden[t], self.factors.hidden))

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, sigmoid, stop_gradient, tanh, view
 from rmc_agents.kernels.products import product, transposed_product
-from rmc_agents.kernels.tape import Tape, unroll
+from rmc_agents.kernels.tape import StepwiseTape, unroll
 from rmc_agents.kernels.weights import LSTMState, RecurrentWeights
 
 
-class LSTMTape(Tape):
+class LSTMTape(StepwiseTape):
     """Buffers: h and c before each step; gates, first what the inputs add to them, in the end their gradients."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:

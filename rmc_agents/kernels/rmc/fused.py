@@ -12,7 +12,7 @@ from rmc_agents.kernels.products import BLOCK, product, transposed_product
 from rmc_agents.kernels.rmc import fused_pointwise as pointwise
 from rmc_agents.kernels.rmc.fused_attention import attention_kernels
 from rmc_agents.kernels.rmc.reference import rmc_gate_bias
-from rmc_agents.kernels.tape import Tape, unroll
+from rmc_agents.kernels.tape import StepwiseTape, unroll
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 
@@ -76,7 +76,7 @@ class Gradients(NamedTuple):
     slot_embedding: Any  # [N, D]
 
 
-class RMCTape(Tape):
+class RMCTape(StepwiseTape):
     """See `Tape`. Names with an underscore in front are arrays of the same memory as their tensors."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
@@ -131,7 +131,7 @@ class RMCTape(Tape):
             torch.add(product(x.input_row, weights.gates[0].weight), self._gate_bias, out=x.input_gates)
 
     def forward(self, t: int) -> None:
-        """See `Tape.forward`."""
+        """See `StepwiseTape.forward`."""
         a, weights = self._at[t], self.factors
         before = self._outputs[t - 1] if t else self._state
         pointwise.enter(self.should_reset[t], self._initial, before, self._embedding, a.memory, a.tanh_memory)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, stop_gradient, tanh, view
 from rmc_agents.kernels.products import product, transposed_product
-from rmc_agents.kernels.tape import Tape, unroll
+from rmc_agents.kernels.tape import StepwiseTape, unroll
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 
 
-class RNNTape(Tape):
+class RNNTape(StepwiseTape):
     """Buffers: h before each step; h after it, first what the inputs add to it, in the end the sums' gradients."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
@@ -41,7 +41,7 @@ class RNNTape(Tape):
         torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=sums)
 
     def forward(self, t: int) -> None:
-        """See `Tape.forward`."""
+        """See `StepwiseTape.forward`."""
         before = self._outputs[t - 1] if t else self._state
         select_state(self.should_reset[t], self._initial, before, self._hidden[t])
         _forward(view(product(self.hidden[t], self.factors.hidden)), self._units[t], self._outputs[t])

@@ -1,0 +1,71 @@
+"""Training with one core and another, in turn within one process: frames per second of whole updates.
+
+    python benchmarks/cores.py [--agents lstm gru mingru none] [--config minipacman-lstm] [--rounds 20] [--json FILE]
+
+An agent is a core and further settings: `mingru,hidden_size=256,num_layers=1`. All are otherwise as in the preset, and
+learn on the way. A round is one update of each, collecting included; told are medians over the rounds.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from rmc_agents import configs
+from rmc_agents.command_line import assignments
+from rmc_agents.config import Config
+from rmc_agents.train.bench.timing import Figure, rounds
+from rmc_agents.train.on_policy import OnPolicy
+
+CPU = torch.device("cpu")
+BASE = "lstm"
+"""Rates are also told as a multiple of this one's."""
+
+
+def trainer(preset: str, agent: str) -> OnPolicy:
+    """A fresh learner of the preset's settings, with the core and the settings of 'CORE,NAME=VALUE,...'."""
+    core, *settings = agent.split(",")
+    config = Config().updated_from_yaml(configs.find(preset))
+    return OnPolicy(config.updated({"core": core, **assignments(settings)}, "--agents"), CPU)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--agents", nargs="+", default=["lstm", "gru", "mingru", "none"])
+    parser.add_argument("--config", default="minipacman-lstm")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(1)
+    trainers = {agent: trainer(arguments.config, agent) for agent in arguments.agents}
+    frames = {agent: each.train.unroll_length * each.lanes.num_lanes for agent, each in trainers.items()}
+    seconds = rounds({agent: each.update for agent, each in trainers.items()}, arguments.rounds, None, CPU)
+    figures = {agent: Figure.of(times) for agent, times in seconds.items()}
+    rates = {agent: frames[agent] / figure.seconds for agent, figure in figures.items()}
+
+    table = Table(title=f"{arguments.config}, {arguments.rounds} rounds in turn, one thread")
+    for column in ("agent", "core's parameters", "frames/s", f"of {BASE}'s", "spread"):
+        table.add_column(column, justify="right")
+    rows = {}
+    for agent, each in trainers.items():
+        rows[agent] = {
+            "parameters": sum(parameter.numel() for parameter in each.agent.core.parameters()),
+            "frames_per_second": rates[agent],
+            "of_base": rates[agent] / rates[BASE] if BASE in rates else None,
+            "spread": figures[agent].spread,
+        }
+        ratio = f"{rows[agent]['of_base']:.2f}" if BASE in rates else ""
+        spread = f"{figures[agent].spread or 0:.0%}"
+        table.add_row(agent, f"{rows[agent]['parameters']:,}", f"{rates[agent]:,.0f}", ratio, spread)
+    Console().print(table)
+    if arguments.json:
+        report = {"config": arguments.config, "rounds": arguments.rounds, "torch": torch.__version__, "agents": rows}
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Exact resume of environments in Python: lanes that save the state of environments which can tell theirs.
+
+An environment takes part by two methods, `get_state()` and `set_state(state)`. The state is plain data: dicts with
+strings as keys, lists, arrays, numbers, strings, None. The generator `self.np_random` is saved beside it, and the
+number of steps in gymnasium's TimeLimit.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import DtypeObservation, FlattenObservation, OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from .guarded import Blame, GuardedEnv
+
+STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, DtypeObservation)
+EACH_LANE = "each lane"
+"""The one key of a dict whose value is a list with a state for each lane."""
+METHODS = ("get_state", "set_state")
+
+
+class SavableLanes(SyncVectorEnv):
+    """Lanes whose environments all have `get_state` and `set_state`."""
+
+    def get_state(self) -> dict[str, Any]:
+        """The state of every lane, and which of them are reset at the next step. Raises EnvError."""
+        return {"lanes": {EACH_LANE: [_get_state(env) for env in self.envs]}, "ended": self._autoreset_envs.copy()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from what `get_state` returned; after a reset.
+
+        Raises:
+          ValueError: for another number of lanes, or another wrapper.
+          EnvError: if an environment does not take its state.
+        """
+        lanes, ended = state["lanes"][EACH_LANE], np.asarray(state["ended"])
+        if len(lanes) != self.num_envs or ended.shape != (self.num_envs,) or ended.dtype != np.bool_:
+            raise ValueError(f"state: expected {self.num_envs} lanes, got {len(lanes)}")
+        for env, saved in zip(self.envs, lanes, strict=True):
+            _set_state(env, saved)
+        self._autoreset_envs = ended.copy()
+
+
+def sync_lanes(make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: AutoresetMode) -> SyncVectorEnv:
+    """Lanes that this process steps one after the other, savable if their environments are."""
+    first = make_lane()
+    kind = SavableLanes if all(_is_savable(layer) for layer in _layers(first)) else SyncVectorEnv
+    return kind([lambda: first, *[make_lane] * (num_envs - 1)], autoreset_mode=autoreset_mode)
+
+
+def _layers(env: gym.Env) -> Iterator[gym.Env]:
+    """The wrappers around an environment, the outermost first, and the environment."""
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def _is_savable(layer: gym.Env) -> bool:
+    return type(layer) in (*STATELESS, TimeLimit) or all(callable(getattr(layer, name, None)) for name in METHODS)
+
+
+def _get_state(env: gym.Env) -> list[Any]:
+    with Blame(_name_of(env), "get_state()"):
+        layers = [_plain(_layer_state(layer)) for layer in _layers(env)]
+    return [*layers, env.unwrapped.np_random.bit_generator.state]
+
+
+def _layer_state(layer: gym.Env) -> Any:
+    if type(layer) is TimeLimit:
+        return layer._elapsed_steps
+    return None if type(layer) in STATELESS else layer.get_state()  # type: ignore[attr-defined]
+
+
+def _set_state(env: gym.Env, state: list[Any]) -> None:
+    for layer, saved in zip(_layers(env), state[:-1], strict=True):
+        if type(layer) is TimeLimit:
+            if type(saved) is not int or saved < 0:
+                raise ValueError(f"state: expected a number of steps, got {saved!r}")
+            layer._elapsed_steps = saved
+        elif type(layer) not in STATELESS:
+            with Blame(_name_of(env), "set_state()"):
+                layer.set_state(saved)  # type: ignore[attr-defined]
+    env.unwrapped.np_random.bit_generator.state = state[-1]
+
+
+def _name_of(env: gym.Env) -> str:
+    return type(env.unwrapped).__name__
+
+
+def _plain(tree: Any) -> Any:
+    """The state as a checkpoint can hold it. Raises TypeError for what is not plain data."""
+    if isinstance(tree, dict):
+        return {str(key): _plain(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_plain(value) for value in tree]
+    if isinstance(tree, np.generic):
+        return tree.item()
+    if tree is None or isinstance(tree, np.ndarray | str | bool | int | float):
+        return tree
+    raise TypeError(f"expected dicts, lists, arrays, numbers, strings and None, got {type(tree).__name__}")

@@ -1,0 +1,190 @@
+"""An agent's step as a program that runs without this package: ONNX, or torch's own exported program.
+
+    policy_logits, value, next state = step(obs, is_first, prev_action, prev_reward, state)
+
+| input       | shape and dtype                 | what                                                               |
+|-------------|---------------------------------|--------------------------------------------------------------------|
+| obs         | `[B, *obs_shape]`, as they come | observations                                                       |
+| is_first    | `[B]` bool                      | an episode begins: whatever the state was, it is the initial state |
+| prev_action | `[B]` int64                     | the action before; any where is_first                              |
+| prev_reward | `[B]` float32                   | the reward that came with obs, not scaled; any where is_first      |
+| state_NAME  | `[B, ...]` float32              | each leaf of the core's state; any where is_first                  |
+
+| output          | shape and dtype  | what                                               |
+|-----------------|------------------|----------------------------------------------------|
+| policy_logits   | `[B, A]` float32 | the policy is their softmax                        |
+| value           | `[B]` float32    | the return that is expected, scaled as in training |
+| next_state_NAME | as state_NAME    | what to pass in at the next step                   |
+
+B is free. These are the names in ONNX. torch's program takes the first four by name and `state`, a dictionary by NAME;
+it returns a dictionary of `policy_logits`, `value` and `state`.
+"""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.types import AgentOutput, SpaceSpec, State, TimeStep, map_leaves
+
+TOLERANCE = 1e-5
+"""Probabilities of a program and of its agent are no further apart."""
+STEP = ("obs", "is_first", "prev_action", "prev_reward")
+ABOUT = "about.json"
+"""The file within torch's program that has what `metadata_props` has in ONNX."""
+
+Run = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], tuple[Tensor, ...]]
+"""From the step's inputs and the state's leaves to logits, value and the next state's leaves."""
+
+
+class Program(NamedTuple):
+    """An agent's step for another runtime."""
+
+    data: bytes  # the file
+    run: Run  # what is in it, by that runtime
+
+
+def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Program:
+    """The agent's step in one of the formats 'onnx' and 'torch'.
+
+    Args:
+      agent: on the CPU, in eval mode.
+      format: 'onnx' needs the extra of that name.
+      about: what the file says of itself, by name.
+
+    Raises:
+      ValueError: for an agent that cannot be exported.
+    """
+    if agent.spec.action_space:
+        raise ValueError(f"--format {format}: expected Discrete actions, got {agent.spec.action_space}")
+    step = _Step(agent)
+    with _quiet():
+        try:
+            captured = step.captured()
+            return (_to_onnx if format == "onnx" else _to_torch)(captured, step.names, about)
+        except Exception as error:  # an own core or encoder may do anything
+            reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
+            core, encoder = type(agent.core).__name__, type(agent.encoder).__name__
+            raise ValueError(
+                f"--format {format}: core {core} with encoder {encoder} cannot be exported by torch.export: {reason}"
+            ) from error
+
+
+class Compared:
+    """Plays as the agent does, while a program of it does the same beside it.
+
+    Args:
+      agent: whose policy it is.
+      program: of the agent.
+
+    Attributes:
+      largest: the largest difference between a probability of the program's and of the agent's so far.
+    """
+
+    def __init__(self, agent: ActorCritic, program: Program) -> None:
+        self.agent, self.program, self.largest = agent, program, 0.0
+
+    def initial_state(self, batch_size: int) -> State:
+        """The agent's, and the leaves of the program's, which begins with NaN: its first step has to reset them."""
+        state = self.agent.initial_state(batch_size)
+        return state, tuple(torch.full_like(leaf, torch.nan) for leaf in state)
+
+    def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+        """The agent's step. Raises ValueError where the program's differs."""
+        own, leaves = state
+        output, own = self.agent.step(steps, own)
+        logits, _, *leaves = self.program.run(tuple(getattr(steps, name) for name in STEP), leaves)
+        expected, actual = output.policy_logits.softmax(-1), logits.softmax(-1)
+        self.largest = max(self.largest, (expected - actual).abs().max().nan_to_num(nan=1.0).item())
+        likeliest = actual.gather(-1, expected.argmax(-1, keepdim=True))
+        if self.largest > TOLERANCE or (likeliest < actual.amax(-1, keepdim=True) - TOLERANCE).any():
+            raise ValueError(
+                f"the exported program does not do what the agent does: expected the same actions and probabilities "
+                f"within {TOLERANCE:.0e}, got a difference of {self.largest:.1e}"
+            )
+        return output, (own, tuple(leaves))
+
+
+class _Step(nn.Module):
+    """A step of an agent with names for everything and nothing but tensors in it."""
+
+    def __init__(self, agent: ActorCritic) -> None:
+        super().__init__()
+        self.agent = agent
+        self._initial = agent.initial_state(1)
+        self.names = tuple(getattr(self._initial, "_fields", map(str, range(len(self._initial)))))
+
+    def forward(
+        self, obs: Tensor, is_first: Tensor, prev_action: Tensor, prev_reward: Tensor, state: dict[str, Tensor]
+    ) -> dict[str, Any]:
+        never = torch.zeros_like(is_first)
+        steps = TimeStep(obs, is_first, prev_action, prev_reward, terminated=never, truncated=never)
+        before = map_leaves(lambda _, leaf: leaf, self._initial, tuple(state.values()))
+        output, after = self.agent.step(steps, before)
+        return {**output._asdict(), "state": dict(zip(self.names, after, strict=True))}
+
+    @torch.no_grad()
+    def captured(self) -> torch.export.ExportedProgram:
+        """The step as torch's operators, of any number of lanes."""
+        lanes, batch = 3, torch.export.Dim("batch")
+        arguments = dict(zip(STEP, _zeros(self.agent.spec, lanes), strict=True))
+        state = dict(zip(self.names, self.agent.initial_state(lanes), strict=True))
+        free: dict[str, Any] = {name: {0: batch} for name in STEP}
+        free["state"] = {name: {0: batch} for name in self.names}
+        return torch.export.export(self, (), {**arguments, "state": state}, dynamic_shapes=free)
+
+
+def _zeros(spec: SpaceSpec, lanes: int) -> tuple[Tensor, ...]:
+    obs = torch.zeros(lanes, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype))
+    return obs, torch.zeros(lanes, dtype=torch.bool), torch.zeros(lanes, dtype=torch.int64), torch.zeros(lanes)
+
+
+def _to_torch(captured: torch.export.ExportedProgram, names: tuple[str, ...], about: dict[str, str]) -> Program:
+    file = io.BytesIO()
+    torch.export.save(captured, file, extra_files={ABOUT: json.dumps(about)})
+    module = torch.export.load(io.BytesIO(file.getvalue())).module()
+
+    def run(inputs: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        output = module(**dict(zip(STEP, inputs, strict=True)), state=dict(zip(names, state, strict=True)))
+        return output["policy_logits"], output["value"], *output["state"].values()
+
+    return Program(file.getvalue(), run)
+
+
+def _to_onnx(captured: torch.export.ExportedProgram, names: tuple[str, ...], about: dict[str, str]) -> Program:
+    import onnx
+    import onnxruntime
+
+    inputs = [*STEP, *(f"state_{name}" for name in names)]
+    outputs = [*AgentOutput._fields, *(f"next_state_{name}" for name in names)]
+    made = torch.onnx.export(captured, input_names=inputs, output_names=outputs, dynamo=True, verbose=False)
+    assert made is not None
+    model = made.model_proto
+    onnx.helper.set_model_props(model, about)
+    data = model.SerializeToString()
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+
+    def run(step: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        feed = {name: x.numpy() for name, x in zip(inputs, (*step, *state), strict=True)}
+        return tuple(map(torch.from_numpy, session.run(outputs, feed)))
+
+    return Program(data, run)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporters' remarks on operators that no agent has."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)

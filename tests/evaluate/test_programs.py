@@ -1,0 +1,183 @@
+"""Exported programs: every core and encoder in both formats does what the agent does; what cannot be exported."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+
+from helpers.runs import refused
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import Config
+from rmc_agents.cores import LSTM, Core
+from rmc_agents.evaluate import export
+from rmc_agents.evaluate.episodes import env_spec, play
+from rmc_agents.evaluate.programs import Compared, make_program
+from rmc_agents.types import SpaceSpec, State, TimeStep
+
+CPU = torch.device("cpu")
+SIZES = {"hidden_size": 7, "mem_slots": 3, "num_heads": 2, "head_size": 4, "encoder_sizes": [9]}
+CORES: dict[str, dict[str, Any]] = {
+    "rmc": {},
+    "rmc, coupled gates": {"gate_style": "coupled", "slot_embedding": True},
+    "rmc, a gate per slot": {"gate_style": "memory", "num_blocks": 2},
+    "rmc, no gates": {"gate_style": "none"},
+    "lstm": {},
+    "gru": {},
+    "mingru": {},
+    "rnn": {},
+    "relational-rnn": {},
+    "none": {},
+}
+
+
+def make_agent(env: str, **settings: Any) -> ActorCritic:
+    """An agent whose memory matters to its policy, untrained as it is."""
+    torch.manual_seed(0)
+    config = Config().updated(SIZES | settings, "test")
+    agent = ActorCritic.from_config(env_spec(env), config.core, config.agent).eval()
+    with torch.no_grad():
+        agent.policy.weight.mul_(100)
+    return agent
+
+
+def compare(agent: ActorCritic, format: str, env: str, max_steps: int = 1000) -> Compared:
+    """What playing with other numbers of lanes than it was captured with comes to; raises where it is not the same."""
+    compared = Compared(agent, make_program(agent, format, {}))
+    for lanes in (1, 5):
+        play(compared, env, lanes, seed=3, device=CPU, max_steps=max_steps)
+    return compared
+
+
+BOTH = [(variant, "onnx") for variant in CORES] + [("rmc, coupled gates", "torch"), ("none", "torch")]
+"""What torch captures is the same in both formats."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("variant", "format"), BOTH)
+def test_every_core_does_what_the_agent_does(variant: str, format: str) -> None:
+    core, settings = variant.partition(",")[0], CORES[variant]
+    compared = compare(make_agent("minipacman", core=core, **settings), format, "minipacman")
+    assert 0 <= compared.largest < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ["minipacman-map", "memory-s13", "CartPole-v1"])
+def test_every_encoder_does_too(env: str) -> None:
+    """Tokens, categories and a vector; a picture's convolutions have a test of their own."""
+    compare(make_agent(env, core="none"), "onnx", env, max_steps=5)
+
+
+@pytest.mark.slow
+def test_convolutions_do_too() -> None:
+    torch.manual_seed(0)
+    agent = ActorCritic(SpaceSpec((40, 40, 3), "uint8", 1 / 255, 3), "lstm", "conv", encoder_sizes=[8]).eval()
+    program = make_program(agent, "onnx", {})
+    obs, never = torch.randint(0, 256, (2, 40, 40, 3), dtype=torch.uint8), torch.tensor([False, False])
+    seen, state = (obs, never, torch.tensor([1, 2]), torch.randn(2)), agent.initial_state(2)
+    output, after = agent.step(TimeStep(*seen, never, never), state)
+    torch.testing.assert_close(program.run(seen, state), (*output, *after), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_what_onnx_says_of_itself() -> None:
+    agent = make_agent("recall", core="lstm")
+    session = onnxruntime.InferenceSession(make_program(agent, "onnx", {"env": "recall"}).data)
+    inputs = {each.name: (each.type, each.shape[1:]) for each in session.get_inputs()}
+    assert inputs == {
+        "obs": ("tensor(float)", [4]),
+        "is_first": ("tensor(bool)", []),
+        "prev_action": ("tensor(int64)", []),
+        "prev_reward": ("tensor(float)", []),
+        "state_hidden": ("tensor(float)", [7]),
+        "state_cell": ("tensor(float)", [7]),
+    }
+    outputs = [each.name for each in session.get_outputs()]
+    assert outputs == ["policy_logits", "value", "next_state_hidden", "next_state_cell"]
+    assert all(isinstance(each.shape[0], str) for each in (*session.get_inputs(), *session.get_outputs()))
+    assert session.get_modelmeta().custom_metadata_map["env"] == "recall"
+
+
+def test_a_program_of_other_weights_is_refused() -> None:
+    agent = make_agent("recall", core="rnn")
+    compared = Compared(agent, make_program(agent, "torch", {}))
+    play(compared, "recall", 2, seed=3, device=CPU)
+    assert isinstance(agent.core.weight_hh, nn.Parameter)
+    with torch.no_grad():
+        agent.core.weight_hh.add_(0.1)
+    with pytest.raises(ValueError, match="expected the same actions and probabilities within 1e-05, got a difference"):
+        play(compared, "recall", 2, seed=3, device=CPU)
+
+
+class Undecided(Core):
+    """Its step asks what is in a tensor, which no captured program can."""
+
+    def initial_leaves(self) -> State:
+        return (torch.zeros(1, self.output_size),)
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return (x, state) if x.sum() > 0 else (-x, state)
+
+
+class Trace(Core):
+    """A core of one's own that can be exported."""
+
+    def initial_leaves(self) -> State:
+        return (torch.zeros(1, self.output_size),)
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        trace = 0.9 * state[0] + 0.1 * x
+        return trace, (trace,)
+
+
+def test_cores_of_ones_own() -> None:
+    spec = env_spec("recall")
+    compare(ActorCritic(spec, Trace, encoder_sizes=[6]).eval(), "torch", "recall")
+    with pytest.raises(ValueError, match="core Undecided with encoder Encoder cannot be exported by torch"):
+        make_program(ActorCritic(spec, Undecided, encoder_sizes=[6]).eval(), "torch", {})
+
+
+def test_torchs_program_opens_without_this_package(tmp_path: Path) -> None:
+    agent = ActorCritic(env_spec("recall"), LSTM(6, hidden_size=5), encoder_sizes=[6]).eval()
+    path = tmp_path / "program.pt2"
+    path.write_bytes(make_program(agent, "torch", {"core": "lstm"}).data)
+    about = {"about.json": ""}
+    step = torch.export.load(path, extra_files=about).module()
+    state = {name: torch.zeros(1, 5) for name in ("hidden", "cell")}
+    fields = {"obs": torch.zeros(1, 4), "prev_action": torch.zeros(1, dtype=torch.int64), "prev_reward": torch.zeros(1)}
+    output = step(is_first=torch.tensor([True]), state=state, **fields)
+    assert output.keys() == {"policy_logits", "value", "state"}
+    assert output["state"].keys() == state.keys()
+    assert json.loads(about["about.json"]) == {"core": "lstm"}
+
+
+def test_bad_flags_are_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cases = {
+        "a.onnx": "a.onnx: expected a file name that ends in .safetensors for --format safetensors",
+        "a.safetensors --format torch": "expected a file name that ends in .pt2 for --format torch",
+    }
+    for flags, message in cases.items():
+        assert message in refused(capsys, export, "recall-rmc", *flags.split())
+    monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else name)
+    line = refused(capsys, export, "recall-rmc", "--format", "onnx")
+    assert "--format onnx needs onnx, onnxscript, onnxruntime: pip install 'rmc-agents[onnx]'" in line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_command_names_the_file_after_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert export.main(["recall-rmc", "--format", "torch", "--episodes", "20"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("recall-rmc.pt2 (")
+    assert "mean return 1.00" in said
+    assert "its probabilities differ by at most " in said
+    assert [path.name for path in tmp_path.iterdir()] == ["recall-rmc.pt2"]

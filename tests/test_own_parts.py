@@ -1,0 +1,212 @@
+"""Users' cores, encoders and environments go through every command, by command line and in Python."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.wrappers import TimeLimit
+from rich.console import Console
+
+import rmc_agents as rmc
+from helpers.own_parts import Flat, ManyWalks, Slots, Walk
+from helpers.runs import assert_same
+from rmc_agents import plugins
+from rmc_agents.collect import Collector
+from rmc_agents.evaluate import cli as evaluate_cli
+from rmc_agents.evaluate import compare, export, plot, watch
+from rmc_agents.train import cli, shares
+from rmc_agents.train.bench import cli as bench
+from rmc_agents.train.impala.actors import Actor, ParcelReader
+from rmc_agents.train.impala.learner import joined
+
+PARTS = "helpers.own_parts"
+CORE = f"--core {PARTS}:Slots --core-args width=5 --encoder {PARTS}:Flat --encoder-args width=6".split()
+ENV = f"--env {PARTS}:Walk --env-kwargs length=2".split()
+SMALL = ["--num-envs", "4", "--unroll-length", "5"]
+FLAGS = [*SMALL, *["--total-frames", "60", "--eval-episodes", "2", "--no-video"]]
+SETTINGS = {"core": "gru", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 3, "unroll_length": 7} | {
+    "learning_rate_schedule": "constant",
+    "eval_episodes": 2,
+    "video": False,
+}
+QUIET = Console(quiet=True)
+SPEC = rmc.SpaceSpec.of(Walk())
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Modules are typed anew, and ids registered anew, in each test; it runs in a folder of its own."""
+    monkeypatch.setattr(plugins, "_typed", {})
+    monkeypatch.setattr(gym, "registry", gym.registry)
+    for env_id in [name for name in gym.registry if name in ("Walk", "ManyWalks") or name.startswith("own/")]:
+        monkeypatch.delitem(gym.registry, env_id)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of own parts."""
+    path = tmp_path_factory.mktemp("own") / "run"
+    flags = [*CORE, *ENV, *FLAGS, "--diagnostics", "--log-every", "1e-9", "--run-dir", str(path)]
+    assert cli.main(flags) == 0
+    return path
+
+
+COMMANDS = {
+    "evaluate": lambda run: evaluate_cli.main([run, "--episodes", "2", "--import", PARTS]),
+    "ablate": lambda run: evaluate_cli.main([run, *["--episodes", "2", "--ablate-memory", "--import"], PARTS]),
+    "film": lambda run: watch.main([run, "--out", "film.gif", "--max-steps", "5", "--import", PARTS]),
+    "page": lambda run: watch.main([run, "--out", "page.html", "--max-steps", "5", "--import", PARTS]),
+    "export": lambda run: (
+        export.main([run, "own.safetensors", "--episodes", "2", "--import", PARTS])
+        or evaluate_cli.main(["own.safetensors", "--episodes", "2", "--import", PARTS])
+    ),
+    "plot": lambda run: plot.main([run, "--out", "curve.png"]),
+    "compare": lambda run: compare.main([run, "--import", PARTS]),
+    "init-from": lambda run: cli.main([*CORE, *ENV, *FLAGS, "--init-from", run, "--run-dir", "second"]),
+    "bench": lambda run: bench.main([*CORE, *ENV, *SMALL, "--repeats", "1", "--seconds", "0"]),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_own_parts(command: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert COMMANDS[command](str(run)) == 0, capsys.readouterr().err
+
+
+def test_settings_that_a_built_in_part_does_not_have_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for part in ("core", "encoder"):
+        assert cli.main(["--env", "recall", f"--{part}-args", "width=5", *FLAGS]) == 2
+        assert f"{part}_args: expected none for {part} " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["Walk", "ManyWalks", "ManyWalks-stack2"])
+def test_a_class_is_an_environment_on_the_command_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["--run-dir", "run", "--core", "none"]
+    assert cli.main(["--env", f"{PARTS}:{kind}", "--env-kwargs", "length=2", *FLAGS, *run]) == 0
+    assert cli.main(["--resume", "run", "--total-frames", "80", "--import", PARTS]) == 0
+    assert "not exact" not in capsys.readouterr().out
+    assert cli.main(["--env", f"{PARTS}:np", *FLAGS]) == 2
+    assert "expected a class or a function" in capsys.readouterr().err
+    assert cli.main(["--env", f"{PARTS}:Wall", *FLAGS]) == 2
+    assert f"{PARTS} neither registers 'Wall' with gymnasium nor" in capsys.readouterr().err
+
+
+def test_a_file_cannot_name_what_the_user_has_not(capsys: pytest.CaptureFixture[str]) -> None:
+    """Though the module happens to be imported, no class or function of it is called."""
+    assert PARTS in sys.modules
+    Path("file.yaml").write_text(f"env: {PARTS}:Walk\n")
+    assert cli.main(["--config", "file.yaml", *FLAGS]) == 2
+    assert "there is no environment" in capsys.readouterr().err
+
+
+def test_parcels_of_impala_carry_a_plain_state() -> None:
+    rmc.register_core("slots", Slots)
+    config = {"algo": "impala", "env": "recall", "core": "slots", "unroll_length": 4, "lanes_per_actor": 3}
+    actor = Actor(rmc.Config().updated(config, "test").settled(), 0)
+    parcel = actor.act(0.0)._replace(version=0)
+    opened = ParcelReader(parcel.rollout, actor.lanes.spec).open(parcel.to_bytes(), 0)
+    assert type(opened.rollout.initial_state) is tuple
+    (trace,) = joined([opened.rollout, parcel.rollout], torch.device("cpu")).initial_state
+    assert trace.shape == (6, 3)
+
+
+# --- in Python -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Walk,
+        lambda: Walk(3),
+        lambda: lambda: TimeLimit(Walk(), 5),
+        lambda: ManyWalks,
+        lambda: ManyWalks(3),
+    ],
+    ids=["class", "object", "wrapped", "vector class", "vector object"],
+)
+def test_a_resumed_run_in_an_own_environment_is_exact(make: Any) -> None:
+    whole = rmc.train(SETTINGS | {"total_frames": 84}, env=make(), run_dir="whole", console=QUIET)
+    rmc.train(SETTINGS | {"total_frames": 42}, env=make(), run_dir="parts", console=QUIET)
+    for env_id in [name for name in gym.registry if name.startswith("own/")]:
+        del gym.registry[env_id]  # as in another process
+    parts = rmc.resume("parts", {"total_frames": 84}, env=make(), console=QUIET)
+    for one, other in zip(whole.agent.parameters(), parts.agent.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert parts.summary["frames"] == 84
+
+
+def test_what_cannot_be_resumed_is_one_line() -> None:
+    rmc.train(SETTINGS | {"total_frames": 21}, env=Walk, run_dir="run", console=QUIET)
+    del gym.registry["own/Walk-v0"]
+    for call, expected in (
+        (lambda: rmc.resume("run", console=QUIET), r"given in Python.*rmc.resume\(run, env=...\)"),
+        (lambda: rmc.evaluate(rmc.load("run")), r"given in Python.*rmc.evaluate\(saved, env\)"),
+        (lambda: rmc.resume("run", {"core": "lstm"}, env=Walk, console=QUIET), "cannot change core"),
+        (lambda: rmc.resume("run", {"cor": 1}, env=Walk, console=QUIET), "settings: there is no setting 'cor'"),
+        (lambda: rmc.resume("run", env=ManyWalks, console=QUIET), "cannot change env"),
+        (lambda: rmc.resume("run", env=Walk, run_dir="other", console=QUIET), "run_dir: expected none"),
+        (lambda: rmc.resume("nowhere", env=Walk, console=QUIET), "cannot resume nowhere"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            call()
+
+
+def test_a_copy_of_a_run_continues_from_a_checkpoint() -> None:
+    run = rmc.train(SETTINGS | {"total_frames": 42}, env=Walk, run_dir="run", console=QUIET)
+    (first, _) = sorted((run.path / "checkpoints").iterdir())
+    updates: list[int] = []
+    copy = rmc.resume(first, env=Walk, run_dir="copy", callback=lambda p: updates.append(p.updates), console=QUIET)
+    assert (copy.path, updates) == (Path("copy"), [2])
+    for one, other in zip(run.agent.parameters(), copy.agent.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_an_environment_whose_state_is_no_plain_data_is_told_so() -> None:
+    class Set(Walk):
+        def get_state(self) -> dict[str, Any]:
+            return {"seen": {1, 2}}
+
+    lanes = rmc.make_env(Set, 2)
+    lanes.reset(seed=0)
+    with pytest.raises(ValueError, match=r"'Set' failed in get_state\(\): TypeError: expected dicts, .*, got set"):
+        lanes.get_state()  # type: ignore[attr-defined]
+
+
+def test_lanes_are_savable_only_if_all_their_layers_are() -> None:
+    class Counting(gym.Wrapper):
+        """It may keep something."""
+
+    assert hasattr(rmc.make_env(lambda: TimeLimit(Walk(), 5), 2), "get_state")
+    assert not hasattr(rmc.make_env(lambda: Counting(Walk()), 2), "get_state")
+    lanes, other = rmc.make_env(Walk, 2), rmc.make_env(Walk, 3)
+    lanes.reset(seed=0)
+    other.reset(seed=0)
+    with pytest.raises(ValueError, match="expected 3 lanes, got 2"):
+        other.set_state(lanes.get_state())  # type: ignore[attr-defined]
+
+
+def test_several_learners_share_the_saved_lanes() -> None:
+    collector = Collector(rmc.ActorCritic(SPEC, rmc.GRU), rmc.make_env(Walk, 5), 3)
+    collector.collect()
+    whole = collector.get_state()
+    parts = [shares.part(whole, share) for share in shares.deal(5, 2)]
+    places = [[layers[1]["place"] for layers in part["lanes"]["env"]["lanes"]["each lane"]] for part in parts]
+    assert [len(part) for part in places] == [2, 3]
+    assert_same(shares.joined(parts), whole)
+    collector.set_state(shares.joined(parts))
+
+
+def test_a_loop_of_ones_own() -> None:
+    env = rmc.make_env(Walk, 4, env_kwargs={"length": 2})
+    agent = rmc.ActorCritic(rmc.SpaceSpec.of(env), core=Slots, encoder=Flat)
+    collector = rmc.Collector(agent, env, 5)
+    for loss in (rmc.losses.a2c, rmc.losses.ppo, rmc.losses.vtrace):
+        rollout = collector.collect()
+        output, _ = agent.unroll(rollout.steps, rollout.initial_state)
+        value, _ = loss(output, rollout, discount=0.9)  # type: ignore[operator]
+        value.backward()
+        assert np.isfinite(value.item())
