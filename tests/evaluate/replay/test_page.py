@@ -21,6 +21,7 @@ from rmc_agents.evaluate.replay import page
 from rmc_agents.evaluate.replay.frames import SMALLER_SIDES, Frames, shrunk
 from rmc_agents.evaluate.replay.recorder import record
 
+pytestmark = pytest.mark.slow
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><script>window.hacked=1</script><!-- \' & \u2028'
 STEPS = 40
 
