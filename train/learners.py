@@ -113,14 +113,12 @@ def _check(config: Config, number: int, device: torch.device) -> None:
 def notes(config: Config, device: torch.device) -> list[str]:
     """What a user should know of the number of learners."""
     number, here = int(config.run.learners), cores()
-    if device.type != "cpu" or distributed.by_torchrun():
+    if device.type != "cpu" or distributed.by_torchrun() or config.env.env.startswith(NAMESPACE):
         return []
     if number > max(1, here):
         return [f"warning: {number} learners on {here} physical cores: more learners than cores are slower"]
     if number == 1 and (possible := automatic(config, device)) > 1:
-        return [
-            f"one core of {here} is used; if the others are idle, --learners auto shares the lanes among {possible}"
-        ]
+        return [f"one core of {here} is used; if the others are idle: --learners auto, which makes {possible} learners"]
     return []
 
 
