@@ -211,8 +211,10 @@ def render(env: VectorEnv) -> NDArray[np.uint8]:
         frames = env.render()
     except gym.error.Error as error:
         raise ValueError(f"the environment cannot draw itself: {error}") from error
-    assert frames is not None
-    return np.asarray(frames[0], np.uint8)
+    frame = None if frames is None else frames[0]
+    if np.ndim(frame) != 3:  # type: ignore[arg-type]  # some environments take render_mode and forget it
+        raise ValueError(f"the environment cannot draw itself: expected a picture, got {type(frame).__name__}")
+    return np.asarray(frame, np.uint8)
 
 
 def action_names(env: VectorEnv, num_actions: int) -> list[str]:
