@@ -1,13 +1,15 @@
-"""Training with one core and another, in turn within one process: frames per second of whole updates.
+"""Training with one core and another, in turn within one process: frames per second of CPU time, on one thread.
 
     python benchmarks/cores.py [--agents lstm gru mingru none] [--config minipacman-lstm] [--rounds 20] [--json FILE]
 
 An agent is a core and further settings: `mingru,hidden_size=256,num_layers=1`. All are otherwise as in the preset, and
-learn on the way. A round is one update of each, collecting included; told are medians over the rounds.
+learn on the way. A round is one update of each, collecting included; told are medians over the rounds. CPU time
+depends less than the clock on what else the machine does.
 """
 
 import argparse
 import json
+import time
 from pathlib import Path
 
 import torch
@@ -17,7 +19,7 @@ from rich.table import Table
 from rmc_agents import configs
 from rmc_agents.command_line import assignments
 from rmc_agents.config import Config
-from rmc_agents.train.bench.timing import Figure, rounds
+from rmc_agents.train.bench.timing import WARM_UP, Figure
 from rmc_agents.train.on_policy import OnPolicy
 
 CPU = torch.device("cpu")
@@ -32,6 +34,17 @@ def trainer(preset: str, agent: str) -> OnPolicy:
     return OnPolicy(config.updated({"core": core, **assignments(settings)}, "--agents"), CPU)
 
 
+def cpu_seconds(trainers: dict[str, OnPolicy], rounds: int) -> dict[str, list[float]]:
+    """Of each one's updates, in turn."""
+    seconds: dict[str, list[float]] = {agent: [] for agent in trainers}
+    for _ in range(WARM_UP + rounds):
+        for agent, each in trainers.items():
+            start = time.process_time()
+            each.update()
+            seconds[agent].append(time.process_time() - start)
+    return {agent: times[WARM_UP:] for agent, times in seconds.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", nargs="+", default=["lstm", "gru", "mingru", "none"])
@@ -43,8 +56,7 @@ def main() -> None:
     torch.set_num_threads(1)
     trainers = {agent: trainer(arguments.config, agent) for agent in arguments.agents}
     frames = {agent: each.train.unroll_length * each.lanes.num_lanes for agent, each in trainers.items()}
-    seconds = rounds({agent: each.update for agent, each in trainers.items()}, arguments.rounds, None, CPU)
-    figures = {agent: Figure.of(times) for agent, times in seconds.items()}
+    figures = {agent: Figure.of(times) for agent, times in cpu_seconds(trainers, arguments.rounds).items()}
     rates = {agent: frames[agent] / figure.seconds for agent, figure in figures.items()}
 
     table = Table(title=f"{arguments.config}, {arguments.rounds} rounds in turn, one thread")

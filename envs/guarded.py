@@ -1,16 +1,17 @@
-"""Users' environments: an error in their code is reported as theirs, with a traceback of their lines alone."""
+"""Users' environments: an error in their code is reported as theirs, with only their lines of the traceback."""
 
 import importlib
 import logging
 import os
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from .processes import EnvError
@@ -28,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 class Blame:
-    """In it, what is raised was raised by the code of environment `name`, which was asked for `call`.
+    """Reports exceptions inside as errors of the environment `name` in `call`.
 
-    A class, as it is entered at every step of every lane: contextlib's generators take several times as long.
+    A class, since it is entered at every step of every lane: contextlib's generators take several times as long.
 
     Raises:
       EnvError: in its place; a note has the traceback through their code, if it got as far as that.
@@ -43,19 +44,19 @@ class Blame:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, EnvError):
+        if isinstance(error, Exception | SystemExit) and not isinstance(error, EnvError):
             raise _as_theirs(error, f"the environment {self.name!r} failed in {self.call}") from error
 
 
 def _as_theirs(error: BaseException, what: str) -> EnvError:
     """The error as one line and, where a line of theirs is in it, the traceback through those."""
-    if error.__cause__ is not None and not _their_frames(error):  # gymnasium words a constructor's TypeError anew
+    if error.__cause__ is not None and not _their_frames(error):  # gymnasium rephrases a constructor's TypeError
         error = error.__cause__
     frames = _their_frames(error)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
-    told = EnvError(f"{what}: {type(error).__name__}: {error}{place}")
+    shown = traceback.TracebackException.from_exception(error)  # its text is the error's, or says that it has none
+    told = EnvError(f"{what}: {type(error).__name__}: {shown}{place}")
     if frames or isinstance(error, SyntaxError):
-        shown = traceback.TracebackException.from_exception(error)
         shown.stack = traceback.StackSummary.from_list(frames)
         told.add_note("".join(shown.format()).rstrip())
     return told
@@ -69,7 +70,7 @@ def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
 class GuardedEnv(gym.Wrapper):
     """An environment with observations in an array, whose faults are `EnvError`s that name it.
 
-    What it returns is checked as far as a vector environment relies on it. Infos that are to be numbers (`NUMBERS`)
+    What it returns is checked as far as a vector environment relies on it. Infos that should be numbers (`NUMBERS`)
     and are none are left out, and so is None.
 
     Args:
@@ -106,7 +107,7 @@ class GuardedEnv(gym.Wrapper):
             return frame
 
     def close(self) -> None:
-        """Whatever goes wrong then is told and changes nothing."""
+        """Errors are logged and not raised."""
         try:
             with self._closing:
                 self.env.close()
@@ -123,8 +124,39 @@ class GuardedEnv(gym.Wrapper):
         return array
 
 
+class AnyInfos(VectorEnv):
+    """A vector environment whose lanes may tell what they like: what does not fit in with other lanes is left out."""
+
+    def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
+        try:
+            return super()._add_info(vector_infos, env_info, env_num)
+        except Exception:  # a number here, and a dict or a text there
+            for key, value in env_info.items():
+                with suppress(Exception):
+                    super()._add_info(vector_infos, {key: value}, env_num)
+            return vector_infos
+
+
+class GuardedLanes(AnyInfos, SyncVectorEnv):
+    """Lanes that are stepped one after the other, each a `GuardedEnv`.
+
+    Args:
+      makers: each makes one of them.
+      autoreset_mode: as in gymnasium.
+
+    Raises:
+      ValueError: if their spaces differ.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], gym.Env]], autoreset_mode: AutoresetMode) -> None:
+        try:
+            super().__init__(makers, autoreset_mode=autoreset_mode)
+        except RuntimeError as error:
+            raise ValueError(f"expected lanes of equal spaces: {error}") from error
+
+
 def _usable(info: Any) -> dict[str, Any]:
-    """The infos that can be taken for what they are called."""
+    """The infos without None, and without values that should be numbers and are not."""
     if not isinstance(info, dict):
         raise TypeError(f"expected the infos in a dict, got {type(info).__name__}")
     return {
@@ -140,7 +172,7 @@ def _is_number(value: Any) -> bool:
 
 
 def check_finite(env: VectorEnv, obs: NDArray[Any], rewards: NDArray[Any]) -> None:
-    """Find out before anything is learned from it that an environment gave no numbers.
+    """Check observations and rewards before anything is learned from them.
 
     Args:
       env: whose they are.

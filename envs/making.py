@@ -38,7 +38,7 @@ def make_env(
     Args:
       env: a short name or a registered gymnasium id (see `registry.make_vector_env`); a class or a function that makes
         the environment of one lane; one with an argument `num_envs`, which makes the vector environment of all lanes;
-        an environment object, which is one lane; or a vector environment, which is handed back as it is.
+        an environment object, which is one lane; or a vector environment, which is returned as it is.
       num_envs: lanes, B. Of a vector environment object, its own number, or 1.
       render_mode: as in gymnasium; functions are given it where they have such an argument.
       num_workers: processes that share the lanes of environments without a native engine; 0: this one steps them all.

@@ -1,4 +1,4 @@
-"""Short names of environments, and what is said of names that nothing has: known without importing an environment."""
+"""Short names of environments, and errors for unknown names, without importing an environment."""
 
 import difflib
 import re
@@ -47,25 +47,28 @@ MOVES_ONLY = frozenset(name for name in SHORT_NAMES if name.startswith("memory-"
 
 STACKED = re.compile(r"(.+)-stack(\w*)")
 """The suffix that asks for stacked views, as in minipacman-stack4."""
+MOST_VIEWS = 1000  # a mistyped number must not take all memory
 
 
 def split_stack(name: str) -> tuple[str, int]:
     """A name without its -stackK, and K; 1 where it has none.
 
     Raises:
-      ValueError: for a K that is no number of at least 2.
+      ValueError: for a K that is no number from 2 to `MOST_VIEWS`.
     """
     stacked = None if sequences.is_text(name) else STACKED.fullmatch(name)
     if stacked is None:
         return name, 1
     base, num_views = stacked.groups()
-    if not num_views.isdecimal() or int(num_views) < 2:
-        raise ValueError(f"environment {name!r}: expected a number of at least 2 behind -stack, got {num_views!r}")
+    if not re.fullmatch("[0-9]{1,4}", num_views) or not 2 <= int(num_views) <= MOST_VIEWS:
+        raise ValueError(
+            f"environment {name!r}: expected a number from 2 to {MOST_VIEWS} behind -stack, got {num_views!r}"
+        )
     return base, int(num_views)
 
 
 def check(name: str) -> None:
-    """Find out, in less time than it takes to make one, that there is no such environment.
+    """Check a name without making the environment.
 
     Args:
       name: as `registry.make_vector_env` takes it; 'module:Id' passes.
@@ -86,7 +89,7 @@ def check(name: str) -> None:
 
 
 def unknown(name: str) -> ValueError:
-    """That there is no environment of the name, and which may be meant."""
+    """The error for an unknown name, with the nearest known one."""
     import gymnasium as gym
 
     if name.startswith(NAMESPACE):
@@ -102,6 +105,7 @@ def unknown(name: str) -> ValueError:
         )
     if name.startswith("ALE/"):
         return ValueError(f"there is no environment {name!r}; Atari's are ale_py:{name} (pip install ale-py)")
-    near = difflib.get_close_matches(name, [*SHORT_NAMES, *gym.registry], n=1, cutoff=0.7)
+    known = {each.lower(): each for each in [*gym.registry, *SHORT_NAMES]}
+    near = [known[each] for each in difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)]
     hint = f"did you mean {near[0]!r}?" if near else f"short names are {', '.join(SHORT_NAMES)}, text:PATH"
     return ValueError(f"there is no environment {name!r}; {hint}")

@@ -52,7 +52,7 @@ def describe_death(exit_code: int | None) -> str:
 
 
 def end_all(processes: Sequence[BaseProcess]) -> None:
-    """Waits for processes that have been told to end, and kills those that take long."""
+    """Waits for processes that were asked to end, and kills those that take long."""
     deadline = time.monotonic() + SECONDS_TO_END
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))

@@ -33,7 +33,7 @@ class RecallEnv(gym.Env):
     waiting at it.
 
     ## Termination
-    After the answer, or after an action out of place. `info["is_success"]` tells whether the answer was right. Without
+    After the answer, or after an action out of place. `info["is_success"]` says whether the answer was right. Without
     memory, success cannot exceed 1 / num_cues.
 
     ## Pictures
@@ -47,8 +47,9 @@ class RecallEnv(gym.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012
 
     def __init__(self, num_cues: int = 3, delay: int = 3, render_mode: str | None = None) -> None:
-        if num_cues < 2 or delay < 0:
-            raise ValueError(f"expected num_cues >= 2 and delay >= 0, got {num_cues} and {delay}")
+        are_whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in (num_cues, delay))
+        if not are_whole or num_cues < 2 or delay < 0:
+            raise ValueError(f"expected whole numbers, num_cues >= 2 and delay >= 0, got {num_cues} and {delay}")
         self.num_cues, self.delay, self.render_mode = num_cues, delay, render_mode
         self.observation_space = Box(0.0, 1.0, (num_cues + 1,), np.float32)
         self.action_space = Discrete(num_cues + 1)

@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -85,7 +85,7 @@ def make_vector_env(
             raise ValueError(
                 f"env_workers: expected 0 for {name!r}, whose native engine steps all lanes at once, got {num_workers}"
             )
-        env = _make_native(spec, num_envs, {**arguments, **view, "autoreset_mode": autoreset_mode})
+        env = _make_native(spec, num_envs, autoreset_mode, {**arguments, **view})
         return MapTokens(env) if name in MAPS else env
     make_lane = partial(_make_lane, name, env_id, spec, arguments, view)
     make_lanes = partial(_make_lanes, make_lane, spec, autoreset_mode)
@@ -166,11 +166,11 @@ def _has_native_engine(spec: EnvSpec) -> bool:
     return _is_memory(spec) or (isinstance(entry_point, str) and entry_point.startswith("rmc_agents."))
 
 
-def _make_native(spec: EnvSpec, num_envs: int, arguments: dict[str, Any]) -> VectorEnv:
+def _make_native(spec: EnvSpec, num_envs: int, autoreset_mode: AutoresetMode, arguments: dict[str, Any]) -> VectorEnv:
     try:
         if not _is_memory(spec):
-            return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **arguments)
-        env = MemoryVectorEnv(num_envs, **(spec.kwargs | arguments))
+            return gym.make_vec(spec, num_envs, "vector_entry_point", autoreset_mode=autoreset_mode, **arguments)
+        env = MemoryVectorEnv(num_envs, autoreset_mode=autoreset_mode, **(spec.kwargs | arguments))
     except TypeError as error:
         raise ValueError(f"environment {spec.id} cannot be made: {error}") from error
     env.spec = spec
@@ -178,6 +178,8 @@ def _make_native(spec: EnvSpec, num_envs: int, arguments: dict[str, Any]) -> Vec
 
 
 def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend: expected one of {', '.join(get_args(Backend))}, got {backend!r}")
     if backend == "native" and not _has_native_engine(spec):
         raise ValueError(f"env_backend: expected auto for {name!r}, which has no native engine, got native")
     if backend == "minigrid" and not str(spec.entry_point).startswith("minigrid."):

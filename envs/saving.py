@@ -1,4 +1,4 @@
-"""Exact resume of environments in Python: lanes that save the state of environments which can tell theirs.
+"""Exact resume of environments in Python: lanes that save the state of environments that can report it.
 
 An environment takes part by two methods, `get_state()` and `set_state(state)`. The state is plain data: dicts with
 strings as keys, lists, arrays, numbers, strings, None. The generator `self.np_random` is saved beside it, and the
@@ -10,10 +10,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import DtypeObservation, FlattenObservation, OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from .guarded import Blame, GuardedEnv
+from .guarded import Blame, GuardedEnv, GuardedLanes
 
 STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, DtypeObservation)
 EACH_LANE = "each lane"
@@ -21,7 +21,7 @@ EACH_LANE = "each lane"
 METHODS = ("get_state", "set_state")
 
 
-class SavableLanes(SyncVectorEnv):
+class SavableLanes(GuardedLanes):
     """Lanes whose environments all have `get_state` and `set_state`."""
 
     def get_state(self) -> dict[str, Any]:
@@ -43,11 +43,18 @@ class SavableLanes(SyncVectorEnv):
         self._autoreset_envs = ended.copy()
 
 
-def sync_lanes(make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: AutoresetMode) -> SyncVectorEnv:
-    """Lanes that this process steps one after the other, savable if their environments are."""
+def sync_lanes(make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: AutoresetMode) -> GuardedLanes:
+    """Lanes that this process steps one after the other, savable if their environments are.
+
+    Raises:
+      ValueError: for less than one lane, and if their spaces differ.
+      EnvError: if their own code fails.
+    """
+    if not isinstance(num_envs, int) or num_envs < 1:
+        raise ValueError(f"num_envs: expected a whole number of at least 1, got {num_envs!r}")
     first = make_lane()
-    kind = SavableLanes if all(_is_savable(layer) for layer in _layers(first)) else SyncVectorEnv
-    return kind([lambda: first, *[make_lane] * (num_envs - 1)], autoreset_mode=autoreset_mode)
+    kind = SavableLanes if all(_is_savable(layer) for layer in _layers(first)) else GuardedLanes
+    return kind([lambda: first, *[make_lane] * (num_envs - 1)], autoreset_mode)
 
 
 def _layers(env: gym.Env) -> Iterator[gym.Env]:
@@ -79,7 +86,7 @@ def _set_state(env: gym.Env, state: list[Any]) -> None:
         if type(layer) is TimeLimit:
             if type(saved) is not int or saved < 0:
                 raise ValueError(f"state: expected a number of steps, got {saved!r}")
-            layer._elapsed_steps = saved
+            layer._elapsed_steps = saved  # type: ignore[assignment]
         elif type(layer) not in STATELESS:
             with Blame(_name_of(env), "set_state()"):
                 layer.set_state(saved)  # type: ignore[attr-defined]

@@ -86,7 +86,7 @@ class SavableStackedViews(StackedViews):
     """`StackedViews` of an environment whose state can be saved."""
 
     def get_state(self) -> dict[str, Any]:
-        """The environment's state, and copies of the stack and of what decides when it starts anew."""
+        """The environment's state, and copies of the stack and of the flags that restart it."""
         env = self.env.get_state()  # type: ignore[attr-defined]
         return {"env": env, "stack": self._stack.copy(), "is_last": self._is_last.copy()}
 

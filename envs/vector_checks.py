@@ -81,7 +81,7 @@ def checked_actions(actions: ArrayLike, num_envs: int, num_actions: int) -> NDAr
 
 
 def refuse_ended(needs_reset: NDArray[np.bool_]) -> None:
-    """Raises ResetNeeded, naming them, if lanes [N] have ended: with autoreset disabled nobody else resets them."""
+    """Raises ResetNeeded, naming them, if lanes [N] have ended: without autoreset the caller has to reset them."""
     if needs_reset.any():
         waiting = np.flatnonzero(needs_reset).tolist()
         raise ResetNeeded(f"the episodes in lanes {waiting} have ended: reset them with options['reset_mask']")

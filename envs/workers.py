@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import DTypeLike, NDArray
 
+from .guarded import AnyInfos
 from .processes import (
     SECONDS_TO_END,
     EnvError,
@@ -35,7 +36,7 @@ ALWAYS = "target"
 """The info that is sent at every step and reset: the right action, from which `--algo supervised` learns."""
 
 
-class WorkerVectorEnv(VectorEnv):
+class WorkerVectorEnv(AnyInfos):
     """A NEXT_STEP vector environment whose lanes are shared out among worker processes.
 
     It gives the numbers that `make_lanes(num_envs)` would: lane i gets seed + i, and every worker plays its lanes in a
@@ -87,7 +88,7 @@ class WorkerVectorEnv(VectorEnv):
             raise
 
     def _describe(self, example: VectorEnv, num_envs: int) -> None:
-        """Take over everything that gymnasium wants to be known of a vector environment."""
+        """Copy the attributes that every gymnasium vector environment has."""
         if example.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
             raise ValueError(f"expected lanes with NEXT_STEP autoreset, got {example.metadata}")
         self.num_envs, self.metadata, self.spec = num_envs, example.metadata, example.spec
@@ -132,7 +133,7 @@ class WorkerVectorEnv(VectorEnv):
     def _exchange(self, commands: "Sequence[Command | None]") -> dict[str, Any]:
         """Send every worker its command, None for none at all, and wait for the replies; returns their infos."""
         if self.closed:
-            raise ClosedEnvironmentError("the workers have ended: make the environment anew")
+            raise ClosedEnvironmentError("the workers have ended: make a new environment")
         infos: dict[str, Any] = {}
         told = [(worker, command) for worker, command in zip(self._workers, commands, strict=True) if command]
         try:
@@ -141,7 +142,7 @@ class WorkerVectorEnv(VectorEnv):
             for worker, _ in told:
                 for lane, info in worker.receive():
                     infos = self._add_info(infos, info, lane)
-        except BaseException:  # Ctrl-C included: replies that nobody read would be taken for those to the next command
+        except BaseException:  # Ctrl-C included: unread replies would be taken for those to the next command
             self.close()
             raise
         return infos
@@ -197,7 +198,7 @@ class _SharedLanes:
 
 
 class _Worker:
-    """A worker process as its parent sees it."""
+    """The parent's handle of a worker process."""
 
     def __init__(self, context: SpawnContext, make_lanes: MakeLanes, lanes: slice, shared: _SharedLanes) -> None:
         self.lanes = lanes
@@ -241,7 +242,7 @@ def _work(pickled: Any, lanes: slice, shared: _SharedLanes, connection: Connecti
     leave_stops_to_the_parent()
     make_lanes: MakeLanes = pickled.fn
     rows = shared.rows()
-    with suppress(Exception), ExitStack() as stack:  # nobody listens to what is raised when all is over
+    with suppress(Exception), ExitStack() as stack:  # the parent may be gone
         try:
             env = stack.enter_context(closing(make_lanes(lanes.stop - lanes.start)))
             connection.send([])
@@ -259,7 +260,7 @@ def _commands(connection: Connection) -> Iterator[Command]:
 
 
 def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneInfos:
-    """Carry out a command on a worker's own lanes; returns the infos to send."""
+    """Run a command on a worker's own lanes; returns the infos to send."""
     if isinstance(command, _Reset):
         rows.observation[lanes], infos = env.reset(seed=command.seeds, options=command.options)  # type: ignore[arg-type]
         return _to_send(infos, lanes, np.zeros(env.num_envs, np.bool_))
@@ -277,7 +278,7 @@ def _to_send(infos: dict[str, Any], lanes: slice, ended: NDArray[np.bool_]) -> L
 
 
 def _lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
-    """What a vector environment's infos say of one lane, as the lane's own environment said it."""
+    """One lane's part of a vector environment's infos, as the lane's own environment returned it."""
     info: dict[str, Any] = {}
     for key, values in infos.items():
         if f"_{key}" not in infos or not infos[f"_{key}"][lane]:

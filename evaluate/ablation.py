@@ -42,7 +42,7 @@ class ShuffledMemory:
     _generator: torch.Generator = field(init=False, repr=False)
 
     def initial_state(self, batch_size: int) -> State:
-        """The agent's; the permutations start anew.
+        """The agent's; the permutations start again.
 
         Raises:
           ValueError: for one lane, which has none to swap with.
@@ -70,7 +70,7 @@ def cyclic_permutation(size: int, generator: torch.Generator) -> Tensor:
 class WindowedMemory:
     """Plays as the agent, whose core knows the last time steps alone, the present one included.
 
-    At every step the core consumes them anew, from its initial state, which takes `window` times as long as to play.
+    At every step the core consumes all of them from its initial state, which takes `window` times as long as playing.
     Where an episode begins among them the core is reset as usual, so nothing comes from the episode before.
 
     Args:

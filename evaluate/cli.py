@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from rmc_agents.runs.saved import SavedAgent
     from rmc_agents.types import Policy
 
-DESCRIPTION = """Play whole episodes with a saved agent and tell how well it did, beside uniform random play.
+DESCRIPTION = """Play whole episodes with a saved agent and report how well it did, beside uniform random play.
 
   rmc-evaluate runs/lstm --episodes 200 --json runs/lstm/evaluation.json
   rmc-evaluate runs/lstm --ablate-memory --windows 1 8 32
   rmc-evaluate runs/book --sample 500 --prompt "It was"      # of an agent that models a text"""
 
-# The arguments by which a command is told which agent to open; `pretrained.choose` takes them.
+# Arguments that say which agent to open; `pretrained.choose` takes them.
 Run = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME]")]
 Pretrained = Annotated[
     str | None,

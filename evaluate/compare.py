@@ -31,7 +31,7 @@ Of runs that are finished, of earlier comparisons, or of a grid of agents by see
 
 Flags of rmc-train behind -- hold for all that is trained. OUT.json (raw numbers), OUT.md and OUT.png are rewritten
 after every run. Started again, it keeps the runs that are finished and resumes the others. Runs that differ in the
-seed alone are one agent's. Scores are success rates where every environment tells them, else mean returns."""
+seed alone are one agent's. Scores are success rates where every environment reports them, else mean returns."""
 
 SUFFIXES = (".json", ".md", ".png")
 DECIDED = {
@@ -169,7 +169,7 @@ def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
 
 
 def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
-    """Those given, without those of a wanted agent that had other settings, which are told."""
+    """The given runs without those of a wanted agent with other settings, which are printed."""
     configs_now = {job.agent: job.config for job in jobs}
     kept = []
     for run in runs:
@@ -187,7 +187,7 @@ def in_order(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[compar
 
 
 def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool = False) -> Generator[Job, None, None]:
-    """Trains what is not finished, and hands out every job once it is; closed, it has what is under way save and end.
+    """Trains what is not finished and yields every finished job; when closed, it makes running trainings save and end.
 
     Raises:
       ValueError: if a folder holds a run with other settings, or one that is not trusted, or a training fails, with

@@ -5,15 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from rmc_agents.command_line import decimals, quoted, with_interval
 from rmc_agents.config import Config
 from rmc_agents.evaluate.statistics import Statistics, student_interval
-from rmc_agents.evaluate.summary import read_json, read_summary
+from rmc_agents.evaluate.summary import Count, Seconds, read_json, read_summary
+from rmc_agents.files import read_regular
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS
 
@@ -39,11 +40,11 @@ MARKS = 4
 class Points:
     """A learning curve: means over the training episodes that ended between two points."""
 
-    frames: list[int]
+    frames: list[Count]
     seconds: list[float]
     returns: list[float]
     successes: list[float] | None = None
-    """The success rate; None where the environment does not tell it."""
+    """The success rate; None where the environment does not report it."""
 
     def __post_init__(self) -> None:
         lengths = {
@@ -64,9 +65,9 @@ class Run:
     """Of the code that trained it, several if it was resumed with another."""
     versions: dict[str, str]
     """Of the libraries."""
-    parameters: int
-    frames: int
-    seconds: Annotated[float, Field(gt=0)]
+    parameters: Count
+    frames: Count
+    seconds: Seconds
     """Of training."""
     evaluation: Statistics
     random_mean_return: float
@@ -96,14 +97,14 @@ class Run:
 
 
 def collect(agent: str, folder: str | PathLike[str]) -> Run:
-    """What is to be known of the finished run in `folder`.
+    """The finished run in `folder`.
 
     Raises:
       ValueError: if it is not finished, or one of its files is missing or damaged.
     """
     folder = Path(folder)
     if not (folder / SUMMARY).exists():
-        raise ValueError(f"{folder} is not trained to its end: go on with rmc-train --resume {quoted(folder)}")
+        raise ValueError(f"{folder} is not finished: continue it with rmc-train --resume {quoted(folder)}")
     summary = read_summary(folder)
     if summary.evaluation is None:
         raise ValueError(f"{folder} was not evaluated at its end: resume it with --eval-episodes 200")
@@ -134,7 +135,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> Run:
 def read_commits(folder: Path) -> list[str]:
     """Of the code that trained the run; none where nothing was noted."""
     path = folder / COMMITS
-    return path.read_text().split() if path.exists() else []
+    return read_regular(path).decode().split() if path.exists() else []
 
 
 def _points(folder: Path, metric: str) -> Points:

@@ -62,8 +62,9 @@ def read_curve(run: str | PathLike[str], metric: str = "return") -> Curve:
       ValueError: if the folder holds no such events.
     """
     folder = Path(run) / TENSORBOARD
-    if not any(folder.glob("*tfevents*")):
-        raise ValueError(f"{run} holds no TensorBoard events (expected {folder}): is it the folder of a run?")
+    files = list(folder.glob("*tfevents*"))
+    if not files or not all(path.is_file() for path in files):  # reading a pipe would never end
+        raise ValueError(f"{run} holds no TensorBoard events (expected files in {folder}): is it the folder of a run?")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them

@@ -95,7 +95,7 @@ def _uniform(env: str | EnvFactory) -> UniformPolicy:
 
 
 def chance(env: str | EnvFactory) -> float | None:
-    """The share of right answers that guessing gets, where the environment tells it in its metadata."""
+    """The share of right answers that guessing gets, where the environment reports it in its metadata."""
     with closing(make_env(env)) as one:
         return one.metadata.get("chance")
 
@@ -174,7 +174,7 @@ def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
 
 
 def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
-    """As `_joined`, but where some are told the rest are failures: some environments tell of successes alone."""
+    """As `_joined`, but where some are told the rest are failures: some environments report successes only."""
     if all(part.successes is None for part in parts):
         return None
     return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])

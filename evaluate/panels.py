@@ -34,7 +34,7 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 @dataclass(frozen=True)
 class Facts:
-    """What is told beside the pictures."""
+    """The text beside the pictures."""
 
     title: str
     episode: str

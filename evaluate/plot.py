@@ -62,7 +62,7 @@ class Arguments:
     against: Literal["frames", "minutes", "both"] = "frames"
     """What to draw against; minutes: of training, without the time between a stop and a resume."""
     metric: Literal["return", "success"] = "return"
-    """success: the success rate, where the environment tells it."""
+    """success: the success rate, where the environment reports it."""
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """A dashed line at a height worth comparing with; may be given again."""
     imports: command_line.Imports = ()

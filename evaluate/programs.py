@@ -25,7 +25,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 
 import torch
@@ -180,10 +180,10 @@ def _to_onnx(captured: torch.export.ExportedProgram, names: tuple[str, ...], abo
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporters' remarks on operators that no agent has."""
-    logging.disable(logging.WARNING)
+    """Without the exporters' remarks, and the program so far that they print when they fail."""
+    logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -40,7 +40,7 @@ class Training:
 
     Args:
       job: what is wanted.
-      console: told when it begins or waits.
+      console: shows when it begins or waits.
       trust: whether to resume a run of Stable-Baselines3's algorithms, whose checkpoints may run code.
 
     Attributes:
@@ -55,7 +55,7 @@ class Training:
         self.status, self.stopped = 0, False
 
     def has_ended(self) -> bool:
-        """Whether nothing trains any more; starts the process when nobody else trains in the folder."""
+        """Whether the training has ended; starts the process once no other trains in the folder."""
         folder = self.job.folder
         if self._process is None:
             if self.stopped:
@@ -67,7 +67,7 @@ class Training:
                 return False
             if is_finished(folder):
                 return True
-            verb = "goes on" if has_checkpoints(folder) else "begins"
+            verb = "continues" if has_checkpoints(folder) else "begins"
             self._process = start(self.job, self._trust)
             self._say(f"{verb}, see {folder / LOG}")
         if self._process.poll() is None:

@@ -29,7 +29,7 @@ def evaluate(
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
 ) -> Statistics:
-    """Play whole episodes and tell how well it went: the figures of rmc-evaluate.
+    """Play whole episodes and report how well it went: the figures of rmc-evaluate.
 
     Args:
       agent: what `rmc.load` gives, an `ActorCritic`, or any `Policy`.

@@ -1,4 +1,4 @@
-"""What is told of episodes that were played: means with intervals. Nothing here needs torch."""
+"""Statistics of played episodes: means with intervals. Nothing here needs torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,10 +26,10 @@ class Episodes(NamedTuple):
 
     returns: np.ndarray  # [E]
     lengths: np.ndarray  # [E]
-    levels: np.ndarray | None  # [E]: the level reached, where the environment tells it
-    successes: np.ndarray | None  # [E] bool, where the environment tells it
+    levels: np.ndarray | None  # [E]: the level reached, where the environment reports it
+    successes: np.ndarray | None  # [E] bool, where the environment reports it
     cut: np.ndarray  # [E] bool: the limit of steps came before the episode's end
-    asked: np.ndarray | None = None  # [E]: steps at which the environment told the right action
+    asked: np.ndarray | None = None  # [E]: steps at which the environment reported the right action
     right: np.ndarray | None = None  # [E]: those of them at which it was taken
     nats: np.ndarray | None = None  # [E]: -log probability of the right actions, summed over those steps
     groups: Mapping[str, np.ndarray] = MappingProxyType({})  # [E] each, by the names in `GROUPS`
@@ -49,7 +49,7 @@ class Statistics:
     mean_level: float | None
     success_rate: float | None
     episodes_cut: int  # by the limit of steps
-    accuracy: float | None = None  # right answers over answers asked, where the environment tells what is right
+    accuracy: float | None = None  # right answers over answers asked, where the environment reports what is right
     accuracy_ci95: tuple[float, float] | None = None  # its bootstrap interval, over episodes
     bits: float | None = None  # -log2 probability of a right answer, mean over answers: bits per character of a text
     success_by: dict[str, dict[int, float]] = field(default_factory=dict)  # `GROUPS` that vary: value to success rate
@@ -143,7 +143,7 @@ def accuracy_text(result: dict[str, Any]) -> str:
 
 
 def cut_note(result: dict[str, Any]) -> str:
-    """What is to be said of the episodes that were cut in an evaluation; nothing if none were."""
+    """A sentence on the episodes that were cut in an evaluation; nothing if none were."""
     players = {"": result["episodes_cut"], " of random play": result.get("random_episodes_cut", 0)}
     limit = f"were cut after {result['max_steps']:,} steps"
     return "; ".join(

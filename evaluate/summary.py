@@ -8,9 +8,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rmc_agents.evaluate.statistics import Statistics
+from rmc_agents.files import read_regular
 from rmc_agents.runs.folder import SUMMARY
 
 Kind = TypeVar("Kind")
+Count = Annotated[int, Field(gt=0, lt=2**63)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +32,8 @@ class Evaluation(Statistics):
 class Summary:
     """A run that was trained to its end, and how well it did."""
 
-    frames: Annotated[int, Field(gt=0)]
-    seconds: Annotated[float, Field(gt=0)]
+    frames: Count
+    seconds: Seconds
     frames_per_second: float
     evaluation: Evaluation | None
     """None: not evaluated, or not yet."""
@@ -42,7 +45,7 @@ def read_summary(folder: str | PathLike[str]) -> Summary:
 
 
 def read_evaluated(folder: str | PathLike[str]) -> tuple[Summary, Evaluation] | None:
-    """The summary of a run, with its evaluation; None while there is no sound one, so that the run is to go on."""
+    """The summary of a run, with its evaluation; None if it is missing or damaged, and the run has to continue."""
     try:
         summary = read_summary(folder)
     except ValueError:
@@ -62,7 +65,7 @@ def read_json(kind: type[Kind], path: str | PathLike[str], what: str) -> Kind:
       ValueError: if the file is missing or holds anything else, in one line that names it and the place.
     """
     try:
-        return TypeAdapter(kind).validate_json(Path(path).read_bytes())
+        return TypeAdapter(kind).validate_json(read_regular(path))
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""rmc-train as a process of its own, for programs that train many agents: it ends with the program that started it."""
+"""rmc-train as a subprocess, for programs that train many agents: it ends with the program that started it."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ TAIL = 4096  # bytes of a log that are looked at for its last line
 
 
 def start(flags: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """rmc-train with these flags, in a session of its own: the terminal's Ctrl-C is for this process to pass on.
+    """rmc-train with these flags, in its own session: this process passes on the terminal's Ctrl-C.
 
     Args:
       flags: of rmc-train.
@@ -40,7 +40,7 @@ def end_with(parent: int) -> None:
     """Has this process receive SIGTERM, after which a training saves, once its parent has ended, even by SIGKILL.
 
     Args:
-      parent: the process id of whoever started this one; it may have ended by now.
+      parent: the id of the process that started this one; it may have ended by now.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

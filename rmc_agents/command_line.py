@@ -27,6 +27,7 @@ from rmc_agents.plain_yaml import parse_yaml
 Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP
 TRACEBACK_HINT = "RMC_TRACEBACK=1 shows the whole traceback"
+MOST_TOLD = 2000  # characters of an error's line: names and messages come from anywhere
 
 Imports = Annotated[
     tuple[str, ...],
@@ -189,14 +190,17 @@ def _without_box(text: str) -> str:
 def run(program: str, main: Callable[[], int]) -> int:
     """Run a command: its exit status is main's, 2 after one line on standard error for anything a user can mend, 130
     after Ctrl-C, and 141 without a message when the reader of its output has gone, as in `| head`.
-    Before the line comes what is noted on the error: the traceback through an environment's own code.
+    Before the line comes what is noted on the error: the traceback through a user's own code.
 
-    RMC_TRACEBACK=1 in the environment shows where the error came from, which is said of errors in a user's own code:
-    those with a note, and those that say so by an attribute `is_theirs`.
+    RMC_TRACEBACK=1 in the environment shows the whole traceback. The line mentions it for errors in a user's own code:
+    those with a note or an attribute `is_theirs`.
     """
     try:
         try:
             return main()
+        except (Exception, SystemExit) as error:
+            plugins.blame(error)
+            raise
         finally:
             sys.stdout.flush()  # fails here, if it does, and not while the interpreter ends
     except KeyboardInterrupt:
@@ -238,7 +242,8 @@ def _output_is_closed() -> bool:
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split())
+    line = " ".join(str(error).split())
+    return line if len(line) <= MOST_TOLD else f"{line[: MOST_TOLD // 2]} ... {line[-MOST_TOLD // 2 :]}"
 
 
 def stop_signals() -> list[signal.Signals]:

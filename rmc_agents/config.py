@@ -35,7 +35,7 @@ FewInt = Annotated[int, Field(gt=0, le=1000)]
 """For what is created one by one: a mistyped number must not take hours."""
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Arguments = dict[str, JsonValue]
-"""Arguments of a core, encoder or environment of one's own, as they stand in a YAML file."""
+"""Arguments of a user's core, encoder or environment, as in a YAML file."""
 CORES = ("rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none")
 ENCODERS = ("auto", "mlp", "conv")
 """The built-in ones."""
@@ -94,10 +94,10 @@ class CoreConfig(Section):
 
     core: str = "rmc"
     """rmc: Relational Memory Core; lstm; gru; mingru: a GRU whose gates do not read its state, fast; rnn: Elman's;
-    relational-rnn: an LSTM with a relational memory; none: no memory at all. module:Class: a core of one's own; or the
-    name by which an imported module registers one."""
+    relational-rnn: an LSTM with a relational memory; none: no memory. module:Class: your own core; or a name that an
+    imported module registers."""
     core_args: Arguments = field(default_factory=dict)
-    """Arguments of a core of one's own, as in --core-args size=64 decay=0.9; values are read as in YAML."""
+    """Arguments of your own core, as in --core-args size=64 decay=0.9; values are read as YAML."""
     hidden_size: PositiveInt = 256
     """Units of lstm, gru, rnn and relational-rnn, and of each layer of mingru."""
     num_layers: FewInt = 2
@@ -141,10 +141,10 @@ class AgentConfig(Section):
     """Encoder and heads."""
 
     encoder: str = "auto"
-    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on. module:Class: an encoder of
-    one's own; or the name by which an imported module registers one."""
+    """conv: three strided convolutions, for pictures; mlp: flat; auto: conv from 36x36 on. module:Class: your own
+    encoder; or a name that an imported module registers."""
     encoder_args: Arguments = field(default_factory=dict)
-    """Arguments of an encoder of one's own, as in --encoder-args width=64; values are read as in YAML."""
+    """Arguments of your own encoder, as in --encoder-args width=64; values are read as YAML."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the fully connected layers of auto, mlp and conv."""
     core_skip: bool = True
@@ -161,7 +161,7 @@ class TrainConfig(Section):
     algo: Literal["a2c", "ppo", "impala", "supervised", "recurrent-ppo", "sb3-a2c", "sb3-ppo"] = "ppo"
     """ppo: one pass or more over each rollout, in minibatches of lanes, clipped; a2c: one update from all of it;
     impala: actors play in processes of their own, and the learner corrects what they did with older weights;
-    supervised: cross-entropy with the right actions, where the environment tells them (infos["target"]).
+    supervised: cross-entropy with the right actions, where the environment reports them (infos["target"]).
     Stable-Baselines3's, with Adam: recurrent-ppo, and without memory sb3-a2c and sb3-ppo."""
     sb3_policy: Literal["auto", "rmc", "mlp", "cnn"] = "auto"
     """What Stable-Baselines3's algorithms train. rmc: the core, in recurrent-ppo; mlp and cnn: their own policies, in

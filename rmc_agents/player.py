@@ -77,7 +77,7 @@ class Player:
         return cls(agent, env.num_envs, deterministic, seed, env.metadata.get("autoreset_mode"))
 
     def reset(self, seed: int | None = None) -> None:
-        """Forget everything: the next observations begin their episodes. With a seed, the draws start anew."""
+        """Forget everything: the next observations begin new episodes. With a seed, the draws are seeded again."""
         if seed is not None:
             self._generator = torch.Generator(self.device).manual_seed(seed)
         self._state = self.policy.initial_state(self.num_envs)

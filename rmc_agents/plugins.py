@@ -1,7 +1,7 @@
-"""Code of one's own in the commands: modules that a user names, with cores, encoders and environments in them.
+"""Users' code in the commands: modules with cores, encoders and environments, imported by name.
 
-Importing a module runs its code. So a module is imported only because somebody typed its name on a command line, by
---import, or as 'module:Name' by --core, --encoder or --env; never because a checkpoint or a YAML file has the name.
+Importing a module runs its code. So a module is imported only if its name was typed on the command line, by --import
+or as 'module:Name' by --core, --encoder or --env; never because a checkpoint or a YAML file contains it.
 Processes that a command starts import the same modules.
 """
 
@@ -22,8 +22,8 @@ _typed: dict[str, None] = {}  # modules by name, in the order of their import
 _envs: dict[str, None] = {}  # names of environments, 'module:Name', that are registered with gymnasium
 
 
-class ImportFailed(ValueError):
-    """A module that the user named cannot be imported."""
+class PluginError(ValueError):
+    """Code of a module that the user named failed, in its import or later; a note has the traceback through it."""
 
     is_theirs = True  # see `command_line.run`
 
@@ -37,7 +37,7 @@ def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> 
       env: the value of --env; likewise.
 
     Raises:
-      ImportFailed: if there is no such module or its code fails, which a note then shows.
+      PluginError: if there is no such module or its code fails, which a note then shows.
       ValueError: if `env` names something that makes no environment.
     """
     _typed.clear()  # a process may run several commands, one after the other
@@ -58,15 +58,41 @@ def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> 
 def _import(module: str, source: str) -> None:
     try:
         importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         name = module if source == "--import" else source
-        told = ImportFailed(f"{name}: importing {module} failed: {type(error).__name__}: {error}")
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-        if frames[1:] or isinstance(error, SyntaxError):  # the first is of this file
-            shown = traceback.TracebackException.from_exception(error)
-            shown.stack = traceback.StackSummary.from_list(frames[1:])
-            told.add_note("".join(shown.format()).rstrip())
-        raise told from error
+        raise _as_theirs(
+            error, f"{name}: importing {module} failed", frames[1:]
+        ) from error  # the first is of this file
+
+
+def blame(error: BaseException) -> None:
+    """Find out whether an error came out of a module that the user named, such as a core's `cell`.
+
+    Raises:
+      PluginError: if so, and nothing else has said it.
+    """
+    if getattr(error, "is_theirs", False):
+        return
+    frames = traceback.extract_tb(error.__traceback__)
+    for module in _typed:
+        root = str(getattr(sys.modules.get(module.partition(".")[0]), "__file__", None))
+        place = os.path.dirname(root) + os.sep if os.path.basename(root) == "__init__.py" else root
+        if their := [i for i, frame in enumerate(frames) if frame.filename.startswith(place)]:
+            last = frames[their[-1]]
+            told = _as_theirs(error, f"{module} failed", frames[their[0] :])
+            told.args = (f"{told} ({last.filename}, line {last.lineno}, in {last.name})",)
+            raise told from error
+
+
+def _as_theirs(error: BaseException, what: str, frames: list[traceback.FrameSummary]) -> PluginError:
+    """The error as one line, with the traceback of the frames in a note."""
+    shown = traceback.TracebackException.from_exception(error)  # its text is the error's, or says that it has none
+    told = PluginError(f"{what}: {type(error).__name__}: {shown}")
+    if frames or isinstance(error, SyntaxError):
+        shown.stack = traceback.StackSummary.from_list(frames)
+        told.add_note("".join(shown.format()).rstrip())
+    return told
 
 
 def module_of(name: str) -> str:
@@ -109,7 +135,7 @@ def _register_env(name: str) -> None:
 
 
 def remedy(name: str) -> str:
-    """What a user does about a part that is not known by its name, as the end of an error message."""
+    """How to make an unknown part known, as the end of an error message."""
     if module := module_of(name):
         return f"importing {module} runs its code; if you trust it, add --import {module}"
     return "if it is your own, import the module that registers it, by --import MODULE"
@@ -128,17 +154,17 @@ def check_named(name: str, source: object) -> None:
 
 
 def flags() -> list[str]:
-    """What has another command import the same modules."""
+    """Flags that make another command import the same modules."""
     return [word for module in _typed for word in ("--import", module)]
 
 
 def told_flags() -> str:
-    """The same behind a command that a user is told to type, with a space in front; or nothing."""
+    """The same as text, with a space in front, to append to a suggested command; or nothing."""
     return "".join(f" {shlex.quote(word)}" for word in flags())
 
 
 def carried(function: Callable[..., Result]) -> Callable[..., Result]:
-    """The function for another process, where it imports the same modules before its first line."""
+    """The function for another process, where it first imports the same modules."""
     return partial(_import_and_call, list(_typed), list(_envs), os.getcwd(), function) if _typed else function
 
 

@@ -1,7 +1,7 @@
 """Whether a tree out of a file is like one that this program would have saved: found out before anything is restored.
 
-What is expected is such a tree itself, made by whoever would save it: same keys and lengths, same types, dtypes and
-shapes. Its values do not matter, but that whatever is counted is not negative, and no number is NaN or infinite.
+What is expected is such a tree itself, made by the code that would save it: same keys and lengths, same types, dtypes
+and shapes. Values may differ, but counts are not negative, and no number is NaN or infinite.
 """
 
 import reprlib
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 ANYTHING: Any = object()
-"""In an expected tree: whoever restores this part checks it."""
+"""In an expected tree: this part is checked by the code that restores it."""
 MOST = 2**63  # counts are below
 
 
@@ -28,7 +28,7 @@ def check_like(found: Any, expected: Any, name: str) -> None:
 
     Args:
       found: the tree, or a part of it.
-      expected: what it is to be like; `ANYTHING` and `Either` may be in it.
+      expected: a tree like it; `ANYTHING` and `Either` may be in it.
       name: of the part, for the message.
 
     Raises:

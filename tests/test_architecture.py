@@ -23,6 +23,7 @@ LAYERS = (
         "trainings",
         "summary",
         "plain_yaml",
+        "files",
         "lazy",
     ),
     ("kernels",),

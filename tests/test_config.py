@@ -1,5 +1,6 @@
 """Settings: checked wherever a section is made, and read from YAML that holds plain values only."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,6 +65,11 @@ BAD_YAML = {
     "no such day": ("a: 2024-13-45", "month must be in 1..12"),
     "code": ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     "a list as a key": ("? [a]\n: 1", "unhashable key"),
+    "billions by aliases": (
+        "a: &a0 [1]\n" + "".join(f"b{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10)),
+        "expected at most 100,000 values, got more, by its aliases",
+    ),
+    "itself by an alias": ("a: &a {b: *a}", "expected at most 100,000 values, got more, by its aliases"),
 }
 
 
@@ -77,6 +83,12 @@ def test_bad_yaml_is_one_line_that_names_the_file(case: str, tmp_path: Path) -> 
     assert expected in str(raised.value)
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 400
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.yaml")
+    with pytest.raises(ValueError, match=r"cannot read the config .*x\.yaml: it is no regular file"):
+        read_yaml(tmp_path / "x.yaml")
 
 
 def test_keys_may_replace_those_that_are_merged_in() -> None:

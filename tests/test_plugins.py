@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from rmc_agents import plugins
-from rmc_agents.command_line import assignments
+from rmc_agents.command_line import assignments, run
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import make_core
 from rmc_agents.train import cli
@@ -54,6 +55,40 @@ def test_what_a_module_imported_from_elsewhere_is_not_its_own(module: str) -> No
     plugins.load([module])
     with pytest.raises(ValueError, match="defines"):
         plugins.find(f"{module}:LSTM")
+
+
+@pytest.mark.parametrize("error", ["RuntimeError('mine')", "SystemExit(4)", "ValueError('mine')"])
+def test_a_fault_in_the_code_of_a_module_is_told_as_its_own(
+    error: str, module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path(f"{module}.py").open("a") as file:
+        file.write(f"\n    def cell(self, x, state):\n        raise {error}\n\n    scan = Core.scan\n")
+
+    def main() -> int:
+        plugins.load([module])
+        core = make_core(CoreConfig(core=f"{module}:Own"), 3)
+        core(torch.zeros(2, 1, 3))
+        return 0
+
+    assert run("rmc-test", main) == 2
+    *shown, last = capsys.readouterr().err.splitlines()
+    name, said = error.rstrip("')").replace("('", "(").split("(")
+    assert last.startswith(f"rmc-test: {module} failed: {name}: {said} (")
+    assert f"{module}.py, line 11, in cell) (RMC_TRACEBACK=1" in last
+    assert sum(line.startswith("  File") for line in shown) == 1
+
+
+def test_an_unfinished_core_is_refused(module: str) -> None:
+    Path(f"{module}.py").write_text("from rmc_agents.cores import Core\nclass Own(Core): pass")
+    plugins.load([module])
+    with pytest.raises(ValueError, match=f"core: {module}:Own lacks cell, initial_leaves, which a Core has to define"):
+        make_core(CoreConfig(core=f"{module}:Own"), 3)
+
+
+def test_a_module_that_ends_the_program_is_told(module: str) -> None:
+    Path(f"{module}.py").write_text("import sys\nsys.exit(4)")
+    with pytest.raises(plugins.PluginError, match=r"importing own_.* failed: SystemExit: 4"):
+        plugins.load([module])
 
 
 def test_another_process_imports_the_same_modules(module: str) -> None:

@@ -1,4 +1,4 @@
-"""rmc-train: learn, save, evaluate, record."""
+"""rmc-train: train, save, evaluate, record a video."""
 
 import argparse
 from collections.abc import Sequence
@@ -50,8 +50,8 @@ class Arguments(Config):
     run_dir: Path | None = None
     """The run's own folder; None: a new one under runs/."""
     resume: Path | None = None
-    """Go on with the run in this folder, exactly where its newest valid checkpoint stands. Of a checkpoint's file: go
-    on from there in a new folder, --run-dir or one beside the run."""
+    """Continue the run in this folder from its newest valid checkpoint. With a checkpoint's file: continue from it in
+    a new folder, --run-dir or one beside the run."""
     trust: bool = False
     """With --resume, open checkpoints of Stable-Baselines3's algorithms, which may run code of others."""
     imports: command_line.Imports = ()
@@ -105,7 +105,7 @@ def _parse(argv: Sequence[str] | None, base: Config) -> Config:
 
 
 def listed_names() -> str:
-    """What --help says of short names."""
+    """Short names, for --help."""
     from rmc_agents.envs.names import SHORT_NAMES
 
     environments = [*SHORT_NAMES, "text:PATH", "any of gymnasium's and minigrid's ids"]
@@ -115,18 +115,18 @@ def listed_names() -> str:
 
 
 def _check(config: Config, source: Path | None) -> None:
-    """Of a new run: refuse before anything heavy is imported a name that nothing has."""
+    """Refuse unknown names of a new run before anything heavy is imported."""
     command_line.check_names(config, source)
     if config.run.init_from is not None:
         pretrained.check(config.run.init_from, "--init-from")
 
 
 def _check_resume(first: argparse.Namespace) -> None:
-    """Of a run that goes on, or a checkpoint from which a new one does: refuse at once what cannot."""
+    """Refuse early a run or checkpoint that cannot be resumed."""
     is_file = first.resume.is_file()
     if first.config is not None or (first.run_dir is not None and not is_file):
         raise ValueError(
-            "--resume goes on with a run's own settings in its own folder: leave out --config and --run-dir"
+            "--resume continues a run with its own settings in its own folder: leave out --config and --run-dir"
         )
     if not is_file:
         folder.check_resumable(first.resume)

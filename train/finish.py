@@ -28,7 +28,7 @@ def env_of(trainer: Trainer) -> str | EnvFactory:
 
 
 def extra_flags(trainer: Trainer) -> str:
-    """What a command needs on top to open the run: modules of one's own are imported only if they are named."""
+    """Flags that a command needs to open the run, such as --import for users' modules."""
     return trainer.trust_flag + plugins.told_flags()
 
 

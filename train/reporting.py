@@ -24,7 +24,7 @@ SHOWN = {
     "losses/cross_entropy": "loss {:.3f}",
     "losses/entropy": "entropy {:.2f}",
 }
-"""The metrics that lines of progress tell, and how."""
+"""The metrics in a line of progress, and their format."""
 WARNINGS = logging.getLogger("rmc_agents")  # what goes wrong and is mended, such as an actor that was replaced
 
 
@@ -114,7 +114,7 @@ class Reporter:
             add("charts/episodic_return", np.mean([e.episode_return for e in self._since_point]), frames)
             add("charts/episodic_length", np.mean([e.length for e in self._since_point]), frames)
             self._tells_success |= any(e.success is not None for e in self._since_point)
-            if self._tells_success:  # some environments tell of successes alone: the rest are failures
+            if self._tells_success:  # some environments report successes only: the rest are failures
                 add("charts/success_rate", np.mean([bool(e.success) for e in self._since_point]), frames)
             self._since_point = []
         for name, value in metrics.items():

@@ -1,4 +1,4 @@
-"""Going on with a run: which checkpoint, what may change, and what a user should know before."""
+"""Resuming a run: which checkpoint, which settings may change, and what the user should know."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +44,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
 
 
 class Saved(NamedTuple):
-    """A run to go on with."""
+    """A run to be resumed."""
 
     config: Config
     path: Path  # the checkpoint
@@ -55,7 +55,7 @@ class Saved(NamedTuple):
 def reopen(
     source: Path, settings: Callable[[Config], Config], trust: bool, env: OwnEnv | None = None
 ) -> tuple[Trainer, Saved]:
-    """A trainer that stands where a checkpoint does.
+    """A trainer in the state of a checkpoint.
 
     Args:
       source: the checkpoint, or a run's folder, whose newest valid one is taken.
@@ -124,7 +124,7 @@ def _check_unchanged(old: Config, new: Config) -> None:
     changed = [name for name in differing(old, new) if name not in MAY_CHANGE_ON_RESUME]
     if changed:
         raise ValueError(
-            f"--resume cannot change {', '.join(changed)}: a resumed run goes on as it was; it can change "
+            f"--resume cannot change {', '.join(changed)}, which must stay as they are; it can change "
             f"{', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
         )
 
@@ -136,7 +136,7 @@ def differing(one: Config, other: Config) -> list[str]:
 
 
 def notes(trainer: Trainer, saved: Saved, folder: RunFolder) -> list[str]:
-    """What a user should know before the run goes on."""
+    """What a user should know before the run continues."""
     is_branch = not saved.path.is_relative_to(folder.path)
     where = f" in a new folder, {folder.path}; the checkpoint's own run stays as it is" if is_branch else ""
     return [
@@ -155,17 +155,17 @@ def _edited(saved: Config, config: Config, folder: RunFolder) -> list[str]:
     try:
         written = Config().updated_from_yaml(path).settled()
     except ValueError as error:
-        return [f"warning: {error}; it is written anew"]
+        return [f"warning: {error}; it is overwritten"]
     there, here = written.to_mapping(), config.to_mapping()
     return [
-        f"warning: {path} has {name} {there[name]}, but the run goes on with {here[name]}: only flags change settings"
+        f"warning: {path} has {name} {there[name]}, but the run continues with {here[name]}: only flags change settings"
         for name in differing(written, config)
         if there[name] != saved.to_mapping()[name]
     ]
 
 
 def _learning_rate(trainer: Trainer, old: Config) -> list[str]:
-    """That a linear schedule with another end goes on from another learning rate."""
+    """A warning if a linear schedule with another end makes the learning rate jump."""
     train, before = trainer.train, old.train.total_frames
     if train.learning_rate_schedule != "linear" or train.total_frames == before or trainer.frames >= train.total_frames:
         return []

@@ -1,4 +1,4 @@
-"""A core of one's own, trained and evaluated like the built-in ones: a trace that decays."""
+"""Your own core, trained and evaluated like the built-in ones: a trace that decays."""
 
 import sys
 from typing import NamedTuple

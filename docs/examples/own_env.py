@@ -1,4 +1,4 @@
-"""An environment of one's own, and an agent trained in it: a sign at the start says where to turn at the end."""
+"""Your own environment, and an agent trained in it: a sign at the start says where to turn at the end."""
 
 import sys
 from typing import Any

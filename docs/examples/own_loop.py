@@ -1,4 +1,4 @@
-"""A2C with a recurrent core, in a loop of one's own."""
+"""A2C with a recurrent core, in your own loop."""
 
 import sys
 

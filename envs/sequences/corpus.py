@@ -42,7 +42,7 @@ def _read(
     words: tuple[str, ...] | None,
     vocabulary_size: int | None,
 ) -> Corpus:
-    """The files of `stamps`, read anew if one has changed."""
+    """The files of `stamps`, read again if one has changed."""
     texts = [name.read_bytes() for name, _, _ in stamps]
     if not any(texts):
         raise ValueError(f"text {path}: expected a text, received an empty one")

@@ -15,7 +15,7 @@ class SequenceEnv(NativeEnv):
     """One lane of sequences as a gymnasium environment; `info["target"]` is the right action, -1 where none is asked.
 
     The reward is 1 after the right action where one was asked, else 0. The episode terminates with the sequence;
-    `info["is_success"]` then tells whether every answer was right, where they are one answer together.
+    `info["is_success"]` then says whether every answer was right, where they are one answer together.
 
     Args:
         sequences: of one lane.
@@ -34,7 +34,7 @@ class SequenceEnv(NativeEnv):
 
 
 class SequenceVectorEnv(NativeVectorEnv):
-    """Many lanes of sequences; `SequenceEnv` tells of rewards and infos. Rewards are float32.
+    """Many lanes of sequences; for rewards and infos see `SequenceEnv`. Rewards are float32.
 
     Args:
         sequences: of all lanes.

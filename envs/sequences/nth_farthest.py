@@ -2,7 +2,7 @@
 
 The order of a sequence's random draws (see `random_stream`): integer() for the number of vectors, if that is
 random; for the labels, shuffled from the last place to the second; for the place of vector m; for n; then for the
-numbers of one vector after the other, all of them anew if two vectors are equally far from vector m.
+numbers of one vector after the other, all drawn again if two vectors are equally far from vector m.
 """
 
 from typing import Any, NamedTuple

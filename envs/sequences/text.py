@@ -91,7 +91,7 @@ class Text(Sequences):
         self.state = State(time=np.full(lanes, -1, np.int64), all_right=np.ones(lanes, np.bool_), **zeros)
 
     def seed(self, lane: int, seed: int) -> None:
-        """Lets a lane go on from another place. Those of consecutive seeds are spread evenly; 0 is the beginning."""
+        """Moves a lane to another place. Those of consecutive seeds are spread evenly; 0 is the beginning."""
         if seed < 0:
             raise ValueError(f"seed: expected a non-negative int, received {seed}")
         share = seed * GOLDEN_RATIO % 2**64

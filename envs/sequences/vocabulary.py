@@ -69,6 +69,8 @@ class Words:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """What `save` wrote. Raises ValueError for a file that is missing or no vocabulary."""
+        if Path(path).exists() and not Path(path).is_file():  # reading a pipe would never end
+            raise ValueError(f"vocabulary {path}: expected a file")
         try:
             words = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:

@@ -15,7 +15,7 @@ METHODS = ("initial_state", "step", "unroll")
 class AdaptedCore(Core):
     """A module with the three methods `initial_state`, `step` and `unroll` of a `Core`, made one.
 
-    What else a core can tell (`gate_values`, `attention_weights`, `matrix_products`) is asked of the module if it has
+    What else a core can report (`gate_values`, `attention_weights`, `matrix_products`) is asked of the module if it has
     such a method. The width of its outputs is its `output_size`, else that of a step's output.
 
     Args:
@@ -102,7 +102,7 @@ def as_core(module: object, input_size: int) -> Core:
 
 @torch.no_grad()
 def _output_size(module: Any, input_size: int) -> int:
-    """The width of the outputs, told by the module or by one step."""
+    """The width of the outputs, reported by the module or found by one step."""
     like = next(iter(module.parameters()), torch.empty(0))
     state, name = module.initial_state(1), type(module).__name__
     if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) and len(leaf) == 1 for leaf in state):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rmc_agents.cores.checks import check_leaves, check_result, check_sizes, checked_lengths
 from rmc_agents.kernels import reference
 from rmc_agents.kernels.dispatch import check_names
 from rmc_agents.kernels.modes import no_autocast
@@ -22,7 +23,7 @@ class Core(nn.Module, ABC):
     The state is always passed in and out; nothing of it stays inside. Where `should_reset` is set, the lane's state
     is replaced by the initial state before its input is consumed, in `step`, `unroll` and `forward` alike.
 
-    A core of one's own gives two methods, `initial_leaves` and `cell`:
+    Your own core has two methods, `initial_leaves` and `cell`:
 
         class Decay(Core):
             def initial_leaves(self):
@@ -169,11 +170,13 @@ class Core(nn.Module, ABC):
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """`unroll` on arguments that have been checked: here a loop over `cell`."""
         self.chosen_backend()
-        inputs, state = self.cast(inputs), map_leaves(self.cast, state)
+        inputs, state, initial = self.cast(inputs), map_leaves(self.cast, state), self._initial()
+
+        def cell(x: list[Tensor], before: State) -> tuple[Tensor, State]:
+            return check_result(self, self.cell(x[0], before), initial)
+
         with no_autocast(inputs.device.type):
-            outputs, state = reference.scan(
-                lambda x, before: self.cell(x[0], before), (inputs,), should_reset, state, self._initial()
-            )
+            outputs, state = reference.scan(cell, (inputs,), should_reset, state, initial)
         if outputs.shape != (*inputs.shape[:2], self.output_size):
             expected = [inputs.shape[1], self.output_size]
             raise ValueError(
@@ -199,7 +202,7 @@ class Core(nn.Module, ABC):
         return None
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product] | None:
-        """The matrix products of an unroll and its gradients, for `rmc-bench`; None: the core does not tell."""
+        """The matrix products of an unroll and its gradients, for `rmc-bench`; None: the core does not report them."""
         return None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -210,7 +213,8 @@ class Core(nn.Module, ABC):
 
     def _initial(self) -> State:
         """`initial_leaves`, on the core's device and in its dtype."""
-        return map_leaves(lambda leaf: self.cast(leaf.to(self._like.device)), self.initial_leaves())
+        leaves = check_leaves(self, self.initial_leaves())
+        return map_leaves(lambda leaf: self.cast(leaf.to(self._like.device)), leaves)
 
     def _typed(self, state: State) -> State:
         """A state that a reader has taken apart and put together again as a plain tuple or a list."""
@@ -222,12 +226,12 @@ class Core(nn.Module, ABC):
     def _unroll_padded(
         self, inputs: Tensor, should_reset: Tensor, state: State, lengths: Tensor | Sequence[int]
     ) -> tuple[Tensor, State]:
-        """Unrolls from one sequence's end to the next, each time the sequences that go on."""
+        """Unrolls from one sequence's end to the next, each time only the sequences that have not ended."""
         if torch.jit.is_tracing():
             raise ValueError("lengths: a trace would keep these for all inputs; trace without lengths")
         self._check(inputs, should_reset, state, axes=("T", "B"))
         steps, batch_size = inputs.shape[:2]
-        ends = _checked_lengths(lengths, steps, batch_size).to(inputs.device)
+        ends = checked_lengths(lengths, steps, batch_size).to(inputs.device)
         state = map_leaves(self.cast, state)
         pieces = []
         for start, stop in pairwise([0, *ends.unique().tolist()]):
@@ -243,6 +247,8 @@ class Core(nn.Module, ABC):
         if inputs.dim() != len(axes) + 1 or inputs.shape[-1] != self.input_size or 0 in inputs.shape:
             axes_in_words = ", ".join([*axes, str(self.input_size)])
             raise ValueError(f"inputs: expected [{axes_in_words}], got {list(inputs.shape)}")
+        if not inputs.is_floating_point():
+            raise ValueError(f"inputs: expected floating-point numbers, got {inputs.dtype}")
         if not isinstance(should_reset, Tensor) or should_reset.dtype != torch.bool:
             got = getattr(should_reset, "dtype", type(should_reset).__name__)
             raise ValueError(f"should_reset: expected a tensor of torch.bool, got {got}")
@@ -261,27 +267,12 @@ class Core(nn.Module, ABC):
             raise ValueError(f"state: expected {expected}, as initial_state gives it, got {got}")
         names = getattr(initial, "_fields", range(len(initial)))
         for name, leaf, one in zip(names, state, initial, strict=True):
+            if not isinstance(leaf, Tensor) or leaf.is_floating_point() != one.is_floating_point():
+                kind = leaf.dtype if isinstance(leaf, Tensor) else type(leaf).__name__
+                raise ValueError(f"state.{name}: expected a tensor of {one.dtype}, got {kind}")
             shape = [batch_size, *one.shape[1:]]
             if list(leaf.shape) != shape:
                 raise ValueError(f"state.{name}: expected {shape}, got {list(leaf.shape)}")
-
-
-def _checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int) -> Tensor:
-    """The lengths `[B]` as a tensor. Raises ValueError for anything else."""
-    ends = torch.as_tensor(lengths)
-    is_integer = not (ends.is_floating_point() or ends.is_complex() or ends.dtype == torch.bool)
-    if not is_integer or ends.shape != (batch_size,) or int(ends.min()) < 1 or int(ends.max()) > steps:
-        raise ValueError(f"lengths: expected {batch_size} integers from 1 to {steps}, got {ends.tolist()}")
-    return ends
-
-
-def check_sizes(**sizes: int) -> None:
-    """Raises ValueError unless every size is a positive integer."""
-    if torch.jit.is_tracing():
-        return  # there, a size read from a shape is a tensor
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name}: expected a positive integer, got {size!r}")
 
 
 def truncated_normal(*shape: int, fan_in: int) -> nn.Parameter:

@@ -19,7 +19,7 @@ class Inspection(NamedTuple):
 
 @torch.no_grad()
 def inspect(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> Inspection:
-    """The unroll of the same arguments, with the gates and the attention that the core tells of; without gradient.
+    """The unroll of the same arguments, with the gates and the attention that the core reports; without gradient.
 
     Steps are taken by the core itself. Gates and attention follow, for all steps at once, from the input and the state
     before each.

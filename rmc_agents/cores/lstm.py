@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rmc_agents.cores.base import check_sizes, truncated_normal
+from rmc_agents.cores.base import truncated_normal
+from rmc_agents.cores.checks import check_sizes
 from rmc_agents.cores.kernel_core import KernelCore
 from rmc_agents.kernels.lstm.reference import lstm_gates
 from rmc_agents.kernels.modes import no_autocast

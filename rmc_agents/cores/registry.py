@@ -1,4 +1,4 @@
-"""The one place where a name becomes a core; other people register theirs."""
+"""From a name to a core, built-in or registered."""
 
 import difflib
 import inspect
@@ -23,7 +23,7 @@ from rmc_agents.types import NotRegistered
 
 
 def register_core(name: str, build: Callable[..., nn.Module]) -> None:
-    """Make a core of one's own known by a name, as `--core NAME` or `CoreConfig(core=NAME)`.
+    """Register your own core under a name, for `--core NAME` and `CoreConfig(core=NAME)`.
 
     Args:
       name: of the core; registering it again replaces the builder.
@@ -46,7 +46,7 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
     """The core that `config.core` names, for inputs `[..., input_size]`.
 
     Raises:
-      NotRegistered: for an unknown name, with the nearest that exists and how to register one's own.
+      NotRegistered: for an unknown name, with the nearest known one and how to register another.
       ValueError: for arguments that the core does not take, and for a senseless size.
     """
     if config.core in _BUILT_IN and config.core_args:
@@ -82,7 +82,7 @@ def _find(name: str) -> Callable[[CoreConfig, int], Core]:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
     raise NotRegistered(
-        f"core: there is no core {name!r}; {hint} One's own is registered first, by "
+        f"core: there is no core {name!r}; {hint} Register your own first, by "
         f"rmc.register_core({name!r}, build); on the command line, {plugins.remedy(name)}"
     )
 
@@ -101,6 +101,9 @@ def _build(name: str, build: Callable[..., nn.Module], arguments: dict[str, Any]
         inspect.signature(build).bind(input_size, **arguments)
     except TypeError as error:
         raise ValueError(f"core_args: {name}: {error}") from None
+    if inspect.isabstract(build):
+        lacking = sorted(build.__abstractmethods__)  # type: ignore[attr-defined]
+        raise ValueError(f"core: {name} lacks {', '.join(lacking)}, which a Core has to define")
     return as_core(build(input_size, **arguments), input_size)
 
 

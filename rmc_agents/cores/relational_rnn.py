@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.cores.base import check_sizes, linear
+from rmc_agents.cores.base import linear
+from rmc_agents.cores.checks import check_sizes
 from rmc_agents.cores.kernel_core import KernelCore
 from rmc_agents.cores.lstm import LSTM
 from rmc_agents.kernels.operations import Product, Use, linear_products

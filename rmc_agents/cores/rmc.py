@@ -5,7 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.cores.base import check_sizes, linear, truncated_normal
+from rmc_agents.cores.base import linear, truncated_normal
+from rmc_agents.cores.checks import check_sizes
 from rmc_agents.cores.kernel_core import KernelCore
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product, Use, linear_products

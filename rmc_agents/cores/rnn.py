@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from rmc_agents.cores.base import check_sizes, truncated_normal
+from rmc_agents.cores.base import truncated_normal
+from rmc_agents.cores.checks import check_sizes
 from rmc_agents.cores.kernel_core import KernelCore
 from rmc_agents.kernels.operations import Product, recurrent_products
 from rmc_agents.kernels.weights import Affine, HiddenState, RecurrentWeights

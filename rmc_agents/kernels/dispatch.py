@@ -6,8 +6,8 @@
 | fused     | lstm, gru, mingru, rnn, rmc | CPU, float32; rmc with one block                            |
 | triton    | lstm, rmc                   | CUDA, float32, with the extra `triton`; rmc with one block  |
 
-`auto` takes fused where it can do it, else reference; triton has to be asked for. While torch traces, exports or
-compiles, the reference runs, whatever was asked for: the others are not made of torch's operators.
+`auto` takes fused where it can do it, else reference; triton has to be asked for. While torch traces, exports, compiles
+or transforms (torch.func), the reference runs, whatever was asked for: the others are not made of torch's operators.
 
 With precision bf16 the operands of the scan's matrix products are rounded to bfloat16 (fused, where the processor can
 multiply it, and triton's rmc); weights, sums, and all that is no product stay float32.

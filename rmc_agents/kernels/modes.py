@@ -7,8 +7,13 @@ import torch
 
 
 def tracing() -> bool:
-    """Whether torch traces what runs (jit.trace, onnx.export, export, compile): only its own operators can then run."""
-    return torch.jit.is_tracing() or torch.compiler.is_compiling()
+    """Whether only torch's own operators can run: it traces or transforms what runs.
+
+    The former in jit.trace, onnx.export, export and compile, the latter in torch.func's grad, vmap and so on.
+    """
+    if torch.jit.is_tracing() or torch.compiler.is_compiling():
+        return True
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def no_autocast(device_type: str) -> AbstractContextManager[object]:

@@ -20,8 +20,8 @@ class Tape(ABC):
     """All that an unroll's backward pass needs of its forward pass, in buffers for T steps of B lanes.
 
     Use: `take`, then `run`, then `with_gradient` or `put_back`. Buffers of hundreds of megabytes are slow to get from
-    the system, so a tape that has been read is kept for the next unroll of its sizes, in whatever thread. The outputs
-    alone are new each time: they are handed out, so `backward` must not read them.
+    the system, so a tape that has been read is kept for the next unroll of its sizes, in whatever thread. Only
+    the outputs are new each time: the caller gets them, so `backward` must not read them.
 
     A subclass names its buffers in `__init__` and gives the arithmetic of one core.
 

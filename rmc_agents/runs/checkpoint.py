@@ -1,8 +1,8 @@
 """Checkpoints: one file that is written whole or not at all, checks itself, and cannot carry code.
 
 A checkpoint is a tree of dicts and lists whose leaves are tensors, numpy arrays and plain values. It is stored as one
-safetensors file: the tensors as they are, the tree as JSON in the file's metadata, beside a SHA-256 over both, since
-neither safetensors nor torch notices a flipped bit.
+safetensors file: the tensors as they are, the tree as JSON in the file's metadata, beside a SHA-256 over both and the
+version, since neither safetensors nor torch notices a flipped bit.
 """
 
 import hashlib
@@ -29,6 +29,7 @@ FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
 UNREADABLE = ".unreadable"
 MOST_HEADER = 100_000_000  # bytes, as safetensors has it
+MOST_TOLD = 300  # characters of another's error message; torch's can be a page
 _NAME = re.compile(r"update-\d+")
 
 Opened = TypeVar("Opened")
@@ -55,7 +56,7 @@ def to_bytes(tree: dict[str, Any]) -> bytes:
 
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_take_tensors(tree, "", tensors), allow_nan=True)
-    metadata = {"format": FORMAT, "version": __version__, "tree": text, "sha256": _digest(text, tensors)}
+    metadata = {"format": FORMAT, "version": __version__, "tree": text, "sha256": _digest(__version__ + text, tensors)}
     return to_safetensors(tensors, metadata)
 
 
@@ -103,7 +104,7 @@ def opening(source: Path | str, passing: type[Exception] = CheckpointError) -> I
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":  # torch's, which may not have been imported
             raise
-        problem = " ".join(str(error).split()) or type(error).__name__
+        problem = " ".join(str(error).split())[:MOST_TOLD] or type(error).__name__
         raise CheckpointError(f"{source} is damaged or no checkpoint of this version: {problem}") from error
 
 
@@ -119,18 +120,20 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
         from safetensors.torch import load as from_safetensors  # torch too, once there is something for it
 
         tensors = from_safetensors(content)
-        if metadata.get("sha256") != _digest(metadata.get("tree", ""), tensors):
+        text, version = metadata.get("tree", ""), metadata.get("version", "")
+        sealed = version + text, text  # the latter in older files
+        if not any(metadata.get("sha256") == _digest(each, tensors) for each in sealed):
             raise CheckpointError(
                 f"{source} is damaged: its contents do not match its checksum; use another checkpoint"
             )
-        tree = _put_tensors(json.loads(metadata["tree"]), tensors)
+        tree = _put_tensors(json.loads(text), tensors)
         if not isinstance(tree, dict):
             raise TypeError(f"expected a dict, got a {type(tree).__name__}")
         return tree
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """What safetensors keeps beside the tensors, in a header of JSON behind eight bytes that tell its length."""
+    """What safetensors keeps beside the tensors, in a header of JSON behind eight bytes that hold its length."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     metadata: dict[str, str] = header.get("__metadata__", {})
     return metadata
@@ -206,16 +209,16 @@ def numbered(run_dir: Path, suffix: str = SUFFIX) -> Iterator[Path]:
 
 
 def set_aside_newer(path: Path) -> list[Path]:
-    """Rename the checkpoints of later updates than the one that a run goes on from: they were passed over.
+    """Rename the checkpoints that are newer than the one a run continues from: they were unreadable.
 
-    Else they would count among those kept, in place of valid ones. Returns their new paths.
+    Otherwise they would count among those to keep, in place of valid ones. Returns their new paths.
     """
     newer = [other for other in numbered(path.parent.parent, path.suffix) if other.name > path.name]
     return [other.rename(other.with_name(other.name + UNREADABLE)) for other in newer]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file by way of a temporary one beside it, flushed to the disk before it takes the name.
+    """Write a temporary file beside `path`, flush it to the disk, and rename it.
 
     Raises:
       OSError: if it cannot be written; the old file, if any, stays as it was.

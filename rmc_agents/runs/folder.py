@@ -29,7 +29,7 @@ class RunFolder:
 
     Args:
       path: the folder; made if it does not exist.
-      resuming: whether the run in it goes on; a new run wants a folder that holds none.
+      resuming: whether to continue the run in it; a new run needs a folder without one.
 
     Raises:
       ValueError: if another process trains in it, or a new run would overwrite an old one.
@@ -82,7 +82,7 @@ class RunFolder:
         self._write_json(VERSIONS, versions)
 
     def drop_summary(self) -> None:
-        """Training goes on: `summary.json` tells of what is finished."""
+        """Remove `summary.json`, which describes a finished training."""
         (self.path / SUMMARY).unlink(missing_ok=True)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ def has_checkpoints(path: Path) -> bool:
 
 
 def check_resumable(path: Path) -> None:
-    """Raises ValueError if there is no run in the folder that can go on."""
+    """Raises ValueError if the folder holds no run that can be resumed."""
     if not has_checkpoints(path):
         raise ValueError(f"cannot resume {path}: {_nothing_to_resume(path)}")
 
@@ -121,14 +121,14 @@ def check_resumable(path: Path) -> None:
 def check_unused(path: Path | None) -> None:
     """Raises ValueError if there is a run in the folder already, which a new one would overwrite."""
     if path is not None and has_checkpoints(path):
-        raise ValueError(f"{path} already holds a run; go on with --resume {path}, or choose another --run-dir")
+        raise ValueError(f"{path} already holds a run; continue it with --resume {path}, or choose another --run-dir")
 
 
 def _nothing_to_resume(path: Path) -> str:
     if not (path / CONFIG).is_file():
         return f"expected a run's folder, with its checkpoints in {path / FOLDER}"
     again = f"rmc-train --config {shlex.quote(str(path / CONFIG))} --run-dir {shlex.quote(str(path))}"
-    return f"its run ended before the first checkpoint; begin it anew with: {again}"
+    return f"its run ended before the first checkpoint; start it again with: {again}"
 
 
 def run_of(source: Path) -> Path | None:
@@ -137,7 +137,7 @@ def run_of(source: Path) -> Path | None:
 
 
 def branch_path(source: Path) -> Path:
-    """Where a run goes on from a chosen checkpoint: `RUN-update-N`; for a file of no run, its name without suffix."""
+    """The folder of a copy that continues from a checkpoint: `RUN-update-N`, or the file's name without suffix."""
     run = run_of(source.resolve())
     return source.with_suffix("") if run is None else run.with_name(f"{run.name}-{source.stem}")
 

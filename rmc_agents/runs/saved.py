@@ -54,14 +54,14 @@ def load(source: str | PathLike[str], *, device: str = "auto", trust: bool = Fal
         saved = rmc.load("minipacman-rmc")
         saved.agent, saved.spec, saved.config.env.env
 
-    Nothing in a file of this project runs or imports code. A core or an encoder of one's own has to be registered
+    Nothing in a file of this project runs or imports code. Your own core or encoder has to be registered
     before (`register_core`, `register_encoder`).
 
     Args:
       source: a run's folder (its newest valid checkpoint is taken), a checkpoint, an exported file, or the name of a
         pretrained policy.
       device: auto: cuda where there is a GPU that works, else cpu.
-      trust: open archives of Stable-Baselines3 too, which may run the code of whoever made them.
+      trust: open archives of Stable-Baselines3 too, which may run code that was put into them.
 
     Returns:
       The agent with its settings and its spec: an `ActorCritic`, from an archive of Stable-Baselines3 a `Policy`.
@@ -216,10 +216,13 @@ def pick_device(name: str) -> torch.device:
     """'auto', 'cpu' or 'cuda' to a device that works.
 
     Raises:
-      ValueError: if CUDA is asked for and there is none.
+      ValueError: for another name, and if CUDA is asked for and there is none.
     """
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device cuda: this torch sees no CUDA GPU; use --device cpu, or a CUDA build of torch")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    try:
+        return torch.device(name)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device: expected auto, cpu or cuda, got {name!r}") from None

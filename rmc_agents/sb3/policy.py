@@ -22,7 +22,7 @@ from rmc_agents.sb3.extractors import DictFeatures, is_large_picture
 from rmc_agents.sb3.packed_core import PackedCore, PackedState
 
 CORE_OPTIONS = (*(field.name for field in fields(CoreConfig)), "core_skip", "core_gain", "backend", "precision")
-"""What `RmcPolicy` takes beside the options of Stable-Baselines3's own policies; as `rmc-train --help` tells them."""
+"""What `RmcPolicy` takes beside the options of Stable-Baselines3's own policies; as in `rmc-train --help`."""
 
 SB3_OPTIONS = set(inspect.signature(ActorCriticPolicy.__init__).parameters)
 SB3_OPTIONS -= {"self", "observation_space", "action_space", "lr_schedule"}

@@ -125,19 +125,21 @@ class EngineVecEnv(VecEnv):
         support `reset(options={"reset_mask": ...})`, as this project's and gymnasium's do.
 
     Raises:
-      ValueError: if it does not tell its autoreset mode.
+      ValueError: if its autoreset mode is unknown.
     """
 
     metadata: dict[str, Any]
     make_next_step: Callable[[], VectorEnv] | None = None
-    """Makes the same vector environment anew, with NEXT_STEP autoreset; None where nobody knows how."""
+    """Makes the same vector environment again, with NEXT_STEP autoreset; None if that is not known how."""
 
     def __init__(self, vector_env: VectorEnv) -> None:
         """See the class."""
         self.vector_env, self._access = vector_env, access_to(vector_env)
         self.autoreset_mode = vector_env.metadata.get("autoreset_mode")
         if not isinstance(self.autoreset_mode, AutoresetMode):
-            raise ValueError(f"expected a vector environment that tells its autoreset mode, got {vector_env.metadata}")
+            raise ValueError(
+                f"expected a vector environment with autoreset_mode in its metadata, got {vector_env.metadata}"
+            )
         observation_space = _with_large_counts(vector_env.single_observation_space)
         super().__init__(vector_env.num_envs, observation_space, vector_env.single_action_space)
         self.metadata = {**vector_env.metadata, **self.metadata}
@@ -234,7 +236,7 @@ class _LanesOfVecEnv(SyncVectorEnv):
 
 
 class _Lane(gym.Env):
-    """One environment of a VecEnv, by way of `env_method`."""
+    """One environment of a VecEnv, through `env_method`."""
 
     def __init__(self, vec_env: VecEnv, lane: int) -> None:
         self._vec_env, self._lane = vec_env, lane

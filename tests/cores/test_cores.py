@@ -241,6 +241,15 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"inputs: expected \[T, B, 5\], got \[0, 3, 5\]"):
             each_kind.unroll(random_inputs()[:0], flags()[:0], state)
 
+    def test_numbers_of_another_kind(self, each_kind):
+        state = each_kind.initial_state(LANES)
+        with pytest.raises(ValueError, match=r"inputs: expected floating-point numbers, got torch\.int64"):
+            each_kind.unroll(random_inputs().long(), flags(), state)
+        for other, got in ((lambda leaf: leaf.long(), "torch.int64"), (lambda leaf: None, "NoneType")):
+            if state != ():
+                with pytest.raises(ValueError, match=rf"state\..*: expected a tensor of torch.float64, got {got}"):
+                    each_kind.unroll(random_inputs(), flags(), type(state)(*map(other, state)))
+
     def test_shape_of_flags(self, each_kind):
         state = each_kind.initial_state(LANES)
         with pytest.raises(ValueError, match=r"should_reset: expected \[7, 3\] \[T, B\].*got \[3, 7\]"):

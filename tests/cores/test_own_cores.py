@@ -243,6 +243,30 @@ class TestRefusals:
             as_core(module, SIZE)
 
 
+RESULTS = {
+    "nothing": (None, "got NoneType"),
+    "no state": (torch.zeros(LANES, SIZE), r"got a tensor \[3, 4\]"),
+    "a list as state": ((torch.zeros(LANES, SIZE), [torch.zeros(LANES, SIZE)]), "got \\(a tensor"),
+    "a leaf more": ((torch.zeros(LANES, SIZE), (torch.zeros(LANES, SIZE),) * 2), "got \\(a tensor"),
+    "a leaf of another shape": ((torch.zeros(LANES, SIZE), (torch.zeros(LANES, 2),)), r"a tensor \[3, 2\]"),
+}
+
+
+class TestWhatTheMethodsReturn:
+    @pytest.mark.parametrize("case", RESULTS)
+    def test_of_cell(self, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        result, got = RESULTS[case]
+        monkeypatch.setattr(Decay, "cell", lambda *_: result)
+        with pytest.raises(ValueError, match=rf"Decay.cell: expected an output and the next state, .*{got}"):
+            Decay(SIZE)(torch.zeros(STEPS, LANES, SIZE))
+
+    @pytest.mark.parametrize("leaves", [5, {"a": torch.zeros(1, 2)}, (torch.zeros(2),), (torch.zeros(2, 3),), [None]])
+    def test_of_initial_leaves(self, leaves: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Decay, "initial_leaves", lambda _: leaves)
+        with pytest.raises(ValueError, match=r"Decay.initial_leaves: expected a tuple of tensors \[1, ...\], got"):
+            Decay(SIZE).initial_state(LANES)
+
+
 class TestRegistry:
     def test_a_name_becomes_a_core(self) -> None:
         register_core("odd", Odd)
@@ -269,7 +293,7 @@ class TestRegistry:
         ("name", "message"),
         [
             ("decai", "core: there is no core 'decai'; did you mean 'decay'?"),
-            ("x", "core: there is no core 'x'; expected one of rmc, lstm, .*, decay. One's own is registered first"),
+            ("x", "core: there is no core 'x'; expected one of rmc, lstm, .*, decay. Register your own first"),
             (
                 "my_cores:Decay",
                 r"not registered: .* add --import my_cores, or in Python call rmc.register_core",
@@ -283,6 +307,8 @@ class TestRegistry:
 
     def test_arguments_that_it_does_not_take(self) -> None:
         register_core("odd", Odd)
+        with pytest.raises(ValueError, match=r"core_args: expected none for core lstm, .* got hidden"):
+            make_core(CoreConfig(core="lstm", core_args={"hidden": 2}), SIZE)
         with pytest.raises(ValueError, match="core_args: odd: got an unexpected keyword argument 'depth'"):
             make_core(CoreConfig(core="odd", core_args={"depth": 2}), SIZE)
 

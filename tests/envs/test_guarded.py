@@ -2,15 +2,19 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 from gymnasium.vector import VectorEnv
 
-from helpers.homemade import FAILS_AT, name_of
+from helpers.homemade import FAILS_AT, Homemade, name_of
 from rmc_agents.collect import Lanes
+from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
@@ -36,6 +40,8 @@ def play(name: str) -> VectorEnv:
         ("constructor", r"failed in its constructor: OSError: no room for another \(.*homemade.py, line", True),
         ("reset", r"failed in reset\(\): RuntimeError: lost\nin reset \(.*homemade.py, line \d+, in _fail\)", True),
         ("step", r"failed in step\(\): RuntimeError: lost\nin step \(.*homemade.py, line \d+, in _fail\)", True),
+        ("exit", r"failed in step\(\): SystemExit: 3 \(.*homemade.py, line \d+, in step\)", True),
+        ("speechless", r"failed in step\(\): Speechless: <exception str\(\) failed> \(.*homemade.py, line", True),
         ("no seed", r"failed in reset\(\): TypeError: .*unexpected keyword argument 'seed'", False),
         ("shape", r"failed in step\(\): ValueError: expected an observation \(2,\) of float32, got \(3,\)", False),
         ("reward", r"failed in step\(\): TypeError: ", False),
@@ -80,6 +86,36 @@ def test_infos_that_are_no_numbers_are_ignored() -> None:
     infos = env.step(np.zeros(LANES, np.int64))[4]
     assert infos["note"].tolist() == ["kept"] * LANES
     assert infos.keys() == {"note", "_note"}
+
+
+class Moody(Homemade):
+    """Its infos and spaces differ between lanes and steps."""
+
+    made = 0
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__("none")
+        self.number = Moody.made = Moody.made + 1
+        self.action_space = Discrete(sizes[self.number % len(sizes)])
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, Any]:
+        *rest, _ = super().step(action)
+        told = [{"mood": 1}, {"mood": "low"}, {"mood": {"now": 2}}, {"mood": np.zeros(2)}, {"mood": [None]}]
+        return *rest, told[(self.number + self.steps) % len(told)] | {"power": 1.5}  # type: ignore[return-value]
+
+
+def test_infos_that_do_not_go_together_are_left_out() -> None:
+    env = make_env(Moody, 5, env_kwargs={"sizes": [2]})
+    env.reset(seed=0)
+    for _ in range(6):
+        infos = env.step(np.zeros(5, np.int64))[4]
+    assert infos["power"].tolist() == [1.5] * 5
+    assert infos["_power"].all()
+
+
+def test_lanes_of_different_spaces_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected lanes of equal spaces: .*Discrete"):
+        make_env(Moody, 2, env_kwargs={"sizes": [2, 3]})
 
 
 def test_a_fault_while_closing_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:

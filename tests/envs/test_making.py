@@ -86,6 +86,13 @@ def test_a_fault_in_own_code_is_told_as_theirs() -> None:
     ("make", "expected"),
     [
         (lambda: make_env("recal"), "did you mean 'recall'"),
+        (lambda: make_env("recall", 0), "num_envs: expected a whole number of at least 1, got 0"),
+        (lambda: make_env(Noise, 2.0), "num_envs: expected a whole number of at least 1, got 2.0"),  # type: ignore[arg-type]
+        (lambda: make_env("recall", backend="fast"), "expected one of auto, native, minigrid, got 'fast'"),  # type: ignore[arg-type]
+        (lambda: make_env("MINIPACMAN"), "did you mean 'minipacman'"),
+        (lambda: make_env("recall", env_kwargs={"delay": 2.5}), "expected whole numbers, num_cues >= 2 and delay >= 0"),
+        (lambda: make_env("minipacman", env_kwargs={"autoreset_mode": 1}), "multiple values for .*'autoreset_mode'"),
+        (lambda: make_env("memory-s7", env_kwargs={"autoreset_mode": 1}), "multiple values for .*'autoreset_mode'"),
         (lambda: make_env(3), "expected a name, a class, a function or an object, got int"),  # type: ignore[arg-type]
         (lambda: make_env(Noise(), 2), "Noise: expected num_envs 1 for one environment object, got 2; give its class"),
         (lambda: make_env(Noise(), render_mode="rgb_array"), "for what is made here, not for an environment object"),

@@ -1,6 +1,7 @@
 """The comparison of agents: what it keeps of runs, how it goes on after a kill, and what its table says."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from rich.console import Console
 from helpers.runs import wait_for_checkpoints
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison, scheduler
-from rmc_agents.evaluate.curves import MOST_POINTS, Curve, thinned
+from rmc_agents.evaluate.curves import MOST_POINTS, Curve, read_curve, thinned
 from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.runs.folder import RunFolder
@@ -177,6 +178,12 @@ DAMAGED = {
     "no evaluation": ("summary.json", "{}", "summary.json is no summary of rmc-train: frames: Field required"),
     "deep": ("summary.json", "[" * 10_000, "summary.json is no summary of rmc-train: content: Invalid JSON"),
     "no time": ("summary.json", json.dumps(SUMMARY | {"seconds": 0}), "seconds: Input should be greater than 0"),
+    "no end": ("summary.json", '{"frames": 10, "seconds": Infinity}', "seconds: Input should be a finite number"),
+    "endless": (
+        "summary.json",
+        json.dumps(SUMMARY | {"frames": 10**30}),
+        "frames: Input should be less than 922337",
+    ),
     "no score": ("summary.json", json.dumps(SUMMARY | {"evaluation": {}}), "evaluation.mean_return: Field required"),
     "not evaluated": ("summary.json", json.dumps(SUMMARY), "was not evaluated at its end"),
     "no curve": ("result.json", "", "0.curve: Value error, expected as many frames as seconds"),
@@ -197,6 +204,19 @@ def test_a_damaged_summary_or_result_is_one_line(case: str, tmp_path: Path, caps
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["result.json", "run/tensorboard/events.out.tfevents.1"])
+def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+    if name.startswith("run/tensorboard"):
+        with pytest.raises(ValueError, match="holds no TensorBoard events"):
+            read_curve(tmp_path / "run")
+        return
+    assert compare.main([str(path), "--out", str(tmp_path / "out")]) == 2
+    assert "it is no regular file" in capsys.readouterr().err
+
+
 def test_a_damaged_summary_is_no_finished_run(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{")
     assert not scheduler.is_finished(tmp_path)
@@ -214,7 +234,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([str(tmp_path / "old.json"), *train], "is no result of rmc-compare: 0.agent"),
         ([str(tmp_path / "half.json"), *train], "is no result"),
         ([str(tmp_path), *train], "holds no run (expected"),
-        ([str(tmp_path / "half"), *train], "is not trained to its end: go on with rmc-train --resume"),
+        ([str(tmp_path / "half"), *train], "is not finished: continue it with rmc-train --resume"),
         (["--agents", "minipacman-none", "minipacman-none"], "expected agents and seeds that differ"),
         (["--agents", "nobody"], "cannot read the config nobody"),
         ([*train, "--mark", "paper"], "expected NAME=VALUE"),

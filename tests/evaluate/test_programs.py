@@ -133,11 +133,12 @@ class Trace(Core):
         return trace, (trace,)
 
 
-def test_cores_of_ones_own() -> None:
+def test_cores_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
     spec = env_spec("recall")
     compare(ActorCritic(spec, Trace, encoder_sizes=[6]).eval(), "torch", "recall")
     with pytest.raises(ValueError, match="core Undecided with encoder Encoder cannot be exported by torch"):
         make_program(ActorCritic(spec, Undecided, encoder_sizes=[6]).eval(), "torch", {})
+    assert capfd.readouterr() == ("", "")  # torch prints what it had captured
 
 
 def test_torchs_program_opens_without_this_package(tmp_path: Path) -> None:

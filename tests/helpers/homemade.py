@@ -1,5 +1,6 @@
 """An environment as people write them, with the faults they have; importing this registers one for each fault."""
 
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +10,21 @@ from gymnasium.spaces import Box, Discrete
 FAILS_AT = 12
 EVALUATION_SEED = 1_000_000
 FAULTS = ("none", "constructor", "reset", "step", "close", "render", "no seed", "empty", "shape", "reward", "infos")
-FAULTS += ("nan reward", "infinite observation", "junk in infos", "endless", "evaluation", "scalar")
+FAULTS += (
+    "exit",
+    "speechless",
+    "nan reward",
+    "infinite observation",
+    "junk in infos",
+    "endless",
+    "evaluation",
+    "scalar",
+)
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
 
 
 class Homemade(gym.Env):
@@ -35,6 +50,10 @@ class Homemade(gym.Env):
     def step(self, action: int) -> tuple[Any, Any, bool, bool, Any]:
         self.steps, self.time = self.steps + 1, self.time + 1
         self._fail("step")
+        if self.fault == "exit" and self.steps == FAILS_AT:
+            sys.exit(3)
+        if self.fault == "speechless" and self.steps == FAILS_AT:
+            raise Speechless
         obs, reward, info = np.zeros(2, np.float32), 1.0, {}
         if self.fault == "junk in infos":
             info = {"level": "two", "power": [[1], [2, 3]], "is_success": float("nan"), "winner": None, "note": "kept"}

@@ -22,13 +22,14 @@ CORES: dict[str, tuple[type[Core], dict[str, int]]] = {
     "lstm": (LSTM, {"hidden_size": 6}),
     "gru": (GRU, {"hidden_size": 6}),
     "mingru": (MinGRU, {"hidden_size": 6}),
+    "mingru-one-layer": (MinGRU, {"hidden_size": 6, "num_layers": 1}),
     "rnn": (RNN, {"hidden_size": 6}),
     "rmc": (RMC, {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
     "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
 }
 BACKENDS = {
     "reference": list(CORES),
-    "fused": ["lstm", "gru", "mingru", "rnn", "rmc"],
+    "fused": ["lstm", "gru", "mingru", "mingru-one-layer", "rnn", "rmc"],
     "triton": ["lstm", "rmc"],
 }
 EVERY_SCAN = [(name, backend) for backend, names in BACKENDS.items() for name in names]

@@ -164,6 +164,21 @@ def test_threads_may_return_buffers_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(Tape._spare) == KEPT
 
 
+@every_core
+def test_torchs_function_transforms(name: str) -> None:
+    core = build(name)
+    inputs, should_reset, state, _ = case(core, STEPS, LANES)
+
+    def loss(x: Tensor) -> Tensor:
+        return core.unroll(x, should_reset, state)[0].square().sum()
+
+    leaf = inputs.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(leaf), leaf)
+    torch.testing.assert_close(torch.func.grad(loss)(inputs), gradient)
+    batch = torch.stack([inputs, 2 * inputs])
+    torch.testing.assert_close(torch.func.vmap(loss)(batch), torch.stack([loss(x) for x in batch]))
+
+
 class Step(nn.Module):
     """A policy's step with tensors alone for arguments and results."""
 

@@ -360,7 +360,7 @@ def test_a_chosen_checkpoint_goes_on_exactly_in_a_new_folder(
     assert sorted({event.step for event in curve}) == [40, 80, 120, 160]  # files of one second are read in any order
 
     assert resume(chosen) == 2
-    assert f"{branch} already holds a run; go on with --resume {branch}" in capsys.readouterr().err
+    assert f"{branch} already holds a run; continue it with --resume {branch}" in capsys.readouterr().err
     assert resume(chosen, "--run-dir", str(tmp_path / "other"), "--total-frames", "120") == 0
     assert newest(tmp_path / "other")["updates"] == 3
 
@@ -382,7 +382,7 @@ def test_what_differs_from_the_run_so_far_is_told_before(tmp_path: Path, capsys:
     config.write_text(config.read_text().replace("learning_rate: 0.001", "learning_rate: 0.5"))
     assert resume(tmp_path, "--total-frames", str(5 * FRAMES_PER_UPDATE)) == 0
     said = capsys.readouterr().out
-    assert f"warning: {config} has learning_rate 0.5, but the run goes on with 0.001" in said
+    assert f"warning: {config} has learning_rate 0.5, but the run continues with 0.001" in said
     assert said.count("warning") == said.count("\nwarning")
     jump = "the learning rate jumps from 0 to 0.0002: its linear schedule ends at total_frames, now 200 instead of 80"
     assert jump in said

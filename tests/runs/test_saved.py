@@ -1,6 +1,7 @@
 """Saved agents whose parts are of somebody's own."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from rmc_agents import encoders
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
-from rmc_agents.runs.saved import Provenance, SavedAgent, load, save_agent
+from rmc_agents.runs.saved import Provenance, SavedAgent, load, pick_device, save_agent
 from rmc_agents.types import NotRegistered, SpaceSpec, TimeStep
 
 SPEC = SpaceSpec((3,), "float32", 1.0, 2)
@@ -39,3 +40,9 @@ def test_an_encoder_of_ones_own_has_to_be_registered_to_be_opened(
     with pytest.raises(NotRegistered, match=r"there is no encoder 'plain'.*register_encoder") as caught:
         load(path, device="cpu")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("device", ["gpu", None])
+def test_a_device_that_does_not_exist_is_refused(device: Any) -> None:
+    with pytest.raises(ValueError, match="device: expected auto, cpu or cuda, got"):
+        pick_device(device)

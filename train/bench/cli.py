@@ -14,7 +14,7 @@ from rmc_agents.runs.checkpoint import write_atomically
 DESCRIPTION = """Measure where training time goes, for one environment, core, number of lanes and device.
 
 Takes every setting of rmc-train. Each thing below is done once a round, one after the other, so that a disturbance
-meets all of them; told are medians over the rounds, and the interquartile range over the median (±).
+meets all of them; reported are medians over the rounds, and the interquartile range over the median (±).
 
   training     one update, everything included; frames are environment steps over all lanes
   environment  the lanes stepped unroll-length times by a fixed action

@@ -45,7 +45,7 @@ def run(config: Config, backends: Sequence[str], repeats: int, limit: float | No
 
 
 def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: float | None) -> dict[str, Any]:
-    """Everything that the command tells, as it is written to JSON.
+    """Everything that the command reports, as written to JSON.
 
     Args:
       trainer: fresh; it learns on the way.
@@ -75,7 +75,7 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
         "frames_per_update": length * lanes,
         "rounds": len(seconds["collect"]),
         "parts": _parts(seconds, length * lanes),
-        "scan_gflop": None if told is None else operations / 1e9,  # null: the core does not tell its products
+        "scan_gflop": None if told is None else operations / 1e9,  # null: the core does not report its products
         "scan": {
             name: _arithmetic(figure, operations)
             | {"of_products": figure.rate(plain.seconds) if products else None}
@@ -216,7 +216,7 @@ def _print_report(report: dict[str, Any], console: Console) -> None:
                 f"{scan['of_torch_mm']:.0%} of that of torch.mm",
             )
     gflop = report["scan_gflop"]
-    told = "the core does not tell its matrix products" if gflop is None else f"{gflop:,.3f} GFLOP"
+    told = "the core does not report its matrix products" if gflop is None else f"{gflop:,.3f} GFLOP"
     _say(console, f"operations of the scan's products: {told}")
     _say(console, f"outside the scan: {report['outside_scan']:.0%} of training's time")
     _say(console, f"peak memory: {report['peak_memory_mib']:,.0f} MiB")

@@ -18,7 +18,7 @@ from rmc_agents.train.learner import make_agent
 from rmc_agents.types import Rollout, SpaceSpec, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
-UNTOLD = -1  # in place of an episode's success, where the environment does not tell it
+UNTOLD = -1  # in place of an episode's success, where the environment does not report it
 
 
 class Parcel(NamedTuple):
@@ -91,7 +91,7 @@ class Actor:
         return Parcel(self.index, sequence, self.version, acted, waited, rollout, episodes, self.get_state())
 
     def get_state(self) -> dict[str, Any]:
-        """What another actor of this index needs to go on after the rollouts made so far."""
+        """The state from which another actor of this index continues after the rollouts made so far."""
         return {"sequence": self.sequence, "collector": self.collector.get_state()}
 
     def expected_state(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Actor:
         return {"sequence": 0, "collector": self.collector.expected_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` gave; episodes start anew where the environment cannot be saved."""
+        """Continue from what `get_state` returned; with new episodes where the environment cannot be saved."""
         self.sequence = state["sequence"]
         if state["collector"]["lanes"] is None:
             self.lanes.reset(seed_after(self._seed, self.sequence * self._frames))
@@ -120,7 +120,7 @@ def pack_weights(agent: torch.nn.Module) -> bytes:
 
 
 class UnfitParcel(ValueError):
-    """Something else than a rollout of this run came from an actor; the message tells what."""
+    """Something else than a rollout of this run came from an actor; the message says what."""
 
 
 class ParcelReader:

@@ -161,7 +161,7 @@ class Impala(Learner):
         ]
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
-        """Why the run does not go on exactly from a checkpoint's tree."""
+        """Why resuming from a checkpoint's tree is not exact."""
         return ["which rollouts meet in an update is a matter of time, so the resume is not exact"]
 
     def get_state(self) -> dict[str, Any]:

@@ -19,14 +19,14 @@ logger = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """A parcel has come; the actor may be told to make another."""
+    """A parcel has arrived; the actor may be asked for another."""
 
     actor: int
     content: bytes
 
 
 class Failure(NamedTuple):
-    """An actor has ended by itself; nothing more comes of it until it is started again."""
+    """An actor has ended by itself and has to be started again."""
 
     actor: int
     reason: str  # what happened to it, in words that fit behind its name
@@ -66,7 +66,7 @@ class _Seat:
     taken: dict[str, Any] | None = None  # after the last one that was taken
     next_sequence: int = 0
     owed: int = 0  # outstanding rollout requests
-    heard: float = 0.0  # when it last was started, or told or sent something
+    heard: float = 0.0  # when it was last started, asked for a rollout or heard from
     failures: int = 0
 
 
@@ -80,7 +80,7 @@ class PoolCounts(NamedTuple):
 
 
 class ActorPool:
-    """Keeps actors at work and hands out their rollouts, each at most once.
+    """Keeps actors running and returns their rollouts, each at most once.
 
     Args:
       engine: runs them; closed with the pool.
@@ -154,7 +154,7 @@ class ActorPool:
         return episodes
 
     def get_state(self) -> list[dict[str, Any] | None]:
-        """Of each actor, what is needed to go on after the last of its rollouts that was taken; None: from nothing."""
+        """The state of each actor after the last of its rollouts that was taken; None: before its first."""
         return [seat.taken for seat in self._seats]
 
     def close(self) -> None:

@@ -125,7 +125,7 @@ def _end(processes: dict[int, _ActorProcess]) -> None:
 
 
 class WeightsBoard:
-    """The newest weights in shared memory, for many to read while one writes; nobody waits for anybody.
+    """The newest weights in shared memory, for many readers and one writer, without waiting.
 
     Two places are written by turns. Who reads one looks afterwards whether it may have been written to meanwhile, and
     then reads again: as reading takes far less time than an update, hardly ever.
@@ -168,7 +168,7 @@ def _run(
     leave_stops_to_the_parent()
     threading.Thread(target=end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
-    with suppress(OSError):  # nobody listens any more
+    with suppress(OSError):  # the parent has closed its end
         try:
             with closing(make_actor.fn(index)) as actor:
                 if state is not None:

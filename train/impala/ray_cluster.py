@@ -1,4 +1,4 @@
-"""The way into a Ray cluster, or to a Ray of one's own: bounded in time, closed to the network, and silent."""
+"""Connect to a Ray cluster, or start a local Ray: with a timeout, closed to the network, without output."""
 
 import logging
 import os
@@ -57,7 +57,7 @@ def _initialize(address: str | None, actors: int) -> None:
             f"ray_address {address}: {error}; if the cluster has a token, set RAY_AUTH_MODE=token and copy its "
             "~/.ray/auth_token"
         ) from error
-    ray._private.worker._worker_logs_enabled = False  # else Ray too tells of an actor's death, in many words
+    ray._private.worker._worker_logs_enabled = False  # otherwise Ray also logs an actor's death, at length
 
 
 def check_answer(address: str) -> None:

@@ -47,7 +47,7 @@ class ActorHost:
     Args:
       make_actor: from an actor's index, by cloudpickle; still closed, so that `report` works whatever is in it.
       index: which of the actors.
-      state: where it goes on, as a checkpoint; None: at the beginning.
+      state: from which it continues, as a checkpoint; None: the beginning.
     """
 
     def __init__(self, make_actor: bytes, index: int, state: bytes | None) -> None:
@@ -83,7 +83,7 @@ class ActorHost:
 class _Seat:
     """An actor's process as the learner sees it."""
 
-    state: bytes | None  # where it was told to go on
+    state: bytes | None  # from which it continues
     host: Any  # Ray's handle of an ActorHost
     calls: deque[Any]  # references to results that have not come, in the order of the calls
     report: Report | None = None

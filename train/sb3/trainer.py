@@ -65,7 +65,7 @@ class Sb3Trainer:
         self._take(make_model(self.config, self.lanes, self.lanes.spec, device))
 
     def _take(self, model: OnPolicyAlgorithm) -> None:
-        """Go on with this model; the episodes start anew."""
+        """Continue with this model, in new episodes."""
         self.model = model
         model.set_logger(Logger(folder=None, output_formats=[]))
         model.num_timesteps = self.frames
@@ -142,7 +142,7 @@ class Sb3Trainer:
         self._take(model)
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
-        """Why the run does not go on exactly."""
+        """Why resuming is not exact."""
         return ["Stable-Baselines3 saves no state of episodes and random numbers, so the resume is not exact"]
 
 

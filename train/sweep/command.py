@@ -45,11 +45,11 @@ DECIDED = {"eval_episodes": "give --eval-episodes instead", "video": "trials rec
 """Settings that --set cannot fix, and why."""
 SAME_FAILURES = 3  # at the beginning of a sweep, that end it
 
-DESCRIPTION = """Train with many settings, and tell which were best by mean evaluation return.
+DESCRIPTION = """Train with many settings, and report which were best by mean evaluation return.
 
 A study's YAML file says what is tried: base (a preset or file), settings (fixed), and search, by setting one of
 {log: [low, high]}, {uniform: [low, high]}, {integer: [low, high]}, {choice: [a, b, ...]}. Every trial is an ordinary
-run in OUT/trial-NNNN. The same command again goes on with an interrupted sweep.
+run in OUT/trial-NNNN. The same command continues an interrupted sweep.
 
   rmc-sweep minipacman --set core=lstm --trials 16 --jobs 2 --out runs/sweeps/lstm
   rmc-sweep minipacman --one-at-a-time --seeds 0 1 --jobs 2 --out runs/sweeps/changes
@@ -160,7 +160,7 @@ def _own(out: Path, plan: Plan) -> Iterator[None]:
             if not (out / JOURNAL).exists() and any(out.glob("trial-*")):
                 raise ValueError(f"{out} holds trials but no {JOURNAL}; choose another --out")
             write_atomically(path, yaml.safe_dump(told, sort_keys=False).encode())
-            # Optuna's own lock, if a process was killed while it held it: nobody else writes here now.
+            # Optuna's own lock, if a process was killed while it held it: no other process writes here now.
             (out / f"{JOURNAL}.lock").unlink(missing_ok=True)
             yield
     except Timeout:
@@ -262,7 +262,7 @@ class Sweep:
         while self._is_left():
             if self._interrupted:
                 trial = self._interrupted.pop(0)
-                number, params, verb = trial.number, trial.params, "goes on"
+                number, params, verb = trial.number, trial.params, "continues"
             else:
                 (number, params), verb = self.ask(), "begins"
             changed = describe(self.plan.changed(params) | {k: v for k, v in params.items() if k == "seed"})
@@ -283,7 +283,7 @@ class Sweep:
                 optuna.trial.create_trial(state=running, params=params, distributions=self.distributions)
             )
             return self.study.get_trials(deepcopy=False)[-1].number, params
-        # Seeded for each trial: a sampler that began anew after an interruption would repeat its first draws.
+        # Seeded for each trial: a sampler seeded again after an interruption would repeat its first draws.
         number = len(self.study.get_trials(deepcopy=False))
         seed = int(np.random.SeedSequence([self.plan.seed, number]).generate_state(1)[0])
         self.study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
@@ -317,7 +317,7 @@ class Sweep:
         write_results(self.plan, rows, shares, self.out)
         print_results(self.plan, rows, shares, self.out, self.console)
         if received is not None:
-            self._say(f"stopped by {received.name}; the same command goes on with it")
+            self._say(f"stopped by {received.name}; the same command continues it")
             return 128 + received
         if self._fails_alike():
             raise ValueError(f"{len(self._failures)} trials in a row failed alike: {self._failures[0]}")

@@ -95,7 +95,7 @@ def test_a_stopped_sweep_goes_on_with_its_trial_where_that_was(tmp_path: Path, m
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     assert process.returncode == 128 + signal.SIGINT
-    assert "the same command goes on with it" in said
+    assert "the same command continues it" in said
     assert json.loads((out / "results.json").read_text())["rows"][0]["unfinished"] == {"0": "unfinished"}
 
     monkeypatch.setattr(trainings, "RUN", NO_FURTHER)

@@ -1,0 +1,68 @@
+"""What is asked of a core's arguments, and of what the two methods of one's own core return."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rmc_agents.kernels.modes import tracing
+from rmc_agents.types import State
+
+
+def check_leaves(core: object, leaves: Any) -> State:
+    """What `initial_leaves` returned. Raises ValueError unless it is the state of one lane."""
+    if tracing():  # there, a size is a tensor
+        return leaves
+    if not isinstance(leaves, tuple) or not all(isinstance(x, Tensor) and x.dim() and len(x) == 1 for x in leaves):
+        raise ValueError(
+            f"{type(core).__name__}.initial_leaves: expected a tuple of tensors [1, ...], got {_told(leaves)}"
+        )
+    return leaves
+
+
+def check_result(core: object, result: Any, initial: State) -> tuple[Tensor, State]:
+    """What `cell` returned. Raises ValueError unless it is an output and a state like the initial one."""
+    if tracing():
+        return result
+    is_pair = isinstance(result, tuple | list) and len(result) == 2 and isinstance(result[0], Tensor)
+    if not is_pair or _lane_shapes(result[1]) != _lane_shapes(initial):
+        raise ValueError(
+            f"{type(core).__name__}.cell: expected an output and the next state, {_told(initial)} with B lanes, "
+            f"got {_told(result)}"
+        )
+    return result[0], result[1]
+
+
+def _lane_shapes(state: Any) -> list[Any]:
+    """The leaves' shapes without the lanes' axis; of what is no state, nothing that a state has."""
+    if not isinstance(state, tuple):
+        return [None]
+    return [leaf.shape[1:] if isinstance(leaf, Tensor) else None for leaf in state]
+
+
+def _told(value: Any) -> str:
+    """The types of a value's parts, or the shapes of tensors."""
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_told, value))})"
+    return type(value).__name__
+
+
+def checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int) -> Tensor:
+    """The lengths `[B]` as a tensor. Raises ValueError for anything else."""
+    ends = torch.as_tensor(lengths)
+    is_integer = not (ends.is_floating_point() or ends.is_complex() or ends.dtype == torch.bool)
+    if not is_integer or ends.shape != (batch_size,) or int(ends.min()) < 1 or int(ends.max()) > steps:
+        raise ValueError(f"lengths: expected {batch_size} integers from 1 to {steps}, got {ends.tolist()}")
+    return ends
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raises ValueError unless every size is a positive integer."""
+    if torch.jit.is_tracing():
+        return  # there, a size read from a shape is a tensor
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name}: expected a positive integer, got {size!r}")
