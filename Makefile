@@ -16,7 +16,7 @@ train: $(INSTALLED)
 test: $(DEV) .venv/triton
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# For the loop of work: no trainings, no processes, no interpreter.
+# For the loop of work: without what takes seconds (the marker `slow`).
 test-fast: $(DEV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 

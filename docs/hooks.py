@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import logging
 import posixpath
 import re
@@ -26,6 +27,8 @@ REPORTS = "benchmarks"
 REPORT_SUFFIXES = (".md", ".png", ".json")
 SETTINGS_MARK = "<!-- settings -->"
 API_PAGE = "reference/api.md"
+NOTEBOOKS = {"docs/examples/attention.ipynb": "guides/attention.md"}
+"""Notebook -> its page."""
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 TYPES = {
     "Float": "number",
@@ -54,7 +57,9 @@ def on_startup(**_: Any) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the reports under benchmarks/, where the links of the pages find them."""
+    """Add the notebooks, and the reports under benchmarks/, where the links of the pages find them."""
+    for notebook, page in NOTEBOOKS.items():
+        files.append(File.generated(config, page, content=notebook_page(notebook)))
     for path in sorted((ROOT / REPORTS).rglob("*")):
         if path.suffix in REPORT_SUFFIXES:
             name = path.relative_to(ROOT).as_posix()
@@ -90,9 +95,25 @@ def site_link(target: str, page: str) -> str:
         return target
     file = page if page.startswith(f"{REPORTS}/") else f"docs/{page}"
     linked = posixpath.normpath(posixpath.join(posixpath.dirname(file), target))
+    if linked in NOTEBOOKS:
+        return posixpath.relpath(NOTEBOOKS[linked], posixpath.dirname(page) or ".")
     if not linked.startswith(("docs/", f"{REPORTS}/")):
         return target
     return posixpath.relpath(linked.removeprefix("docs/"), posixpath.dirname(page) or ".")
+
+
+def notebook_page(path: str) -> str:
+    """A notebook with what its cells have shown, in Markdown."""
+    parts = []
+    for cell in json.loads((ROOT / path).read_text())["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            if output["output_type"] == "stream":
+                parts.append(f"```text\n{''.join(output['text']).rstrip()}\n```")
+            else:
+                parts.append(f"![what the cell above shows](data:image/png;base64,{output['data']['image/png']})")
+    return "\n\n".join([*parts, f"*This page is the notebook `{path}`.*"]) + "\n"
 
 
 def settings_tables() -> str:

@@ -12,8 +12,6 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
-from rmc_agents.envs.minigrid.memory import MiniGridView
-from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
 from rmc_agents.envs.minipacman.tokens import MapTokens
 
 from .guarded import Blame, GuardedEnv
@@ -145,6 +143,8 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
             raise ValueError(f"expected observations of at least one number, got {space}")
         return env if space.shape else FlattenObservation(env)
     if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space):
+        from rmc_agents.envs.minigrid.memory import MiniGridView
+
         return MiniGridView(env, **view)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return DtypeObservation(FlattenObservation(env), np.uint8)
@@ -170,6 +170,8 @@ def _make_native(spec: EnvSpec, num_envs: int, autoreset_mode: AutoresetMode, ar
     try:
         if not _is_memory(spec):
             return gym.make_vec(spec, num_envs, "vector_entry_point", autoreset_mode=autoreset_mode, **arguments)
+        from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
+
         env = MemoryVectorEnv(num_envs, autoreset_mode=autoreset_mode, **(spec.kwargs | arguments))
     except TypeError as error:
         raise ValueError(f"environment {spec.id} cannot be made: {error}") from error

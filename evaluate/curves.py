@@ -48,6 +48,7 @@ class Metric(NamedTuple):
 METRICS = {
     "return": Metric("mean episode return", "charts/episodic_return"),
     "success": Metric("success rate", "charts/success_rate"),
+    "evaluation": Metric("mean return of evaluations", "evaluation/return"),
 }
 
 

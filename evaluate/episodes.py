@@ -208,6 +208,6 @@ def _play_each_once(
         playing &= ~ended
         if not playing.any():
             break
-    answers = (asked, right, nats) if lanes.targets is not None else (None, None, None)
     groups = {name: facts[name] for name in GROUPS if name in facts}
-    return Episodes(returns, lengths, facts.get("level"), facts.get("is_success"), playing, *answers, groups)
+    episodes = Episodes(returns, lengths, facts.get("level"), facts.get("is_success"), playing, groups=groups)
+    return episodes if lanes.targets is None else episodes._replace(asked=asked, right=right, nats=nats)

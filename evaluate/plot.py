@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BESIDE_THE_POINT = frozenset(
-    {"seed", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "eval_max_steps", "video"}
+    {"seed", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "eval_every", "eval_max_steps", "video"}
 )
 """Settings that change neither what an agent is nor how fast it learns."""
 
@@ -61,8 +61,9 @@ class Arguments:
     """Average over so many neighbouring points, of 200 at most; 1: do not."""
     against: Literal["frames", "minutes", "both"] = "frames"
     """What to draw against; minutes: of training, without the time between a stop and a resume."""
-    metric: Literal["return", "success"] = "return"
-    """success: the success rate, where the environment reports it."""
+    metric: Literal["return", "success", "evaluation"] = "return"
+    """success: the success rate, where the environment reports it; evaluation: the mean return of the evaluations
+    during the training (rmc-train --eval-every)."""
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """A dashed line at a height worth comparing with; may be given again."""
     imports: command_line.Imports = ()

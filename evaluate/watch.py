@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 
 from rmc_agents import command_line, plugins, pretrained
+from rmc_agents.evaluate.replay.live import find_source, serve
+from rmc_agents.evaluate.replay.server import check_port
 from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.evaluate.video_file import FRAMES_PER_SECOND, MOST_STEPS, SUFFIXES, check_target
 from rmc_agents.runs.checkpoint import FOLDER
@@ -19,7 +21,8 @@ DESCRIPTION = """Play episodes with a saved agent and record a video of what it 
 and of where the memory slots of an rmc look.
 
   rmc-watch runs/lstm --episodes 3 --out lstm.gif
-  rmc-watch runs/rmc runs/lstm --out replay.html    a page to stop, go back and look into the memory"""
+  rmc-watch runs/rmc runs/lstm --out replay.html    a page to stop, go back and look into the memory
+  rmc-watch runs/rmc --port 6006                    the same page of a run that trains, always its newest checkpoint"""
 
 PAGE = ".html"
 Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME ...]")]
@@ -39,6 +42,9 @@ class Arguments:
     out: Path | None = None
     """The file, .mp4, .gif or .html; None: in the run's folder under videos/, or beside the checkpoint, or here for
     --pretrained."""
+    port: int | None = None
+    """Instead of writing a file, serve the page at this port of this machine alone, with a newer one for every newer
+    checkpoint, until Ctrl-C; 0: any port that is free."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda where there is a GPU that works, else cpu."""
     seed: int = EVALUATION_SEED
@@ -68,18 +74,28 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.out is not None:
         check_target(arguments.out, (*SUFFIXES, PAGE))
         check_writable(arguments.out)
-    is_page = arguments.out is not None and arguments.out.suffix.lower() == PAGE
+    is_live = arguments.port is not None
+    is_page = is_live or (arguments.out is not None and arguments.out.suffix.lower() == PAGE)
     _check_extent(arguments, is_page)
-    paths = [find(run, arguments.pretrained, arguments.trust) for run in arguments.runs or (None,)]
+    find_one = find_source if is_live else find
+    paths = [find_one(run, arguments.pretrained, arguments.trust) for run in arguments.runs or (None,)]
     plugins.load(arguments.imports, env=arguments.env)
     check_env(arguments.env)
-    opened = [
-        open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs) for path in paths
-    ]
+    if is_live:
+        return _serve(arguments, paths)
+    opened = _open_all(arguments, paths)
     return _write_page(arguments, opened) if is_page else _film(arguments, opened[0])
 
 
+def _open_all(arguments: Arguments, paths: Sequence[Path]) -> list[Opened]:
+    return [open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs) for path in paths]
+
+
 def _check_extent(arguments: Arguments, is_page: bool) -> None:
+    if arguments.port is not None:
+        check_port(arguments.port)
+        if arguments.out is not None:
+            raise ValueError("--port serves the page and --out writes it: expected one of them, got both")
     if is_page and arguments.episodes != 1:
         raise ValueError(f"--episodes: expected 1 for a page, got {arguments.episodes}; --seed picks another one")
     if not is_page and len(arguments.runs) > 1:
@@ -90,22 +106,49 @@ def _check_extent(arguments: Arguments, is_page: bool) -> None:
 
 
 def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
-    from rmc_agents.evaluate.replay import command
+    from rmc_agents.evaluate.replay import command, page
 
     assert arguments.out is not None
     console = Console()
     with console.status("recording"):
-        lines = command.write(
-            opened,
-            arguments.out,
-            seed=arguments.seed,
-            deterministic=arguments.deterministic,
-            max_steps=arguments.max_steps,
-            window=arguments.window,
-        )
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        runs = _record_all(arguments, opened)
+        written = page.write(arguments.out, runs)
+    for line in (*map(command.summary, runs), f"{arguments.out} ({written})"):
+        _say(line)
     return 0
+
+
+def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, Any]]:
+    from rmc_agents.evaluate.replay import command
+
+    return command.record_all(
+        opened,
+        seed=arguments.seed,
+        deterministic=arguments.deterministic,
+        max_steps=arguments.max_steps,
+        window=arguments.window,
+    )
+
+
+def _serve(arguments: Arguments, paths: list[Path]) -> int:
+    """The page of the newest checkpoints until Ctrl-C, SIGTERM or SIGHUP, which are its proper end."""
+    from rmc_agents.evaluate.replay import command, page
+
+    def make_page(version: str) -> tuple[page.Page, list[str]]:
+        opened = _open_all(arguments, paths)
+        runs = _record_all(arguments, opened)
+        made = page.fitted(runs, version)
+        frames = ", ".join(f"{one.saved.frames:,}" for one in opened)
+        return made, [f"{command.summary(run)}" for run in runs] + [f"showing {frames} frames ({made})"]
+
+    assert arguments.port is not None
+    with command_line.interrupted_by_stops():
+        serve(paths, arguments.port, make_page, _say)
+    return 0
+
+
+def _say(line: str) -> None:
+    Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _film(arguments: Arguments, opened: Opened) -> int:

@@ -124,7 +124,7 @@ def parse(
 
 def sources(argv: Sequence[str] | None) -> argparse.Namespace:
     """The flags that are needed before the settings are parsed: config and resume, which give their defaults; imports,
-    env, core and encoder, which may name modules to import; run_dir and trust.
+    env, core, encoder and track, which may name modules to import; run_dir and trust.
 
     Raises:
       ValueError: for a flag without its value.
@@ -132,7 +132,7 @@ def sources(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for flag in ("--config", "--run-dir", "--resume"):
         parser.add_argument(flag, type=_path)
-    for flag in ("--env", "--core", "--encoder"):
+    for flag in ("--env", "--core", "--encoder", "--track"):
         parser.add_argument(flag)
     parser.add_argument("--import", dest="imports", action="append", default=[])
     parser.add_argument("--trust", action=argparse.BooleanOptionalAction, default=False)
@@ -151,7 +151,7 @@ def _path(text: str) -> Path:
 def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
     """The `sources`, after the import of the modules that they name, and of further ones (see `plugins.load`)."""
     found = sources(argv)
-    plugins.load([*modules, *found.imports], *names, found.core, found.encoder, env=found.env)
+    plugins.load([*modules, *found.imports], *names, found.core, found.encoder, found.track, env=found.env)
     return found
 
 

@@ -268,9 +268,12 @@ class RunConfig(Section):
     diagnostics: bool = False
     """Also log what the learning does to each part of the agent, and what the core does inside (diagnostics/...)."""
     eval_episodes: NonNegativeInt = 100
-    """Episodes of the evaluation at the end; 0: none."""
+    """Episodes of the evaluation at the end, and of those during the training; 0: none."""
+    eval_every: NonNegativeInt = 0
+    """Also evaluate during the training, after every so many frames, and keep the best agent as best.safetensors;
+    0: at the end only."""
     eval_max_steps: PositiveInt = 10_000
-    """An episode of that evaluation is cut after so many steps, and counts with the return it has reached."""
+    """An episode of an evaluation is cut after so many steps, and counts with the return it has reached."""
     video: bool = True
     """Record a video at the end."""
 

@@ -141,6 +141,15 @@ def test_pictures_go_through_convolutions() -> None:
         Encoder(SPEC, "conv")
 
 
+def test_pictures_are_brought_to_0_to_1() -> None:
+    steps, features = random_steps(3), []
+    for scale, brightest in ((1 / 255, 255), (1.0, 1)):
+        torch.manual_seed(0)
+        encoder = Encoder(SpaceSpec(SPEC.obs_shape, "uint8", scale, SPEC.num_actions))
+        features.append(encoder(steps._replace(obs=torch.full_like(steps.obs, brightest))))
+    torch.testing.assert_close(*features)
+
+
 def test_the_layouts_of_pictures_are_recognised() -> None:
     """A picture says the same with its channels last, first or, where it has one, without an axis for it."""
     picture = torch.randint(0, 256, (2, 40, 44, 1), dtype=torch.uint8)

@@ -8,6 +8,7 @@ import torch
 
 from oracles.returns import lambda_return, n_step_return, vtrace_target
 from rmc_agents import losses
+from rmc_agents.types import TimeStep
 
 
 def column(*values: float) -> torch.Tensor:
@@ -168,18 +169,30 @@ def test_filler_steps_enter_no_loss_and_no_gradient() -> None:
 
 def test_policy_gradient_is_probability_minus_choice() -> None:
     logits = torch.tensor([[[0.2, -0.5, 1.0]]], requires_grad=True)
-    losses.policy_gradient_loss(logits, torch.tensor([[2]]), torch.tensor([[3.0]]), torch.ones(1, 1).bool()).backward()
+    advantage = torch.tensor([[3.0]], requires_grad=True)
+    losses.policy_gradient_loss(logits, torch.tensor([[2]]), advantage, torch.ones(1, 1).bool()).backward()
     expected = 3.0 * (logits.detach().softmax(-1) - torch.tensor([0.0, 0.0, 1.0]))
     torch.testing.assert_close(logits.grad, expected)
+    assert advantage.grad is None
 
 
 def test_value_loss_is_half_the_mean_square() -> None:
-    value = torch.tensor([[1.0], [5.0]], requires_grad=True)
-    loss = losses.value_loss(value, torch.tensor([[3.0], [5.0]]), torch.ones(2, 1).bool())
+    value, target = (torch.tensor(x, requires_grad=True) for x in ([[1.0], [5.0]], [[3.0], [5.0]]))
+    loss = losses.value_loss(value, target, torch.ones(2, 1).bool())
     assert loss.item() == 1.0
     loss.backward()
     assert value.grad is not None
     assert value.grad.squeeze(1).tolist() == [-1.0, 0.0]
+    assert target.grad is None
+
+
+def test_targets_carry_no_gradient() -> None:
+    """Advantages least of all: a value would be pushed to whatever makes the actions look good."""
+    value = torch.randn(4, 2, requires_grad=True)
+    no, fields = torch.zeros(4, 2, dtype=torch.bool), torch.zeros(4, 2)
+    targets = losses.lambda_targets(value, TimeStep(fields, no, fields.long(), fields, no, no), discount=0.9)
+    assert not targets.value.requires_grad
+    assert not targets.advantage.requires_grad
 
 
 def test_entropy_known_values() -> None:

@@ -54,6 +54,9 @@ class Arguments(Config):
     a new folder, --run-dir or one beside the run."""
     trust: bool = False
     """With --resume, open checkpoints of Stable-Baselines3's algorithms, which may run code of others."""
+    track: str | None = None
+    """Also send metrics, settings, final scores and the video elsewhere: wandb (Weights & Biases), or module:Class, a
+    tracker of your own."""
     imports: command_line.Imports = ()
 
 
@@ -71,6 +74,11 @@ def _main(argv: Sequence[str] | None) -> int:
         folder.check_unused(first.run_dir)
     else:
         _check_resume(first)
+
+    if first.track is not None:
+        from .tracking import find_tracker
+
+        find_tracker(first.track)
 
     from . import distributed
     from .follower import follow
@@ -90,8 +98,11 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) ->
 
     console = Console()
     if first.resume is None:
-        return _status(train(new, run_dir=first.run_dir, console=console))
-    return _status(resume(first.resume, with_flags, run_dir=first.run_dir, trust=first.trust, console=console))
+        return _status(train(new, run_dir=first.run_dir, console=console, track=first.track))
+    went_on = resume(
+        first.resume, with_flags, run_dir=first.run_dir, trust=first.trust, console=console, track=first.track
+    )
+    return _status(went_on)
 
 
 def _status(run: "Run") -> int:

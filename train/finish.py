@@ -14,9 +14,10 @@ from rmc_agents.evaluate.episodes import evaluate
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
 from rmc_agents.evaluate.video import can_render, record
 from rmc_agents.runs import checkpoint
+from rmc_agents.runs.best import best_of, best_path
 from rmc_agents.runs.folder import RunFolder
 
-from .reporting import say
+from .reporting import say, write_hparams
 from .trainer import Trainer
 
 VIDEO_STEPS = 500  # enough to see how it plays; rmc-watch records more
@@ -58,6 +59,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
         if note := cut_note(result):
             say(console, f"{note} (--eval-max-steps)")
     folder.write_summary(summary)
+    write_hparams(folder.path, config, summary)
     if config.run.video and can_render(env_of(trainer)):
         with console.status("recording a video"):
             summary["video"] = _record(trainer, folder, console)
@@ -65,13 +67,15 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
     _print_next(trainer, folder.path, summary, console)
 
 
-def summarize(trainer: Trainer, seconds: float) -> dict[str, Any]:
+def summarize(trainer: Trainer, seconds: float, run_dir: Path) -> dict[str, Any]:
     """What `summary.json` says before evaluation and video."""
+    best = best_of(run_dir)
     return {
         "frames": trainer.frames,
         "updates": trainer.updates,
         "seconds": seconds,
         "frames_per_second": trainer.frames / seconds,
+        "best": None if best is None else {"frames": best.frames, **best.provenance._asdict()},
         "evaluation": None,
         "video": None,
     }
@@ -108,6 +112,8 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
         f"  checkpoints     {run_dir / checkpoint.FOLDER}",
         f"  summary         {run_dir / 'summary.json'}",
     ]
+    if (best := best_path(run_dir)) is not None:
+        lines.append(f"  best agent      {best}")
     if summary["video"]:
         lines.append(f"  video           {run_dir / summary['video']}")
     run = quoted(run_dir)

@@ -11,7 +11,8 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
-from rmc_agents.runs.saved import to_spec
+from rmc_agents.runs.folder import BEST
+from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent, to_spec
 from rmc_agents.tree_checks import ANYTHING, check_like
 from rmc_agents.types import SpaceSpec, State
 
@@ -110,6 +111,11 @@ class Learner(ABC):
         """Save a checkpoint in a run's folder, after so many seconds of training."""
         tree = self.get_state() | {"seconds": seconds}
         return checkpoint.save_numbered(run_dir, self.updates, tree, self.config.run.keep_checkpoints)
+
+    def save_best(self, run_dir: Path, provenance: Provenance) -> None:
+        """As `Trainer.save_best`."""
+        path = run_dir / f"{BEST}{checkpoint.SUFFIX}"
+        save_agent(path, SavedAgent(self.agent, self.config, self.spec, path, self.frames), provenance)
 
     def get_state(self) -> dict[str, Any]:
         """The tree of a checkpoint (see `checkpoint`); of several learners, all call this at the same time."""

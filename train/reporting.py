@@ -2,21 +2,28 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
 
 from rmc_agents.collect import Episode
-from rmc_agents.command_line import with_interval
+from rmc_agents.command_line import decimals, with_interval
+from rmc_agents.config import Config
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
 from . import distributed
 from .trainer import Metrics, Trainer
+
+if TYPE_CHECKING:
+    from .evaluating import Evaluation
+    from .tracking import Tracking
 
 RECENT = 200  # episodes that the shown mean return is over
 SHOWN = {
@@ -39,6 +46,7 @@ class Reporter:
       log_every: seconds between points.
       console: where to print.
       clock: what tells the time.
+      tracking: told of every point too.
     """
 
     def __init__(
@@ -49,8 +57,10 @@ class Reporter:
         log_every: float,
         console: Console,
         clock: Callable[[], float],
+        tracking: "Tracking",
     ) -> None:
         self.trainer, self.log_every, self.console, self._clock = trainer, log_every, console, clock
+        self._tracking = tracking
         self.total_frames = trainer.train.total_frames
         purge_step = trainer.frames + 1 if trainer.frames else None
         self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=purge_step)
@@ -64,14 +74,14 @@ class Reporter:
         self._progress = Progress(
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} frames"),
             BarColumn(bar_width=8),
-            TextColumn("{task.fields[speed]}/s  {task.fields[headline]}  ETA"),
+            TextColumn("{task.fields[speed]}/s  {task.fields[headline]}{task.fields[evaluation]}  ETA"),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
             get_time=clock,
         )
         self._task = self._progress.add_task(
-            "", total=self.total_frames, completed=trainer.frames, speed="-", headline="return -"
+            "", total=self.total_frames, completed=trainer.frames, speed="-", headline="return -", evaluation=""
         )
 
     def __enter__(self) -> "Reporter":
@@ -103,25 +113,43 @@ class Reporter:
             self._measure.remember_parameters()
         return episodes
 
+    def evaluating(self) -> None:
+        """To be called before an evaluation."""
+        self._progress.update(self._task, evaluation="  evaluating")
+
+    def evaluated(self, evaluation: "Evaluation") -> None:
+        """To be called after it."""
+        told = evaluation.statistics
+        scalars = {TIME_TAG: self.seconds, "evaluation/return": told.mean_return}
+        scalars |= {"evaluation/low": told.ci95[0], "evaluation/high": told.ci95[1]}
+        for name in ("success_rate", "accuracy", "bits"):
+            if (value := getattr(told, name)) is not None:
+                scalars[f"evaluation/{name}"] = value
+        self._add(scalars, evaluation.frames)
+        score = (
+            f"{told.mean_return:.{decimals(told.mean_return)}f}" if told.accuracy is None else f"{told.accuracy:.1%}"
+        )
+        self._progress.update(self._task, evaluation=f"  evaluation {score}")
+        if not self.console.is_terminal:
+            say(self.console, str(evaluation))
+
     def _write_point(self, now: float, metrics: Metrics) -> None:
-        frames, add = self.trainer.frames, self._writer.add_scalar
+        frames = self.trainer.frames
         began, frames_then = self._point
         speed = (frames - frames_then) / (now - began)
         self._point = (now, frames)
-        add("charts/SPS", speed, frames)
-        add(TIME_TAG, self._earlier + now - self._began, frames)
+        scalars = {"charts/SPS": speed, TIME_TAG: self._earlier + now - self._began}
         if self._since_point:
-            add("charts/episodic_return", np.mean([e.episode_return for e in self._since_point]), frames)
-            add("charts/episodic_length", np.mean([e.length for e in self._since_point]), frames)
+            scalars["charts/episodic_return"] = float(np.mean([e.episode_return for e in self._since_point]))
+            scalars["charts/episodic_length"] = float(np.mean([e.length for e in self._since_point]))
             self._tells_success |= any(e.success is not None for e in self._since_point)
             if self._tells_success:  # some environments report successes only: the rest are failures
-                add("charts/success_rate", np.mean([bool(e.success) for e in self._since_point]), frames)
+                scalars["charts/success_rate"] = float(np.mean([bool(e.success) for e in self._since_point]))
             self._since_point = []
-        for name, value in metrics.items():
-            add(name, value.item(), frames)
+        self._add(scalars | {name: value.item() for name, value in metrics.items()}, frames)
         if self._measure is not None:
             self._measure.write(frames)
-        self._writer.flush()
+            self._writer.flush()
         shown = with_interval(float(np.mean([e.episode_return for e in self._recent])), None) if self._recent else "-"
         told = "  ".join(text.format(metrics[name].item()) for name, text in SHOWN.items() if name in metrics)
         headline = told if "charts/accuracy" in metrics else f"return {shown}"
@@ -133,6 +161,42 @@ class Reporter:
                 highlight=False,
                 soft_wrap=True,
             )
+
+    def _add(self, scalars: dict[str, float], frames: int) -> None:
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, frames)
+        self._writer.flush()
+        self._tracking.log(scalars, frames)
+
+
+def final_scores(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a run's summary that runs are compared by."""
+    evaluation, best = summary.get("evaluation") or {}, summary.get("best") or {}
+    scores = {
+        "final/return": evaluation.get("mean_return"),
+        "final/success_rate": evaluation.get("success_rate"),
+        "final/accuracy": evaluation.get("accuracy"),
+        "final/best_return": best.get("mean_return"),
+        "final/SPS": summary.get("frames_per_second"),
+    }
+    return {name: float(score) for name, score in scores.items() if score is not None}
+
+
+def write_hparams(run_dir: Path, config: Config, summary: Mapping[str, Any]) -> None:
+    """Settings and final scores, in the run's own events: what TensorBoard's HPARAMS compares runs by.
+
+    `SummaryWriter.add_hparams` would add a folder, which TensorBoard takes for another run.
+    """
+    settings = {
+        name: value if isinstance(value, bool | int | float) else str(value)
+        for name, value in config.to_mapping().items()
+    }
+    scores = final_scores(summary)
+    with SummaryWriter(str(run_dir / TENSORBOARD)) as writer:
+        for part in hparams(settings, scores):
+            writer.file_writer.add_summary(part)
+        for name, score in scores.items():
+            writer.add_scalar(name, score, summary["frames"])
 
 
 class _ConsoleHandler(logging.Handler):

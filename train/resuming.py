@@ -17,6 +17,7 @@ from rmc_agents.types import NotRegistered
 
 from . import learners
 from .algorithms import make_trainer
+from .evaluating import check_settings
 from .own_env import OwnEnv, settle_env
 from .trainer import Trainer
 
@@ -37,6 +38,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "log_every",
         "diagnostics",
         "eval_episodes",
+        "eval_every",
         "eval_max_steps",
         "video",
     }
@@ -89,6 +91,7 @@ def reopen(
 
 def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
     """The trainer of these settings, at the beginning; arguments and errors as of `make_trainer`."""
+    check_settings(config)
     torch.set_num_threads(config.run.threads)
     device = pick_device(config.run.device)
     return make_trainer(learners.settled(config, device), device, env)

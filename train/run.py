@@ -16,18 +16,22 @@ from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_fits
+from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.runs import checkpoint
-from rmc_agents.runs.folder import RunFolder, branch_path, default_path
+from rmc_agents.runs.best import take_best
+from rmc_agents.runs.folder import RunFolder, branch_path, default_path, run_of
 from rmc_agents.runs.saved import load_agent
 
 from . import distributed, learners
 from .clock import TrainingClock
+from .evaluating import Evaluator
 from .finish import env_of, extra_flags, finish, summarize
 from .follower import END, GO_ON, SAVE, lead
 from .own_env import OwnEnv, settle_env
 from .reporting import Reporter, say
 from .resuming import Saved, new_trainer, notes, reopen
 from .stopping import StopSignals
+from .tracking import MakeTracker, Tracking
 from .trainer import TrainedAgent, Trainer
 
 
@@ -48,6 +52,7 @@ class Progress(NamedTuple):
     seconds: float  # of training so far
     metrics: dict[str, float]  # scalars by their names in TensorBoard
     episodes: list[Episode]  # that ended since the last update
+    evaluation: Statistics | None = None  # if there was one after this update (eval_every)
 
 
 Callback = Callable[[Progress], bool | None]
@@ -61,6 +66,7 @@ def train(
     run_dir: Path | str | None = None,
     callback: Callback | None = None,
     console: Console | None = None,
+    track: str | MakeTracker | None = None,
 ) -> Run:
     """Train an agent, evaluate it and record a video, as rmc-train does.
 
@@ -77,6 +83,7 @@ def train(
       run_dir: the run's folder, which must hold no run; None: a new one under runs/.
       callback: called after every update with the run's `Progress`; returns True to end the training.
       console: where progress is shown; None: standard output; Console(quiet=True): nowhere.
+      track: "wandb", or what makes a `Tracker` of the run's folder and settings: it is told of every point.
 
     Raises:
       ValueError: for settings, an environment or a folder that cannot be.
@@ -92,8 +99,8 @@ def train(
         if config.run.init_from is not None:
             _take_weights(trainer, config.run.init_from)
         path = default_path(trainer.config) if run_dir is None else Path(run_dir)
-        with RunFolder(path, resuming=False) as folder:
-            return _run(trainer, folder, None, callback, console, clock)
+        with RunFolder(path, resuming=False) as folder, Tracking(track, path, trainer.config, console) as tracking:
+            return _run(trainer, folder, None, callback, console, clock, tracking)
 
 
 def resume(
@@ -105,6 +112,7 @@ def resume(
     trust: bool = False,
     callback: Callback | None = None,
     console: Console | None = None,
+    track: str | MakeTracker | None = None,
 ) -> Run:
     """Continue a run from its newest valid checkpoint, as rmc-train --resume does.
 
@@ -121,7 +129,7 @@ def resume(
       env: the run's environment, if it was given to `train` in Python.
       run_dir: of a copy, its folder; None: beside the run.
       trust: open checkpoints of Stable-Baselines3's algorithms, which may run code.
-      callback, console: as of `train`.
+      callback, console, track: as of `train`.
 
     Raises:
       CheckpointError: if there is no valid checkpoint.
@@ -135,14 +143,15 @@ def resume(
 
     if source.is_file():
         copy = branch_path(source) if run_dir is None else Path(run_dir)
-        return _branch(source, copy, changed, env, trust, callback, console)
+        return _branch(source, copy, changed, env, trust, callback, console, track)
     if run_dir is not None:
         raise ValueError("run_dir: expected none, since a run continues in its own folder; a checkpoint takes one")
     with RunFolder(source, resuming=True) as folder, _clock(console) as clock:
         trainer, saved = reopen(source, changed, trust, env)
         for path in checkpoint.set_aside_newer(saved.path):
             say(console, f"set aside, because it could not be opened: {path}")
-        return _run(trainer, folder, saved, callback, console, clock)
+        with Tracking(track, source, trainer.config, console) as tracking:
+            return _run(trainer, folder, saved, callback, console, clock, tracking)
 
 
 def _branch(
@@ -153,13 +162,22 @@ def _branch(
     trust: bool,
     callback: Callback | None,
     console: Console,
+    track: str | MakeTracker | None,
 ) -> Run:
-    """Continue from a checkpoint in a new folder, with the curve so far: the checkpoint's own run stays as it is."""
+    """Continue from a checkpoint in a new folder, with the curve and the best agent so far.
+
+    The checkpoint's own run stays as it is.
+    """
     with _clock(console) as clock:
         trainer, saved = reopen(source, settings, trust, env)
-        with RunFolder(run_dir, resuming=False) as folder:
+        with (
+            RunFolder(run_dir, resuming=False) as folder,
+            Tracking(track, run_dir, trainer.config, console) as tracking,
+        ):
             folder.take_curve(source)
-            return _run(trainer, folder, saved, callback, console, clock)
+            if (original := run_of(source)) is not None:
+                take_best(original, run_dir, trainer.frames)
+            return _run(trainer, folder, saved, callback, console, clock, tracking)
 
 
 def _clock(console: Console) -> TrainingClock:
@@ -186,6 +204,7 @@ def _run(
     callback: Callback | None,
     console: Console,
     clock: TrainingClock,
+    tracking: Tracking,
 ) -> Run:
     """Train until total_frames, a signal or the callback, save, evaluate, record."""
     _print_header(trainer, folder, saved, console)
@@ -196,7 +215,7 @@ def _run(
     with closing(trainer), learners.beside(trainer.config), StopSignals() as stop:
         lead(trainer, saved, folder.path)
         try:
-            seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, callback, console, clock)
+            seconds = _train(trainer, folder, saved.seconds if saved else 0.0, stop, callback, console, clock, tracking)
         except WorkerError:
             say(
                 console,
@@ -206,7 +225,7 @@ def _run(
         except distributed.LearnerLost:
             say(console, f"go on from the newest checkpoint with: {resume_command}")
             raise
-    summary = summarize(trainer, seconds)
+    tracking.summary = summary = summarize(trainer, seconds, folder.path)
     if stop.received is not None:
         say(console, f"stopped by {stop.received.name} and saved; go on with: {resume_command}")
         return Run(folder.path, summary, trainer.agent, stop.received)
@@ -231,12 +250,14 @@ def _train(
     callback: Callback | None,
     console: Console,
     clock: TrainingClock,
+    tracking: Tracking,
 ) -> float:
     """The training loop; returns the seconds it took, earlier parts of the run included."""
     settings = trainer.config.run
     saved_at = seconds
     wants_end = False
-    with Reporter(folder.path, trainer, seconds, settings.log_every, console, clock) as reporter:
+    evaluator = Evaluator(trainer, folder.path)
+    with Reporter(folder.path, trainer, seconds, settings.log_every, console, clock, tracking) as reporter:
         while trainer.frames < trainer.train.total_frames and not wants_end and not stop.agreed():
             try:
                 metrics = trainer.update()
@@ -245,13 +266,14 @@ def _train(
                 raise
             try:
                 episodes = reporter.update(metrics)
-            except SystemExit:  # by rich: nobody reads on
+                evaluation = _evaluate(evaluator, reporter, clock) if evaluator.is_due else None
+            except (WorkerError, SystemExit):  # in the evaluation; by rich: nobody reads on
                 distributed.highest(END)
                 trainer.save(folder.path, reporter.seconds)
                 raise
             if callback is not None:
                 scalars = {name: value.item() for name, value in metrics.items()}
-                told = Progress(trainer.frames, trainer.updates, reporter.seconds, scalars, episodes)
+                told = Progress(trainer.frames, trainer.updates, reporter.seconds, scalars, episodes, evaluation)
                 wants_end = bool(callback(told))
             is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every
             order = distributed.highest(END if wants_end else SAVE if is_due else GO_ON)
@@ -260,6 +282,15 @@ def _train(
                 saved_at = reporter.seconds
         trainer.save(folder.path, reporter.seconds)
         return reporter.seconds
+
+
+def _evaluate(evaluator: Evaluator, reporter: Reporter, clock: TrainingClock) -> Statistics:
+    """An evaluation between two updates, which is no training time."""
+    with clock.standing_still():
+        reporter.evaluating()
+        evaluation = evaluator.evaluate()
+        reporter.evaluated(evaluation)
+    return evaluation.statistics
 
 
 def _resume_command(trainer: Trainer, folder: RunFolder) -> str:

@@ -10,6 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.collect import Episode
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.losses import Metrics
+from rmc_agents.runs.saved import Provenance
 from rmc_agents.types import AgentOutput, State, TimeStep
 
 __all__ = ["Measure", "Metrics", "TrainedAgent", "Trainer", "TrainingLanes", "count_parameters", "describe"]
@@ -34,8 +35,13 @@ class TrainedAgent(Protocol):
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes."""
 
+    training: bool  # not in eval mode
+
     def eval(self) -> Any:
         """Switch to eval mode."""
+
+    def train(self, mode: bool = True) -> Any:
+        """Switch to training mode, or back."""
 
     def parameters(self) -> Any:
         """All that is learned."""
@@ -99,6 +105,9 @@ class Trainer(Protocol):
 
     def save(self, run_dir: Path, seconds: float) -> Path:
         """Save a checkpoint in a run's folder, after so many seconds of training."""
+
+    def save_best(self, run_dir: Path, provenance: Provenance) -> None:
+        """Keep the agent in a run's folder as the best so far, with how well it did (see `runs.best`)."""
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from what was saved."""

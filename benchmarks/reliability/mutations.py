@@ -4,8 +4,8 @@
 
 `mutations.yaml` lists them: a file, a text that is in it once, what takes its place, and pytest's arguments. Everything
 happens on a copy in a temporary folder. The tests have to pass on the copy as it is before they are asked to fail.
-Without words, the table goes to `benchmarks/results/mutations.md`. Exit status 1: some mutation was missed, broke more
-than it should (nothing could be collected), or its place is no longer in the source.
+Outcomes go to the table `benchmarks/results/mutations.md`, where those of other mutations stay. Exit status 1: some
+mutation was missed, broke more than it should (nothing could be collected), or its place is no longer in the source.
 """
 
 import os
@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -52,10 +52,8 @@ def main(words: Sequence[str]) -> int:
         for mutation in chosen:
             outcomes.append(copy.outcome(mutation))
             print(f"{outcomes[-1]:<14} {mutation.name}", flush=True)
-    told = f"{sum(outcome in CAUGHT for outcome in outcomes)} of {len(outcomes)} mutations caught"
-    print(told)
-    if not words:
-        RESULT.write_text(table(chosen, outcomes, told))
+    print(f"{sum(outcome in CAUGHT for outcome in outcomes)} of {len(outcomes)} caught")
+    RESULT.write_text(table(mutations, read_outcomes() | dict(zip((m.name for m in chosen), outcomes, strict=True))))
     return 0 if set(outcomes) <= set(CAUGHT) else 1
 
 
@@ -121,7 +119,7 @@ class Copy:
                 os.dup2(log.fileno(), stream)
         os.environ |= {"PYTHONPATH": str(self.site), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
         sys.dont_write_bytecode = True
-        sys.path.insert(0, str(self.site))
+        sys.path[:0] = [str(self.site), str(self.folder)]  # the tests' own processes import them from the folder
         status: int = 3
         try:
             status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *shlex.split(tests)])
@@ -129,11 +127,21 @@ class Copy:
             os._exit(status)
 
 
-def table(mutations: Sequence[Mutation], outcomes: Sequence[str], told: str) -> str:
-    """The result in Markdown."""
-    rows = [f"| {m.name} | `{m.file}` | `{m.tests}` | {o} |" for m, o in zip(mutations, outcomes, strict=True)]
-    head = ["| fault | file | tests | outcome |", "|---|---|---|---|"]
-    return "\n".join(["# Mutations", "", f"{told}, by `benchmarks/reliability/mutations.py`.", "", *head, *rows, ""])
+def read_outcomes() -> dict[str, str]:
+    """Of the mutations in the table so far."""
+    lines = RESULT.read_text().splitlines() if RESULT.exists() else []
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return {row[0]: row[-1] for row in rows[2:]}
+
+
+def table(mutations: Sequence[Mutation], outcomes: Mapping[str, str]) -> str:
+    """The result in Markdown, of the mutations with an outcome."""
+    rows = [f"| {m.name} | `{m.file}` | `{m.tests}` | {outcomes[m.name]} |" for m in mutations if m.name in outcomes]
+    caught = sum(outcomes.get(m.name) in CAUGHT for m in mutations)
+    told = f"{caught} of {len(mutations)} mutations caught, by `benchmarks/reliability/mutations.py`."
+    return "\n".join(
+        ["# Mutations", "", told, "", "| fault | file | tests | outcome |", "|---|---|---|---|", *rows, ""]
+    )
 
 
 if __name__ == "__main__":

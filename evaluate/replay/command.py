@@ -1,4 +1,4 @@
-"""From saved agents to a page with an episode of each."""
+"""From saved agents to an episode of each, for one page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,24 +9,23 @@ from rmc_agents.evaluate.cli import Opened
 from rmc_agents.evaluate.panels import plain_number
 from rmc_agents.runs.checkpoint import FOLDER
 
-from . import page
 from .recorder import record
 
 
-def write(
-    opened: Sequence[Opened], path: Path, *, seed: int, deterministic: bool, max_steps: int, window: int
-) -> list[str]:
-    """Play the same seed with every agent and write the page; returns what there is to say of it, line by line.
+def record_all(
+    opened: Sequence[Opened], *, seed: int, deterministic: bool, max_steps: int, window: int
+) -> list[dict[str, Any]]:
+    """Play the same seed with every agent.
 
     Raises:
-      ValueError: for agents of different environments, one that draws no pictures, and a page that is too large.
+      ValueError: for agents of different environments, and one that draws no pictures.
     """
     names = list(dict.fromkeys(name_of(one.env) for one in opened))
     if len(names) > 1 or any(one.saved.spec != opened[0].saved.spec for one in opened):
         raise ValueError(
             f"expected runs of one environment, got {', '.join(names)}; --env NAME plays all of them in the same one"
         )
-    runs = [
+    return [
         record(
             one.saved.agent,
             one.env,
@@ -41,19 +40,19 @@ def write(
         )
         for one in opened
     ]
-    size = page.write(path, runs)
-    return [*map(_summary, runs), f"{path} ({size / 1e6:.1f} MB)"]
 
 
 def _name(path: Path) -> str:
     return path.parent.parent.name if path.parent.name == FOLDER else path.stem
 
 
-def _summary(run: dict[str, Any]) -> str:
+def summary(run: dict[str, Any]) -> str:
     """How the episode went, and where its memory mattered most."""
     line = f"{run['name']}: return {plain_number(sum(run['rewards']))} in {run['length']} steps, {run['end']}"
     if run["compared"]:
-        line += f"; without memory another likeliest action at {run['compared'][0]['changed']} of them"
+        reset, recent = run["compared"]
+        line += f"; another likeliest action at {reset['changed']} of them without memory"
+        line += f", at {recent['changed']} with the {recent['name'].removesuffix(' only')}"
     if run["peaks"]:
         line += f"; memory matters most at steps {', '.join(map(str, run['peaks']))}"
     return line

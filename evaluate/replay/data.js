@@ -1,6 +1,6 @@
 // The data of the page and small helpers. Texts reach the page as text nodes and attributes alone, never as markup.
 
-const RUNS = JSON.parse(document.getElementById("data").textContent).runs;
+const { runs: RUNS, version: VERSION } = JSON.parse(document.getElementById("data").textContent);
 
 /** An element with attributes and children; a text is a text node. */
 function make(tag, attributes = {}, ...children) {

@@ -6,44 +6,78 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmc_agents.runs.checkpoint import write_atomically
 
+from .frames import REELS, SMALLER_SIDES, shrunk
+
 SCRIPTS = ("data.js", "pictures.js", "plots.js", "episode.js", "player.js")
+LIVE_SCRIPT = "live.js"
 LARGEST_PAGE = 3_000_000
 
 
-def write(path: Path, runs: Sequence[Mapping[str, Any]]) -> int:
-    """Write episodes of `recorder.record` as one page; returns its size in bytes.
+class Page(NamedTuple):
+    """A page that is small enough."""
+
+    content: bytes
+    frame_side: int | None  # pixels that frames had to be reduced to; None: they are as they were recorded
+
+    def __str__(self) -> str:
+        size = f"{len(self.content) / 1e6:.1f} MB"
+        note = f", frames reduced to {self.frame_side} pixels to keep it below {LARGEST_PAGE / 1e6:.0f} MB"
+        return size + (note if self.frame_side else "")
+
+
+def write(path: Path, runs: Sequence[Mapping[str, Any]]) -> Page:
+    """Write episodes of `recorder.record` as one page.
 
     Raises:
-      ValueError: for a page above `LARGEST_PAGE`.
+      ValueError: as `fitted` does.
       OSError: if it cannot be written.
     """
-    page = build(runs).encode()
-    if len(page) > LARGEST_PAGE:
+    page = fitted(runs)
+    write_atomically(path, page.content)
+    return page
+
+
+def fitted(runs: Sequence[Mapping[str, Any]], version: str = "") -> Page:
+    """The page, with smaller frames where it would be above `LARGEST_PAGE`; arguments as of `build`.
+
+    Raises:
+      ValueError: if it is too large even so.
+    """
+    page = Page(build(runs, version).encode(), None)
+    if len(page.content) > LARGEST_PAGE and any("frames" in (run[reel] or ()) for run in runs for reel in REELS):
+        for side in SMALLER_SIDES:
+            page = Page(build([shrunk(run, side) for run in runs], version).encode(), side)
+            if len(page.content) <= LARGEST_PAGE:
+                break
+    if len(page.content) > LARGEST_PAGE:
         raise ValueError(
-            f"{path}: expected a page of at most {LARGEST_PAGE / 1e6:.0f} MB, got {len(page) / 1e6:.1f}; "
+            f"expected a page of at most {LARGEST_PAGE / 1e6:.0f} MB, got {len(page.content) / 1e6:.1f}; "
             "take fewer steps (--max-steps) or fewer runs"
         )
-    write_atomically(path, page)
-    return len(page)
+    return page
 
 
-def build(runs: Sequence[Mapping[str, Any]]) -> str:
-    """The page as text.
+def build(runs: Sequence[Mapping[str, Any]], version: str = "") -> str:
+    """The page as text; one with a version looks at the address `version` for a newer one, and loads that.
 
     Texts of environments and runs are in the data alone, which the page's code puts into text nodes. The page's policy
-    lets no other script run than its own, known by its hash, and nothing be fetched.
+    lets no other script run than its own, known by its hash, and nothing else be fetched.
     """
     folder = files(__package__)
     style = folder.joinpath("page.css").read_text("utf-8")
-    script = "".join(folder.joinpath(name).read_text("utf-8") for name in SCRIPTS)
+    script = "".join(
+        folder.joinpath(name).read_text("utf-8") for name in (*SCRIPTS, *([LIVE_SCRIPT] if version else []))
+    )
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
+    policy += "; connect-src 'self'" if version else ""
     page = folder.joinpath("page.html").read_text("utf-8")
+    data = as_data({"runs": runs, "version": version})
     # The data come last: nothing in them is taken for a place to fill.
-    for place, text in {"POLICY": policy, "STYLE": style, "SCRIPT": script, "DATA": as_data({"runs": runs})}.items():
+    for place, text in {"POLICY": policy, "STYLE": style, "SCRIPT": script, "DATA": data}.items():
         page = page.replace(f"@@{place}@@", text)
     return page
 

@@ -179,7 +179,7 @@ class Frames {
   }
 
   show(step) {
-    this.element.src = `data:image/png;base64,${this.frames[this.order[step]]}`;
+    this.element.src = `data:${this.type};base64,${this.frames[this.order[step]]}`;
   }
 }
 

@@ -1,16 +1,12 @@
 """Plays one episode and keeps all that a replay shows, as plain values for JSON."""
 
-from base64 import b64encode
 from contextlib import closing
-from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
@@ -19,12 +15,10 @@ from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.evaluate.video import COUNTERS, action_names, can_render, render
 from rmc_agents.types import AgentOutput, Policy, SpaceSpec, State, TimeStep, map_leaves
 
-from .grids import Film
+from .frames import Frames
+from .grids import Film, Picture
 from .memory import Played, comparisons, peaks, rounded, strips
 from .scenes import scene_of, view_of
-
-LARGEST_FRAME = 240
-"""Recorded frames are reduced to so many pixels a side."""
 
 
 def record(
@@ -158,44 +152,30 @@ def _mission(env: VectorEnv) -> str:
     return str(getattr(base.envs[0].unwrapped, "mission", "")) if isinstance(base, SyncVectorEnv) else ""
 
 
-@dataclass
-class _Reel:
-    """Pictures of one kind, as cells or as frames."""
-
-    film: Film = field(default_factory=Film)
-    frames: dict[str, int] = field(default_factory=dict)  # each once, in the order of their first appearance
-    order: list[int] = field(default_factory=list)
-
-    def add_frame(self, frame: NDArray[np.uint8]) -> None:
-        picture = Image.fromarray(frame)
-        picture.thumbnail((LARGEST_FRAME, LARGEST_FRAME), Image.Resampling.LANCZOS)
-        file = BytesIO()
-        picture.quantize(64, dither=Image.Dither.NONE).save(file, format="PNG", optimize=True)
-        self.order.append(self.frames.setdefault(b64encode(file.getvalue()).decode(), len(self.frames)))
-
-    def packed(self) -> dict[str, Any]:
-        return {"frames": list(self.frames), "order": self.order} if self.order else self.film.packed()
-
-
 class _Camera:
-    """Takes the environment's picture and the agent's at every step."""
+    """Takes the environment's picture and the agent's at every step, each as cells or as frames."""
 
     def __init__(self, env: VectorEnv, spec: SpaceSpec) -> None:
         self.env, self.spec, self.draw = env, spec, scene_of(env)
-        self.scene, self.view = _Reel(), _Reel()
-        self.has_view = False
+        self.scene: Film | Frames | None = None
+        self.view: Film | Frames | None = None
 
     def shoot(self, obs: NDArray) -> None:
-        if self.draw is None:
-            self.scene.add_frame(render(self.env))
-        else:
-            self.scene.film.add(self.draw())
+        self.scene = _added(self.scene, render(self.env) if self.draw is None else self.draw())
         view = view_of(self.env, self.spec, obs)
-        self.has_view = view is not None
-        if isinstance(view, np.ndarray):
-            self.view.add_frame(view)
-        elif view is not None:
-            self.view.film.add(view)
+        self.view = None if view is None else _added(self.view, view)
 
     def packed(self) -> dict[str, Any]:
-        return {"scene": self.scene.packed(), "view": self.view.packed() if self.has_view else None}
+        reels = {"scene": self.scene, "view": self.view}
+        return {name: None if reel is None else reel.packed() for name, reel in reels.items()}
+
+
+def _added(reel: Film | Frames | None, picture: Picture | NDArray[np.uint8]) -> Film | Frames:
+    """The reel, a new one if there is none, with one picture more."""
+    if isinstance(picture, np.ndarray):
+        frames = reel if isinstance(reel, Frames) else Frames()
+        frames.add(picture)
+        return frames
+    film = reel if isinstance(reel, Film) else Film()
+    film.add(picture)
+    return film

@@ -29,6 +29,7 @@ class Facts(NamedTuple):
     updates: int
     seconds: float  # of training so far
     parameters: int
+    provenance: dict[str, Any] | None = None  # a `saved.Provenance`'s fields: how well it did; None: not known
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -76,10 +77,15 @@ def save_numbered(run_dir: Path, archive: bytes, facts: Facts, keep: int) -> Pat
     Raises:
       OSError: if it cannot be written.
     """
+    return write_numbered(run_dir, facts.updates, with_facts(archive, facts), keep, SUFFIX)
+
+
+def with_facts(archive: bytes, facts: Facts) -> bytes:
+    """The archive with its facts in it."""
     content = io.BytesIO(archive)
     with zipfile.ZipFile(content, "a") as file:
         file.writestr(MEMBER, json.dumps(facts._asdict()))
-    return write_numbered(run_dir, facts.updates, content.getvalue(), keep, SUFFIX)
+    return content.getvalue()
 
 
 def find(path: Path) -> tuple[Path, Facts]:

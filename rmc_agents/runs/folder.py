@@ -18,6 +18,8 @@ from rmc_agents.runs.checkpoint import FOLDER, numbered, write_atomically
 
 CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
 LOCK = ".lock"
+BEST = "best"
+"""The name, without suffix, of the file that keeps the best agent."""
 TIME_TAG = "time/time_elapsed"
 """In TensorBoard: seconds of training, earlier parts of the run included."""
 PACKAGES = ("rmc-agents", "torch", "numpy", "numba", "gymnasium", "minigrid", "safetensors")
@@ -61,6 +63,7 @@ class RunFolder:
         if not (self.path / VERSIONS).is_file():
             return  # what is here is none of ours
         leftovers = [*(self.path / TENSORBOARD).glob("events.out.tfevents.*"), *(self.path / FOLDER).glob(".update-*")]
+        leftovers += [self.path / f"{BEST}{suffix}" for suffix in (checkpoint.SUFFIX, archive.SUFFIX)]
         for leftover in [self.path / SUMMARY, *leftovers]:
             leftover.unlink(missing_ok=True)
 

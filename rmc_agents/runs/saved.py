@@ -22,7 +22,7 @@ Agent_co = TypeVar("Agent_co", bound=Policy, covariant=True)
 
 
 class Provenance(NamedTuple):
-    """What an exported agent says of itself: how well it did when it was exported."""
+    """What an exported agent, or a run's best one, says of itself: how well it did when it was saved."""
 
     version: str  # of this project
     mean_return: float  # on the environment of its settings, by drawn actions
@@ -33,7 +33,7 @@ class Provenance(NamedTuple):
     def __str__(self) -> str:
         return (
             f"mean return {with_interval(self.mean_return, self.ci95)} over {self.episodes} episodes from seed "
-            f"{self.seed} (95 % interval) when exported, by version {self.version}"
+            f"{self.seed} (95 % interval) when it was saved, by version {self.version}"
         )
 
 
@@ -91,8 +91,9 @@ def load_policy(path: str | PathLike[str], device: torch.device, trust: bool) ->
         raise ValueError(str(error)) from error
     with checkpoint.opening(path):
         config, spec = Config().updated(facts.config, "config"), to_spec(facts.spec)
+        provenance = to_provenance(facts.provenance) if facts.provenance is not None else None
     agent = make_player(load_model(config.train.algo, path, device))
-    return SavedAgent(agent, config, spec, path, facts.frames)
+    return SavedAgent(agent, config, spec, path, facts.frames, provenance)
 
 
 def load_agent(path: str | PathLike[str], device: torch.device) -> SavedAgent[ActorCritic]:

@@ -145,6 +145,7 @@ class TestModes:
             rough, _ = rmc(x.bfloat16(), lengths=lengths)
         assert rough.dtype == torch.float32
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("lengths", [None, LENGTHS])
     def test_compiled(self, rmc: RMC, x: Tensor, lengths: list[int] | None) -> None:
         torch._dynamo.reset()

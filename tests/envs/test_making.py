@@ -69,6 +69,7 @@ def test_objects_are_taken_as_they_are() -> None:
     assert np.array_equal(obs[0], Noise().reset(seed=4)[0])
 
 
+@pytest.mark.slow
 def test_a_function_may_go_to_workers() -> None:
     lanes = make_env(RecallEnv, 2, num_workers=2, env_kwargs={"delay": 0})
     assert lanes.reset(seed=0)[0].shape == (2, 4)

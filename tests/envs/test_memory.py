@@ -12,16 +12,14 @@ import torch
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from minigrid.core.mission import MissionSpace
 from minigrid.envs import MemoryEnv
-from minigrid.wrappers import FullyObsWrapper
 
 from helpers.runs import assert_same
 from helpers.vector_env_checker import check_vector_env
 from rmc_agents.collect import Lanes
 from rmc_agents.envs.minigrid.engine import draw_integer
 from rmc_agents.envs.minigrid.level import make_state, seed_lane
-from rmc_agents.envs.minigrid.memory import MiniGridView, MissionWords
+from rmc_agents.envs.minigrid.memory import MiniGridView
 from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import video
@@ -79,6 +77,7 @@ def test_backends_play_the_same_episodes(name: str) -> None:
     assert told == {True, False}
 
 
+@pytest.mark.slow
 def test_minigrids_own_lanes_may_be_in_workers() -> None:
     native = make_vector_env("memory-s7", 2)
     with closing(make_vector_env("memory-s7", 2, num_workers=2, backend="minigrid")) as env:
@@ -276,62 +275,6 @@ def test_names() -> None:
     assert full.single_action_space == Discrete(7)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("MiniGrid-RedBlueDoors-6x6-v0", []),
-        ("MiniGrid-KeyCorridorS3R1-v0", [6]),
-        ("MiniGrid-ObstructedMaze-1Dl-v0", []),
-        ("MiniGrid-DoorKey-5x5-v0", []),
-        ("MiniGrid-PutNear-6x6-N2-v0", [6, 3, 6, 3]),
-        ("MiniGrid-Fetch-5x5-N2-v0", [5, 6, 2]),
-    ],
-)
-def test_other_tasks_have_all_their_actions_and_their_words(name: str, words: list[int]) -> None:
-    env, plain = make_vector_env(name, 2), [gym.make(name) for _ in range(2)]
-    assert env.single_action_space == Discrete(7)
-    assert env.single_observation_space == MultiDiscrete([11, 6, 3] * 49 + [4, *words], dtype=np.uint8)
-    seen = []
-    for seed in range(4):
-        obs, _ = env.reset(seed=seed)
-        assert env.observation_space.contains(obs)
-        for lane, single in enumerate(plain):
-            expected, _ = single.reset(seed=seed + lane)
-            np.testing.assert_array_equal(obs[lane, :147], expected["image"].ravel())
-            assert obs[lane, 147] == expected["direction"]
-            seen.append((expected["mission"], tuple(obs[lane, 148:].tolist())))
-        env.step(np.array([1, 2]))
-    assert len(set(seen)) == len({mission for mission, _ in seen}) == len({numbers for _, numbers in seen})
-    assert len(set(seen)) > 1 or not words
-
-
-def test_missions_are_their_words_places_in_sorted_vocabularies() -> None:
-    space = MissionSpace(
-        lambda color, kind, size: f"put the {size} {kind} on {color}", [["red", "blue"], ["key"], ["big", "tiny"]]
-    )
-    words = MissionWords(space)
-    assert words.categories == (2, 2)
-    assert words.numbers("put the tiny key on blue") == (0, 1)
-    assert words.numbers("put the big key on red") == (1, 0)
-    for mission in ("put the big key on green", "put the big ball on red", "take the big key"):
-        with pytest.raises(
-            ValueError, match=r"is not of its MissionSpace, whose varying words are blue, red; big, tiny$"
-        ):
-            words.numbers(mission)
-
-
-def test_what_cannot_be_told_is_refused() -> None:
-    free_text = MiniGridView(gym.make("BabyAI-GoToObj-v0"))
-    with pytest.raises(ValueError, match=r"the mission 'go to .*' is not of its MissionSpace, .* none: it is fixed"):
-        free_text.reset(seed=0)
-    directed_agent = MiniGridView(FullyObsWrapper(MemoryEnv(7)))
-    directed_agent.reset(seed=0)
-    for _ in range(2):
-        directed_agent.step(1)
-    with pytest.raises(ValueError, match=r"at most \(11, 6, 3\) objects, colours and states, got .* \(11, 6, 4\)"):
-        directed_agent.step(1)
-
-
 FLAGS = "--env memory-s7 --core lstm --hidden-size 16 --encoder-sizes 16 --num-envs 8 --unroll-length 5 --no-video"
 
 
@@ -347,6 +290,7 @@ def newest(run_dir: Path) -> dict[str, Any]:
     return {name: part for name, part in tree.items() if name not in ("seconds", "config")}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", 800)
     train(tmp_path / "parts", 400)
@@ -355,6 +299,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
     assert_same(whole, newest(tmp_path / "parts"))
 
 
+@pytest.mark.slow
 def test_runs_of_both_backends_learn_the_same(tmp_path: Path) -> None:
     native, minigrid = (train(tmp_path / name, 400, "--env-backend", name) for name in ("native", "minigrid"))
     assert native["collector"]["lanes"] is not None

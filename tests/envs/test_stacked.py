@@ -131,6 +131,7 @@ def test_only_what_can_be_saved_says_so() -> None:
         assert (state is not None) == savable
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
     flags = ["--env", "minipacman-stack4", "--core", "lstm", "--hidden-size", "16", "--num-envs", "8"]
     flags += ["--unroll-length", "5", "--learning-rate-schedule", "constant", "--no-video", "--eval-episodes", "0"]

@@ -96,7 +96,7 @@ def test_evaluate_opens_it_by_file_and_by_name(
         assert evaluate_cli.main([*argv, "--episodes", "10", "--seed", "7", "--json", str(target)]) == 0
         results.append(json.loads(target.read_text()))
         said = " ".join(capsys.readouterr().out.split())
-        assert "over 10 episodes from seed 7 (95 % interval) when exported" in said
+        assert "over 10 episodes from seed 7 (95 % interval) when it was saved" in said
     assert results[1].pop("checkpoint") == str(by_name)
     assert results[0].pop("checkpoint") == str(exported)
     assert results[0] == results[1]

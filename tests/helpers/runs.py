@@ -38,6 +38,12 @@ def newest(run_dir: Path) -> dict:
     return {key: value for key, value in tree.items() if key not in ("seconds", "config")}
 
 
+def new_run(run_dir: Path, *flags: str) -> Path:
+    """A run of one update; returns its checkpoint."""
+    assert train("--run-dir", str(run_dir), "--total-frames", str(FRAMES_PER_UPDATE), *flags) == 0
+    return checkpoint.find_and_load(run_dir)[0]
+
+
 def start_process(*flags: str) -> subprocess.Popen:
     """`train` as a process, to be stopped or killed."""
     command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]

@@ -1,20 +1,15 @@
-"""Stable-Baselines3's algorithms by rmc-train: run folders as ours, archives opened only where they are trusted."""
+"""Stable-Baselines3's algorithms by rmc-train: run folders, settings and refusals as ours."""
 
-import base64
 import json
 import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -23,17 +18,13 @@ from helpers.runs import SMALL, resume, train
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
-from sb3_contrib import RecurrentPPO
-from stable_baselines3.common.torch_layers import NatureCNN
 
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli as evaluate_cli
-from rmc_agents.evaluate import compare, comparison, export, scheduler, watch
-from rmc_agents.evaluate.episodes import env_spec
-from rmc_agents.runs import archive, checkpoint
+from rmc_agents.evaluate import compare, comparison, export, scheduler
+from rmc_agents.runs import archive
 from rmc_agents.runs.saved import load_policy
 from rmc_agents.sb3 import RmcPolicy, make_sb3_env
-from rmc_agents.sb3.saved import make_player
 from rmc_agents.train import cli as train_cli
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.bench import cli as bench
@@ -51,15 +42,6 @@ POLICIES = {
     "sb3-a2c": ("ActorCriticPolicy", "none"),
     "sb3-ppo": ("ActorCriticPolicy", "none"),
 }
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of recurrent-ppo, of 10 updates."""
-    run_dir = tmp_path_factory.mktemp("runs") / "run"
-    flags = ["--algo", "recurrent-ppo", "--total-frames", "400", "--save-every", "1e-9"]
-    assert train(*flags, "--run-dir", str(run_dir)) == 0
-    return run_dir
 
 
 @pytest.mark.parametrize(
@@ -191,59 +173,6 @@ def test_the_player_says_what_the_policy_does(algo: str) -> None:
         assert output.value.shape == (3,)
 
 
-@pytest.mark.parametrize("command", ["evaluate", "watch", "resume"])
-def test_an_archive_is_opened_only_with_trust(
-    command: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(*flags: str) -> int:
-        if command == "evaluate":
-            return evaluate_cli.main([str(trained), "--episodes", "2", *flags])
-        if command == "watch":
-            return watch.main([str(trained), "--max-steps", "5", "--out", str(tmp_path / "x.gif"), *flags])
-        return resume(trained, *flags)
-
-    capsys.readouterr()
-    assert run() == 2
-    captured = capsys.readouterr()
-    assert "runs whatever code was put in it" in captured.err
-    assert "add --trust" in captured.err
-    assert captured.err.count("\n") == 1
-    assert run("--trust") == 0
-    assert command != "watch" or (tmp_path / "x.gif").stat().st_size > 0
-
-
-def test_refusing_runs_no_code_of_the_archive(trained: Path, tmp_path: Path) -> None:
-    path, facts = archive.find(trained)
-    evil = tmp_path / "evil.zip"
-    mark = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).touch()"
-    pickled = f"cbuiltins\neval\n(V{mark}\ntR.".encode()  # protocol 0: eval(mark)
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(evil, "w") as new:
-        for name in old.namelist():
-            content = old.read(name)
-            if name == "data":
-                data = json.loads(content)
-                data["policy_class"] = {":type:": "x", ":serialized:": base64.b64encode(pickled).decode()}
-                content = json.dumps(data).encode()
-            new.writestr(name, content)
-    assert evaluate_cli.main([str(evil)]) == 2
-    assert export.main([str(evil), str(tmp_path / "out.safetensors")]) == 2
-    assert not (tmp_path / "ran").exists()
-    evaluate_cli.main([str(evil), "--trust", "--episodes", "1"])
-    assert (tmp_path / "ran").exists(), "the archive would have run it"
-    assert archive.Facts.read(evil) == facts
-
-
-def test_what_was_trained_is_what_is_opened(trained: Path) -> None:
-    path, facts = archive.find(trained)
-    saved = load_policy(trained, CPU, trust=True)
-    assert (saved.path, saved.frames, saved.spec) == (path, 400, env_spec("minipacman"))
-    model = RecurrentPPO.load(path)  # an archive that Stable-Baselines3 itself opens
-    assert model.num_timesteps == 400
-    for name, weight in model.policy.state_dict().items():
-        assert torch.equal(saved.agent.policy.state_dict()[name], weight)
-    assert facts.parameters == sum(p.numel() for p in make_player(model).parameters())
-
-
 def test_a_resumed_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     flags = ["--algo", "sb3-ppo", "--log-every", "1e-9", "--run-dir", str(run_dir), "--save-every", "1e-9"]
@@ -306,65 +235,6 @@ def test_a_failing_environment_is_told_and_the_training_is_saved(
     assert archive.find(run_dir)[1].frames == int(total)
 
 
-def test_a_damaged_archive_is_passed_over_or_one_line(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = archive.find(trained)[0].read_bytes()
-    for update in (1, 2):
-        checkpoint.write_numbered(tmp_path, update, content, keep=3, suffix=archive.SUFFIX)
-    newest = tmp_path / "checkpoints" / "update-000000002.zip"
-    flipped = bytearray(newest.read_bytes())
-    flipped[len(flipped) // 2] ^= 255
-    for damaged in (bytes(flipped), content[:1000], b""):
-        newest.write_bytes(damaged)
-        assert archive.find(tmp_path)[0].name == "update-000000001.zip"
-        assert evaluate_cli.main([str(newest), "--trust"]) == 2
-        captured = capsys.readouterr()
-        assert "damaged" in captured.err
-        assert captured.err.count("\n") == 1
-    RecurrentPPO("RmcPolicy", make_sb3_env("recall", 2), n_steps=2, batch_size=4).save(tmp_path / "foreign.zip")
-    assert evaluate_cli.main([str(tmp_path / "foreign.zip"), "--trust"]) == 2
-    assert "is no checkpoint of rmc-train" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("spoil", "told"),
-    [
-        ({"frames": -1}, "frames: expected a number of at least 0"),
-        ({"seconds": float("nan")}, "seconds: expected a finite number"),
-        ({"config": [1]}, "config"),
-        ({"updates": "10"}, "updates: expected a int"),
-        ({"spec": {"a": 1}}, ""),
-        ({"unknown": 1}, "unexpected keyword argument 'unknown'"),
-    ],
-    ids=str,
-)
-def test_facts_that_no_run_has_are_one_line(
-    spoil: dict[str, Any], told: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, facts = archive.find(trained)
-    spoiled = tmp_path / "checkpoints" / path.name
-    spoiled.parent.mkdir()
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(spoiled, "w") as new:
-        for name in old.namelist():
-            is_facts = name == archive.MEMBER
-            new.writestr(name, json.dumps(facts._asdict() | spoil) if is_facts else old.read(name))
-    assert evaluate_cli.main([str(spoiled), "--trust"]) == 2
-    captured = capsys.readouterr()
-    assert f"{spoiled} is damaged or no checkpoint" in captured.err
-    assert told in captured.err
-    assert captured.err.count("\n") == 1
-
-
-def test_a_bomb_is_refused_by_its_declared_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bomb = tmp_path / "bomb.zip"
-    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr(archive.MEMBER, b" " * 10_000_000)
-    assert evaluate_cli.main([str(bomb), "--trust"]) == 2
-    assert f"{bomb} is damaged or no checkpoint" in (said := capsys.readouterr().err)
-    assert "declared are 10,000,000" in said
-
-
 def test_unfinished_runs_are_resumed_by_compare_and_sweep_and_not_deleted(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -422,138 +292,6 @@ def test_what_needs_our_own_agent_refuses_in_one_line(
         assert status == 2
         assert expected in captured.err
         assert captured.err.count("\n") == 1
-
-
-ACTION_SPACES = {
-    "Box": Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 0.25], np.float32)),
-    "Matrix": Box(-9.0, 9.0, (2, 3)),
-    "MultiDiscrete": MultiDiscrete([2, 4]),
-    "MultiBinary": MultiBinary(3),
-}
-
-
-class ActionsEnv(gym.Env):
-    """Takes actions of its space alone; an episode lasts 3 steps."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
-    observation_space = Box(-1, 1, (2,), np.float32)
-
-    def __init__(self, kind: str, render_mode: str | None = None) -> None:
-        self.action_space, self.render_mode = ACTION_SPACES[kind], render_mode
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self.left = 3
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        assert np.shape(action) == self.action_space.shape
-        assert self.action_space.contains(np.asarray(action, self.action_space.dtype))
-        self.left -= 1
-        return np.zeros(2, np.float32), float(np.sum(action)), self.left == 0, False, {}
-
-    def render(self) -> np.ndarray:
-        return np.zeros((8, 8, 3), np.uint8)
-
-
-for kind in ACTION_SPACES:
-    if f"Actions{kind}-v0" not in gym.registry:
-        gym.register(f"Actions{kind}-v0", entry_point=ActionsEnv, kwargs={"kind": kind})
-
-
-@pytest.mark.parametrize("kind", ACTION_SPACES)
-def test_every_action_space_of_sb3_contrib_is_trained_played_and_resumed(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_dir, env = tmp_path / "run", f"Actions{kind}-v0"
-    flags = ["--algo", "recurrent-ppo", "--env", env, "--eval-episodes", "3", "--total-frames", "40"]
-    assert train_cli.main([*SMALL, *flags, "--no-video", "--run-dir", str(run_dir)]) == 0
-    assert resume(run_dir, "--total-frames", "80", "--trust") == 0
-    assert watch.main([str(run_dir), "--trust", "--out", str(tmp_path / "x.gif")]) == 0
-    saved = load_policy(run_dir, CPU, trust=True)
-    assert saved.spec == env_spec(env)
-    capsys.readouterr()
-    assert train_cli.main([*SMALL, "--env", env, "--run-dir", str(tmp_path / "own")]) == 2
-    said = capsys.readouterr().err
-    assert "expected a Discrete action space" in said
-    assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize("kind", ACTION_SPACES)
-def test_a_players_choices_are_its_distributions(kind: str) -> None:
-    settings = {"algo": "recurrent-ppo", "env": f"Actions{kind}-v0", "num_envs": 2, "unroll_length": 2, "head_size": 4}
-    trainer = make_trainer(Config().updated(settings, "test"), CPU)
-    player, policy, lanes = trainer.agent, trainer.model.policy, 20_000
-    torch.nn.init.normal_(policy.action_net.weight)
-    zeros = torch.zeros(lanes)
-    steps = TimeStep(torch.rand(1, 2).expand(lanes, 2), zeros == 0, zeros.long(), zeros, zeros > 0, zeros > 0)
-    state = player.initial_state(lanes)
-    parameters = player.step(steps, state)[0].policy_logits
-    likeliest = player.choose(parameters, torch.Generator(), deterministic=True)
-    expected, _ = trainer.model.predict(steps.obs.numpy(), deterministic=True)
-    np.testing.assert_allclose(likeliest, expected, rtol=0, atol=1e-5)
-    drawn = player.choose(parameters, torch.Generator().manual_seed(0), deterministic=False).double()
-    torch.manual_seed(0)
-    theirs = torch.as_tensor(trainer.model.predict(steps.obs.numpy())[0]).double()
-    for moment in (torch.mean, torch.std):
-        torch.testing.assert_close(moment(drawn, dim=0), moment(theirs, dim=0), rtol=0.05, atol=0.03)
-
-
-def test_actions_that_stable_baselines3_cannot_learn_are_refused() -> None:
-    settings = {"algo": "sb3-ppo", "env": "ActionsMultiBinary-v0"}
-    with pytest.raises(ValueError, match=r"MultiBinary actions: expected --algo recurrent-ppo --sb3-policy rmc"):
-        make_trainer(Config().updated(settings, "test"), CPU)
-
-
-def test_many_actions_pass_through_workers() -> None:
-    settings = {"algo": "recurrent-ppo", "env": f"{__name__}:ActionsMatrix-v0", "num_envs": 2, "env_workers": 2}
-    trainer = make_trainer(Config().updated(settings | {"unroll_length": 4}, "test"), CPU)
-    trainer.update()
-    trainer.close()
-    assert trainer.frames == 8
-
-
-class PicturesEnv(gym.Env):
-    """Pictures that are just large enough to be convolved; an episode lasts 3 steps."""
-
-    observation_space = Box(0, 255, (36, 36, 3), np.uint8)
-    action_space = Discrete(2)
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        self.render_mode = render_mode
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self.left = 3
-        return self.observation_space.sample(), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self.left -= 1
-        return self.observation_space.sample(), 1.0, False, self.left == 0, {}
-
-
-if "Pictures-v0" not in gym.registry:
-    gym.register("Pictures-v0", entry_point=PicturesEnv)
-
-
-@pytest.mark.parametrize(
-    ("flags", "convolves"),
-    [
-        ("recurrent-ppo", True),
-        ("recurrent-ppo --encoder mlp", False),
-        ("recurrent-ppo --sb3-policy cnn", True),
-        ("sb3-ppo", True),
-        ("sb3-a2c --sb3-policy mlp", False),
-    ],
-)
-def test_large_pictures_are_convolved_unless_told_otherwise(flags: str, convolves: bool, tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    assert (
-        train("--algo", *flags.split(), "--env", "Pictures-v0", "--total-frames", "40", "--run-dir", str(run_dir)) == 0
-    )
-    policy = load_policy(run_dir, CPU, trust=True).agent.policy
-    assert isinstance(policy.features_extractor, NatureCNN) == convolves
-    assert evaluate_cli.main([str(run_dir), "--trust", "--episodes", "2"]) == 0
 
 
 MISSING = """import sys

@@ -275,6 +275,7 @@ def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
     assert not [tag for tag in without["scalars"] + without["images"] if tag.startswith("diagnostics")]
 
 
+@pytest.mark.slow
 def test_diagnostics_may_begin_with_a_resume(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     flags = ["--learning-rate-schedule", "constant", "--log-every", "1e-9"]

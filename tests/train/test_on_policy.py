@@ -66,6 +66,13 @@ def test_gradients_are_clipped_before_the_step() -> None:
     assert norm == pytest.approx(1e-3, rel=1e-3)
 
 
+def test_gradients_of_an_update_are_forgotten_in_the_next() -> None:
+    trainer = small_trainer(learning_rate=1e-12, max_grad_norm=1e9)
+    rollout = trainer.collector.collect()
+    first, second = (trainer.learn(rollout)["losses/grad_norm"].item() for _ in range(2))
+    assert second == pytest.approx(first, rel=1e-3)
+
+
 def test_divergence_stops_before_the_weights_are_spoilt() -> None:
     trainer = small_trainer()
     trainer.agent.value.bias.data.fill_(1e30)  # its square is beyond float32

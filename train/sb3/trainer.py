@@ -20,6 +20,9 @@ from rmc_agents.config import Config
 from rmc_agents.envs.guarded import check_finite
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import archive
+from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.runs.folder import BEST
+from rmc_agents.runs.saved import Provenance
 from rmc_agents.sb3 import RmcPolicy, to_sb3
 from rmc_agents.sb3.saved import Player, load_model, make_player
 from rmc_agents.sb3.vec_env import cheapest_autoreset
@@ -121,6 +124,15 @@ class Sb3Trainer:
 
     def save(self, run_dir: Path, seconds: float) -> Path:
         """Save the model's archive in a run's folder, after so many seconds of training."""
+        return archive.save_numbered(run_dir, *self._archived(seconds), self.config.run.keep_checkpoints)
+
+    def save_best(self, run_dir: Path, provenance: Provenance) -> None:
+        """As `Trainer.save_best`."""
+        content, facts = self._archived(0.0)
+        path = run_dir / f"{BEST}{archive.SUFFIX}"
+        write_atomically(path, archive.with_facts(content, facts._replace(provenance=provenance._asdict())))
+
+    def _archived(self, seconds: float) -> tuple[bytes, archive.Facts]:
         content = io.BytesIO()
         self.model.save(content)
         facts = archive.Facts(
@@ -131,7 +143,7 @@ class Sb3Trainer:
             seconds,
             count_parameters(self.agent),
         )
-        return archive.save_numbered(run_dir, content.getvalue(), facts, self.config.run.keep_checkpoints)
+        return content.getvalue(), facts
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from an archive, which may run code: `path` and its `facts`. Raises ValueError as `load_model` does."""

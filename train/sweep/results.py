@@ -17,11 +17,13 @@ from rich.table import Table
 from rmc_agents import plugins
 from rmc_agents.command_line import decimals, quoted, with_interval
 from rmc_agents.evaluate import trainings
+from rmc_agents.evaluate.plot import write_png
 from rmc_agents.evaluate.statistics import student_interval
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.evaluate.trainings import LOG
 from rmc_agents.runs.checkpoint import write_atomically
 
+from .figure import draw_search
 from .plan import Params, Plan
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from rmc_agents.evaluate.scheduler import Training
 
+FIGURE = "results.png"
 ENOUGH_FOR_IMPORTANCES = 10  # trials; Optuna's first ten are drawn blindly
 
 
@@ -169,7 +172,7 @@ def importances(plan: Plan, study: "Study") -> dict[str, float]:
 
 
 def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out: Path) -> None:
-    """`results.json` and `results.md` in the sweep's folder."""
+    """`results.json`, `results.md` and, of a search with a score, `results.png` in the sweep's folder."""
     content = plan.description() | {"rows": [asdict(row) for row in rows], "importances": shares}
     write_atomically(out / "results.json", (json.dumps(content, indent=2) + "\n").encode())
     heading, *body = ([cell.replace("|", "\\|") for cell in cells] for cells in make_cells(plan, rows))
@@ -177,7 +180,16 @@ def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
     if shares:
         text += f"\nShares in being among the best tenth (PED-ANOVA): {describe(shares)}\n"
+    if has_figure(plan, rows):
+        title = f"{plan.base.env.env}: search over {len(rows)} trials"
+        write_png(draw_search(rows, shares, title), out / FIGURE)
+        text += f"\n![Scores by trial, and the best so far]({FIGURE})\n"
     write_atomically(out / "results.md", text.encode())
+
+
+def has_figure(plan: Plan, rows: Sequence[Row]) -> bool:
+    """Whether there is a course of a search to draw."""
+    return not plan.one_at_a_time and any(row.score is not None for row in rows)
 
 
 def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out: Path, console: Console) -> None:
@@ -194,7 +206,8 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
         seconds = "" if row.seconds is None else f"{row.seconds:,.0f}"
         table.add_row(", ".join(map(str, row.trials)), escape(settings), score, seconds)
     console.print(table)
-    lines = [f"written to {out / 'results.md'} and {out / 'results.json'}"]
+    names = ["results.md", "results.json", *([FIGURE] if has_figure(plan, rows) else [])]
+    lines = [f"written to {', '.join(str(out / name) for name in names)}"]
     if shares:
         lines.append(f"shares in being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:

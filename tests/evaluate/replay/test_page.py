@@ -3,6 +3,7 @@
 import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from PIL import Image
 
 from helpers.agents import CPU, make_agent
 from helpers.browser import browsing
 from rmc_agents.evaluate import watch
 from rmc_agents.evaluate.replay import page
+from rmc_agents.evaluate.replay.frames import SMALLER_SIDES, Frames, shrunk
 from rmc_agents.evaluate.replay.recorder import record
 
+pytestmark = pytest.mark.slow
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><script>window.hacked=1</script><!-- \' & \u2028'
 STEPS = 40
 
@@ -260,3 +264,33 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
     assert first.startswith("minipacman-gru: return ")
     assert second.startswith("minipacman-none: return ")
     assert last.startswith(str(out))
+
+
+def test_frames_are_reduced_until_the_page_is_small_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no further than that; pictures drawn from cells stay as they are."""
+    noise = np.random.default_rng(0).integers(0, 255, (20, 200, 200, 3), dtype=np.uint8)
+    reel = Frames()
+    for frame in noise:
+        reel.add(frame)
+    run = {"scene": reel.packed(), "view": None}
+    whole = len(page.build([run]).encode())
+    monkeypatch.setattr(page, "LARGEST_PAGE", whole)
+    assert page.fitted([run]).frame_side is None
+    monkeypatch.setattr(page, "LARGEST_PAGE", whole // 4)
+    small = page.fitted([run])
+    assert len(small.content) <= whole // 4
+    assert small.frame_side is not None
+    larger = SMALLER_SIDES[SMALLER_SIDES.index(small.frame_side) - 1]
+    assert larger > small.frame_side
+    assert len(page.build([shrunk(run, larger)]).encode()) > whole // 4
+    assert f"frames reduced to {small.frame_side} pixels" in str(small)
+    picture = Image.open(BytesIO(b64decode(shrunk(run, small.frame_side)["scene"]["frames"][0])))
+    assert (picture.format, max(picture.size)) == ("WEBP", small.frame_side)
+
+
+def test_a_browser_shows_reduced_frames(window: Any, runs: list[dict[str, Any]], tmp_path: Path) -> None:
+    path = tmp_path / "small.html"
+    path.write_text(page.build([shrunk(runs[1], 20)]))
+    window.get(path.as_uri())
+    width = "return document.querySelector('.episode img').naturalWidth"
+    wait_for(window, lambda: window.execute_script(width) == 20)

@@ -10,10 +10,11 @@ import torch
 
 from helpers.actors import LANES, config, make_actor, reader_of
 from helpers.counting import CountingActor
+from helpers.runs import assert_same
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.runs import checkpoint
-from rmc_agents.train.impala.actors import Actor, Parcel, UnfitParcel, named_tensors
+from rmc_agents.train.impala.actors import Actor, Parcel, UnfitParcel, named_tensors, pack_weights
 from rmc_agents.train.impala.pool import TRIES, ActorPool, Arrival, Failure
 
 
@@ -27,6 +28,14 @@ def test_all_actors_of_all_learners_draw_different_actions() -> None:
     generators = [Actor(settings, *place).collector.generator for place in ((0, 0), (1, 0), (0, 1), (1, 1))]
     draws = {tuple(torch.rand(4, generator=generator).tolist()) for generator in generators}
     assert len(draws) == 4
+
+
+def test_an_actor_acts_with_the_weights_it_took() -> None:
+    actor, learners = make_actor(), make_actor(seed=1)
+    actor.take_weights(3, pack_weights(learners.agent))
+    assert actor.version == 3
+    assert_same(actor.agent.state_dict(), learners.agent.state_dict())
+    assert_same(actor.collector.agent.state_dict(), learners.agent.state_dict())  # type: ignore[attr-defined]
 
 
 def test_a_parcel_arrives_as_it_was_sent() -> None:

@@ -220,13 +220,14 @@ def test_settings_that_do_not_fit_are_one_line(
 
 
 @pytest.mark.slow
-def test_an_environment_that_fails_in_every_actor_ends_the_run(
+def test_an_environment_that_fails_at_every_try_ends_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(counting.FAULT, "raise")
     flags = [
         *FLAGS,
         *("--env", "helpers.counting:Counting-v0"),
+        *("--actors", "1", "--batch-rollouts", "1"),
         *("--total-frames", "10000"),
         *("--run-dir", str(tmp_path / "run")),
     ]

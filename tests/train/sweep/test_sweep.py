@@ -1,4 +1,4 @@
-"""rmc-sweep: trials that are ordinary runs, go on after an interruption, and fail alone; one line for bad input."""
+"""rmc-sweep: trials that are ordinary runs, go on after an interruption, and fail alone."""
 
 import json
 import signal
@@ -15,34 +15,29 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
 
 from helpers.runs import wait_for_checkpoints
+from helpers.studies import SEARCH, read_plan, run, write_study
 from rmc_agents import configs
 from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, scheduler, trainings
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.train.sweep import command as sweep
+from rmc_agents.train.sweep.figure import draw_search
 from rmc_agents.train.sweep.plan import Plan
-from rmc_agents.train.sweep.results import LOG, importances, make_cells, make_rows, print_results, trial_folder
+from rmc_agents.train.sweep.results import (
+    LOG,
+    Row,
+    importances,
+    make_cells,
+    make_rows,
+    print_results,
+    trial_folder,
+    write_results,
+)
 
-SETTINGS = {"env": "recall", "core": "none", "num_envs": 4, "unroll_length": 5, "total_frames": 100}
-SEARCH = {"learning_rate": {"log": [1e-4, 1e-2]}, "encoder_sizes": {"choice": [[8], [16, 8]]}}
 ENDLESS = 10**9
 # Goes on with a run as rmc-train does, but is content with the frames it has.
 NO_FURTHER = "from rmc_agents.train.cli import main; sys.exit(main([*sys.argv[1:], '--total-frames', '1']))"
-
-
-def write_study(folder: Path, search: dict[str, Any], **settings: Any) -> Path:
-    path = folder / "study.yaml"
-    path.write_text(yaml.safe_dump({"settings": SETTINGS | settings, "search": search}, sort_keys=False))
-    return path
-
-
-def read_plan(folder: Path, search: dict[str, Any], one_at_a_time: bool = False, seeds: tuple[int, ...] = ()) -> Plan:
-    return Plan.read(write_study(folder, search), {}, 5, one_at_a_time, 0, list(seeds))
-
-
-def run(study: Path, out: Path, *flags: str) -> int:
-    return sweep.main([str(study), "--out", str(out), "--eval-episodes", "5", *flags])
 
 
 @pytest.mark.slow
@@ -269,6 +264,29 @@ def test_importance_is_told_once_enough_trials_tell(tmp_path: Path) -> None:
     assert sum(shares.values()) == pytest.approx(1.0)
 
 
+def test_the_figure_shows_every_trial_the_best_so_far_and_what_mattered(tmp_path: Path) -> None:
+    def row(number: int, score: float | None) -> Row:
+        interval = None if score is None else (score - 1, score + 2)
+        return Row([number], {"learning_rate": 1e-3, "encoder_sizes": "[8]"}, [], score, interval, None, None, {})
+
+    rows = [row(3, 9.0), row(1, 7.0), row(0, 5.0), row(2, 6.0), row(4, None)]  # as a table has them
+    scores, shares = draw_search(rows, {"discount": 0.7, "trace_lambda": 0.3}, "title").axes
+    lines = {line.get_label(): line for line in scores.lines}
+    best = lines["best so far"]
+    assert [tuple(place) for place in best.get_xydata()] == [(0, 5), (1, 7), (2, 7), (3, 9)]
+    points = scores.containers[0].lines[0]
+    assert [tuple(place) for place in points.get_xydata()] == [(0, 5), (1, 7), (2, 6), (3, 9)]
+    assert [bar.get_width() for bar in shares.patches] == [0.3, 0.7]
+    assert len(draw_search(rows, {}, "title").axes) == 1
+
+    plan = read_plan(tmp_path, SEARCH)
+    write_results(plan, rows[-1:], {}, tmp_path)
+    assert not (tmp_path / "results.png").exists()
+    write_results(plan, rows, {}, tmp_path)
+    assert (tmp_path / "results.png").is_file()
+    assert "(results.png)" in (tmp_path / "results.md").read_text()
+
+
 @pytest.mark.parametrize("name", configs.names(configs.SWEEPS))
 def test_the_sweeps_that_come_with_the_project_are_valid(name: str) -> None:
     for one_at_a_time in (False, True):
@@ -308,99 +326,3 @@ def test_a_search_over_cores_searches_what_any_of_them_uses(one_at_a_time: bool,
     search = {"core": {"choice": ["gru", "none"]}, "hidden_size": {"choice": [8]}, "mem_slots": {"choice": [2]}}
     plan = read_plan(tmp_path, search | {"discount": {"choice": [0.9]}}, one_at_a_time)
     assert set(plan.left_out) == ({"hidden_size", "mem_slots"} if one_at_a_time else {"mem_slots"})
-
-
-BAD_STUDIES = {
-    "search: {learning_rat: {log: [1, 2]}}": "there is no setting 'learning_rat'; did you mean 'learning_rate'?",
-    "serach: {}": "there is no key 'serach'; did you mean 'search'?",
-    "settings: {corre: lstm}": "there is no setting 'corre'; did you mean 'core'?",
-    "search: {discount: {unifrom: [0, 1]}}": "there is no kind of range 'unifrom'; did you mean 'uniform'?",
-    "search: {core: {choice: []}}": "core: choice: expected a list of at least one value, got []",
-    "search: {discount: {uniform: [0.9, 0.5]}}": "discount: uniform: expected low before high, got [0.9, 0.5]",
-    "search: {entropy_cost: {log: [0, 0.1]}}": "entropy_cost: log: expected low above 0, got [0, 0.1]",
-    "search: {discount: {uniform: [0.5, 1.5]}}": "discount: input should be less than or equal to 1, got 1.5",
-    "search: {core: {uniform: [lstm, gru]}}": "core: uniform: expected two numbers",
-    "search: {discount: {integer: [0.5, 1]}}": "discount: integer: expected whole numbers",
-    "search: {discount: 0.5}": "expected one of log, uniform, integer, choice",
-    "search: {seed: {choice: [1]}}": "seed: cannot be searched: name seeds by --seeds",
-    "search: [core]": "search: expected lines of 'name: value'",
-    "base: minipacman-rmc": "expected at least one setting",
-    "base: nowhere": "cannot read the config nowhere",
-    "a: [": "is no YAML",
-    "search: {mem_slots: {choice: [2]}}\nsettings: {core: gru}": "expected at least one setting that core gru uses",
-    "search: {core: {choice: [gruu]}}": "there is no core 'gruu'; did you mean 'gru'?",
-    "search: {discount: {choice: [0.9]}, discount: {choice: [0.5]}}": "expected each key once, got 'discount' again",
-}
-
-
-@pytest.mark.parametrize("text", BAD_STUDIES)
-def test_a_bad_study_is_one_line(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "study.yaml").write_text(text)
-    assert run(tmp_path / "study.yaml", tmp_path / "out") == 2
-    error = capsys.readouterr().err
-    assert BAD_STUDIES[text] in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-BAD_FLAGS = {
-    "no trials": (["--trials", "0"], "--trials: expected at least 1, got 0"),
-    "no jobs": (["--jobs", "0"], "--jobs: expected at least 1"),
-    "no episodes": (["--eval-episodes", "0"], "--eval-episodes: expected at least 1"),
-    "seed": (["--seed", "-1"], "expected at least 0, got -1"),
-    "seeds of a search": (["--seeds", "0", "1"], "goes with --one-at-a-time"),
-    "seeds twice": (["--one-at-a-time", "--seeds", "1", "1"], "expected each once"),
-    "trials of a list": (["--one-at-a-time", "--trials", "3"], "leave it out"),
-    "unknown setting": (["--set", "corre=lstm"], "did you mean 'core'?"),
-    "no value": (["--set", "core"], "expected NAME=VALUE, got 'core'"),
-    "all fixed": (["--set", "learning_rate=1e-3", "--set", "encoder_sizes=[8]"], "that --set does not fix"),
-    "value of many levels": (
-        ["--set", "encoder_sizes=" + "[" * 1000],
-        "--set: encoder_sizes is no YAML: expected at most",
-    ),
-    "episodes by --set": (["--set", "eval_episodes=3"], "--set eval_episodes: give --eval-episodes instead"),
-    "seed by --set": (
-        ["--one-at-a-time", "--seeds", "1", "--set", "seed=2"],
-        "--set seed: the runs have those of --seeds",
-    ),
-    "flags of rmc-train": (["--", "--core", "lstm"], "fix a setting of all trials by --set NAME=VALUE"),
-    "nothing to show": (["--show", "nowhere"], "nowhere"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_FLAGS)
-def test_bad_flags_are_one_line(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags, expected = BAD_FLAGS[case]
-    assert sweep.main([str(write_study(tmp_path, SEARCH)), "--out", str(tmp_path / "out"), *flags]) == 2
-    error = capsys.readouterr().err
-    assert expected in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = write_study(tmp_path, SEARCH)
-    (tmp_path / "file").write_text("")
-    (tmp_path / "trials" / "trial-0000").mkdir(parents=True)
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / sweep.PLAN).write_text(yaml.safe_dump(read_plan(tmp_path, SEARCH).description()))
-    (tmp_path / "damaged" / sweep.JOURNAL).write_text("{damaged\n{}\n")
-    for name, expected in (
-        ("file/out", "Not a directory"),
-        ("file", "File exists"),
-        ("trials", "holds trials but no study.journal"),
-        ("damaged", "study.journal is damaged"),
-    ):
-        assert run(study, tmp_path / name) == 2
-        error = capsys.readouterr().err
-        assert expected in error
-        assert error.count("\n") == 1
-
-
-def test_without_optuna_the_extra_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    assert run(write_study(tmp_path, SEARCH), tmp_path / "out") == 2
-    assert "pip install 'rmc-agents[sweep]'" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

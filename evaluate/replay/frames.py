@@ -1,0 +1,58 @@
+"""Recorded frames as a page takes them, each once, and smaller ones for a page that would be too large."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+LARGEST_SIDE = 240
+"""Frames are reduced to so many pixels a side, without loss but for their number of colours: 64."""
+SMALLER_SIDES = (240, 160, 120, 80, 60)
+"""To what frames are reduced further, with loss, until a page is small enough."""
+REELS = ("scene", "view")
+"""Of an episode."""
+QUALITY = 50
+"""Of WebP, which every browser reads."""
+
+
+class Frames:
+    """Pictures in the order in which they are shown, equal ones kept once."""
+
+    def __init__(self) -> None:
+        """See the class."""
+        self._numbers: dict[str, int] = {}
+        self._order: list[int] = []
+
+    def add(self, frame: NDArray[np.uint8]) -> None:
+        """The next one, `[H, W, 3]`."""
+        picture = Image.fromarray(frame)
+        picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE), Image.Resampling.LANCZOS)
+        file = BytesIO()
+        picture.quantize(64, dither=Image.Dither.NONE).save(file, format="PNG", optimize=True)
+        self._order.append(self._numbers.setdefault(b64encode(file.getvalue()).decode(), len(self._numbers)))
+
+    def packed(self) -> dict[str, Any]:
+        """Plain values: the pictures as files in base64, and which of them is shown when."""
+        return {"type": "image/png", "frames": list(self._numbers), "order": self._order}
+
+
+def shrunk(run: Mapping[str, Any], side: int) -> dict[str, Any]:
+    """An episode of `recorder.record` with its frames reduced to so many pixels a side."""
+    small = dict(run)
+    for reel in REELS:
+        if run[reel] is not None and "frames" in run[reel]:
+            files = [_smaller(file, side) for file in run[reel]["frames"]]
+            small[reel] = run[reel] | {"type": "image/webp", "frames": files}
+    return small
+
+
+def _smaller(png: str, side: int) -> str:
+    picture = Image.open(BytesIO(b64decode(png))).convert("RGB")
+    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    file = BytesIO()
+    picture.save(file, format="WEBP", quality=QUALITY)
+    return b64encode(file.getvalue()).decode()

@@ -1,0 +1,19 @@
+// Of a page that is served while an agent learns: it gives way to the next one, at the same step.
+
+const POLL = 2000; // milliseconds
+
+async function lookForNewer() {
+  try {
+    const newest = await (await fetch("version")).text();
+    if (newest !== VERSION && !isPlaying) {
+      history.replaceState(null, "", `#t=${step}`);
+      location.reload();
+    }
+    by("live").textContent = newest === VERSION ? "live" : "live: pause to see a newer checkpoint";
+  } catch {
+    by("live").textContent = "the server has ended";
+  }
+}
+
+by("live").hidden = false;
+setInterval(lookForNewer, POLL);

@@ -1,0 +1,91 @@
+"""A page at an address of this machine alone, replaced while people look at it."""
+
+import errno
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+ADDRESS = "127.0.0.1"  # loopback: other machines cannot reach it
+HIGHEST_PORT = 65_535
+
+
+class PageServer:
+    """Serves a page at `/` and its version at `/version`, from a thread of its own while entered.
+
+    Args:
+      port: 0: any that is free.
+      page: what is served first.
+
+    Attributes:
+      address: what a browser takes.
+
+    Raises:
+      ValueError: for a port that is in use or may not be used.
+    """
+
+    def __init__(self, port: int, page: bytes) -> None:
+        check_port(port)
+
+        class Handler(_Handler):
+            served = ("", page)
+
+        self._handler: type[_Handler] = Handler
+        try:
+            self._server = ThreadingHTTPServer((ADDRESS, port), Handler)
+        except OSError as error:
+            reason = "in use; choose another" if error.errno == errno.EADDRINUSE else error.strerror
+            raise ValueError(f"--port {port}: {reason}") from error
+        self._server.daemon_threads = True
+        self._thread = Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        self.address = f"http://{ADDRESS}:{self._server.server_port}"
+
+    def show(self, version: str, page: bytes) -> None:
+        """Serve another page from now on."""
+        self._handler.served = (version, page)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def check_port(port: int) -> None:
+    """Raises ValueError for what is no port."""
+    if not 0 <= port <= HIGHEST_PORT:
+        raise ValueError(f"--port: expected 1 to {HIGHEST_PORT}, or 0 for any that is free, got {port}")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers by what is served now; nothing in a request names a file."""
+
+    served: ClassVar[tuple[str, bytes]]  # version and page
+
+    def do_GET(self) -> None:
+        """The page, or its version."""
+        version, page = self.served
+        answers = {"/": ("text/html", page), "/version": ("text/plain", version.encode())}
+        host = self.headers.get("Host", "").rpartition(":")[0]
+        if host not in (ADDRESS, "localhost"):  # a stranger's name that was made to lead here
+            self.send_error(HTTPStatus.FORBIDDEN)
+        elif self.path not in answers:
+            self.send_error(HTTPStatus.NOT_FOUND)
+        else:
+            self._answer(*answers[self.path])
+
+    def _answer(self, kind: str, content: bytes) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing: the terminal tells of checkpoints."""

@@ -1,0 +1,48 @@
+"""The best agent of a run so far, in a file of the run's folder that plays wherever a checkpoint does."""
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+from rmc_agents.runs import archive, checkpoint
+from rmc_agents.runs.checkpoint import CheckpointError, write_atomically
+from rmc_agents.runs.folder import BEST
+from rmc_agents.runs.saved import Provenance, to_provenance
+from rmc_agents.tree_checks import check_like
+
+logger = logging.getLogger(__name__)
+
+
+class Best(NamedTuple):
+    """What the file says of its agent."""
+
+    frames: int  # it was trained for
+    provenance: Provenance  # how well it did then
+
+
+def best_path(run_dir: Path) -> Path | None:
+    """The file; None while there is none."""
+    paths = [run_dir / f"{BEST}{suffix}" for suffix in (checkpoint.SUFFIX, archive.SUFFIX)]
+    return next(filter(Path.is_file, paths), None)
+
+
+def best_of(run_dir: Path) -> Best | None:
+    """What the file says, without running code; None if there is none or, after a warning, it is damaged."""
+    path = best_path(run_dir)
+    if path is None:
+        return None
+    try:
+        tree = archive.Facts.read(path)._asdict() if archive.is_archive(path) else checkpoint.load(path)
+        with checkpoint.opening(path):
+            check_like(tree["frames"], 0, "frames")
+            return Best(tree["frames"], to_provenance(tree["provenance"]))
+    except CheckpointError as error:
+        logger.warning("passed over: %s", error)
+        return None
+
+
+def take_best(source: Path, run_dir: Path, frames: int) -> None:
+    """Copy the best agent of a run to a run that goes on from its first `frames` frames, unless it is a later one."""
+    best, path = best_of(source), best_path(source)
+    if best is not None and path is not None and best.frames <= frames:
+        write_atomically(run_dir / path.name, path.read_bytes())

@@ -1,0 +1,124 @@
+"""Action spaces and pictures that Stable-Baselines3's policies take."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from helpers.actions import ACTION_SPACES
+from helpers.runs import SMALL, resume, train
+
+pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
+
+from stable_baselines3.common.torch_layers import NatureCNN
+
+from rmc_agents.config import Config
+from rmc_agents.evaluate import cli as evaluate_cli
+from rmc_agents.evaluate import watch
+from rmc_agents.evaluate.episodes import env_spec
+from rmc_agents.runs.saved import load_policy
+from rmc_agents.train import cli as train_cli
+from rmc_agents.train.algorithms import make_trainer
+from rmc_agents.types import TimeStep
+
+pytestmark = pytest.mark.slow
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("kind", ACTION_SPACES)
+def test_every_action_space_of_sb3_contrib_is_trained_played_and_resumed(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir, env = tmp_path / "run", f"Actions{kind}-v0"
+    flags = ["--algo", "recurrent-ppo", "--env", env, "--eval-episodes", "3", "--total-frames", "40"]
+    assert train_cli.main([*SMALL, *flags, "--no-video", "--run-dir", str(run_dir)]) == 0
+    assert resume(run_dir, "--total-frames", "80", "--trust") == 0
+    assert watch.main([str(run_dir), "--trust", "--out", str(tmp_path / "x.gif")]) == 0
+    saved = load_policy(run_dir, CPU, trust=True)
+    assert saved.spec == env_spec(env)
+    capsys.readouterr()
+    assert train_cli.main([*SMALL, "--env", env, "--run-dir", str(tmp_path / "own")]) == 2
+    said = capsys.readouterr().err
+    assert "expected a Discrete action space" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ACTION_SPACES)
+def test_a_players_choices_are_its_distributions(kind: str) -> None:
+    settings = {"algo": "recurrent-ppo", "env": f"Actions{kind}-v0", "num_envs": 2, "unroll_length": 2, "head_size": 4}
+    trainer = make_trainer(Config().updated(settings, "test"), CPU)
+    player, policy, lanes = trainer.agent, trainer.model.policy, 20_000
+    torch.nn.init.normal_(policy.action_net.weight)
+    zeros = torch.zeros(lanes)
+    steps = TimeStep(torch.rand(1, 2).expand(lanes, 2), zeros == 0, zeros.long(), zeros, zeros > 0, zeros > 0)
+    state = player.initial_state(lanes)
+    parameters = player.step(steps, state)[0].policy_logits
+    likeliest = player.choose(parameters, torch.Generator(), deterministic=True)
+    expected, _ = trainer.model.predict(steps.obs.numpy(), deterministic=True)
+    np.testing.assert_allclose(likeliest, expected, rtol=0, atol=1e-5)
+    drawn = player.choose(parameters, torch.Generator().manual_seed(0), deterministic=False).double()
+    torch.manual_seed(0)
+    theirs = torch.as_tensor(trainer.model.predict(steps.obs.numpy())[0]).double()
+    for moment in (torch.mean, torch.std):
+        torch.testing.assert_close(moment(drawn, dim=0), moment(theirs, dim=0), rtol=0.05, atol=0.03)
+
+
+def test_actions_that_stable_baselines3_cannot_learn_are_refused() -> None:
+    settings = {"algo": "sb3-ppo", "env": "ActionsMultiBinary-v0"}
+    with pytest.raises(ValueError, match=r"MultiBinary actions: expected --algo recurrent-ppo --sb3-policy rmc"):
+        make_trainer(Config().updated(settings, "test"), CPU)
+
+
+def test_many_actions_pass_through_workers() -> None:
+    settings = {"algo": "recurrent-ppo", "env": "helpers.actions:ActionsMatrix-v0", "num_envs": 2, "env_workers": 2}
+    trainer = make_trainer(Config().updated(settings | {"unroll_length": 4}, "test"), CPU)
+    trainer.update()
+    trainer.close()
+    assert trainer.frames == 8
+
+
+class PicturesEnv(gym.Env):
+    """Pictures that are just large enough to be convolved; an episode lasts 3 steps."""
+
+    observation_space = Box(0, 255, (36, 36, 3), np.uint8)
+    action_space = Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.left = 3
+        return self.observation_space.sample(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.left -= 1
+        return self.observation_space.sample(), 1.0, False, self.left == 0, {}
+
+
+if "Pictures-v0" not in gym.registry:
+    gym.register("Pictures-v0", entry_point=PicturesEnv)
+
+
+@pytest.mark.parametrize(
+    ("flags", "convolves"),
+    [
+        ("recurrent-ppo", True),
+        ("recurrent-ppo --encoder mlp", False),
+        ("recurrent-ppo --sb3-policy cnn", True),
+        ("sb3-ppo", True),
+        ("sb3-a2c --sb3-policy mlp", False),
+    ],
+)
+def test_large_pictures_are_convolved_unless_told_otherwise(flags: str, convolves: bool, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    assert (
+        train("--algo", *flags.split(), "--env", "Pictures-v0", "--total-frames", "40", "--run-dir", str(run_dir)) == 0
+    )
+    policy = load_policy(run_dir, CPU, trust=True).agent.policy
+    assert isinstance(policy.features_extractor, NatureCNN) == convolves
+    assert evaluate_cli.main([str(run_dir), "--trust", "--episodes", "2"]) == 0

@@ -1,0 +1,105 @@
+"""rmc-sweep: one line for bad studies, flags and folders."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from helpers.studies import SEARCH, read_plan, run, write_study
+from rmc_agents.train.sweep import command as sweep
+
+BAD_STUDIES = {
+    "search: {learning_rat: {log: [1, 2]}}": "there is no setting 'learning_rat'; did you mean 'learning_rate'?",
+    "serach: {}": "there is no key 'serach'; did you mean 'search'?",
+    "settings: {corre: lstm}": "there is no setting 'corre'; did you mean 'core'?",
+    "search: {discount: {unifrom: [0, 1]}}": "there is no kind of range 'unifrom'; did you mean 'uniform'?",
+    "search: {core: {choice: []}}": "core: choice: expected a list of at least one value, got []",
+    "search: {discount: {uniform: [0.9, 0.5]}}": "discount: uniform: expected low before high, got [0.9, 0.5]",
+    "search: {entropy_cost: {log: [0, 0.1]}}": "entropy_cost: log: expected low above 0, got [0, 0.1]",
+    "search: {discount: {uniform: [0.5, 1.5]}}": "discount: input should be less than or equal to 1, got 1.5",
+    "search: {core: {uniform: [lstm, gru]}}": "core: uniform: expected two numbers",
+    "search: {discount: {integer: [0.5, 1]}}": "discount: integer: expected whole numbers",
+    "search: {discount: 0.5}": "expected one of log, uniform, integer, choice",
+    "search: {seed: {choice: [1]}}": "seed: cannot be searched: name seeds by --seeds",
+    "search: [core]": "search: expected lines of 'name: value'",
+    "base: minipacman-rmc": "expected at least one setting",
+    "base: nowhere": "cannot read the config nowhere",
+    "a: [": "is no YAML",
+    "search: {mem_slots: {choice: [2]}}\nsettings: {core: gru}": "expected at least one setting that core gru uses",
+    "search: {core: {choice: [gruu]}}": "there is no core 'gruu'; did you mean 'gru'?",
+    "search: {discount: {choice: [0.9]}, discount: {choice: [0.5]}}": "expected each key once, got 'discount' again",
+}
+
+
+@pytest.mark.parametrize("text", BAD_STUDIES)
+def test_a_bad_study_is_one_line(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "study.yaml").write_text(text)
+    assert run(tmp_path / "study.yaml", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert BAD_STUDIES[text] in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+BAD_FLAGS = {
+    "no trials": (["--trials", "0"], "--trials: expected at least 1, got 0"),
+    "no jobs": (["--jobs", "0"], "--jobs: expected at least 1"),
+    "no episodes": (["--eval-episodes", "0"], "--eval-episodes: expected at least 1"),
+    "seed": (["--seed", "-1"], "expected at least 0, got -1"),
+    "seeds of a search": (["--seeds", "0", "1"], "goes with --one-at-a-time"),
+    "seeds twice": (["--one-at-a-time", "--seeds", "1", "1"], "expected each once"),
+    "trials of a list": (["--one-at-a-time", "--trials", "3"], "leave it out"),
+    "unknown setting": (["--set", "corre=lstm"], "did you mean 'core'?"),
+    "no value": (["--set", "core"], "expected NAME=VALUE, got 'core'"),
+    "all fixed": (["--set", "learning_rate=1e-3", "--set", "encoder_sizes=[8]"], "that --set does not fix"),
+    "value of many levels": (
+        ["--set", "encoder_sizes=" + "[" * 1000],
+        "--set: encoder_sizes is no YAML: expected at most",
+    ),
+    "episodes by --set": (["--set", "eval_episodes=3"], "--set eval_episodes: give --eval-episodes instead"),
+    "seed by --set": (
+        ["--one-at-a-time", "--seeds", "1", "--set", "seed=2"],
+        "--set seed: the runs have those of --seeds",
+    ),
+    "flags of rmc-train": (["--", "--core", "lstm"], "fix a setting of all trials by --set NAME=VALUE"),
+    "nothing to show": (["--show", "nowhere"], "nowhere"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FLAGS)
+def test_bad_flags_are_one_line(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags, expected = BAD_FLAGS[case]
+    assert sweep.main([str(write_study(tmp_path, SEARCH)), "--out", str(tmp_path / "out"), *flags]) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = write_study(tmp_path, SEARCH)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "trials" / "trial-0000").mkdir(parents=True)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / sweep.PLAN).write_text(yaml.safe_dump(read_plan(tmp_path, SEARCH).description()))
+    (tmp_path / "damaged" / sweep.JOURNAL).write_text("{damaged\n{}\n")
+    for name, expected in (
+        ("file/out", "Not a directory"),
+        ("file", "File exists"),
+        ("trials", "holds trials but no study.journal"),
+        ("damaged", "study.journal is damaged"),
+    ):
+        assert run(study, tmp_path / name) == 2
+        error = capsys.readouterr().err
+        assert expected in error
+        assert error.count("\n") == 1
+
+
+def test_without_optuna_the_extra_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert run(write_study(tmp_path, SEARCH), tmp_path / "out") == 2
+    assert "pip install 'rmc-agents[sweep]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,118 @@
+"""Evaluation between two updates: a point of the curve every so many frames, and the best agent so far in a file.
+
+The episodes begin from `SELECTION_SEED`, not from the seed of the evaluation at the end: the agent that did best on
+some episodes is judged on others. The training's random generators are left as they are, so that it is the same to the
+bit with and without.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from rmc_agents import __version__
+from rmc_agents.command_line import with_interval
+from rmc_agents.config import Config
+from rmc_agents.evaluate.episodes import play
+from rmc_agents.evaluate.statistics import Statistics
+from rmc_agents.runs.best import best_of
+from rmc_agents.runs.saved import Provenance
+
+from .finish import env_of
+from .trainer import Trainer
+
+SELECTION_SEED = 3_000_000
+
+
+class Evaluation(NamedTuple):
+    """How well the agent did at a point of its training."""
+
+    frames: int
+    statistics: Statistics
+    is_best: bool  # of the run so far, by mean return
+
+    def __str__(self) -> str:
+        told = self.statistics
+        accuracy = "" if told.accuracy is None else f", accuracy {told.accuracy:.1%}"
+        best = ", the best so far" if self.is_best else ""
+        return (
+            f"evaluation at {self.frames:,} frames: mean return {with_interval(told.mean_return, told.ci95)}{accuracy} "
+            f"over {told.episodes} episodes{best}"
+        )
+
+
+class Evaluator:
+    """Evaluates a run's agent every `eval_every` frames and keeps the best one in the run's folder.
+
+    Args:
+      trainer: whose agent.
+      run_dir: the run's folder; of a run that goes on, the best agent so far is in it.
+    """
+
+    def __init__(self, trainer: Trainer, run_dir: Path) -> None:
+        self._trainer, self._run_dir = trainer, run_dir
+        self._every = trainer.config.run.eval_every
+        self._rounds = self._due_rounds()
+        best = best_of(run_dir) if self._every else None
+        self._highest = -np.inf if best is None else best.provenance.mean_return
+
+    def _due_rounds(self) -> int:
+        """How many evaluations there should have been by now."""
+        return self._trainer.frames // self._every if self._every else 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to evaluate after this update."""
+        return self._due_rounds() > self._rounds
+
+    def evaluate(self) -> Evaluation:
+        """Play the episodes. An agent with a higher mean return than all before is kept.
+
+        Raises:
+          EnvError: if the environment's own code fails.
+          OSError: if the best agent cannot be written.
+        """
+        trainer, config = self._trainer, self._trainer.config
+        agent, was_training = trainer.agent, trainer.agent.training
+        agent.eval()
+        with untouched_generators():
+            episodes = play(
+                agent,
+                env_of(trainer),
+                config.run.eval_episodes,
+                SELECTION_SEED,
+                trainer.lanes.device,
+                config.train.answers_likeliest,
+                config.run.eval_max_steps,
+            )
+        agent.train(was_training)
+        self._rounds = self._due_rounds()
+        statistics = Statistics.of(episodes)
+        is_best = statistics.mean_return > self._highest
+        if is_best:
+            self._highest = mean = statistics.mean_return
+            provenance = Provenance(__version__, mean, statistics.ci95, statistics.episodes, SELECTION_SEED)
+            trainer.save_best(self._run_dir, provenance)
+        return Evaluation(trainer.frames, statistics, is_best)
+
+
+def check_settings(config: Config) -> None:
+    """Raises ValueError for an evaluation without episodes."""
+    if config.run.eval_every and not config.run.eval_episodes:
+        raise ValueError(
+            "eval_every: expected eval_episodes of at least 1, got 0 (a vector environment cannot be evaluated in)"
+        )
+
+
+@contextmanager
+def untouched_generators() -> Iterator[None]:
+    """After this, the global random generators are as they were: an environment of one's own may draw from them."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        yield
+    random.setstate(python)
+    np.random.set_state(legacy)  # noqa: NPY002

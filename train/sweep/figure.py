@@ -1,0 +1,60 @@
+"""The course of a search as a picture: every trial, the best so far, and which settings mattered."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .results import Row
+
+
+def draw_search(rows: Sequence["Row"], shares: Mapping[str, float], title: str) -> "Figure":
+    """Scores by the order of the trials, and beside them the shares of `results.importances`, if there are any.
+
+    Args:
+      rows: one trial each, at least one of them with a score.
+      shares: setting to its share.
+      title: over the figure.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12 if shares else 8, 4.8), layout="constrained")
+    panels = figure.subplots(1, 2, width_ratios=[3, 2], squeeze=False)[0] if shares else [figure.subplots()]
+    _draw_scores(panels[0], sorted((row for row in rows if row.score is not None), key=lambda row: row.trials))
+    panels[0].set_title(title, fontweight="bold", loc="left")
+    if shares:
+        _draw_shares(panels[1], shares)
+    return figure
+
+
+def _draw_scores(axes: "Axes", rows: Sequence["Row"]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    trials, scores = np.array([row.trials[0] for row in rows]), np.array([row.score for row in rows], float)
+    ends = np.array([row.interval or (row.score, row.score) for row in rows], float).T  # [2, trials]
+    errors = np.abs(ends - scores)
+    axes.errorbar(
+        trials, scores, errors, fmt="o", color="C0", elinewidth=0.8, markersize=4, label="trial, 95 % interval"
+    )
+    axes.step(trials, np.maximum.accumulate(scores), where="post", color="C1", linewidth=2, label="best so far")
+    axes.set(xlabel="trial", ylabel="mean return of the evaluation")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize="small", loc="best")
+    _furnish(axes)
+
+
+def _draw_shares(axes: "Axes", shares: Mapping[str, float]) -> None:
+    names = sorted(shares, key=lambda name: shares[name])
+    axes.barh(names, [shares[name] for name in names], color="C0")
+    axes.set(xlabel="share in being among the best tenth (PED-ANOVA)", xlim=(0, 1))
+    _furnish(axes)
+
+
+def _furnish(axes: "Axes") -> None:
+    axes.grid(color="0.9")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
