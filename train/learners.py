@@ -155,10 +155,13 @@ def beside(config: Config) -> Iterator[None]:
         except distributed.LearnerLost as error:
             raise _explained(error, others) from error
         finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
+            has_met = dist.is_initialized()
+            if has_met:
+                dist.destroy_process_group()  # which the others see
             for other in others:
                 other.connection.close()
+                if not has_met:
+                    other.process.kill()
             end_all([other.process for other in others])
 
 
