@@ -83,16 +83,18 @@ class OnPolicy(Learner):
 
     def learn(self, rollout: Rollout) -> Metrics:
         """Learn from the rollout that was collected last. Returns the means of all minibatches' metrics."""
-        targets = self._targets(rollout)
-        every = []
-        for lanes in self._minibatches():
-            part, part_targets = lanes_of(rollout, lanes), Targets(*(field[:, lanes] for field in targets))
-            loss, metrics = self._loss(part, part_targets)
-            every.append(self._optimize(loss, metrics, part_targets.valid.sum()))
+        every = [self._optimize(*minibatch) for minibatch in self.losses(rollout)]
         self.frames += self.train.unroll_length * self.share.total
         self.updates += 1
         means = {name: torch.stack([metrics[name] for metrics in every]).mean() for name in every[0]}
         return means | {"charts/recurrent_state_norm": state_norm(self.collector.state)}
+
+    def losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:
+        """Each minibatch's loss, its metrics, and how many steps they are means of, by the weights at that time."""
+        targets = self._targets(rollout)
+        for lanes in self._minibatches():
+            part, part_targets = lanes_of(rollout, lanes), Targets(*(field[:, lanes] for field in targets))
+            yield *self._loss(part, part_targets), part_targets.valid.sum()
 
     @torch.no_grad()
     def _targets(self, rollout: Rollout) -> Targets:

@@ -166,7 +166,7 @@ def test_the_command_tells_and_writes_sound_figures(
     target = tmp_path / "bench.json"
     assert bench.main([*FLAGS, "--core", core, "--backends", "reference", "--json", str(target)]) == 0
     said = capsys.readouterr().out
-    for row in ("environment", "acting", "update", "training", "scan, reference", "products", "outside", "peak memory"):
+    for row in ("environment", "acting", "forward", "backward", "optimizer", "training", "scan, reference", "products", "outside", "peak memory"):
         assert row in said
     report = json.loads(target.read_text())
     settings = report["settings"]
@@ -177,9 +177,10 @@ def test_the_command_tells_and_writes_sound_figures(
     assert report["peak_memory_mib"] > 10
     assert report["scan_gflop"] > 0
     assert all(math.isfinite(number) for number in numbers(report))
-    assert set(report["parts"]) == {"training", "environment", "acting", "update", "core steps"}
-    for differences in ("acting", "update"):  # at these sizes noise may make them anything
-        report["parts"].pop(differences)
+    differences = {"acting", "update", "backward", "optimizer"}
+    assert set(report["parts"]) == differences | {"training", "environment", "forward", "core steps"}
+    for name in differences:  # at these sizes noise may make them anything
+        report["parts"].pop(name)
     measured = [*report["parts"].values(), *report["scan"].values(), report["products"]]
     for part in measured:
         assert part.pop("spread") >= 0

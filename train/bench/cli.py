@@ -19,7 +19,8 @@ meets all of them; reported are medians over the rounds, and the interquartile r
   training     one update, everything included; frames are environment steps over all lanes
   environment  the lanes stepped unroll-length times by a fixed action
   acting       collecting a rollout less the environment: encoder, core, heads, the draw of actions
-  update       loss, gradient, optimizer
+  update       all minibatches: loss, gradient, optimizer. Of it, forward: the losses alone, without gradients;
+               backward: losses and gradients less forward; optimizer: update less losses and gradients
   core steps   the core alone, stepped unroll-length times without gradients, as acting does it
   scan         the core's unroll over unroll-length steps of all lanes, and its gradient
   products     the matrix products of that scan, forward and backward, and nothing in between: what depends on no memory

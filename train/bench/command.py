@@ -95,16 +95,23 @@ def _training(seconds: dict[str, list[float]]) -> list[float]:
 
 
 def _parts(seconds: dict[str, list[float]], frames: int) -> dict[str, dict[str, float | None]]:
-    """Training and its parts; acting is a difference, taken round by round."""
+    """Training and its parts, some of which are differences, taken round by round."""
     parts = {
         "training": _training(seconds),
         "environment": seconds["environment"],
-        "acting": [a - b for a, b in zip(seconds["collect"], seconds["environment"], strict=True)],
+        "acting": _difference(seconds["collect"], seconds["environment"]),
         "update": seconds["learn"],
+        "forward": seconds["forward"],
+        "backward": _difference(seconds["gradients"], seconds["forward"]),
+        "optimizer": _difference(seconds["learn"], seconds["gradients"]),
         "core steps": seconds["core steps"],
     }
     figures = {name: Figure.of(times) for name, times in parts.items()}
     return {name: figure.told() | {"frames_per_second": figure.rate(frames)} for name, figure in figures.items()}
+
+
+def _difference(whole: list[float], part: list[float]) -> list[float]:
+    return [a - b for a, b in zip(whole, part, strict=True)]
 
 
 def _arithmetic(figure: Figure, operations: int) -> dict[str, float | None]:
@@ -127,9 +134,21 @@ def _work(trainer: OnPolicy, backends: Sequence[str], products: Sequence[Product
     def collect() -> None:
         rollout[:] = [trainer.collector.collect()]
 
+    @torch.no_grad()
+    def forward() -> None:
+        for _ in trainer.losses(rollout[0]):
+            pass
+
+    def gradients() -> None:
+        for loss, _, _ in trainer.losses(rollout[0]):
+            trainer.optimizer.zero_grad()
+            loss.backward()
+
     return {
         "collect": collect,
         "learn": lambda: trainer.learn(rollout[0]),
+        "forward": forward,
+        "gradients": gradients,
         "environment": step_lanes,
         "core steps": _core_steps(core, inputs, should_reset),
         **{_scan(name): _unroll(core, inputs, should_reset, name) for name in backends},
