@@ -166,7 +166,18 @@ def test_the_command_tells_and_writes_sound_figures(
     target = tmp_path / "bench.json"
     assert bench.main([*FLAGS, "--core", core, "--backends", "reference", "--json", str(target)]) == 0
     said = capsys.readouterr().out
-    for row in ("environment", "acting", "forward", "backward", "optimizer", "training", "scan, reference", "products", "outside", "peak memory"):
+    for row in (
+        "environment",
+        "acting",
+        "forward",
+        "backward",
+        "optimizer",
+        "training",
+        "scan, reference",
+        "products",
+        "outside",
+        "peak memory",
+    ):
         assert row in said
     report = json.loads(target.read_text())
     settings = report["settings"]
