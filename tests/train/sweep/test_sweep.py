@@ -65,7 +65,9 @@ def test_a_search_makes_ordinary_runs_and_goes_on_with_more(
         assert found is not None
         assert row["score"] == found[1].mean_return
         assert row["interval"] == list(found[1].ci95)
-    assert (out / "results.md").read_text().count("\n") == 4, "heading, rule, two rows"
+    written = (out / "results.md").read_text()
+    assert sum(line.startswith("|") for line in written.splitlines()) == 4, "heading, rule, two rows"
+    assert (out / "results.png").is_file()
 
     capsys.readouterr()
     assert sweep.main(["--show", str(out)]) == 0
