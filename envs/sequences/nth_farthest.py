@@ -226,6 +226,8 @@ class NthFarthest(Sequences):
         check_range("level", state.level, self.fewest, self.vectors)
         if not ((state.accuracy >= 0) & (state.accuracy <= 1)).all():
             raise ValueError("state field 'accuracy': expected shares of answers, 0 to 1")
+        if not (np.abs(state.vectors) <= 1).all():
+            raise ValueError("state field 'vectors': expected numbers from -1 to 1")
         check_range("length", (state.length - state.shown)[state.time >= 0], self.thinking, self.thinking)
         for name in ("reference", "rank", "answer", "labels"):
             check_range(name, getattr(state, name), 0, self.vectors - 1)

@@ -118,3 +118,12 @@ def test_a_state_out_of_bounds_is_refused(name: str) -> None:
     env.reset(seed=0)
     with pytest.raises(ValueError, match=rf"state field '{name}': expected .* received .*9"):
         env.set_state({**env.get_state(), name: np.array([9, 0])})
+
+
+@pytest.mark.parametrize("name", ["vectors", "accuracy"])
+def test_a_state_that_is_no_number_is_refused(name: str) -> None:
+    env = NthFarthestVectorEnv(2)
+    env.reset(seed=0)
+    state = env.get_state()
+    with pytest.raises(ValueError, match=f"state field '{name}': expected"):
+        env.set_state({**state, name: np.full_like(state[name], np.nan)})
