@@ -37,6 +37,7 @@ COMMANDS = {
         "--resume nowhere",
         "--resume foreign.safetensors",
         "--init-from minipacman-rmx",
+        "--track comet",
     ],
     "evaluate.cli": [
         "nowhere",

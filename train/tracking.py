@@ -16,8 +16,6 @@ from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.runs.checkpoint import write_atomically
 
-from .reporting import final_scores, say
-
 
 class Tracker(Protocol):
     """Made from a run's folder and its settings by name, then told what happens."""
@@ -123,6 +121,8 @@ class Tracking:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        from .reporting import final_scores  # with torch, which a refusal of --track does not wait for
+
         scores = None if error is not None else final_scores(self.summary)
         video = self.summary.get("video")
         self._attempt(lambda tracker: tracker.finish(scores, self._run_dir / video if video else None))
@@ -133,6 +133,8 @@ class Tracking:
         try:
             act(self._tracker)
         except Exception as error:
+            from .reporting import say
+
             self._tracker = None
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             say(self._console, f"--track {self._name} failed, and the run goes on without it: {reason}")
