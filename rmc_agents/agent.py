@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional
 from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.cores import Core, as_core, make_core
 from rmc_agents.distributions import forbid
-from rmc_agents.encoders import BuildEncoder, make_encoder
+from rmc_agents.encoders import BuildEncoder, hidden_layer, make_encoder, rectified
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 
@@ -41,10 +42,13 @@ class ActorCritic(nn.Module):
       encoder_args: arguments, beside the spec, of an encoder that is given by its registered name.
       core_skip: the heads read the encoder's output beside that of a core with memory.
       core_gain: the heads read the core's output times this; None: the core's `default_gain`.
+      head_sizes: widths of fully connected layers with ReLUs that policy and value share, between what was said above
+        that the heads read and the heads.
 
     Attributes:
       spec: as above.
       encoder, core: the modules.
+      head_layers: those of `head_sizes`.
 
     Raises:
       ValueError: for a name that is not registered (the message has the nearest), and for parts that do not fit
@@ -66,6 +70,7 @@ class ActorCritic(nn.Module):
         encoder_args: Mapping[str, Any] | None = None,
         core_skip: bool = True,
         core_gain: float | None = None,
+        head_sizes: Sequence[int] = (),
     ) -> None:
         super().__init__()
         self.spec = spec
@@ -75,8 +80,10 @@ class ActorCritic(nn.Module):
         gain = self.core.default_gain if core_gain is None else core_gain
         self.register_buffer("core_gain", torch.tensor(gain))  # saved: an agent outlives a change of the default
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
-        self.policy = _head(features, spec.num_outputs, gain=0.01)
-        self.value = _head(features, 1, gain=1.0)
+        widths = [features, *head_sizes]
+        self.head_layers = nn.ModuleList(hidden_layer(*sizes) for sizes in pairwise(widths))
+        self.policy = _head(widths[-1], spec.num_outputs, gain=0.01)
+        self.value = _head(widths[-1], 1, gain=1.0)
         self.log_std = nn.Parameter(torch.full((spec.num_scales,), LOG_STD)) if spec.num_scales else None
 
     @classmethod
@@ -90,6 +97,7 @@ class ActorCritic(nn.Module):
             encoder_args=agent.encoder_args,
             core_skip=agent.core_skip,
             core_gain=agent.core_gain,
+            head_sizes=agent.head_sizes,
         )
 
     def initial_state(self, batch_size: int) -> State:
@@ -129,28 +137,39 @@ class ActorCritic(nn.Module):
         return self.core.attention_weights(self.encode(steps), steps.is_first, state)
 
     def _heads(self, output: Tensor, encoded: Tensor, action_mask: Tensor | None) -> AgentOutput:
-        heads = self._head_weights()
-        sums = functional.linear(output, heads.core, heads.bias)
-        if heads.encoder is not None:
-            sums = sums + functional.linear(encoded, heads.encoder)
+        first = self.reading_weights()
+        sums = functional.linear(output, first.core, first.bias)
+        if first.encoder is not None:
+            sums = sums + functional.linear(encoded, first.encoder)
+        if self.head_layers:
+            sums = functional.linear(rectified(self.head_layers[1:], sums.relu()), *_side_by_side(self._both_heads))
         parameters, value = sums[..., :-1], sums[..., -1]
         if self.log_std is not None:
             parameters = torch.cat([parameters, self.log_std.expand(*value.shape, -1)], dim=-1)
         return AgentOutput(forbid(parameters, action_mask), value)
 
-    def _head_weights(self) -> "_Heads":
+    def reading_weights(self) -> "ReadingWeights":
+        """What reads core and encoder: the first of `head_layers`, or without them policy and value as one map."""
         size = self.core.output_size
-        weight = torch.cat([self.policy.weight, self.value.weight])  # [A+1, features]
-        bias = torch.cat([self.policy.bias, self.value.bias])
-        return _Heads(weight[:, :size] * self.core_gain, weight[:, size:] if self.skip else None, bias)
+        weight, bias = _side_by_side([self.head_layers[0]] if self.head_layers else self._both_heads)  # [M, features]
+        return ReadingWeights(weight[:, :size] * self.core_gain, weight[:, size:] if self.skip else None, bias)
+
+    @property
+    def _both_heads(self) -> list[nn.Linear]:
+        return [self.policy, self.value]
 
 
-class _Heads(NamedTuple):
-    """Both heads as one linear map."""
+class ReadingWeights(NamedTuple):
+    """A linear map of the core's and the encoder's output, to M = A+1 logits (or means) and value, or M units."""
 
-    core: Tensor  # [A+1, H], of the core's output; A logits or means
-    encoder: Tensor | None  # [A+1, D], of the encoder's
-    bias: Tensor  # [A+1]
+    core: Tensor  # [M, H], of the core's output
+    encoder: Tensor | None  # [M, D], of the encoder's
+    bias: Tensor  # [M]
+
+
+def _side_by_side(layers: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """Weight and bias of linear layers of the same inputs, as one."""
+    return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
 
 
 def _make_core(core: str | nn.Module | BuildCore, input_size: int) -> Core:

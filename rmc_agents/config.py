@@ -146,12 +146,15 @@ class AgentConfig(Section):
     encoder_args: Arguments = field(default_factory=dict)
     """Arguments of your own encoder, as in --encoder-args width=64; values are read as YAML."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
-    """Widths of the fully connected layers of auto, mlp and conv."""
+    """Widths of the fully connected layers, each with a ReLU, of auto, mlp and conv; none: the core reads the
+    observation as it is, by its own linear map."""
     core_skip: bool = True
     """The heads read the encoder's output beside the core's."""
     core_gain: PositiveFloat | None = None
     """The heads read the core's output times this; None: 0.5 for rmc, whose outputs are several times larger than the
     others', else 1."""
+    head_sizes: tuple[PositiveInt, ...] = ()
+    """Widths of fully connected layers, each with a ReLU, between core and heads; policy and value share them."""
 
 
 @dataclass(frozen=True)

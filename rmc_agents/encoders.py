@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -142,7 +142,7 @@ class Encoder(nn.Module):
         self.trunk = Trunks(spec.obs_parts, trunk, sizes) if spec.obs_parts else make_trunk(spec.array, trunk, sizes)
         width = trunk_size(self.trunk, spec) + self.action.width + 1
         widths = [width, *sizes]
-        self.layers = nn.ModuleList(_linear(*sizes) for sizes in pairwise(widths))
+        self.layers = nn.ModuleList(hidden_layer(*sizes) for sizes in pairwise(widths))
         self.output_size = widths[-1]
 
     def forward(self, steps: TimeStep) -> Tensor:
@@ -153,9 +153,7 @@ class Encoder(nn.Module):
         action = self.action(steps.prev_action.reshape(-1, sum(self.action.widths))) * continues
         reward = steps.prev_reward.reshape(-1, 1) * continues
         seen = self.trunk(obs if self.scale is None else obs.float() * self.scale)
-        features = torch.cat([seen, action, reward], dim=-1)
-        for layer in self.layers:
-            features = rectified_linear(features, *affine(layer))
+        features = rectified(self.layers, torch.cat([seen, action, reward], dim=-1))
         return features.reshape(*leading, self.output_size)
 
 
@@ -180,9 +178,18 @@ def _encoding(part: ActionPart) -> nn.Module:
     return nn.Hardtanh() if part.kind == "box" else nn.Identity()
 
 
-def _linear(inputs: int, outputs: int) -> nn.Linear:
+def hidden_layer(inputs: int, outputs: int) -> nn.Linear:
     """A layer before a ReLU: orthogonal with gain sqrt(2), biases 0."""
     layer = nn.Linear(inputs, outputs)
     nn.init.orthogonal_(layer.weight, gain=math.sqrt(2))
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def rectified(layers: Iterable[nn.Module], features: Tensor) -> Tensor:
+    """Features `[..., D]` through linear layers, each with a ReLU behind it."""
+    leading = features.shape[:-1]
+    features = features.flatten(0, -2)  # [N, D]
+    for layer in layers:
+        features = rectified_linear(features, *affine(layer))
+    return features.unflatten(0, leading)

@@ -62,6 +62,30 @@ def test_the_skip_gives_the_heads_both_outputs() -> None:
     torch.testing.assert_close(agent.step(steps, state)[0].policy_logits, expected)
 
 
+def test_layers_between_core_and_heads() -> None:
+    """Against the layers one by one; without them an agent is what it was, to the bit."""
+    agent = make_agent("lstm", head_sizes=[24, 20])
+    steps, state = random_steps(3, 2), agent.initial_state(2)
+    encoded = agent.encode(steps)
+    outputs, _ = agent.core.unroll(encoded, steps.is_first, state)
+    hidden = torch.cat([outputs * agent.core_gain, encoded], dim=-1)
+    for layer in agent.head_layers:
+        hidden = torch.relu(layer(hidden))
+    output, _ = agent.unroll(steps, state)
+    torch.testing.assert_close(output.policy_logits, agent.policy(hidden))
+    torch.testing.assert_close(output.value, agent.value(hidden).squeeze(-1))
+    assert (agent.policy.in_features, len(agent.head_layers)) == (20, 2)
+    assert not any("head_layers" in name for name in make_agent("lstm").state_dict())
+
+
+def test_without_layers_the_core_reads_the_observation_itself() -> None:
+    agent = make_agent("lstm", encoder_sizes=[])
+    steps = random_steps(2)._replace(is_first=ALL_FIRST)
+    encoded = agent.encode(steps)
+    torch.testing.assert_close(encoded[:, :75], steps.obs.flatten(1) / 255)
+    assert encoded.shape == (2, 75 + 5 + 1)  # beside it, the previous action and reward
+
+
 class Sums(torch.nn.Module):
     """An encoder of one's own: the sums of the rows, times a weight."""
 

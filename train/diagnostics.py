@@ -122,18 +122,22 @@ def _modules(agent: ActorCritic) -> dict[str, list[str]]:
 
 
 def contributions(agent: ActorCritic, outputs: Tensor, encoded: Tensor) -> dict[str, float]:
-    """How much the core's output `[T, B, H]` and the encoder's `[T, B, D]` say in logits and value.
+    """How much the core's output `[T, B, H]` and the encoder's `[T, B, D]` say in logits and value, or, where there
+    are layers before the heads, in the first of them.
 
     A constant added to all logits says nothing, so the logits' mean over the actions is taken out. Without a memory the
     core hands on what the encoder says, and all is the encoder's.
     """
-    heads = agent._head_weights()
+    weights = agent.reading_weights()
     remembers = len(agent.initial_state(1)) > 0
-    parts = {"core" if remembers else "encoder": functional.linear(outputs, heads.core)}  # [T, B, A+1]
-    if heads.encoder is not None:
-        parts["encoder"] = functional.linear(encoded, heads.encoder)
+    parts = {"core" if remembers else "encoder": functional.linear(outputs, weights.core)}  # [T, B, M]
+    if weights.encoder is not None:
+        parts["encoder"] = functional.linear(encoded, weights.encoder)
     scalars = {}
     for name, part in parts.items():
+        if agent.head_layers:
+            scalars[f"head_layers/{name}"] = _rms(part)
+            continue
         logits = part[..., :-1]
         scalars[f"policy/{name}"] = _rms(logits - logits.mean(dim=-1, keepdim=True))
         scalars[f"value/{name}"] = _rms(part[..., -1])

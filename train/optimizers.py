@@ -140,11 +140,11 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
 
 
 def _hidden_matrices(agent: ActorCritic) -> Iterator[nn.Parameter]:
-    """Encoder's and core's, but for embeddings, whose rows are vectors of their own, and for those with few rows or
-    columns, whose directions are all of use.
+    """Those of encoder, core and the layers before the heads; without embeddings, whose rows are vectors of their own,
+    and without matrices of few rows or columns, all directions of which are of use.
     """
     embeddings = {id(module.weight) for module in agent.encoder.modules() if isinstance(module, nn.Embedding)}
-    for module in (agent.encoder, agent.core):
+    for module in (agent.encoder, agent.core, agent.head_layers):
         for parameter in module.parameters():
             if parameter.dim() == 2 and min(parameter.shape) >= FEWEST and id(parameter) not in embeddings:
                 yield parameter

@@ -26,7 +26,7 @@ CORES: dict[str, dict[str, Any]] = {
     "rmc, coupled gates": {"gate_style": "coupled", "slot_embedding": True},
     "rmc, a gate per slot": {"gate_style": "memory", "num_blocks": 2},
     "rmc, no gates": {"gate_style": "none"},
-    "lstm": {},
+    "lstm": {"head_sizes": [6, 5]},
     "gru": {},
     "mingru": {},
     "rnn": {},

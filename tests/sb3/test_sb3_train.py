@@ -100,6 +100,10 @@ def test_settings_reach_the_model() -> None:
     assert model.policy.features_dim == 9
     assert model.policy.core_gain == 0.25
     assert model.policy.action_net.in_features == 7 + 9  # linear heads on core and encoder, as our own agent's
+    layered = make_trainer(Config().updated({"algo": "recurrent-ppo", **settings, "head_sizes": [11]}, "test"), CPU)
+    assert [type(each).__name__ for each in layered.model.policy.mlp_extractor.policy_net] == ["Linear", "ReLU"]
+    with pytest.raises(ValueError, match="head_sizes: expected none with sb3_policy mlp or cnn"):
+        make_trainer(Config().updated({"algo": "sb3-a2c", "head_sizes": [11]}, "test"), CPU)
     a2c = make_trainer(Config().updated({"algo": "sb3-a2c", **settings}, "test"), CPU).model
     assert isinstance(a2c.policy.optimizer, torch.optim.Adam)
     assert a2c.policy.net_arch == [12, 9]

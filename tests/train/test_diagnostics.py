@@ -201,6 +201,11 @@ def test_contributions_are_the_parts_of_the_heads_sum() -> None:
     assert scalars["value/encoder"] == pytest.approx(value.square().mean().sqrt().item())
     memoryless = make_agent("none")
     assert contributions(memoryless, encoded, encoded).keys() == {"policy/encoder", "value/encoder"}
+    layered = make_agent("rmc", head_sizes=[5])
+    first = layered.core_gain * outputs @ layered.head_layers[0].weight[:, :size].T
+    scalars = contributions(layered, outputs, encoded)
+    assert scalars.keys() == {"head_layers/core", "head_layers/encoder"}
+    assert scalars["head_layers/core"] == pytest.approx(first.square().mean().sqrt().item())
 
 
 def test_pictures_show_what_they_are_given() -> None:

@@ -19,7 +19,7 @@ def settings(optimizer: str) -> TrainConfig:
 
 def make(optimizer: str, core: str = "rmc") -> tuple[ActorCritic, Optimizers]:
     torch.manual_seed(0)
-    agent = make_agent(core)
+    agent = make_agent(core, head_sizes=[20])
     return agent, make_optimizer(agent, settings(optimizer))
 
 
@@ -60,7 +60,9 @@ def test_muon_takes_the_hidden_matrices_and_moves_all_their_directions_alike() -
     muon = {id(p) for group in optimizer.parts[1].param_groups for p in group["params"]}
     for name, parameter in agent.named_parameters():
         change = parameter.detach() - before[name]
-        is_hidden = name.split(".")[0] in ("encoder", "core") and change.dim() == 2 and min(change.shape) >= 16
+        is_hidden = (
+            name.split(".")[0] in ("encoder", "core", "head_layers") and change.dim() == 2 and min(change.shape) >= 16
+        )
         assert (id(parameter) in muon) == is_hidden, name
         if is_hidden:
             values = torch.linalg.svdvals(change)

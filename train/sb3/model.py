@@ -8,6 +8,7 @@ from gymnasium.spaces import MultiBinary
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecEnv
+from torch import nn
 
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.sb3.extractors import CONVOLUTIONS_FROM, DictFeatures, MlpFeatures
@@ -62,8 +63,12 @@ def make_model(config: Config, env: VecEnv, spec: SpaceSpec, device: torch.devic
 def _policy(config: Config, spec: SpaceSpec) -> tuple[str, dict[str, Any]]:
     """The policy's name and its options.
 
-    With the core the layers of `encoder_sizes` stand before it, as in this project's own agent; in Stable-Baselines3's
-    own policies they are the networks of actor and critic behind the flat observation, the convolutions or the LSTM.
+    With the core the layers of `encoder_sizes` stand before it, and those of `head_sizes` behind it, once for the actor
+    and once for the critic. In Stable-Baselines3's own policies `encoder_sizes` are the networks of actor and critic
+    behind the flat observation, the convolutions or the LSTM.
+
+    Raises:
+      ValueError: for convolutions of what is no picture, and for `head_sizes` where there is no core.
     """
     algo, chosen, sizes = config.train.algo, config.train.sb3_policy, config.agent.encoder_sizes
     is_picture = len(spec.obs_shape) == 3 and min(spec.obs_shape[:2]) >= CONVOLUTIONS_FROM
@@ -73,13 +78,19 @@ def _policy(config: Config, spec: SpaceSpec) -> tuple[str, dict[str, Any]]:
     options: dict[str, Any] = {"optimizer_kwargs": {"eps": config.train.adam_epsilon}}
     if algo == "recurrent-ppo" and chosen in ("auto", "rmc"):
         settings = config.to_mapping()
-        options |= {name: settings[name] for name in CORE_OPTIONS} | {"net_arch": []}
+        options |= {name: settings[name] for name in CORE_OPTIONS}
+        options |= {"net_arch": list(config.agent.head_sizes), "activation_fn": nn.ReLU}
         extractor = _features(MlpFeatures, sizes=sizes)
         if convolves:
             extractor = _features(NatureCNN, **({"features_dim": sizes[-1]} if sizes else {}))
         elif spec.obs_parts:
             extractor = {}  # the policy's own
         return "RmcPolicy", options | extractor
+    if config.agent.head_sizes:
+        raise ValueError(
+            f"head_sizes: expected none with sb3_policy mlp or cnn, whose layers are encoder_sizes, got "
+            f"{' '.join(map(str, config.agent.head_sizes))}"
+        )
     options["net_arch"] = list(sizes)
     kind = "MultiInput" if spec.obs_parts else "Cnn" if convolves else "Mlp"
     if algo != "recurrent-ppo":
