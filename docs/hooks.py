@@ -39,6 +39,7 @@ TYPES = {
     "NonNegativeInt": "integer ≥ 0",
     "tuple[PositiveInt, ...]": "integers > 0",
     "Arguments": "NAME=VALUE ...",
+    "tuple[dict[str, Any], ...]": "mappings",
     "bool": "true or false",
     "str": "text",
 }

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
 import yaml
@@ -56,6 +56,27 @@ def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any
         is_instance=lambda value: isinstance(value, dict),
         str_from_instance=lambda mapping: [f"{name}={_as_yaml(value)}" for name, value in mapping.items()] or ["none"],
     )
+
+
+@_registry.primitive_rule
+def _lists_of_mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[dict[str, Any], ...]] | None:
+    """Flags whose value is a list of mappings take each as YAML, in a word of its own."""
+    if get_origin(info.type) is not tuple or get_origin(get_args(info.type)[0]) is not dict:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="'{NAME: VALUE, ...}' ...",
+        instance_from_str=lambda texts: tuple(_mapping(text) for text in texts),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda mappings: [*map(_as_yaml, mappings)] or ["none"],
+    )
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    value = parse_yaml(text, "a mapping")
+    if not isinstance(value, dict):
+        raise ValueError(f"expected {{NAME: VALUE, ...}}, got {text!r}")
+    return value
 
 
 def assignments(texts: Sequence[str]) -> dict[str, Any]:

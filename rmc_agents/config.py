@@ -18,6 +18,7 @@ from pydantic import ValidationError as PydanticValidationError
 
 from rmc_agents.plain_yaml import read_yaml, shortened
 from rmc_agents.plugins import remedy
+from rmc_agents.stages import stages_of
 
 SB3_ALGORITHMS = ("recurrent-ppo", "sb3-a2c", "sb3-ppo")
 """The values of `algo` that are Stable-Baselines3's."""
@@ -78,6 +79,9 @@ class EnvConfig(Section):
     discrete action space (Stable-Baselines3's algorithms take others too); 'module:Id' imports the module first."""
     env_kwargs: Arguments = field(default_factory=dict)
     """Arguments of the environment, as in --env-kwargs size=7 mode=hard; values are read as in YAML."""
+    curriculum: tuple[dict[str, Any], ...] = ()
+    """Stages before the environment itself, as in --curriculum '{env_kwargs: {most: 2}, accuracy: 0.9}': arguments
+    over env_kwargs, and the accuracy, success, return (of 500 answers or episodes) or frames that end the stage."""
     num_envs: PositiveInt = 256
     """Environments stepped in parallel (lanes)."""
     env_workers: NonNegativeInt = 0
@@ -86,6 +90,10 @@ class EnvConfig(Section):
     env_backend: Literal["auto", "native", "minigrid"] = "auto"
     """What steps the lanes in training. native: an engine of this package; minigrid: minigrid's own environments, with
     the same results, slower; auto: native where there is one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        stages_of(self.curriculum)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ LAYERS = (
         "trainings",
         "summary",
         "plain_yaml",
+        "stages",
         "files",
         "lazy",
     ),

@@ -24,6 +24,8 @@ def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = N
     Raises:
       ValueError: for settings that do not fit together, or if Stable-Baselines3 is needed and not installed.
     """
+    if config.env.curriculum:
+        _check_curriculum(config, env)
     if config.train.algo in ON_POLICY:
         return OnPolicy(config, device, env)
     if config.train.algo == "supervised":
@@ -39,3 +41,10 @@ def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = N
     from rmc_agents.train.sb3.trainer import Sb3Trainer
 
     return Sb3Trainer(config, device)
+
+
+def _check_curriculum(config: Config, env: VectorEnv | None) -> None:
+    if config.train.algo not in (*ON_POLICY, "supervised"):
+        raise ValueError(f"curriculum: expected algo a2c, ppo or supervised, got {config.train.algo}")
+    if env is not None:
+        raise ValueError("curriculum: expected an environment that can be made anew, got a vector environment")

@@ -23,13 +23,14 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents import losses
-from rmc_agents.collect import Collector, Lanes, Share, seed_after
+from rmc_agents.collect import Collector, Episode, Lanes, Share, seed_after
 from rmc_agents.config import Config
-from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.losses import Targets
+from rmc_agents.tree_checks import check_like
 from rmc_agents.types import Rollout, at
 
 from . import distributed, shares
+from .curriculum import Curriculum
 from .learner import Learner, state_norm
 from .trainer import Measure, Metrics
 
@@ -56,15 +57,9 @@ class OnPolicy(Learner):
         wanted, learners = config.env, int(config.run.learners)
         self.shares = shares.deal(wanted.num_envs if env is None else env.num_envs, learners)
         self.share = self.shares[distributed.rank()]
-        if env is None:
-            env = make_vector_env(
-                wanted.env,
-                self.share.lanes,
-                num_workers=wanted.env_workers,
-                backend=wanted.env_backend,
-                env_kwargs=wanted.env_kwargs,
-            )
-        self.lanes = Lanes(env, config.run.seed + self.share.first, device)
+        self.curriculum = Curriculum(wanted)
+        self.curriculum.check()
+        self.lanes = Lanes(env or self.curriculum.make(self.share.lanes), config.run.seed + self.share.first, device)
         super().__init__(config, self.lanes.spec, device)
         self.collector = Collector(
             self.agent,
@@ -77,9 +72,23 @@ class OnPolicy(Learner):
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns scalars that name what happened."""
+        earlier = len(self.lanes.episodes)
         with distributed.failing_together():
             rollout = self.collector.collect()
-        return self.learn(rollout)
+        metrics = self.learn(rollout)
+        if not self.curriculum.stages:
+            return metrics
+        frames = self.train.unroll_length * self.share.total
+        if self.curriculum.is_passed(frames, rollout, self.lanes.episodes[earlier:]):
+            self._enter_stage(self.lanes.episodes)
+        return metrics | {"curriculum/stage": torch.tensor(1.0 + self.curriculum.stage)}
+
+    def _enter_stage(self, episodes: list[Episode]) -> None:
+        """Go on in the curriculum's current stage, where all lanes begin an episode; `episodes` have ended before."""
+        self.close()
+        seed = seed_after(self.config.run.seed, self.frames) + self.share.first
+        self.lanes = self.collector.lanes = Lanes(self.curriculum.make(self.share.lanes), seed, self.lanes.device)
+        self.lanes.episodes = episodes
 
     def learn(self, rollout: Rollout) -> Metrics:
         """Learn from the rollout that was collected last. Returns the means of all minibatches' metrics."""
@@ -128,6 +137,10 @@ class OnPolicy(Learner):
         every = minibatches(self.shares, self.train.ppo_epochs, self.train.ppo_minibatches)
         return (parts[distributed.rank()] for parts in every)
 
+    def describe(self) -> list[str]:
+        """What a run's first lines say of it."""
+        return super().describe() + self.curriculum.describe()
+
     def measure(self, writer: SummaryWriter) -> Measure | None:
         """As `Trainer.measure`."""
         if not self.config.run.diagnostics:
@@ -160,14 +173,22 @@ class OnPolicy(Learner):
     def get_state(self) -> dict[str, Any]:
         """The tree of a checkpoint (see `checkpoint`); of several learners, all call this at the same time."""
         states = distributed.gather([self.collector.get_state()])
-        return super().get_state() | {"collector": states[0] if len(states) == 1 else shares.joined(states)}
+        own = {"collector": states[0] if len(states) == 1 else shares.joined(states)}
+        return super().get_state() | own | self._curriculum_state()
+
+    def _curriculum_state(self) -> dict[str, Any]:
+        return {"curriculum": self.curriculum.get_state()} if self.curriculum.stages else {}
 
     def expected_state(self) -> dict[str, Any]:
         """As `Learner.expected_state`."""
-        return super().expected_state() | {"collector": self.collector.expected_state()}
+        return super().expected_state() | {"collector": self.collector.expected_state()} | self._curriculum_state()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint's tree, to the bit where the environment can be saved."""
+        if self.curriculum.stages:
+            check_like(state.get("curriculum"), self.curriculum.get_state(), "curriculum")
+            self.curriculum.set_state(state["curriculum"])
+            self._enter_stage([])
         if len(self.shares) > 1:
             state = state | {"collector": shares.part(state["collector"], self.share)}
         self.check_state(state)

@@ -17,6 +17,7 @@ from rmc_agents.collect import Episode
 from rmc_agents.command_line import decimals, with_interval
 from rmc_agents.config import Config
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
+from rmc_agents.stages import stages_of
 
 from . import distributed
 from .trainer import Metrics, Trainer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 RECENT = 200  # episodes that the shown mean return is over
 SHOWN = {
+    "curriculum/stage": "stage {:.0f}",
     "charts/accuracy": "accuracy {:.1%}",
     "losses/cross_entropy": "loss {:.3f}",
     "losses/entropy": "entropy {:.2f}",
@@ -69,6 +71,7 @@ class Reporter:
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
         self._tells_success = False
+        self._stage: int | None = None  # of a curriculum, from 1
         self._earlier, self._began = seconds, clock()
         self._point = (self._began, trainer.frames)
         self._progress = Progress(
@@ -106,12 +109,23 @@ class Reporter:
         self._since_point.extend(episodes)
         now = self._clock()
         self._progress.update(self._task, completed=self.trainer.frames)
+        self._tell_stage(metrics)
         finished = self.trainer.frames >= self.total_frames
         if now - self._point[0] >= self.log_every or finished:
             self._write_point(now, metrics)
         if self._measure is not None:
             self._measure.remember_parameters()
         return episodes
+
+    def _tell_stage(self, metrics: Metrics) -> None:
+        """A line where a stage of a curriculum begins."""
+        if "curriculum/stage" not in metrics:
+            return
+        stage, stages = int(metrics["curriculum/stage"].item()), stages_of(self.trainer.config.env.curriculum)
+        if self._stage not in (None, stage):
+            what = str(stages[stage - 1]) if stage <= len(stages) else "the environment itself"
+            say(self.console, f"stage {stage} of {len(stages) + 1} begins at {self.trainer.frames:,} frames: {what}")
+        self._stage = stage
 
     def evaluating(self) -> None:
         """To be called before an evaluation."""

@@ -17,8 +17,10 @@ OPTIONS: dict[str, dict[str, str | tuple[str, Any]]] = {
         "vectors": "vectors",
         "size": "size",
         "from": "fewest",
+        "most": "most",
+        "active": "active",
         "thinking": "thinking",
-        "growing": ("growing", True),
+        "every": ("ask", "every"),
     },
     PROGRAM: {
         "nesting": "nesting",
@@ -65,15 +67,12 @@ def find_sequences(name: str) -> tuple[str, dict[str, Any]] | None:
 def evaluation_name(name: str) -> str:
     """The environment that an agent from the environment of this name is evaluated in.
 
-    Programs are at their maxima there, texts are the held-out part, vectors that become more are all there from the
-    beginning; anything else is evaluated where it was trained.
+    Programs are at their maxima there, texts are the held-out part; anything else is evaluated where it was trained.
     """
     found = find_sequences(name)
     if found is None:
         return name
     env_id, arguments = found
-    if env_id == NTH_FARTHEST and arguments.get("growing"):
-        return re.sub(r"-(growing|from\d+)", "", name)
     if env_id == PROGRAM and not arguments.get("at_maxima"):
         return f"{name}-maxima"
     if env_id == TEXT and "part" not in arguments:

@@ -1,10 +1,13 @@
 """Nth Farthest: what is asked against exact arithmetic on what is shown, and the distribution of what is drawn."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from oracles.sequences import nth_farthest
-from rmc_agents.envs.sequences.nth_farthest import GRID, NthFarthest, NthFarthestVectorEnv
+from rmc_agents.envs.sequences.nth_farthest import NthFarthest, NthFarthestVectorEnv
+from rmc_agents.envs.sequences.nth_farthest_engine import GRID
 
 
 def sequences_of(env: NthFarthestVectorEnv, steps: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -42,6 +45,33 @@ def test_the_label_that_is_asked_for_is_the_nth_farthest(
         if thinking:
             assert not shown[-1 - thinking : -1, : size + vectors].any()
     assert counts == set(range(fewest or vectors, vectors + 1))
+
+
+@pytest.mark.parametrize("thinking", [0, 2])
+def test_after_every_vector_the_answer_is_among_those_shown(thinking: int) -> None:
+    env = NthFarthestVectorEnv(20, vectors=5, size=4, fewest=2, thinking=thinking, ask="every")
+    asked = right = 0.0
+    for shown, targets in sequences_of(env, 200):
+        count = len(shown) - 1 - thinking
+        for time in range(count + thinking):
+            so_far = nth_farthest(shown[: time + 1], 4)
+            assert targets[time] == (so_far if time < count or time == count + thinking - 1 else -1)
+            asked += targets[time] >= 0
+            right += (targets[time] >= 0) / min(time + 1, count)
+        assert targets[-1] == -1
+    assert env.metadata["chance"] == pytest.approx(right / asked, abs=0.03)
+
+
+def test_few_vectors_and_few_numbers_keep_the_observations_shape() -> None:
+    env = NthFarthestVectorEnv(20, vectors=6, size=5, fewest=3, most=4, active=2)
+    assert env.single_observation_space.shape == (5 + 3 * 6,)
+    counts = set()
+    for shown, targets in sequences_of(env, 40):
+        assert targets[-2] == nth_farthest(shown[:-1], 5)
+        assert shown[:-1, :2].all()
+        assert not shown[:, 2:5].any()
+        counts.add(len(shown) - 1)
+    assert counts == {3, 4}
 
 
 def test_the_papers_inputs_are_forty_numbers() -> None:
@@ -91,28 +121,7 @@ def test_chance_is_to_guess_among_the_vectors_shown() -> None:
     assert NthFarthestVectorEnv(1, vectors=4, fewest=2).metadata["chance"] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)
 
 
-def test_a_lane_grows_once_its_recent_answers_are_right() -> None:
-    """Lane 0 answers right, lane 1 right four times in five: 0.8 is not enough, whatever their order."""
-    env = NthFarthestVectorEnv(2, vectors=4, growing=True)
-    _, infos = env.reset(seed=0)
-    answers, levels, recent = 0, [2], 0.0
-    while answers < 700:
-        asked = infos["target"][0] >= 0
-        wrong = np.array([0, env.lanes.state.counter[1] % 5 == 0])
-        _, _, ended, _, infos = env.step((np.maximum(infos["target"], 0) + wrong) % 4)
-        assert ended[0] == asked
-        answers += int(asked)
-        if asked and levels[-1] < 4:
-            recent = 0.98 * recent + 0.02
-            if recent >= 0.85:
-                levels.append(levels[-1] + 1)
-                recent = 0.0
-        assert env.lanes.state.level[0] == levels[-1]
-    assert levels == [2, 3, 4]
-    assert env.lanes.state.level[1] == 2
-
-
-@pytest.mark.parametrize("name", ["reference", "rank", "answer", "shown", "level"])
+@pytest.mark.parametrize("name", ["reference", "rank", "answer", "shown"])
 def test_a_state_out_of_bounds_is_refused(name: str) -> None:
     env = NthFarthestVectorEnv(2)
     env.reset(seed=0)
@@ -120,10 +129,25 @@ def test_a_state_out_of_bounds_is_refused(name: str) -> None:
         env.set_state({**env.get_state(), name: np.array([9, 0])})
 
 
-@pytest.mark.parametrize("name", ["vectors", "accuracy"])
-def test_a_state_that_is_no_number_is_refused(name: str) -> None:
-    env = NthFarthestVectorEnv(2)
+@pytest.mark.parametrize("number", [np.nan, 1.5, 0.5])
+def test_a_state_with_other_numbers_is_refused(number: float) -> None:
+    env = NthFarthestVectorEnv(2, active=15)
     env.reset(seed=0)
     state = env.get_state()
-    with pytest.raises(ValueError, match=f"state field '{name}': expected"):
-        env.set_state({**state, name: np.full_like(state[name], np.nan)})
+    state["vectors"][1, 2, 15] = number
+    with pytest.raises(ValueError, match="state field 'vectors': expected 15 numbers from -1 to 1, then zeros"):
+        env.set_state(state)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"ask": "first"}, "ask: expected last or every, received 'first'"),
+        ({"most": 9}, "most: expected an int from 2 to 8, received 9"),
+        ({"most": 3, "fewest": 4}, "fewest: expected an int from 2 to 3, received 4"),
+        ({"size": 4, "active": 5}, "active: expected an int from 1 to 4, received 5"),
+    ],
+)
+def test_options_out_of_range_are_named(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        NthFarthestVectorEnv(1, **settings)

@@ -24,7 +24,7 @@ from rmc_agents.envs.sequences.programs import ProgramVectorEnv
 LANES = 5
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "nth-farthest": ("NthFarthest-v0", {"vectors": 4, "size": 3, "fewest": 2, "thinking": 1}),
-    "growing": ("NthFarthest-v0", {"vectors": 4, "size": 3, "growing": True}),
+    "asked every time": ("NthFarthest-v0", {"vectors": 4, "size": 3, "most": 3, "active": 2, "ask": "every"}),
     "program": ("Program-v0", {"nesting": 1, "length": 1}),
     "copy": ("Program-v0", {"task": "copy", "length": 3, "teacher_forcing": True}),
     "text": ("Text-v0", {"steps": 7}),
@@ -206,7 +206,10 @@ def test_names_stand_for_settings(name: str, expected: tuple[str, dict[str, Any]
         ("nth-farthest-size0", "size: expected an int from 1 to 1024, received 0"),
         ("nth-farthest-vectors4-from5", "fewest: expected an int from 2 to 4, received 5"),
         ("nth-farthest-thinking1001", "thinking: expected an int from 0 to 1000, received 1001"),
-        ("nth-farthest-vectors", "expected -vectorsN, -sizeN, -fromN, -thinkingN, -growing; received '-vectors'"),
+        (
+            "nth-farthest-vectors",
+            "expected -vectorsN, -sizeN, -fromN, -mostN, -activeN, -thinkingN, -every; received '-vectors'",
+        ),
         ("nth-farthest-size3-size4", "expected size once, got it twice"),
         ("program-nesting7", "nesting: expected an int from 1 to 6, received 7"),
         ("program-control-length10", "length: expected an int from 1 to 9, received 10"),
@@ -240,7 +243,7 @@ def test_agents_are_evaluated_at_the_maxima_and_on_what_was_held_out() -> None:
         ("text-words:a:b", "text-words-heldout:a:b"),
         ("text-all:a", "text-all:a"),
         ("nth-farthest-from2", "nth-farthest-from2"),
-        ("nth-farthest-growing-from3-size4", "nth-farthest-size4"),
+        ("nth-farthest-most3-every", "nth-farthest-most3-every"),
         ("minipacman", "minipacman"),
     ):
         assert evaluation_name(name) == expected

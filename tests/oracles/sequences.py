@@ -9,13 +9,17 @@ import numpy as np
 
 
 def nth_farthest(shown: Iterable[np.ndarray], size: int) -> int:
-    """The label of the n-th farthest vector from vector m, by a sequence's observations [D + 3 * V] but the last."""
+    """The label of the n-th farthest vector from vector m, by a sequence's observations [D + 3 * V] so far; -1 where
+    too few vectors have been shown, or not vector m.
+    """
     vectors: dict[int, list[Fraction]] = {}
     for observation in shown:
         label, n, m = observation[size:].reshape(3, -1)
         if label.any():
             vectors[int(np.flatnonzero(label).item())] = [Fraction(float(number)) for number in observation[:size]]
         rank, reference = int(np.flatnonzero(n).item()), int(np.flatnonzero(m).item())
+    if reference not in vectors or rank >= len(vectors):
+        return -1
     distances = {
         label: sum((a - b) ** 2 for a, b in zip(vector, vectors[reference], strict=True))
         for label, vector in vectors.items()

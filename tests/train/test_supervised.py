@@ -75,7 +75,7 @@ def test_no_step_is_taken_where_nothing_is_asked() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, learner.agent.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("env", [TASK, "nth-farthest-vectors3-growing", "program-copy-length2"])
+@pytest.mark.parametrize("env", [TASK, "nth-farthest-vectors3-every", "program-copy-length2"])
 def test_a_run_goes_on_from_its_state_as_if_never_interrupted(env: str) -> None:
     """The second rollout begins in the middle of a sequence of TASK, with a question."""
     learner, other = small(env), small(env)

@@ -1,0 +1,134 @@
+"""The rules of Nth Farthest, compiled, for all lanes at once; the task is told in `nth_farthest`.
+
+The order of a sequence's random draws (see `random_stream`): integer() for the number of vectors, if that is
+random; for the labels, shuffled from the last place to the second; for the place of vector m; for n; then for the
+numbers of one vector after the other, all drawn again if two vectors are equally far from vector m.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmc_agents.envs.random_stream import compiled, inlined, integer
+
+GRID = 2**23
+"""A number is an odd multiple of 1 / GRID in (-1, 1): a float32, and distances are whole numbers, exactly compared."""
+
+
+class State(NamedTuple):
+    """Everything about N lanes with V labels and vectors of D numbers.
+
+    key, counter    uint64 [N]          the lane's random stream, and the numbers drawn from it so far
+    time, length    int64 [N]           see `Sequences`
+    all_right       bool [N]            likewise
+    shown           int64 [N]           how many vectors this sequence has
+    reference       int64 [N]           m, the label of the vector from which distances are measured
+    rank            int64 [N]           n - 1: 0 asks for the farthest
+    answer          int64 [N]           the label that is asked for at the last step
+    labels          int64 [N, V]        the label of each vector, and of those that are not shown
+    vectors         float32 [N, V, D]   in the order they are shown
+    """
+
+    key: NDArray[np.uint64]
+    counter: NDArray[np.uint64]
+    time: NDArray[np.int64]
+    length: NDArray[np.int64]
+    all_right: NDArray[np.bool_]
+    shown: NDArray[np.int64]
+    reference: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    answer: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+
+
+@inlined
+def _measure(state: State, lane: int, place: int, count: int, distances: NDArray[np.int64]) -> bool:
+    """Squared distances of the first `count` vectors from that in `place`; whether no two of them are equal."""
+    for i in range(count):
+        distances[i] = 0
+        for j in range(state.vectors.shape[2]):
+            apart = np.float64(state.vectors[lane, i, j]) - np.float64(state.vectors[lane, place, j])
+            steps = np.int64(apart * (GRID // 2))
+            distances[i] += steps * steps
+        for other in range(i):
+            if distances[other] == distances[i]:
+                return False
+    return True
+
+
+@inlined
+def _nth_farthest(state: State, lane: int, count: int, distances: NDArray[np.int64]) -> int:
+    """The label of the n-th farthest of the first `count` vectors."""
+    label = np.int64(0)
+    for i in range(count):
+        farther = 0
+        for other in range(count):
+            farther += distances[other] > distances[i]
+        if farther == state.rank[lane]:
+            label = state.labels[lane, i]
+    return label
+
+
+@compiled
+def start_lanes(
+    state: State,
+    mask: NDArray[np.bool_],
+    fewest: int,
+    most: int,
+    active: int,
+    thinking: int,
+    distances: NDArray[np.int64],
+) -> None:
+    """Starts a sequence in every lane of `mask` [N]; `distances` [V] is working space, the rest as in `NthFarthest`."""
+    for lane in range(len(mask)):
+        if not mask[lane]:
+            continue
+        labels = state.labels.shape[1]
+        count = fewest + integer(state, lane, most - fewest + 1) if fewest < most else most
+        for i in range(labels):
+            state.labels[lane, i] = i
+        for i in range(labels - 1, 0, -1):
+            other, label = integer(state, lane, i + 1), state.labels[lane, i]
+            state.labels[lane, i], state.labels[lane, other] = state.labels[lane, other], label
+        place, rank = integer(state, lane, count), integer(state, lane, count)
+        state.shown[lane], state.reference[lane], state.rank[lane] = count, state.labels[lane, place], rank
+        differ = False
+        while not differ:
+            for i in range(count):
+                for j in range(active):
+                    number = 2 * integer(state, lane, GRID) + 1 - GRID
+                    state.vectors[lane, i, j] = np.float32(number) / np.float32(GRID)
+            differ = _measure(state, lane, place, count, distances)
+        state.answer[lane] = _nth_farthest(state, lane, count, distances)
+        state.time[lane], state.length[lane], state.all_right[lane] = 0, count + thinking, True
+
+
+@compiled
+def ask_lanes(state: State, distances: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+    """Writes into `targets` [N] the answers among the vectors shown so far, where m and as many as n are shown."""
+    for lane in range(len(targets)):
+        count = state.time[lane] + 1
+        if not 0 < count <= state.shown[lane] or state.rank[lane] >= count:
+            continue
+        for place in range(count):
+            if state.labels[lane, place] == state.reference[lane]:
+                _measure(state, lane, place, count, distances)
+                targets[lane] = _nth_farthest(state, lane, count, distances)
+
+
+@compiled
+def observe_lanes(state: State, observations: NDArray[np.float32]) -> None:
+    """Writes all observations, [N, D + 3 * V]."""
+    labels, size = state.vectors.shape[1:]
+    observations[:] = 0.0
+    for lane in range(len(observations)):
+        time = state.time[lane]
+        if time < state.shown[lane]:
+            for i in range(size):
+                observations[lane, i] = state.vectors[lane, time, i]
+            observations[lane, size + state.labels[lane, time]] = 1.0
+        if time < state.length[lane]:
+            observations[lane, size + labels + state.rank[lane]] = 1.0
+            observations[lane, size + 2 * labels + state.reference[lane]] = 1.0

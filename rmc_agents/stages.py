@@ -1,0 +1,59 @@
+"""The stages of a curriculum, as settings."""
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+MEASURES = ("accuracy", "success", "return", "frames")
+
+_PLAIN = TypeAdapter(dict[str, JsonValue])
+
+
+class Stage(NamedTuple):
+    """An easier form of an environment, and when it has been learned.
+
+        {"env_kwargs": {"most": 2}, "accuracy": 0.9}
+
+    Attributes:
+      env_kwargs: the environment's arguments, over those of the setting `env_kwargs`.
+      measure: accuracy: the share of right answers; success: of successful episodes; return: the mean return; frames:
+        of all lanes, in this stage.
+      threshold: the next stage begins once the measure has reached it.
+    """
+
+    env_kwargs: dict[str, Any]
+    measure: str
+    threshold: float
+
+    @classmethod
+    def of(cls, setting: Mapping[str, Any], name: str) -> Self:
+        """From a mapping. Raises ValueError, which begins with the name, for what is no stage."""
+        measures = [key for key in setting if key != "env_kwargs"]
+        if len(measures) != 1 or measures[0] not in MEASURES:
+            expected = f"env_kwargs and one of {', '.join(MEASURES)}"
+            raise ValueError(f"{name}: expected {expected}, got {', '.join(setting) or 'nothing'}")
+        measure, threshold, given = measures[0], setting[measures[0]], setting.get("env_kwargs")
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+            raise ValueError(f"{name}: {measure}: expected a number, got {threshold!r}")
+        highest = 1 if measure in ("accuracy", "success") else float("inf")
+        if measure != "return" and not 0 < threshold <= highest:
+            limits = "from 0 to 1" if highest == 1 else "above 0"
+            raise ValueError(f"{name}: {measure}: expected a number {limits}, got {threshold}")
+        try:
+            kwargs = _PLAIN.validate_python(given)
+        except ValidationError:
+            kwargs = {}
+        if not kwargs:
+            raise ValueError(f"{name}: env_kwargs: expected arguments of the environment, got {reprlib.repr(given)}")
+        return cls(kwargs, measure, float(threshold))
+
+    def __str__(self) -> str:
+        arguments = " ".join(f"{name}={value}" for name, value in self.env_kwargs.items())
+        return f"{arguments} until {self.measure} {self.threshold:,g}"
+
+
+def stages_of(curriculum: Sequence[Mapping[str, Any]]) -> list[Stage]:
+    """The stages of a setting `curriculum`. Raises ValueError for what is no stage."""
+    return [Stage.of(setting, f"curriculum: stage {number}") for number, setting in enumerate(curriculum, 1)]

@@ -1,0 +1,137 @@
+"""A curriculum: when a stage ends, what the next one plays, exact resume across stages, and refusals."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from helpers.runs import assert_same, newest, resume, train
+from rmc_agents.collect import Episode
+from rmc_agents.config import Config, EnvConfig
+from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
+from rmc_agents.train import curriculum
+from rmc_agents.train.algorithms import make_trainer
+from rmc_agents.train.curriculum import Curriculum
+from rmc_agents.train.supervised import Supervised
+from rmc_agents.types import Rollout
+
+CPU = torch.device("cpu")
+TASK = "nth-farthest-vectors3-size2"
+STAGES: list[dict[str, Any]] = [
+    {"env_kwargs": {"most": 2}, "frames": 60},
+    {"env_kwargs": {"fewest": 2, "active": 1}, "accuracy": 0.1},
+]
+NOTHING = Rollout(None, None, None, ())  # type: ignore[arg-type]
+
+
+def trainer(**settings: object) -> Supervised:
+    sizes = {"hidden_size": 8, "encoder_sizes": [8], "num_envs": 6, "unroll_length": 7, "core": "lstm"}
+    config = Config().updated({"env": TASK, "algo": "supervised", "curriculum": STAGES} | sizes | settings, "test")
+    made = make_trainer(config, CPU)
+    assert isinstance(made, Supervised)
+    return made
+
+
+def lanes_of(learner: Supervised) -> tuple[int, int, int]:
+    env = learner.lanes.env
+    assert isinstance(env, NthFarthestVectorEnv)
+    return env.lanes.fewest, env.lanes.most, env.lanes.active
+
+
+def test_the_stages_are_played_in_order_and_then_the_environment_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curriculum, "ENOUGH", 30)
+    learner, seen = trainer(), []
+    for _ in range(20):
+        told = learner.update()["curriculum/stage"].item()
+        seen.append((lanes_of(learner), told))
+    assert seen[0] == ((2, 2, 2), 1)
+    assert seen[1] == ((2, 3, 1), 2)  # after 84 frames
+    assert seen[-1] == ((3, 3, 2), 3)
+    assert [stage for _, stage in seen] == sorted(stage for _, stage in seen)
+    assert learner.collector.lanes is learner.lanes
+    first = learner.collector.rollout.steps
+    assert first.obs.shape == (8, 6, 2 + 3 * 3)
+
+
+def test_episodes_that_ended_before_a_new_stage_are_told() -> None:
+    learner, twin = trainer(), trainer(curriculum=[], env_kwargs={"most": 2})
+    for each in (learner, twin):
+        each.update()
+        each.update()
+    assert lanes_of(learner) != lanes_of(twin)
+    assert learner.lanes.take_episodes() == twin.lanes.take_episodes() != []
+
+
+@pytest.mark.parametrize(("measure", "threshold"), [("return", 1.5), ("success", 0.75)])
+def test_a_stage_ends_with_a_mean_over_enough_episodes(measure: str, threshold: float) -> None:
+    good, bad = Episode(3.0, 4, True), Episode(0.0, 4, None)
+
+    def passed(episodes: list[Episode]) -> list[bool]:
+        stages = Curriculum(EnvConfig(curriculum=({"env_kwargs": {"mode": "hunt"}, measure: threshold},)))
+        return [stages.is_passed(1, NOTHING, episodes[i : i + 100]) for i in range(0, len(episodes), 100)]
+
+    mixed = [good] * 3 + [bad]
+    assert passed(mixed * 125) == [False] * 4 + [True]
+    assert passed(mixed * 100) == [False] * 4
+    assert passed([bad] * 500 + mixed * 125) == [False] * 9 + [True]  # counted anew after 500
+    assert passed([bad, bad, bad, good] * 250) == [False] * 10
+
+
+def test_a_run_goes_on_from_its_state_in_any_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curriculum, "ENOUGH", 30)
+    learner = trainer()
+    for _ in range(10):
+        other = trainer()
+        other.set_state(copy.deepcopy(learner.get_state()))
+        assert lanes_of(other) == lanes_of(learner)
+        assert_same(learner.update(), other.update())
+        assert_same(learner.get_state(), other.get_state())
+    assert learner.curriculum.stage == 2
+
+
+def test_a_wrong_stage_in_a_checkpoint_is_refused() -> None:
+    state = trainer().get_state()
+    state["curriculum"]["stage"] = 3
+    with pytest.raises(ValueError, match="curriculum: expected a stage from 0 to 2"):
+        trainer().set_state(state)
+
+
+def test_the_command_tells_the_stages_and_resumes_to_the_bit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = "{env_kwargs: {most: 2}, frames: 50}"
+    flags = ["--algo", "supervised", "--env", TASK, "--core", "lstm", "--curriculum", stage]
+    flags += ["--learning-rate-schedule", "constant"]
+    for folder, first in (("whole", 160), ("parts", 80)):
+        assert train(*flags, "--total-frames", str(first), "--run-dir", str(tmp_path / folder)) == 0
+    said = capsys.readouterr().out
+    assert "curriculum: most=2 until frames 50, then the environment itself" in said
+    assert "stage 2 of 2 begins at 80 frames: the environment itself" in said
+    assert resume(tmp_path / "parts", "--total-frames", "160") == 0
+    assert_same(newest(tmp_path / "whole"), newest(tmp_path / "parts"))
+    config = Config().updated_from_yaml(tmp_path / "whole" / "config.yaml")
+    assert config.env.curriculum == ({"env_kwargs": {"most": 2}, "frames": 50},)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"curriculum": [{"env_kwargs": {"most": 9}, "frames": 9}]}, "stage 1: most: expected an int from 2 to 3"),
+        ({"curriculum": [{"env_kwargs": {"size": 9}, "frames": 9}]}, "stage 1: expected the spaces of the environment"),
+        ({"curriculum": [STAGES[0], {"accuracy": 0.5}]}, "stage 2: env_kwargs: expected arguments"),
+        ({"curriculum": [{"env_kwargs": {"most": 2}}]}, "stage 1: expected env_kwargs and one of accuracy, success"),
+        ({"curriculum": [{"env_kwargs": {"most": 2}, "accuracy": 85}]}, "accuracy: expected a number from 0 to 1"),
+        ({"curriculum": [{"env_kwargs": {"most": 2}, "frames": "x"}]}, "frames: expected a number, got 'x'"),
+        ({"algo": "impala"}, "curriculum: expected algo a2c, ppo or supervised, got impala"),
+        (
+            {"env": "recall", "algo": "ppo", "curriculum": [{"env_kwargs": {"delay": 2}, "accuracy": 0.5}]},
+            "stage 1: accuracy: expected an environment that tells the right actions",
+        ),
+    ],
+)
+def test_what_is_no_curriculum_is_refused_in_one_line(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected) as caught:
+        trainer(**settings)
+    assert "\n" not in str(caught.value)

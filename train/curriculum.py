@@ -1,0 +1,127 @@
+"""A curriculum: a run begins in easier stages of its environment, each of which it leaves once it has learned it."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import torch
+from gymnasium.vector import VectorEnv
+
+from rmc_agents.collect import Episode
+from rmc_agents.config import EnvConfig
+from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.spaces import SpaceSpec
+from rmc_agents.stages import stages_of
+from rmc_agents.types import Rollout
+
+from . import distributed
+
+ENOUGH = 500
+"""Answers or episodes that a mean is of at least before it is compared with a stage's threshold."""
+
+
+class Curriculum:
+    """Where a run is in the stages of its settings; the environment itself comes after the last of them.
+
+    Args:
+      config: with the setting `curriculum`.
+
+    Attributes:
+      stages: of the settings.
+      stage: the current one, from 0; `len(stages)`: the environment itself.
+    """
+
+    def __init__(self, config: EnvConfig) -> None:
+        self.config, self.stages, self.stage = config, stages_of(config.curriculum), 0
+        self._frames, self._count, self._sum = 0, 0, 0.0
+
+    def make(self, lanes: int) -> VectorEnv:
+        """So many lanes of the environment in its current stage."""
+        stages = [*(stage.env_kwargs for stage in self.stages), {}]
+        return self._make(lanes, stages[self.stage], self.config.env_workers)
+
+    def _make(self, lanes: int, env_kwargs: dict[str, Any], workers: int = 0) -> VectorEnv:
+        config = self.config
+        kwargs = config.env_kwargs | env_kwargs
+        return make_vector_env(config.env, lanes, num_workers=workers, backend=config.env_backend, env_kwargs=kwargs)
+
+    def check(self) -> None:
+        """Raises ValueError for a stage that cannot be made, has other spaces, or measures what nobody tells."""
+        expected = self._spaces({}) if self.stages else None
+        for number, stage in enumerate(self.stages, 1):
+            name = f"curriculum: stage {number}"
+            try:
+                found = self._spaces(stage.env_kwargs)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            if expected is not None and found != expected:
+                wanted, got = (f"{spec.described()}" for spec, _ in (expected, found))
+                raise ValueError(f"{name}: expected the spaces of the environment itself, {wanted}, got {got}")
+            if stage.measure == "accuracy" and not found[1]:
+                raise ValueError(
+                    f"{name}: accuracy: expected an environment that tells the right actions in infos['target'], got "
+                    f"{self.config.env!r}"
+                )
+
+    def _spaces(self, env_kwargs: dict[str, Any]) -> tuple[SpaceSpec, bool]:
+        """Of the environment with these arguments, and whether it tells the right actions."""
+        with closing(self._make(1, env_kwargs)) as env:
+            _, infos = env.reset(seed=0)
+            return SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space), "target" in infos
+
+    def is_passed(self, frames: int, rollout: Rollout, episodes: Sequence[Episode]) -> bool:
+        """Counts a rollout; whether the next stage begins after it. Of several learners, all call this.
+
+        Args:
+          frames: of the rollout, of all learners.
+          rollout: this learner's.
+          episodes: those that ended in it.
+        """
+        if self.stage == len(self.stages):
+            return False
+        stage = self.stages[self.stage]
+        self._frames += frames
+        values = _measured(stage.measure, rollout, episodes)
+        told = distributed.total(torch.tensor([values.sum().item(), len(values)], dtype=torch.float64))
+        self._sum, self._count = self._sum + told[0].item(), self._count + int(told[1])
+        if stage.measure == "frames":
+            return self._advanced(self._frames >= stage.threshold)
+        if self._count < ENOUGH:
+            return False
+        if self._advanced(self._sum / self._count >= stage.threshold):
+            return True
+        self._sum, self._count = 0.0, 0
+        return False
+
+    def _advanced(self, is_passed: bool) -> bool:
+        if is_passed:
+            self.stage += 1
+            self._frames, self._count, self._sum = 0, 0, 0.0
+        return is_passed
+
+    def get_state(self) -> dict[str, Any]:
+        """What `set_state` needs to go on exactly."""
+        return {"stage": self.stage, "frames": self._frames, "count": self._count, "sum": self._sum}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `get_state` gave. Raises ValueError for a stage that there is not, and negative counts."""
+        if not 0 <= state["stage"] <= len(self.stages) or state["frames"] < 0 or state["count"] < 0:
+            raise ValueError(f"curriculum: expected a stage from 0 to {len(self.stages)} and counts, got {state}")
+        self.stage = state["stage"]
+        self._frames, self._count, self._sum = state["frames"], state["count"], state["sum"]
+
+    def describe(self) -> list[str]:
+        """What a run's first lines say of it."""
+        if not self.stages:
+            return []
+        return [f"curriculum: {', then '.join(map(str, self.stages))}, then the environment itself"]
+
+
+def _measured(measure: str, rollout: Rollout, episodes: Sequence[Episode]) -> torch.Tensor:
+    """One number for each answer or episode of a rollout."""
+    if measure == "accuracy" and rollout.targets is not None:
+        is_asked = rollout.targets >= 0  # [T, B]
+        return (rollout.steps.prev_action[1:] == rollout.targets)[is_asked].double()
+    if measure == "success":
+        return torch.tensor([float(bool(episode.success)) for episode in episodes])
+    return torch.tensor([episode.episode_return for episode in episodes], dtype=torch.float64)
