@@ -218,7 +218,9 @@ def render(env: VectorEnv) -> NDArray[np.uint8]:
 
 
 def action_names(env: VectorEnv, num_actions: int) -> list[str]:
-    """What the actions are called: by their numbers where nothing is known of them."""
+    """What the actions are called: as the environment's metadata tell, or by their numbers."""
+    if (told := env.metadata.get("action_names")) is not None:
+        return list(told)
     env_id = env.spec.id if env.spec is not None else ""
     if env_id in ACTION_NAMES:
         return ACTION_NAMES[env_id]

@@ -10,8 +10,11 @@ rollout to rollout, and starts anew where a sequence does. The loss is the mean 
 asked, however few of a rollout's steps they are.
 """
 
+from collections.abc import Iterator
+
 import torch
 from gymnasium.vector import VectorEnv
+from torch import Tensor
 
 from rmc_agents import losses
 from rmc_agents.config import Config
@@ -40,13 +43,15 @@ class Supervised(OnPolicy):
             self.close()
             raise
 
+    def losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:
+        """The loss, its metrics, and how many answers they are means of."""
+        assert rollout.targets is not None
+        output, _ = self.agent.unroll(at(rollout.steps, slice(-1)), rollout.initial_state)
+        yield *losses.cross_entropy(output.policy_logits, rollout.targets), (rollout.targets >= 0).sum()
+
     def learn(self, rollout: Rollout) -> Metrics:
         """Learn from the rollout that was collected last. Where nothing was asked in it, no step is taken."""
-        assert rollout.targets is not None
-        steps = at(rollout.steps, slice(-1))
-        output, _ = self.agent.unroll(steps, rollout.initial_state)
-        loss, metrics = losses.cross_entropy(output.policy_logits, rollout.targets)
-        asked = (rollout.targets >= 0).sum()
+        ((loss, metrics, asked),) = self.losses(rollout)
         frames, every = self.train.unroll_length * self.share.total, distributed.total(asked)
         if every > 0:
             metrics = self._optimize(loss, metrics, asked)

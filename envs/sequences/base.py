@@ -60,6 +60,10 @@ class Sequences(Lanes):
     def describe(self, lane: int) -> str:
         """A lane's current observation in words."""
 
+    def action_names(self) -> list[str]:
+        """What the answers are called, for people; by their numbers."""
+        return [str(action) for action in range(int(self.action_space.n))]
+
     def check_state(self, state: Any) -> None:
         """Raises ValueError, naming the first field that holds what no lane can reach."""
         check_range("length", state.length[state.time >= 0], 1, None)

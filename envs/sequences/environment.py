@@ -11,6 +11,10 @@ from .base import Sequences
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4}
 
 
+def _told(sequences: Sequences) -> dict[str, Any]:
+    return {"chance": sequences.chance, "action_names": sequences.action_names()}
+
+
 class SequenceEnv(NativeEnv):
     """One lane of sequences as a gymnasium environment; `info["target"]` is the right action, -1 where none is asked.
 
@@ -22,7 +26,7 @@ class SequenceEnv(NativeEnv):
         render_mode: "rgb_array" or "ansi": `render` returns the observation in words.
 
     Attributes:
-        metadata: with `chance`, the share of right answers that guessing gets.
+        metadata: with `chance`, the share of right answers that guessing gets, and `action_names`.
     """
 
     metadata = METADATA
@@ -30,7 +34,7 @@ class SequenceEnv(NativeEnv):
     def __init__(self, sequences: Sequences, render_mode: str | None) -> None:
         """See the class."""
         super().__init__(sequences, render_mode)
-        self.metadata = {**self.metadata, "chance": sequences.chance}
+        self.metadata = self.metadata | _told(sequences)
 
 
 class SequenceVectorEnv(NativeVectorEnv):
@@ -42,7 +46,7 @@ class SequenceVectorEnv(NativeVectorEnv):
         autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
 
     Attributes:
-        metadata: with `chance`, the share of right answers that guessing gets.
+        metadata: with `chance`, the share of right answers that guessing gets, and `action_names`.
     """
 
     metadata = METADATA
@@ -51,7 +55,7 @@ class SequenceVectorEnv(NativeVectorEnv):
     def __init__(self, sequences: Sequences, render_mode: str | None, autoreset_mode: AutoresetMode | str) -> None:
         """See the class."""
         super().__init__(sequences, render_mode, autoreset_mode)
-        self.metadata = {**self.metadata, "chance": sequences.chance}
+        self.metadata = self.metadata | _told(sequences)
 
     def check_unroll(self, unroll_length: int) -> None:
         """Raises ValueError if there is less to learn from than one rollout of so many steps in all lanes takes."""

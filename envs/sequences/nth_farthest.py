@@ -12,6 +12,7 @@ from rmc_agents.envs.vector_checks import check_range, checked_num_envs
 
 from .base import NOTHING_ASKED, Sequences, checked_int
 from .environment import SequenceEnv, SequenceVectorEnv
+from .nth_farthest_drawing import draw_sequence
 from .nth_farthest_engine import State, ask_lanes, observe_lanes, start_lanes
 
 MOST_VECTORS, LARGEST_SIZE, MOST_THINKING = 64, 1024, 1000
@@ -116,6 +117,16 @@ class NthFarthest(Sequences):
         if target != NOTHING_ASKED:
             lines.append(f"The answer is asked now: {target + 1}")
         return "\n\n".join(lines)
+
+    def action_names(self) -> list[str]:
+        """See `Sequences`."""
+        return [f"vector {label}" for label in range(1, self.vectors + 1)]
+
+    def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
+        """As `Sequences`; the picture shows the vectors so far, and at the end whether the answers were right."""
+        if render_mode == "ansi":
+            return self.describe(lane)
+        return draw_sequence(self.state, lane, int(self.targets()[lane]))
 
     def check_state(self, state: State) -> None:
         """See `Sequences`. The compiled rules index arrays with these values without looking at bounds."""

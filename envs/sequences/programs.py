@@ -141,6 +141,10 @@ class Programs(Sequences):
             "" if self.state.time[lane] == self.state.length[lane] else "?"
         )
 
+    def action_names(self) -> list[str]:
+        """See `Sequences`."""
+        return [*CHARACTERS[:END], "end"]
+
     def check_state(self, state: State) -> None:
         """See `Sequences`."""
         super().check_state(state)

@@ -128,6 +128,10 @@ class Text(Sequences):
         end = begin + int(self.state.time[lane]) + 1
         return self.vocabulary.decode(self.tokens[max(begin, end - 500) : end].tolist())
 
+    def action_names(self) -> list[str]:
+        """See `Sequences`."""
+        return [ascii(self.vocabulary.decode([token]))[1:-1] for token in range(self.vocabulary.size)]
+
     def check_unroll(self, unroll_length: int) -> None:
         """See `Sequences`."""
         lanes = len(self.state.time)

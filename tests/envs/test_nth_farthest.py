@@ -7,6 +7,7 @@ import pytest
 
 from oracles.sequences import nth_farthest
 from rmc_agents.envs.sequences.nth_farthest import NthFarthest, NthFarthestVectorEnv
+from rmc_agents.envs.sequences.nth_farthest_drawing import RIGHT, WRONG
 from rmc_agents.envs.sequences.nth_farthest_engine import GRID
 
 
@@ -119,6 +120,27 @@ def test_no_two_distances_are_equal() -> None:
 def test_chance_is_to_guess_among_the_vectors_shown() -> None:
     assert NthFarthestVectorEnv(1).metadata["chance"] == 1 / 8
     assert NthFarthestVectorEnv(1, vectors=4, fewest=2).metadata["chance"] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)
+
+
+@pytest.mark.parametrize(("vectors", "size", "most"), [(8, 16, 8), (4, 2, 3), (40, 64, 40)])
+def test_pictures_show_the_answer_when_it_is_asked_and_whether_it_was_right(vectors: int, size: int, most: int) -> None:
+    env = NthFarthestVectorEnv(2, vectors=vectors, size=size, most=most, render_mode="rgb_array")
+    _, infos = env.reset(seed=0)
+    before = env.render()
+    assert env.metadata["action_names"][:2] == ["vector 1", "vector 2"]
+    for _ in range(most):
+        shown = env.render()
+        _, _, ended, _, infos = env.step((infos["target"] + np.array([0, 1])) % vectors)
+    assert ended.all()
+    after = env.render()
+    assert [(RIGHT in colours(a), RIGHT in colours(b)) for a, b in zip(before, shown, strict=True)] == [
+        (False, True)
+    ] * 2
+    assert [WRONG in colours(picture) for picture in after] == [False, True]
+
+
+def colours(picture: np.ndarray) -> set[tuple[int, ...]]:
+    return set(map(tuple, picture.reshape(-1, 3).tolist()))
 
 
 @pytest.mark.parametrize("name", ["reference", "rank", "answer", "shown"])

@@ -165,7 +165,8 @@ def test_pictures_change_with_the_steps(kind: tuple[str, dict[str, Any]]) -> Non
     (second,) = env.render() or ()
     assert isinstance(first, np.ndarray)
     assert isinstance(second, np.ndarray)
-    assert first.shape == second.shape == (320, 480, 3)
+    assert first.shape == second.shape
+    assert first.shape[1:] == (480, 3)
     assert (first != second).any()
 
 

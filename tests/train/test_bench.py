@@ -210,10 +210,10 @@ def test_a_core_without_products_and_a_single_round(tmp_path: Path, capsys: pyte
 
 def test_settings_come_from_presets_and_flags_win(tmp_path: Path) -> None:
     target = tmp_path / "bench.json"
-    argv = ["--config", "minipacman-lstm", *FLAGS, "--repeats", "1", "--json", str(target)]
+    argv = ["--config", "nth-farthest-lstm", *FLAGS, "--repeats", "1", "--json", str(target)]
     assert bench.main(argv) == 0
     settings = json.loads(target.read_text())["settings"]
-    assert (settings["core"], settings["hidden_size"]) == ("lstm", 16)
+    assert (settings["algo"], settings["core"], settings["hidden_size"]) == ("supervised", "lstm", 16)
     assert settings.keys() == Config().to_mapping().keys()
 
 

@@ -15,7 +15,7 @@ from rmc_agents.config import Config
 from rmc_agents.cores import Core
 from rmc_agents.kernels.operations import Product
 from rmc_agents.runs.saved import pick_device
-from rmc_agents.train.algorithms import ON_POLICY
+from rmc_agents.train.algorithms import ON_POLICY, make_trainer
 from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.types import Rollout
 
@@ -32,11 +32,12 @@ def run(config: Config, backends: Sequence[str], repeats: int, limit: float | No
     Raises:
       ValueError: for settings that do not fit together, or an algorithm that cannot be taken apart.
     """
-    if config.train.algo not in ON_POLICY:
-        raise ValueError(f"rmc-bench takes a2c and ppo apart: expected one of them as --algo, got {config.train.algo}")
+    if config.train.algo not in (*ON_POLICY, "supervised"):
+        raise ValueError(f"rmc-bench: expected --algo a2c, ppo or supervised, got {config.train.algo}")
     torch.set_num_threads(config.run.threads)
     config = config.updated({"learners": 1}, "rmc-bench")
-    trainer = OnPolicy(config, pick_device(config.run.device))
+    trainer = make_trainer(config, pick_device(config.run.device))
+    assert isinstance(trainer, OnPolicy)
     console = Console()
     _print_header(trainer, console)
     report = measure(trainer, backends, repeats, limit)
