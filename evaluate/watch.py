@@ -22,9 +22,10 @@ and of where the memory slots of an rmc look.
 
   rmc-watch runs/lstm --episodes 3 --out lstm.gif
   rmc-watch runs/rmc runs/lstm --out replay.html    a page to stop, go back and look into the memory
+  rmc-watch runs/rmc --out attention.png --episodes 1000    where the memory looks before and after a cue
   rmc-watch runs/rmc --port 6006                    the same page of a run that trains, always its newest checkpoint"""
 
-PAGE = ".html"
+PAGE, FIGURE = ".html", ".png"
 Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME ...]")]
 
 
@@ -40,8 +41,9 @@ class Arguments:
     episodes: int = 1
     """Episodes, one after the other; episode i begins from seed + i."""
     out: Path | None = None
-    """The file, .mp4, .gif or .html; None: in the run's folder under videos/, or beside the checkpoint, or here for
-    --pretrained."""
+    """The file: .mp4, .gif, .html, or .png for where an rmc's slots look before and after what an episode turns on is
+    seen, averaged over the episodes, in environments that tell it (nth-farthest). None: a video in the run's folder
+    under videos/, or beside the checkpoint, or here for --pretrained."""
     port: int | None = None
     """Instead of writing a file, serve the page at this port of this machine alone, with a newer one for every newer
     checkpoint, until Ctrl-C; 0: any port that is free."""
@@ -72,7 +74,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.seed < 0:
         raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
     if arguments.out is not None:
-        check_target(arguments.out, (*SUFFIXES, PAGE))
+        check_target(arguments.out, (*SUFFIXES, PAGE, FIGURE))
         check_writable(arguments.out)
     is_live = arguments.port is not None
     is_page = is_live or (arguments.out is not None and arguments.out.suffix.lower() == PAGE)
@@ -84,6 +86,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if is_live:
         return _serve(arguments, paths)
     opened = _open_all(arguments, paths)
+    if arguments.out is not None and arguments.out.suffix.lower() == FIGURE:
+        return _draw_attention(arguments.out, arguments, opened[0])
     return _write_page(arguments, opened) if is_page else _film(arguments, opened[0])
 
 
@@ -100,6 +104,8 @@ def _check_extent(arguments: Arguments, is_page: bool) -> None:
         raise ValueError(f"--episodes: expected 1 for a page, got {arguments.episodes}; --seed picks another one")
     if not is_page and len(arguments.runs) > 1:
         raise ValueError(f"expected one run for a video, got {len(arguments.runs)}; --out replay.html takes several")
+    if arguments.episodes < 1:
+        raise ValueError(f"--episodes: expected at least 1, got {arguments.episodes}")
     for name in ("window", "max_steps"):
         if (number := getattr(arguments, name)) < 1:
             raise ValueError(f"--{name.replace('_', '-')}: expected at least 1, got {number}")
@@ -144,6 +150,22 @@ def _serve(arguments: Arguments, paths: list[Path]) -> int:
     assert arguments.port is not None
     with command_line.interrupted_by_stops():
         serve(paths, arguments.port, make_page, _say)
+    return 0
+
+
+def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
+    from rmc_agents.agent import ActorCritic
+    from rmc_agents.envs.making import name_of
+    from rmc_agents.evaluate.attention import draw, look
+    from rmc_agents.evaluate.plot import write_png
+
+    saved, device, env = opened
+    if not isinstance(saved.agent, ActorCritic):
+        raise ValueError(f"{out}: expected an agent of this project's own algorithms, got {saved.config.train.algo}'s")
+    deterministic = arguments.deterministic or saved.config.train.answers_likeliest
+    looks = look(saved.agent, env, arguments.episodes, arguments.seed, device, deterministic, arguments.max_steps)
+    write_png(draw(looks, f"{name_of(env)} · {saved.config.core.core} · {saved.frames:,} frames"), out)
+    _say(f"{out} ({looks.episodes:,} episodes)")
     return 0
 
 

@@ -7,6 +7,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from rmc_agents.envs.lanes import Facts
 from rmc_agents.envs.random_stream import key_of_seed
 from rmc_agents.envs.vector_checks import check_range, checked_num_envs
 
@@ -105,6 +106,14 @@ class NthFarthest(Sequences):
             ask_lanes(self.state, self._distances, targets)
         return targets
 
+    def facts(self) -> Facts:
+        """As `Sequences`, and `cue`: whether the vector shown is vector m."""
+        state = self.state
+        place = np.clip(state.time, 0, self.vectors - 1)
+        label = np.take_along_axis(state.labels, place[:, None], axis=1)[:, 0]
+        is_shown = (state.time >= 0) & (state.time < state.shown)
+        return super().facts() | {"cue": is_shown & (label == state.reference)}
+
     def describe(self, lane: int) -> str:
         """See `Sequences`."""
         state = self.state
@@ -164,7 +173,8 @@ class NthFarthestEnv(SequenceEnv):
 
     ## Termination
 
-    After the answer. `info["target"]` is the right action where one is asked, else -1; `info["is_success"]` tells at
+    After the answer. `info["target"]` is the right action where one is asked, else -1; `info["cue"]` tells whether
+    vector m is shown; `info["is_success"]` tells at
     the end whether all answers were right.
 
     ## Arguments

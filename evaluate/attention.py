@@ -1,0 +1,126 @@
+"""Where memory slots look before and after a cue, averaged over many episodes (figure 3 of Santoro et al., 2018)."""
+
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.collect import Lanes, choose
+from rmc_agents.envs.making import EnvFactory, make_env, name_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CUE = "cue"
+"""The key of infos that tells whether an observation is the one that an episode turns on."""
+MOST_HEADS = 8
+Floats = NDArray[np.float64]
+
+
+class Looks(NamedTuple):
+    """Mean attention of the core's last block, by head, of N slots to N slots and, last, the input.
+
+    Attributes:
+      phases: before, at and after the cue, each `[heads, N, N+1]`; NaN where an episode has no such step.
+      steps: S steps, counted from the cue's.
+      on_input: the weight on the input at these, `[S, heads, N]`.
+      episodes: how many are in the means: those with a cue.
+    """
+
+    phases: dict[str, Floats]
+    steps: NDArray[np.int64]
+    on_input: Floats
+    episodes: int
+
+
+@torch.no_grad()
+def look(
+    agent: ActorCritic,
+    env: str | EnvFactory,
+    episodes: int,
+    seed: int,
+    device: torch.device,
+    deterministic: bool,
+    max_steps: int,
+) -> Looks:
+    """Play episodes, each in a lane of its own, and average where the memory looks; arguments as of `evaluate`.
+
+    Raises:
+      ValueError: for a core without attention, and an environment that tells of no cue.
+    """
+    with closing(make_env(env, episodes)) as made:
+        lanes = Lanes(made, seed, device)
+        if CUE not in lanes.infos:
+            raise ValueError(
+                f"environment {name_of(env)!r}: expected one that tells in infos['{CUE}'] when that is seen which an "
+                "episode turns on, such as nth-farthest"
+            )
+        attention, is_cue, playing = _play(agent, lanes, seed, deterministic, max_steps)
+    cued = is_cue.any(axis=0)
+    if not cued.any():
+        raise ValueError(f"environment {name_of(env)!r}: no episode has a cue within {len(is_cue)} steps")
+    relative = np.arange(len(is_cue))[:, None] - is_cue.argmax(axis=0)  # [T, B]
+    counts = playing & cued
+    named = {"before": relative < 0, "at": relative == 0, "after": relative > 0}
+    phases = {name: _mean(attention, counts & phase) for name, phase in named.items()}
+    steps = np.unique(relative[counts])
+    on_input = np.stack([_mean(attention, counts & (relative == step))[..., -1] for step in steps])
+    return Looks(phases, steps, on_input, int(cued.sum()))
+
+
+def _play(
+    agent: ActorCritic, lanes: Lanes, seed: int, deterministic: bool, max_steps: int
+) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Attention `[T, B, heads, N, N+1]`; whether a step shows the cue, and is of a lane's first episode, `[T, B]`."""
+    generator = torch.Generator(lanes.device).manual_seed(seed)
+    state, playing = agent.initial_state(lanes.num_lanes), np.ones(lanes.num_lanes, bool)
+    weights, cues, played = [], [], []
+    while playing.any() and len(weights) < max_steps:
+        attention = agent.attention(lanes.steps, state)
+        if attention is None:
+            raise ValueError(f"core {type(agent.core).__name__}: expected one whose memory slots attend, such as rmc")
+        weights.append(attention[:, -1, :MOST_HEADS].cpu().numpy())
+        cues.append(playing & np.asarray(lanes.infos[CUE], bool))
+        played.append(playing)
+        output, state = agent.step(lanes.steps, state)
+        steps = lanes.step(choose(lanes.spec.distribution(output.policy_logits), generator, deterministic))
+        playing = playing & ~(steps.terminated | steps.truncated).cpu().numpy()
+    return np.stack(weights), np.stack(cues), np.stack(played)
+
+
+def _mean(attention: Floats, chosen: NDArray[np.bool_]) -> Floats:
+    """Over the chosen steps `[T, B]`; NaN where there are none."""
+    if not chosen.any():
+        return np.full(attention.shape[2:], np.nan)
+    return attention[chosen].mean(axis=0, dtype=np.float64)
+
+
+def draw(looks: Looks, title: str) -> "Figure":
+    """A row for each head: its mean attention in the three phases, and each slot's weight on the input by step."""
+    from matplotlib.figure import Figure
+
+    heads, slots, _ = looks.phases["at"].shape
+    figure = Figure(figsize=(12, 0.6 + 2.4 * heads), layout="constrained")
+    figure.suptitle(f"{title}, {looks.episodes:,} episodes", fontweight="bold")
+    grid = figure.subplots(heads, 4, squeeze=False, width_ratios=[1, 1, 1, 1.6])
+    for head, (*matrices, along) in enumerate(grid):
+        for axes, (name, phase) in zip(matrices, looks.phases.items(), strict=True):
+            image = axes.imshow(phase[head], vmin=0, vmax=1, cmap="magma")
+            axes.set(xticks=range(slots + 1), yticks=range(slots))
+            axes.set_xticklabels([*map(str, range(1, slots + 1)), "input"], fontsize="x-small")
+            axes.set_yticklabels([*map(str, range(1, slots + 1))], fontsize="x-small")
+            axes.set_title(f"{name} the cue" if head == 0 else "")
+        matrices[0].set_ylabel(f"head {head + 1}: slot")
+        for slot in range(slots):
+            along.plot(looks.steps, looks.on_input[:, head, slot], marker=".", label=f"slot {slot + 1}")
+        along.axvline(0, color="0.6", linestyle="--")
+        along.set(ylim=(0, 1), title="weight on the input" if head == 0 else "")
+    grid[-1][0].set_xlabel("looks at")
+    grid[-1][-1].set_xlabel("steps since the cue")
+    if slots <= 16:
+        grid[0][-1].legend(fontsize="xx-small", ncols=2)
+    figure.colorbar(image, ax=grid[:, 2], label="attention")
+    return figure

@@ -1,0 +1,90 @@
+"""Attention averaged around a cue: against one episode after the other, and refusals."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from helpers.runs import refused, save_agent
+from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
+from rmc_agents.evaluate import watch
+from rmc_agents.evaluate.attention import look
+from rmc_agents.types import AgentOutput, TimeStep
+
+CPU, LANES, STEPS, SIZE = torch.device("cpu"), 12, 5, 3
+
+
+class Counter:
+    """Two slots, of which the second puts a tenth more of its weight on the input at every step."""
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        return torch.zeros(batch_size)
+
+    def step(self, steps: TimeStep, state: Tensor) -> tuple[AgentOutput, Tensor]:
+        passed = torch.where(steps.is_first, 0.0, state)
+        return AgentOutput(torch.zeros(len(state), STEPS), passed), passed + 0.1
+
+    def attention(self, steps: TimeStep, state: Tensor) -> Tensor:
+        passed = torch.where(steps.is_first, 0.0, state)
+        weights = torch.zeros(len(state), 2, 1, 2, 3)  # [B, blocks, heads, N, N+1], of which the last block counts
+        weights[:, 1, 0, 1, 2] = passed
+        weights[:, 1, 0, 1, 0] = 1 - passed
+        return weights
+
+
+def cue_steps() -> list[int]:
+    """When vector m is shown in each lane, by the observations."""
+    env = NthFarthestVectorEnv(LANES, vectors=STEPS, size=SIZE)
+    obs, _ = env.reset(seed=7)
+    found = [-1] * LANES
+    for step in range(STEPS):
+        for lane in range(LANES):
+            label, _, m = obs[lane, SIZE:].reshape(3, STEPS)
+            if (label == m).all():
+                found[lane] = step
+        obs = env.step(np.zeros(LANES, int))[0]
+    return found
+
+
+def test_steps_are_counted_from_the_cue_in_each_episode() -> None:
+    agent: Any = Counter()
+    looks = look(agent, f"nth-farthest-vectors{STEPS}-size{SIZE}", LANES, 7, CPU, True, 100)
+    cues = cue_steps()
+    assert len(set(cues)) > 2
+    expected: dict[int, list[float]] = {}
+    for cue in cues:
+        for step in range(STEPS):
+            expected.setdefault(step - cue, []).append(step / 10)
+    assert looks.episodes == LANES
+    assert looks.steps.tolist() == sorted(expected)
+    np.testing.assert_allclose(
+        looks.on_input[:, 0, 1], [np.mean(expected[step]) for step in sorted(expected)], atol=1e-6
+    )
+    for name, chosen in (("before", range(-9, 0)), ("at", range(1)), ("after", range(1, 9))):
+        values = [value for step in chosen for value in expected.get(step, [])]
+        np.testing.assert_allclose(looks.phases[name][0, 1], [1 - np.mean(values), 0, np.mean(values)], atol=1e-6)
+        assert not looks.phases[name][0, 0].any()
+
+
+def test_the_command_draws_a_figure(tmp_path: Path) -> None:
+    agent = save_agent(tmp_path / "agent.safetensors", core="rmc", env="nth-farthest-vectors3-size2")
+    assert watch.main([str(agent), "--out", str(tmp_path / "a.png"), "--episodes", "4"]) == 0
+    assert (tmp_path / "a.png").read_bytes()[1:4] == b"PNG"
+
+
+@pytest.mark.parametrize(
+    ("core", "env", "expected"),
+    [
+        ("rmc", "recall", "expected one that tells in infos['cue']"),
+        ("lstm", "nth-farthest-vectors3-size2", "expected one whose memory slots attend, such as rmc"),
+    ],
+)
+def test_what_has_no_such_figure_is_refused(
+    core: str, env: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = save_agent(tmp_path / "agent.safetensors", core=core, env=env)
+    assert expected in refused(capsys, watch, agent, "--out", tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
