@@ -274,7 +274,7 @@ def test_ctrl_c_saves_and_stops_all_and_the_run_goes_on(tmp_path: Path, capsys: 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (130, "")
-    assert f"stopped by SIGINT and saved; go on with: rmc-train --resume {run_dir}" in out
+    assert f"stopped by SIGINT and saved; continue with: rmc-train --resume {run_dir}" in out
     assert processes
     assert not processes & running().keys()
     frames = newest(run_dir)["frames"]
@@ -294,7 +294,7 @@ def test_a_learner_that_is_killed_ends_all(tmp_path: Path, who: str) -> None:
     if who == "second":
         assert process.returncode == 2
         assert err.splitlines()[-1].startswith("rmc-train: learner 1 was killed by SIGKILL")
-        assert f"go on from the newest checkpoint with: rmc-train --resume {run_dir}" in out
+        assert f"continue from the newest checkpoint with: rmc-train --resume {run_dir}" in out
     wait_for_end(processes)
     assert newest(run_dir)["updates"] >= 2
 
@@ -306,5 +306,5 @@ def test_an_environment_fails_in_another_learner(tmp_path: Path, capsys: pytest.
     assert cli.main([*flags, "--run-dir", str(tmp_path / "run")]) == 2  # a reward is NaN in the second lane
     output = capsys.readouterr()
     assert "learner 1: " in output.err
-    assert "failed at 20 frames; saved; go on with" in output.out
+    assert "failed at 20 frames; saved; continue with" in output.out
     assert newest(tmp_path / "run")["frames"] == 20
