@@ -54,7 +54,7 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
-        for each in fields(Config):  # a command's subclass has further ones
+        for each in fields(Config):  # subclasses of commands have further fields
             section: Any = each.default_factory  # the section's class
             if not isinstance(value := getattr(self, each.name), section):
                 raise ValueError(
@@ -63,7 +63,7 @@ class Config:
                 )
 
     def to_mapping(self) -> dict[str, Any]:
-        """All settings by name, without sections, as they stand in a YAML file."""
+        """All settings by name, without sections, as in a YAML file."""
         return {name: value for section in asdict(self).values() for name, value in section.items()}
 
     def updated(self, settings: dict[str, Any], source: str) -> Self:
@@ -74,7 +74,7 @@ class Config:
           source: where they come from, for the error message.
 
         Raises:
-          ValueError: for a name that does not exist (with the nearest that does) or a value out of its range.
+          ValueError: for an unknown name (the message suggests the nearest) or a value out of range.
         """
         known = self.to_mapping()
         settings = {name: value for name, value in settings.items() if (name, value) not in RETIRED.items()}
@@ -94,11 +94,11 @@ class Config:
         return type(self)(**sections)
 
     def settled(self) -> Self:
-        """A copy with the settings that the algorithm decides by itself: core and optimizer in Stable-Baselines3's, the
-        number of lanes in impala.
+        """A copy with the settings that the algorithm determines: core and optimizer for those of Stable-Baselines3,
+        the number of lanes for impala.
 
         Raises:
-          ValueError: if a core is asked for where there is none.
+          ValueError: if a core is requested for an algorithm without memory.
         """
         algo, policy = self.train.algo, self.train.sb3_policy
         if algo == "impala":
@@ -115,12 +115,12 @@ class Config:
         return self.updated(used, algo)
 
     def check_parts(self) -> None:
-        """Refuse an unknown core or encoder without importing torch.
+        """Reject an unknown core or encoder without importing torch.
 
-        Before torch is imported only built-in parts exist; afterwards the registries, which know more, check names.
+        Before torch is imported only built-in parts exist; later the registries check the names.
 
         Raises:
-          ValueError: with the nearest name that there is.
+          ValueError: for an unknown name; the message suggests the nearest.
         """
         if "torch" in sys.modules:
             return
@@ -133,7 +133,7 @@ class Config:
             raise ValueError(self.core.unused_core_args())
 
     def to_yaml(self) -> str:
-        """The YAML text that `from_yaml` reads back as an equal configuration."""
+        """YAML text from which `updated_from_yaml` restores an equal configuration."""
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in self.to_mapping().items()}
         return yaml.safe_dump(plain, sort_keys=False)
 

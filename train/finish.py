@@ -30,7 +30,7 @@ def env_of(trainer: Trainer) -> str | EnvFactory:
 
 def extra_flags(trainer: Trainer) -> str:
     """Flags that a command needs to open the run, such as --import for users' modules."""
-    return trainer.trust_flag + plugins.told_flags()
+    return trainer.trust_flag + plugins.flags_text()
 
 
 def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console: Console) -> None:

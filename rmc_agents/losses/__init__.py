@@ -1,19 +1,19 @@
 """Returns and losses: pure functions of tensors `[T, B]`, T steps of B lanes.
 
-`a2c`, `ppo` and `vtrace` are whole losses, from a rollout and what the agent says to it now; the rest of the file is
-what they are made of.
+`a2c`, `ppo` and `vtrace` are complete losses of a rollout and the agent's current output for it. The other functions
+are their parts: targets (`returns`), loss terms (`terms`) and masked statistics (`masked`).
 
     output, _ = agent.unroll(rollout.steps, rollout.initial_state)
     loss, metrics = losses.a2c(output, rollout, discount=0.99)
 
-Suffixes tell time: a transition leads from step tm1 (t - 1) to step t. `r_t` and `discount_t` come with step t, `v_tm1`
-and `v_t` are the values of the observations at its two ends. Every argument holds the transitions in order, so that row
-i of `v_t` is row i + 1 of `v_tm1`.
+Suffixes are time indices: a transition leads from step tm1 (t - 1) to step t. `r_t` and `discount_t` belong to step t;
+`v_tm1` and `v_t` are the values of the observations at both ends. All arguments hold the transitions in order: row i of
+`v_t` is row i + 1 of `v_tm1`.
 
 Episodes end inside a rollout. A terminated episode has `discount_t = 0` on its last transition. A truncated one keeps
-its discount, so that the value of its last observation is bootstrapped from, but `lambda_t = 0` cuts the trace there:
-what follows is the filler step to the next episode, which no sum may see. The filler itself is left out of every loss
-by `valid`. `transition_weights` makes all three from the flags.
+its discount, to bootstrap from the value of its last observation, but `lambda_t = 0` cuts the trace there: the next
+step is the filler that leads to the next episode, and no sum may include it. `valid` excludes the filler from every
+loss. `transition_weights` computes all three from the episode flags.
 """
 
 from rmc_agents.losses.actor_critics import Metrics, a2c, actor_critic, clipped_actor_critic, ppo, vtrace

@@ -1,4 +1,4 @@
-"""The whole losses of A2C, PPO and IMPALA: from a rollout and the agent's output for it to one scalar."""
+"""The complete losses of A2C, PPO and IMPALA: from a rollout and the agent's output for it to one scalar."""
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from rmc_agents.losses.terms import (
 from rmc_agents.types import AgentOutput, Distribution, Rollout
 
 Metrics = dict[str, Tensor]
-"""Scalars without gradient, by their names in TensorBoard."""
+"""Scalars without gradient, by their TensorBoard names."""
 
 
 def a2c(
@@ -33,16 +33,16 @@ def a2c(
 ) -> tuple[Tensor, Metrics]:
     """The loss of A2C (Mnih et al., 2016): policy gradient + value_cost * value loss - entropy_cost * entropy.
 
-    All three are means over the rollout's real transitions. The gradient is right only for the weights that acted.
+    All three are means over the rollout's real transitions. The gradient is correct only for the weights that acted.
 
     Args:
-      output: the unroll of `rollout.steps`, `[T+1, B, ...]`; the last value is bootstrapped from, without gradient.
+      output: the unroll of `rollout.steps`, `[T+1, B, ...]`; the last value is the bootstrap value, without gradient.
       rollout: T steps of B lanes.
-      discount: of rewards, per step.
-      trace_lambda: of the lambda-returns: 0 is one-step TD, 1 is Monte Carlo up to the rollout's end.
-      reward_scale: rewards are multiplied by it first.
-      normalize_advantages: bring them to mean 0 and standard deviation 1.
-      value_cost, entropy_cost: weights in the sum.
+      discount: reward discount per step.
+      trace_lambda: lambda of the lambda-returns: 0 is one-step TD, 1 is Monte Carlo up to the end of the rollout.
+      reward_scale: rewards are multiplied by this first.
+      normalize_advantages: normalise them to mean 0 and standard deviation 1.
+      value_cost, entropy_cost: weights of the terms.
 
     Returns:
       The loss, a scalar, and metrics.
@@ -70,13 +70,13 @@ def ppo(
     value_cost: float = 0.5,
     entropy_cost: float = 0.01,
 ) -> tuple[Tensor, Metrics]:
-    """The loss of PPO (Schulman et al., 2017, eq. 9, without clipping of values); arguments as of `a2c`.
+    """The loss of PPO (Schulman et al., 2017, eq. 9, without value clipping); other arguments as in `a2c`.
 
-    Targets are made of `rollout.value` and the output's last value. For several updates from one rollout make them
-    once, by `lambda_targets`, and call `clipped_actor_critic`.
+    Targets come from `rollout.value` and the last value of the output. For several updates per rollout, compute them
+    once with `lambda_targets` and call `clipped_actor_critic`.
 
     Args:
-      clip: how far the ratio pi(a) / pi_old(a) may move from 1 and still be rewarded for it.
+      clip: clip range of the ratio pi(a) / pi_old(a) around 1.
     """
     targets = lambda_targets(
         torch.cat([rollout.value, output.value[-1:]]),
@@ -102,16 +102,16 @@ def vtrace(
     value_cost: float = 0.5,
     entropy_cost: float = 0.01,
 ) -> tuple[Tensor, Metrics]:
-    """The loss of IMPALA (Espeholt et al., 2018): that of `a2c`, for a rollout that older weights made.
+    """The loss of IMPALA (Espeholt et al., 2018): `a2c` with V-trace, for a rollout made with older weights.
 
-    If they are the same weights, this is `a2c`. Arguments as there, and of `vtrace_targets`.
+    With the same weights it equals `a2c`. Arguments as in `a2c` and `vtrace_targets`.
     """
     t = transitions(output.value, rollout.steps, discount, trace_lambda, reward_scale)
     log_ratio = action_log_ratio(distribution_of(rollout, output.policy_logits.detach()), rollout)
     corrected = vtrace_targets(
         t.v_tm1, t.v_t, t.r_t, t.discount_t, torch.where(t.valid, log_ratio, 0.0), t.lambda_t, clip_rho, clip_pg_rho
     )
-    # Normalised before they are weighted: a mean taken from weighted ones would remain where the weight is 0.
+    # Normalise before weighting: subtracting the mean afterwards would give steps of weight 0 an advantage.
     advantage = masked_normalize(corrected.advantages, t.valid) if normalize_advantages else corrected.advantages
     targets = Targets(corrected.targets, corrected.weights * advantage, t.valid)
     loss, metrics = actor_critic(output, rollout, targets, value_cost=value_cost, entropy_cost=entropy_cost)

@@ -1,4 +1,4 @@
-"""What the steps of a rollout were worth: lambda-returns and V-trace, from rewards, values and episode flags."""
+"""Value targets and advantages: lambda-returns and V-trace, from rewards, values and episode flags."""
 
 from typing import NamedTuple
 
@@ -10,10 +10,10 @@ from rmc_agents.types import TimeStep
 
 
 class Targets(NamedTuple):
-    """What a rollout's T transitions were worth; each `[T, B]`, without gradient."""
+    """Targets for a rollout's T transitions; each `[T, B]`, without gradient."""
 
-    value: Tensor  # what v_tm1 should have been
-    advantage: Tensor  # of the policy gradient
+    value: Tensor  # target of v_tm1
+    advantage: Tensor  # for the policy gradient
     valid: Tensor  # bool: a real transition, no filler
 
 
@@ -27,9 +27,9 @@ def lambda_targets(
     normalize_advantages: bool = True,
     over_learners: Sum | None = None,
 ) -> Targets:
-    """Lambda-returns, and their excess over the values `[T+1, B]` of the T + 1 time steps.
+    """Lambda-returns as value targets, and advantages over the values `[T+1, B]` of the T + 1 time steps.
 
-    Args: as of `a2c`; over_learners: advantages are normalised over all learners' lanes; None: these are all lanes.
+    Args: as in `a2c`; over_learners: sums over all learners, to normalise advantages over all lanes; None: one learner.
     """
     t = transitions(value, steps, discount, trace_lambda, reward_scale)
     target = lambda_returns(t.r_t, t.discount_t, t.v_t, t.lambda_t)
@@ -53,14 +53,14 @@ class Transitions(NamedTuple):
 def transitions(
     value: Tensor, steps: TimeStep, discount: float, trace_lambda: float, reward_scale: float
 ) -> Transitions:
-    """The transitions between time steps `[T+1, B, ...]`, of which the values are `[T+1, B]`."""
+    """The transitions between time steps `[T+1, B, ...]` with values `[T+1, B]`."""
     weights = transition_weights(steps.is_first, steps.terminated, steps.truncated, discount, trace_lambda)
     value = value.detach()
     return Transitions(value[:-1], value[1:], steps.prev_reward[1:] * reward_scale, *weights)
 
 
 class TransitionWeights(NamedTuple):
-    """What the episode flags of a rollout mean for its T transitions; each `[T, B]`."""
+    """Weights of a rollout's T transitions, from its episode flags; each `[T, B]`."""
 
     discount_t: Tensor  # discount, 0 where the episode terminated
     lambda_t: Tensor  # trace parameter, 0 where the trace is cut
@@ -100,8 +100,8 @@ class VTrace(NamedTuple):
     """Targets, advantages and weights, `[T, B]`, without gradient."""
 
     targets: Tensor  # of v_tm1
-    advantages: Tensor  # of the policy gradient
-    weights: Tensor  # by which the policy gradient multiplies them
+    advantages: Tensor  # for the policy gradient
+    weights: Tensor  # importance weights of the policy gradient
 
 
 def vtrace_targets(
@@ -122,12 +122,12 @@ def vtrace_targets(
         advantage_tm1 = r_t + discount_t * (v_t + lambda_t * error_t) - v_tm1
         weight_tm1 = min(clip_pg_rho, rho_tm1)
 
-    With all ratios 1 the targets are the lambda-returns.
+    If all ratios are 1, the targets are the lambda-returns.
 
     Args:
       v_tm1, v_t, r_t, discount_t, lambda_t: `[T, B]`.
-      log_rho_tm1: `[T, B]`, the action's log-probability under the learning policy less that under the acting one.
-      clip_rho, clip_pg_rho: where ratios are cut off.
+      log_rho_tm1: `[T, B]`, log pi(a) - log mu(a), with pi the learner's policy and mu the actor's.
+      clip_rho, clip_pg_rho: clipping thresholds of the ratios.
     """
     with torch.no_grad():
         rho = log_rho_tm1.exp()

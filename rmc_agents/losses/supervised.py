@@ -1,4 +1,4 @@
-"""Supervised learning of actions: cross-entropy with the right ones."""
+"""The loss of supervised learning: cross-entropy with the correct actions."""
 
 import torch
 from torch import Tensor
@@ -9,16 +9,16 @@ from rmc_agents.losses.masked import masked_mean
 
 
 def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metrics]:
-    """Mean over the asked steps of -log pi(target), and how many of the likeliest actions are the targets.
+    """Mean of -log pi(target) over the steps with a target, and the accuracy of the most likely action.
 
-    Where nothing is asked in any step the loss is 0 and the metrics are NaN.
+    If no step has a target, the loss is 0 and the metrics are NaN.
 
     Args:
       policy_logits: `[T, B, A]`.
-      targets: `[T, B]` int64, -1 where nothing is asked.
+      targets: `[T, B]` int64, -1 for steps without a target.
 
     Returns:
-      The loss, a scalar in nats, and metrics.
+      The scalar loss in nats, and metrics.
     """
     asked = targets >= 0
     loss = masked_mean(-Categorical(policy_logits).log_prob(targets.clamp(min=0)), asked)

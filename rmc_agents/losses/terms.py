@@ -1,4 +1,4 @@
-"""The terms that a loss adds up, and the measures that training reports; tensors `[T, B]`."""
+"""Terms of the losses and metrics of training, from tensors `[T, B]`."""
 
 import torch
 from torch import Tensor
@@ -9,13 +9,13 @@ from rmc_agents.types import Distribution, Rollout
 
 
 def distribution_of(rollout: Rollout, policy_logits: Tensor) -> Distribution:
-    """The distribution `[T, B]` of the rollout's T actions by parameters `[T, B, P]`, or `[T+1, B, P]` of all steps."""
+    """The distribution `[T, B]` of the rollout's T actions, from parameters `[T, B, P]` or `[T+1, B, P]`."""
     make = Categorical if rollout.distribution is None else rollout.distribution
     return make(policy_logits[: len(rollout.policy_logits)])
 
 
 def action_log_ratio(policy: Distribution, rollout: Rollout) -> Tensor:
-    """log pi(a) - log pi_old(a), `[T, B]`, of the rollout's actions."""
+    """log pi(a) - log pi_old(a), `[T, B]`, for the rollout's actions."""
     action = rollout.steps.prev_action[1:]
     return policy.log_prob(action) - distribution_of(rollout, rollout.policy_logits).log_prob(action)
 
@@ -42,8 +42,8 @@ def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, valid: Tensor, cli
 
 
 def approx_kl(log_ratio: Tensor, valid: Tensor) -> Tensor:
-    """How far the policy is from the one that acted, estimated from its actions: the mean over valid steps of
-    r - 1 - log r, with r = pi(a) / pi_old(a), whose expectation is KL(pi_old, pi) (Schulman, 2020).
+    """Estimate of KL(pi_old, pi) from the actions taken: mean over valid steps of r - 1 - log r, with
+    r = pi(a) / pi_old(a) (Schulman, 2020).
 
     Args: log_ratio `[T, B]`, valid `[T, B]` bool.
     """

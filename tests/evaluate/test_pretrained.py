@@ -122,13 +122,13 @@ def test_which_agent_is_said_once_and_by_a_name_that_exists(
     for argv, message in (
         (
             ["litle"],
-            "there is no pretrained policy 'litle'; did you mean 'little'? (there are: little)",
+            "there is no pretrained policy 'litle'; did you mean 'little'? (available: little)",
         ),
         (
             ["--pretrained", "litle"],
-            "there is no pretrained policy 'litle'; did you mean 'little'? (there are: little)",
+            "there is no pretrained policy 'litle'; did you mean 'little'? (available: little)",
         ),
-        (["--pretrained", "else"], "there is no pretrained policy 'else' (there are: little)"),
+        (["--pretrained", "else"], "there is no pretrained policy 'else' (available: little)"),
         ([by_name, "--pretrained", "little"], "expected a RUN or --pretrained NAME, got both"),
         ([], "expected a RUN or --pretrained NAME, got neither (pretrained policies: little)"),
     ):

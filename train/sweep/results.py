@@ -212,5 +212,5 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
         lines.append(f"shares in being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:
         best = trial_folder(out, rows[0].trials[0])
-        lines.append(f"best: {best}   rmc-watch {quoted(best)}{plugins.told_flags()}   rmc-plot {quoted(best)}")
+        lines.append(f"best: {best}   rmc-watch {quoted(best)}{plugins.flags_text()}   rmc-plot {quoted(best)}")
     console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
