@@ -204,8 +204,8 @@ def gather_episodes(episodes: list[Episode]) -> list[Episode]:
     """All learners' episodes, rank by rank, in the first; in the others their own."""
     if size() == 1:
         return episodes
-    told = {None: -1.0, False: 0.0, True: 1.0}
-    rows = [(episode.episode_return, episode.length, told[episode.success]) for episode in episodes]
+    codes = {None: -1.0, False: 0.0, True: 1.0}
+    rows = [(episode.episode_return, episode.length, codes[episode.success]) for episode in episodes]
     parts = _gather(torch.tensor(rows, dtype=torch.float64).flatten())
     if parts is None:
         return episodes

@@ -36,12 +36,12 @@ class Evaluation(NamedTuple):
     is_best: bool  # of the run so far, by mean return
 
     def __str__(self) -> str:
-        told = self.statistics
-        accuracy = "" if told.accuracy is None else f", accuracy {told.accuracy:.1%}"
+        statistics = self.statistics
+        accuracy = "" if statistics.accuracy is None else f", accuracy {statistics.accuracy:.1%}"
         best = ", the best so far" if self.is_best else ""
         return (
-            f"evaluation at {self.frames:,} frames: mean return {with_interval(told.mean_return, told.ci95)}{accuracy} "
-            f"over {told.episodes} episodes{best}"
+            f"evaluation at {self.frames:,} frames: mean return {with_interval(statistics.mean_return, statistics.ci95)}{accuracy} "
+            f"over {statistics.episodes} episodes{best}"
         )
 
 

@@ -30,8 +30,8 @@ def lead(trainer: Trainer, saved: Saved | None, run_dir: Path) -> None:
       WorkerError: if another learner cannot begin.
     """
     if distributed.size() > 1:
-        told = {"config": trainer.config.to_mapping(), "saved": saved and saved.tree}
-        distributed.share(told | {"weights": trainer.agent.state_dict(), "torch_rng": torch.get_rng_state()})
+        start = {"config": trainer.config.to_mapping(), "saved": saved and saved.tree}
+        distributed.share(start | {"weights": trainer.agent.state_dict(), "torch_rng": torch.get_rng_state()})
         with distributed.failing_together():
             pass
     is_branch = saved is not None and not saved.path.is_relative_to(run_dir)
@@ -56,15 +56,15 @@ def follow() -> int:
 
 def _begin() -> Learner:
     """A trainer where the first learner's is."""
-    told = distributed.share(None)
+    start = distributed.share(None)
     with distributed.failing_together():
-        trainer = new_trainer(Config().updated(told["config"], "the first learner"))
+        trainer = new_trainer(Config().updated(start["config"], "the first learner"))
         assert isinstance(trainer, Learner)  # Stable-Baselines3 has one process
-        if told["saved"] is None:
-            trainer.take_weights(told["weights"])
+        if start["saved"] is None:
+            trainer.take_weights(start["weights"])
         else:
-            trainer.set_state(told["saved"])
-        torch.set_rng_state(told["torch_rng"])
+            trainer.set_state(start["saved"])
+        torch.set_rng_state(start["torch_rng"])
     return trainer
 
 

@@ -119,15 +119,17 @@ class Reporter:
 
     def evaluated(self, evaluation: "Evaluation") -> None:
         """To be called after it."""
-        told = evaluation.statistics
-        scalars = {TIME_TAG: self.seconds, "evaluation/return": told.mean_return}
-        scalars |= {"evaluation/low": told.ci95[0], "evaluation/high": told.ci95[1]}
+        statistics = evaluation.statistics
+        scalars = {TIME_TAG: self.seconds, "evaluation/return": statistics.mean_return}
+        scalars |= {"evaluation/low": statistics.ci95[0], "evaluation/high": statistics.ci95[1]}
         for name in ("success_rate", "accuracy", "bits"):
-            if (value := getattr(told, name)) is not None:
+            if (value := getattr(statistics, name)) is not None:
                 scalars[f"evaluation/{name}"] = value
         self._add(scalars, evaluation.frames)
         score = (
-            f"{told.mean_return:.{decimals(told.mean_return)}f}" if told.accuracy is None else f"{told.accuracy:.1%}"
+            f"{statistics.mean_return:.{decimals(statistics.mean_return)}f}"
+            if statistics.accuracy is None
+            else f"{statistics.accuracy:.1%}"
         )
         self._progress.update(self._task, evaluation=f"  evaluation {score}")
         if not self.console.is_terminal:
@@ -151,13 +153,13 @@ class Reporter:
             self._measure.write(frames)
             self._writer.flush()
         shown = with_interval(float(np.mean([e.episode_return for e in self._recent])), None) if self._recent else "-"
-        told = "  ".join(text.format(metrics[name].item()) for name, text in SHOWN.items() if name in metrics)
-        headline = told if "charts/accuracy" in metrics else f"return {shown}"
+        headlines = "  ".join(text.format(metrics[name].item()) for name, text in SHOWN.items() if name in metrics)
+        headline = headlines if "charts/accuracy" in metrics else f"return {shown}"
         self._progress.update(self._task, speed=f"{speed:,.0f}", headline=headline)
         if not self.console.is_terminal:
             eta = timedelta(seconds=round((self.total_frames - frames) / speed)) if frames < self.total_frames else "-"
             self.console.print(
-                f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s  return {shown}  {told}  ETA {eta}",
+                f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s  return {shown}  {headlines}  ETA {eta}",
                 highlight=False,
                 soft_wrap=True,
             )

@@ -52,8 +52,8 @@ class Supervised(OnPolicy):
             metrics = self._optimize(loss, metrics, asked)
         self.frames += frames
         self.updates += 1
-        told = {"charts/asked": every / frames, "charts/recurrent_state_norm": state_norm(self.collector.state)}
-        return metrics | told
+        extra = {"charts/asked": every / frames, "charts/recurrent_state_norm": state_norm(self.collector.state)}
+        return metrics | extra
 
     def _check_lanes(self) -> None:
         if self.lanes.targets is None:

@@ -60,8 +60,8 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
     own = trainer.backend
     scans = list(dict.fromkeys((own, *backends)))
     length, lanes = trainer.train.unroll_length, trainer.lanes.num_lanes
-    told = core.matrix_products(length, lanes)
-    products = told or []
+    reported = core.matrix_products(length, lanes)
+    products = reported or []
     seconds = rounds(_work(trainer, scans, products), repeats, limit, device)
 
     operations = sum(product.operations for product in products)
@@ -75,7 +75,7 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
         "frames_per_update": length * lanes,
         "rounds": len(seconds["collect"]),
         "parts": _parts(seconds, length * lanes),
-        "scan_gflop": None if told is None else operations / 1e9,  # null: the core does not report its products
+        "scan_gflop": None if reported is None else operations / 1e9,  # null: the core does not report its products
         "scan": {
             name: _arithmetic(figure, operations)
             | {"of_products": figure.rate(plain.seconds) if products else None}
@@ -107,7 +107,7 @@ def _parts(seconds: dict[str, list[float]], frames: int) -> dict[str, dict[str, 
         "core steps": seconds["core steps"],
     }
     figures = {name: Figure.of(times) for name, times in parts.items()}
-    return {name: figure.told() | {"frames_per_second": figure.rate(frames)} for name, figure in figures.items()}
+    return {name: figure.as_json() | {"frames_per_second": figure.rate(frames)} for name, figure in figures.items()}
 
 
 def _difference(whole: list[float], part: list[float]) -> list[float]:
@@ -115,7 +115,7 @@ def _difference(whole: list[float], part: list[float]) -> list[float]:
 
 
 def _arithmetic(figure: Figure, operations: int) -> dict[str, float | None]:
-    return figure.told() | {"gflop_per_second": figure.rate(operations / 1e9)}
+    return figure.as_json() | {"gflop_per_second": figure.rate(operations / 1e9)}
 
 
 def _work(trainer: OnPolicy, backends: Sequence[str], products: Sequence[Product]) -> dict[str, Callable[[], object]]:
@@ -235,8 +235,8 @@ def _print_report(report: dict[str, Any], console: Console) -> None:
                 f"{scan['of_torch_mm']:.0%} of that of torch.mm",
             )
     gflop = report["scan_gflop"]
-    told = "the core does not report its matrix products" if gflop is None else f"{gflop:,.3f} GFLOP"
-    _say(console, f"operations of the scan's products: {told}")
+    text = "the core does not report its matrix products" if gflop is None else f"{gflop:,.3f} GFLOP"
+    _say(console, f"operations of the scan's products: {text}")
     _say(console, f"outside the scan: {report['outside_scan']:.0%} of training's time")
     _say(console, f"peak memory: {report['peak_memory_mib']:,.0f} MiB")
 

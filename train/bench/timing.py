@@ -29,7 +29,7 @@ class Figure(NamedTuple):
         """Amount per second; None for a difference of measurements that was lost in their noise."""
         return amount / self.seconds if self.seconds > 0 else None
 
-    def told(self) -> dict[str, float | None]:
+    def as_json(self) -> dict[str, float | None]:
         """As it stands in JSON."""
         return {"ms": 1e3 * self.seconds, "spread": self.spread}
 

@@ -19,7 +19,7 @@ from rmc_agents.train.learner import make_agent
 from rmc_agents.types import Rollout, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
-UNTOLD = -1  # in place of an episode's success, where the environment does not report it
+UNKNOWN = -1  # in place of an episode's success, where the environment does not report it
 
 
 class Parcel(NamedTuple):
@@ -37,7 +37,7 @@ class Parcel(NamedTuple):
     def to_bytes(self) -> bytes:
         """As it travels: a checkpoint's format, which cannot carry code and tells when it is damaged."""
         rollout, episodes = self.rollout, self.episodes
-        successes = [UNTOLD if episode.success is None else int(episode.success) for episode in episodes]
+        successes = [UNKNOWN if episode.success is None else int(episode.success) for episode in episodes]
         parts = rollout._replace(distribution=None)._asdict()  # the learner knows it from the spaces
         tree = self._asdict() | {
             "rollout": {name: list(v) if isinstance(v, tuple) else v for name, v in parts.items()},
@@ -190,8 +190,8 @@ class ParcelReader:
     def _episodes(self, returns: np.ndarray, lengths: np.ndarray, successes: np.ndarray) -> list[Episode]:
         if not len(returns) == len(lengths) == len(successes) <= self._most_episodes or not np.isfinite(returns).all():
             raise UnfitParcel("episodes: expected as many finite returns as lengths and successes")
-        told = (None if success == UNTOLD else bool(success) for success in successes)
-        return [Episode(float(r), int(n), s) for r, n, s in zip(returns, lengths, told, strict=True)]
+        outcomes = (None if success == UNKNOWN else bool(success) for success in successes)
+        return [Episode(float(r), int(n), s) for r, n, s in zip(returns, lengths, outcomes, strict=True)]
 
 
 def _check_boundaries(steps: TimeStep) -> None:

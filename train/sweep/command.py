@@ -145,13 +145,13 @@ def _own(out: Path, plan: Plan) -> Iterator[None]:
     """The folder, for this process alone, with `sweep.yaml` in it, which must describe no other sweep."""
     _import_optuna()
     out.mkdir(parents=True, exist_ok=True)
-    path, told = out / PLAN, plan.description()
+    path, description = out / PLAN, plan.description()
     try:
         with FileLock(out / ".lock", timeout=0):
             if path.exists():
                 before = Plan.from_description(path).description()
-                different = [key for key in told if told[key] != before[key] and key != "settings"]
-                settings, settings_before = told["settings"], before["settings"]
+                different = [key for key in description if description[key] != before[key] and key != "settings"]
+                settings, settings_before = description["settings"], before["settings"]
                 different += [name for name in settings if settings[name] != settings_before[name]]
                 if different:
                     raise ValueError(
@@ -159,7 +159,7 @@ def _own(out: Path, plan: Plan) -> Iterator[None]:
                     )
             if not (out / JOURNAL).exists() and any(out.glob("trial-*")):
                 raise ValueError(f"{out} holds trials but no {JOURNAL}; choose another --out")
-            write_atomically(path, yaml.safe_dump(told, sort_keys=False).encode())
+            write_atomically(path, yaml.safe_dump(description, sort_keys=False).encode())
             # Optuna's own lock, if a process was killed while it held it: no other process writes here now.
             (out / f"{JOURNAL}.lock").unlink(missing_ok=True)
             yield

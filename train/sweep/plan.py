@@ -87,11 +87,11 @@ class Plan:
     @classmethod
     def from_description(cls, path: Path) -> Self:
         """The plan that `description` was written of. Raises ValueError if the file is missing or damaged."""
-        told = read_yaml(path)
+        content = read_yaml(path)
         try:
-            search = {name: next(iter(values.items())) for name, values in told["search"].items()}
-            base = Config().updated(told["settings"], str(path))
-            return cls(base, search, told["one_at_a_time"], told["seed"], tuple(told["seeds"]))
+            search = {name: next(iter(values.items())) for name, values in content["search"].items()}
+            base = Config().updated(content["settings"], str(path))
+            return cls(base, search, content["one_at_a_time"], content["seed"], tuple(content["seeds"]))
         except (AttributeError, KeyError, TypeError, StopIteration) as error:
             raise ValueError(f"{path} does not describe a sweep of this version: {error!r}") from None
 
@@ -137,17 +137,17 @@ class Plan:
         return {name: _label(settings[name]) for name in self.search}
 
 
-def _read_range(name: str, told: Any, base: Config, source: str) -> tuple[str, list[Any]]:
+def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, list[Any]]:
     """The kind and the checked values of one line of `search`."""
     where = f"{source}: {name}"
     _check_names([name], base.to_mapping(), source, "setting")
     if name in NOT_SEARCHED:
         raise ValueError(f"{where}: cannot be searched: {NOT_SEARCHED[name]}")
-    if not isinstance(told, dict) or len(told) != 1:
+    if not isinstance(entry, dict) or len(entry) != 1:
         raise ValueError(
-            f"{where}: expected one of {', '.join(KINDS)}, such as {{log: [low, high]}}, got {shortened(told)}"
+            f"{where}: expected one of {', '.join(KINDS)}, such as {{log: [low, high]}}, got {shortened(entry)}"
         )
-    kind, values = next(iter(told.items()))
+    kind, values = next(iter(entry.items()))
     _check_names([kind], KINDS, where, "kind of range")
     if not isinstance(values, list) or not values:
         raise ValueError(f"{where}: {kind}: expected a list of at least one value, got {shortened(values)}")
