@@ -92,7 +92,7 @@ class ActionPart(NamedTuple):
         return f"{self.kind} actions from {limits}"
 
     def to_env(self, columns: NDArray[Any]) -> NDArray[Any]:
-        """Convert columns `[B, W]` to actions `[B, *shape]` of the environment, with Box actions clipped to the bounds."""
+        """Columns `[B, W]` as actions `[B, *shape]` of the environment; Box actions are clipped to the bounds."""
         low, high = np.array(self.low), np.array(self.high)
         if self.kind == "box":
             columns = np.clip(low + (columns + 1.0) / 2.0 * (high - low), low, high)

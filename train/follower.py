@@ -1,4 +1,4 @@
-"""The learners beside the first (see `distributed`)."""
+"""The learners other than the first (see `distributed`)."""
 
 from contextlib import closing
 from pathlib import Path
@@ -15,19 +15,19 @@ from .stopping import StopSignals
 from .trainer import Trainer
 
 GO_ON, SAVE, END = 0, 1, 2
-"""What the first learner tells the others, before the first update and after every one."""
+"""Orders from the first learner to the others, before the first update and after every update."""
 
 
 def lead(trainer: Trainer, saved: Saved | None, run_dir: Path) -> None:
-    """In the first learner, before its first update: the others begin where it does.
+    """In the first learner, before its first update: send the others the initial state.
 
     Args:
-      trainer: its own.
-      saved: what it goes on from, if anything; from another run's checkpoint, it is saved in this run's folder at once.
+      trainer: the first learner's.
+      saved: the checkpoint it continues from, if any; one of another run is saved in this run's folder immediately.
       run_dir: the run's folder.
 
     Raises:
-      WorkerError: if another learner cannot begin.
+      WorkerError: if another learner cannot start.
     """
     if distributed.size() > 1:
         start = {"config": trainer.config.to_mapping(), "saved": saved and saved.tree}
@@ -40,10 +40,10 @@ def lead(trainer: Trainer, saved: Saved | None, run_dir: Path) -> None:
 
 
 def follow() -> int:
-    """Learn along with the first learner. Returns the exit status.
+    """Train in step with the first learner. Returns the exit status.
 
-    That is 0, and nothing is said, when all learners end alike: it is for the first one to tell why, and torchrun
-    would end it before it could, if another had ended with a failure by then.
+    The status is 0 without a message if all learners fail together: the first one reports the reason, and torchrun
+    would kill it before that if another had already exited with an error.
     """
     with StopSignals() as stop:
         try:
@@ -55,7 +55,7 @@ def follow() -> int:
 
 
 def _begin() -> Learner:
-    """A trainer where the first learner's is."""
+    """A trainer in the same state as the first learner's."""
     start = distributed.share(None)
     with distributed.failing_together():
         trainer = new_trainer(Config().updated(start["config"], "the first learner"))
@@ -69,10 +69,10 @@ def _begin() -> Learner:
 
 
 def _learn_along(trainer: Learner, stop: StopSignals) -> None:
-    """The training loop of `run`, step by step, but for what it shows and writes."""
+    """The training loop of `loop`, without reporting and saving."""
     order = distributed.highest(GO_ON)
     if order == SAVE:
-        trainer.get_state()  # all take part in what the first one saves
+        trainer.get_state()  # collective: all contribute to what the first one saves
     try:
         while trainer.frames < trainer.train.total_frames and order != END and not stop.agreed():
             trainer.update()

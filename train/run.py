@@ -46,16 +46,16 @@ def train(
 
     Args:
       config: all settings, or those that differ from the defaults, by name.
-      env: an environment of your own, in place of that of the settings: a class or function, called once for each lane
-        (once for all lanes if it takes `num_envs`); an environment, of which each lane is a copy; or a vector
-        environment, which is stepped as it is, and not evaluated or filmed at the end.
-      run_dir: the run's folder, which must hold no run; None: a new one under runs/.
+      env: a custom environment instead of that of the settings: a class or function, called once for each lane
+        (once for all lanes if it takes `num_envs`); an environment, which is copied for each lane; or a vector
+        environment, which is used directly, without evaluation and video at the end.
+      run_dir: the run's folder, which must not hold a run; None: a new one under runs/.
       callback: called after every update with the run's `Progress`; returns True to end the training.
       console: where progress is shown; None: standard output; Console(quiet=True): nowhere.
-      track: "wandb", or what makes a `Tracker` of the run's folder and settings: it is told of every point.
+      track: "wandb", or a function from the run's folder and settings to a `Tracker`, which receives every point.
 
     Raises:
-      ValueError: for settings, an environment or a folder that cannot be.
+      ValueError: for invalid settings, or an environment or folder that cannot be used.
       EnvError: if the environment's own code fails; the run is saved.
     """
     if not isinstance(config, Config):
@@ -88,18 +88,18 @@ def resume(
 
         run = resume("runs/mine", {"total_frames": 1_000_000}, env=MyEnv)
 
-    The result equals that of an uninterrupted run to the bit if the environment can save its state: vector
-    environments by `get_state()` and `set_state(state)`, others by the same methods for one lane (`envs.saving`).
+    The result is bitwise equal to that of an uninterrupted run if the environment can save its state: vector
+    environments with `get_state()` and `set_state(state)`, others with the same methods for one lane (`envs.saving`).
     Other environments start new episodes.
 
     Args:
-      run: the run's folder; or one of its checkpoints, from which a copy of the run continues in another folder.
+      run: the run's folder; or one of its checkpoints, to continue from it in a copy of the run.
       settings: the settings to change, by name, such as total_frames; or a function from the saved settings to the
         wanted ones. Most settings cannot be changed.
       env: the run's environment, if it was given to `train` in Python.
-      run_dir: of a copy, its folder; None: beside the run.
-      trust: open checkpoints of Stable-Baselines3's algorithms, which may run code.
-      callback, console, track: as of `train`.
+      run_dir: the folder of a copy; None: next to the run.
+      trust: open checkpoints of Stable-Baselines3's algorithms, which can run code.
+      callback, console, track: as in `train`.
 
     Raises:
       CheckpointError: if there is no valid checkpoint.
@@ -117,18 +117,18 @@ def resume(
         if source.is_file():
             return _branch(source, branch_path(source) if run_dir is None else Path(run_dir), reopened, watch)
         if run_dir is not None:
-            raise ValueError("run_dir: expected none, since a run continues in its own folder; a checkpoint takes one")
+            raise ValueError("run_dir: expected None: a run continues in its own folder; a checkpoint takes one")
         with RunFolder(source, resuming=True) as folder:
             trainer, saved = reopened()
             for path in checkpoint.set_aside_newer(saved.path):
-                say(console, f"set aside, because it could not be opened: {path}")
+                say(console, f"renamed, because it could not be opened: {path}")
             return RunLoop(trainer, folder, saved, watch).run()
 
 
 def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, Saved]], watch: Watch) -> Run:
     """Continue from a checkpoint in a new folder, with the curve and the best agent so far.
 
-    The checkpoint's own run stays as it is.
+    The checkpoint's run is not changed.
     """
     trainer, saved = reopened()
     with RunFolder(run_dir, resuming=False) as folder:
@@ -143,7 +143,7 @@ def _clock(console: Console) -> TrainingClock:
 
 
 def _take_weights(trainer: Trainer, source: str) -> None:
-    """Begin with the weights of a saved agent: a path, or a pretrained policy's name where there is no such path."""
+    """Start with the weights of a saved agent: a path, or the name of a pretrained policy."""
     path = Path(source)
     pretrained.check(source, "--init-from")
     saved = load_agent(path if path.exists() else pretrained.find(source), trainer.lanes.device)

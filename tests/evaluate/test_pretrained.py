@@ -154,7 +154,7 @@ def test_an_exported_file_cannot_be_resumed(
     shutil.copy(exported, in_a_run)
     for path in (exported, tmp_path / "run"):
         line = refused(capsys, train_cli, "--resume", path)
-        assert "holds an agent only" in line
+        assert "holds only an agent" in line
         assert "cannot be resumed" in line
         assert line.count("\n") == 1
 

@@ -229,9 +229,9 @@ def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyP
     [
         (["--num-envs", "8", "--learners", "3"], "learners: expected at most 2, each with a lane in every minibatch"),
         (["--algo", "a2c", "--num-envs", "2", "--learners", "3"], "for 2 lanes, got 3"),
-        (["--algo", "sb3-a2c", "--learners", "2"], "learners: expected 1 for sb3-a2c, which has one process, got 2"),
+        (["--algo", "sb3-a2c", "--learners", "2"], "learners: expected 1 for sb3-a2c, which uses one process, got 2"),
         (["--env", "CartPole-v1", "--env-workers", "2", "--learners", "2"], "env_workers: expected 0 for 2 learners"),
-        (["--learners", "900", "--num-envs", "9000"], "for which there is memory, got 900"),
+        (["--learners", "900", "--num-envs", "9000"], "limited by memory, got 900"),
         (["--learners", "0"], "learners"),
         (["--learners", "all"], "learners"),
     ],
@@ -242,7 +242,7 @@ def test_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: lis
 
 
 def test_a_vector_environment_that_is_given_has_one_learner() -> None:
-    with pytest.raises(ValueError, match="learners: expected 1 for a vector environment that is given, got 2"):
+    with pytest.raises(ValueError, match="learners: expected 1 for a vector environment object, got 2"):
         train({"learners": 2}, env=SyncVectorEnv([Noise] * 4))
 
 
@@ -301,7 +301,7 @@ def test_a_learner_that_is_killed_ends_all(tmp_path: Path, who: str) -> None:
 
 @pytest.mark.slow
 def test_an_environment_fails_in_another_learner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first learner tells it, and what was learned is saved."""
+    """The first learner reports it, and what was learned is saved."""
     flags = [*RUN, "--env", name_of("nan reward"), "--num-envs", "2", "--unroll-length", "5", "--core", "none"]
     assert cli.main([*flags, "--run-dir", str(tmp_path / "run")]) == 2  # a reward is NaN in the second lane
     output = capsys.readouterr()

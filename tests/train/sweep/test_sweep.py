@@ -154,7 +154,7 @@ def test_trials_that_fail_alike_end_the_sweep(
     study, out = write_study(tmp_path, SEARCH), tmp_path / "out"
     assert run(study, out, "--trials", "9") == 2
     error = capsys.readouterr().err
-    assert "3 trials in a row failed alike" in error
+    assert "3 trials in a row failed with the same error" in error
     assert "encoder conv: expected images" in error
     assert error.count("\n") == 1
     assert len(list(out.glob("trial-*"))) == 3
