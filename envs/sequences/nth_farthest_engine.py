@@ -59,7 +59,7 @@ def _measure(state: State, lane: int, place: int, count: int, distances: NDArray
 
 
 @inlined
-def _nth_farthest(state: State, lane: int, count: int, distances: NDArray[np.int64]) -> int:
+def _nth_farthest(state: State, lane: int, count: int, distances: NDArray[np.int64]) -> np.int64:
     """The label of the n-th farthest of the first `count` vectors."""
     label = np.int64(0)
     for i in range(count):
