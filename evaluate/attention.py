@@ -77,7 +77,8 @@ def _play(
     """Attention `[T, B, heads, N, N+1]`; whether a step shows the cue, and is of a lane's first episode, `[T, B]`."""
     generator = torch.Generator(lanes.device).manual_seed(seed)
     state, playing = agent.initial_state(lanes.num_lanes), np.ones(lanes.num_lanes, bool)
-    weights, cues, played = [], [], []
+    weights: list[NDArray[np.float32]] = []
+    cues, played = [], []
     while playing.any() and len(weights) < max_steps:
         attention = agent.attention(lanes.steps, state)
         if attention is None:
