@@ -183,7 +183,7 @@ def test_a_module_in_the_current_folder_is_found_for_names_of_the_command_line_a
     path = sys.path.copy()
     flags = ["--run-dir", "run", "--total-frames", "20", "--no-video", "--eval-episodes", "3", "--eval-max-steps", "9"]
     assert cli.main([*SMALL, *flags, "--env", "mine:Mine-v0"]) == 0
-    assert "3 of 3 episodes were cut after 9 steps" in capsys.readouterr().out
+    assert "3 of 3 episodes were cut off after 9 steps" in capsys.readouterr().out
 
     sys.path[:] = path
     del sys.modules["mine"]
@@ -192,4 +192,6 @@ def test_a_module_in_the_current_folder_is_found_for_names_of_the_command_line_a
     assert capsys.readouterr().err.startswith("rmc-evaluate: ")
     assert evaluate_cli.main(["run", "--episodes", "2", "--max-steps", "4", "--env", "mine:Mine-v0"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "2 of 2 episodes were cut after 4 steps; 2 of 2 episodes of random play were cut after 4 steps" in said
+    assert (
+        "2 of 2 episodes were cut off after 4 steps; 2 of 2 episodes of random play were cut off after 4 steps" in said
+    )

@@ -154,11 +154,11 @@ def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytes
 
 
 DECIDED = {
-    "core": (["--core", "lstm"], "--core has no place behind --: name cores by --cores"),
-    "seed": (["--num-envs", "8", "--seed=3"], "--seed=3 has no place behind --: name seeds by --seeds"),
-    "episodes": (["--eval_episodes", "9"], "--eval_episodes has no place behind --: give --episodes before --"),
-    "video": (["--no-video"], "--no-video has no place behind --: a comparison records none"),
-    "frames": (["--total-frames", "9"], "--total-frames has no place behind --: it stands before -- already"),
+    "core": (["--core", "lstm"], "--core cannot come after --: name cores by --cores"),
+    "seed": (["--num-envs", "8", "--seed=3"], "--seed=3 cannot come after --: name seeds by --seeds"),
+    "episodes": (["--eval_episodes", "9"], "--eval_episodes cannot come after --: give --episodes before --"),
+    "video": (["--no-video"], "--no-video cannot come after --: a comparison records none"),
+    "frames": (["--total-frames", "9"], "--total-frames cannot come after --: it is given before -- already"),
 }
 
 
@@ -173,10 +173,10 @@ def test_flags_that_the_grid_decides_are_refused(case: str, tmp_path: Path, caps
 
 SUMMARY = {"frames": 100, "seconds": 2.0, "frames_per_second": 50.0, "evaluation": None}
 DAMAGED = {
-    "no JSON": ("summary.json", "{", "summary.json is no summary of rmc-train: content: Invalid JSON"),
-    "a list": ("summary.json", "[]", "summary.json is no summary of rmc-train: content: "),
-    "no evaluation": ("summary.json", "{}", "summary.json is no summary of rmc-train: frames: Field required"),
-    "deep": ("summary.json", "[" * 10_000, "summary.json is no summary of rmc-train: content: Invalid JSON"),
+    "no JSON": ("summary.json", "{", "summary.json is not a summary of rmc-train: content: Invalid JSON"),
+    "a list": ("summary.json", "[]", "summary.json is not a summary of rmc-train: content: "),
+    "no evaluation": ("summary.json", "{}", "summary.json is not a summary of rmc-train: frames: Field required"),
+    "deep": ("summary.json", "[" * 10_000, "summary.json is not a summary of rmc-train: content: Invalid JSON"),
     "no time": ("summary.json", json.dumps(SUMMARY | {"seconds": 0}), "seconds: Input should be greater than 0"),
     "no end": ("summary.json", '{"frames": 10, "seconds": Infinity}', "seconds: Input should be a finite number"),
     "endless": (
@@ -231,8 +231,8 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     train = ["--cores", "none"]
     for flags, expected in (
         ([str(tmp_path / "none.json"), *train], "No such file"),
-        ([str(tmp_path / "old.json"), *train], "is no result of rmc-compare: 0.agent"),
-        ([str(tmp_path / "half.json"), *train], "is no result"),
+        ([str(tmp_path / "old.json"), *train], "is not a result of rmc-compare: 0.agent"),
+        ([str(tmp_path / "half.json"), *train], "is not a result"),
         ([str(tmp_path), *train], "holds no run (expected"),
         ([str(tmp_path / "half"), *train], "is not finished: continue it with rmc-train --resume"),
         (["--agents", "minipacman-none", "minipacman-none"], "expected agents and seeds that differ"),
