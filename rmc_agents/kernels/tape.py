@@ -1,4 +1,4 @@
-"""Shared by the fused scans: a tape, written by the forward and read by the backward pass, and its autograd function."""
+"""Shared by the fused scans: a tape, written forward and read backward, and its autograd function."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
