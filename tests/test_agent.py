@@ -63,7 +63,7 @@ def test_the_skip_gives_the_heads_both_outputs() -> None:
 
 
 class Sums(torch.nn.Module):
-    """An encoder of one's own: the sums of the rows, times a weight."""
+    """A custom encoder: the sums of the rows, times a weight."""
 
     def __init__(self, spec: SpaceSpec, width: int = 5) -> None:
         super().__init__()

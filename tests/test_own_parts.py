@@ -39,7 +39,7 @@ SPEC = rmc.SpaceSpec.of(Walk())
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Modules are typed anew, and ids registered anew, in each test; it runs in a folder of its own."""
+    """Modules and ids are registered again in each test, which runs in its own folder."""
     monkeypatch.setattr(plugins, "_typed", {})
     monkeypatch.setattr(gym, "registry", gym.registry)
     for env_id in [name for name in gym.registry if name in ("Walk", "ManyWalks") or name.startswith("own/")]:

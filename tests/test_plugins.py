@@ -1,4 +1,4 @@
-"""Modules of one's own: imported because a user typed their names, and never because a file has them."""
+"""Users' modules: imported if named on the command line, never because a file names them."""
 
 import subprocess
 import sys

@@ -72,7 +72,7 @@ def test_learning_sees_what_acting_saw(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_evaluation_and_the_player_do_the_same(kind: str) -> None:
-    """The environment refuses whatever is not in its action space, and its rewards tell the action."""
+    """The environment rejects actions outside its space, and its rewards encode the action."""
     agent = trainer_of(kind).agent.eval()
     returns = play(agent, f"helpers.zoo:Zoo-{kind}-v0", LANES, 3, CPU, deterministic=True).returns
     for lane in range(LANES):

@@ -42,7 +42,7 @@ def test_vector_env_is_a_sync_vector_env(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("autoreset_mode", ["NEXT_STEP", "same_step"])
 def test_state_round_trip_in_the_middle_of_episodes(autoreset_mode: str) -> None:
-    """A new environment goes on exactly as the first does, lanes that wait for their reset included."""
+    """A new environment continues exactly like the first, including lanes that wait for their reset."""
     first, second = (BoxWorldVectorEnv(32, **TINY, autoreset_mode=autoreset_mode) for _ in range(2))
     first.reset(seed=2)
     actions = np.random.default_rng(2).integers(0, 4, (200, 32))

@@ -1,4 +1,4 @@
-"""Environments with faults of their own: told as theirs, with their lines, and nothing is lost."""
+"""Environments with errors: reported as theirs, with their lines of the traceback, and nothing is lost."""
 
 import json
 import sys

@@ -150,7 +150,7 @@ def test_shuffled_lanes_get_the_states_of_others() -> None:
 
 
 class Talker(Rememberer):
-    """Half at random, so that episodes end at different times and ended lanes go on beside the others."""
+    """Half random, so that episodes end at different times and ended lanes continue with the others."""
 
     def step(self, steps: TimeStep, state: Seen) -> tuple[AgentOutput, Seen]:
         output, state = super().step(steps, state)

@@ -1,4 +1,4 @@
-"""The comparison of agents: what it keeps of runs, how it goes on after a kill, and what its table says."""
+"""The comparison of agents: what it keeps of runs, how it continues after a kill, and what its table says."""
 
 import json
 import os

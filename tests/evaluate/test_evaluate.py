@@ -55,7 +55,7 @@ class ParityEnv(gym.Env):
 class SeedEnv(gym.Env):
     """Episodes of `seed % 3 + 1` steps that return the seed; `level` is the episode's number since the last seed.
 
-    The first one is a success from seed 4 on; failures are not told.
+    The first one is a success from seed 4 on; failures are not reported.
     """
 
     observation_space = Box(0.0, 1.0, (1,), np.float32)

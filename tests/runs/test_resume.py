@@ -1,4 +1,4 @@
-"""Going on with a run: what no file may do, what is restored, and what a user is told before."""
+"""Resuming a run: what files must not do, what is restored, and the notes for the user."""
 
 import json
 import sys
@@ -193,7 +193,7 @@ def test_a_chosen_checkpoint_goes_on_exactly_in_a_new_folder(
     assert newest(tmp_path / "other")["updates"] == 3
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- notes for the user ----------------------------------------------------------------------------------------------
 
 
 def test_what_differs_from_the_run_so_far_is_told_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

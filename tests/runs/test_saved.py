@@ -1,4 +1,4 @@
-"""Saved agents whose parts are of somebody's own."""
+"""Saved agents with custom parts."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Evaluation during training: it changes nothing of the training, and what it finds is kept, drawn and told."""
+"""Evaluation during training: it does not change the training, and its results are saved, plotted and printed."""
 
 import io
 import json

@@ -82,7 +82,7 @@ def learner(rank: int, port: int, folder: Path) -> None:
 
 
 def stepped_by_muon() -> dict[str, Any]:
-    """Weights after three steps of Muon, its state after two, and the weights when another goes on from there."""
+    """Weights after three steps of Muon, its state after two, and the weights when another continues from there."""
     config, weights = Config().updated({"optimizer": "muon"}, "test").train, []
     torch.manual_seed(0)
     agent, other = (make_agent("rmc", head_size=16) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Trackers: told of all that TensorBoard is told, imported only if asked for, and no run ends with theirs."""
+"""Trackers: they receive what TensorBoard receives, are imported only on request, and cannot end a run."""
 
 import io
 import sys
@@ -21,7 +21,7 @@ FLAGS = [*FLAGS[: FLAGS.index("--video")], "--no-video"]
 
 
 class Notebook:
-    """Keeps what it is told."""
+    """Records its calls."""
 
     made: list["Notebook"] = []  # noqa: RUF012
 
@@ -100,7 +100,7 @@ def test_a_tracker_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def fake_wandb(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The part of wandb that is used, as a module that keeps what it is told."""
+    """The used part of wandb, as a module that records its calls."""
     seen = SimpleNamespace(inits=[], logged=[], summary={}, exit_codes=[])
     run = SimpleNamespace(id="id-1", define_metric=lambda *_, **__: None, log=seen.logged.append, summary=seen.summary)
     run.finish = lambda *, exit_code: seen.exit_codes.append(exit_code)

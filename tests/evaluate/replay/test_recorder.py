@@ -22,7 +22,7 @@ STEPS, WINDOW = 12, 3
 
 
 def decided_agent(core: str, decision: float = 500.0, **settings: Any) -> ActorCritic:
-    """One whose policy depends on its memory enough to be told."""
+    """An agent with a policy that clearly depends on its memory."""
     torch.manual_seed(0)
     agent = make_agent(core, **settings)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Actors and their pool: parcels are checked, nothing is learned twice, what fails is replaced, whatever runs them."""
+"""Actors and their pool: parcels are checked, no rollout is used twice, failed actors are replaced, on any engine."""
 
 import time
 from collections import deque
@@ -39,7 +39,10 @@ def test_an_actor_acts_with_the_weights_it_took() -> None:
 
 
 def test_a_parcel_arrives_as_it_was_sent() -> None:
-    for env in ("helpers.counting:Counting-v0", "memory-s7"):  # with and without told success, of amounts and of names
+    for env in (
+        "helpers.counting:Counting-v0",
+        "memory-s7",
+    ):  # with and without reported success, numbers and categories
         actor = make_actor(env=env, unroll_length=400)
         reader = reader_of(actor)
         sent = parcel_of(actor)
@@ -126,7 +129,7 @@ def test_damaged_and_foreign_bytes_are_no_parcel() -> None:
 
 
 class ScriptedEngine:
-    """Actors that act when they are told to, in this process."""
+    """Actors that act on request, in this process."""
 
     def __init__(self, settings: Config) -> None:
         self.settings = settings

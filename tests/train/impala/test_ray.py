@@ -1,4 +1,4 @@
-"""Actors in a Ray cluster: the rollouts of an actor here, whoever dies; and errors of one line."""
+"""Actors in a Ray cluster: equal to local actors, whichever process dies; and one-line errors."""
 
 import os
 import signal

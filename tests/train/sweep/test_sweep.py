@@ -1,4 +1,4 @@
-"""rmc-sweep: trials that are ordinary runs, go on after an interruption, and fail alone."""
+"""rmc-sweep: trials are ordinary runs, continue after an interruption, and fail independently."""
 
 import json
 import signal
