@@ -74,7 +74,7 @@ class Sums(torch.nn.Module):
         return rows * self.weight
 
 
-def test_an_encoder_of_ones_own_sees_time_and_lanes_as_one_axis() -> None:
+def test_a_custom_encoder_sees_time_and_lanes_as_one_axis() -> None:
     register_encoder("sums", Sums)
     steps = random_steps(3, 2)
     for encoder in (Sums, Sums(SPEC), partial(Sums, width=5), "sums"):

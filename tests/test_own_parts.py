@@ -165,7 +165,7 @@ def test_a_copy_of_a_run_continues_from_a_checkpoint() -> None:
         assert torch.equal(one, other)
 
 
-def test_an_environment_whose_state_is_no_plain_data_is_told_so() -> None:
+def test_an_environment_whose_state_is_no_plain_data_is_reported() -> None:
     class Set(Walk):
         def get_state(self) -> dict[str, Any]:
             return {"seen": {1, 2}}
@@ -200,7 +200,7 @@ def test_several_learners_share_the_saved_lanes() -> None:
     collector.set_state(shares.joined(parts))
 
 
-def test_a_loop_of_ones_own() -> None:
+def test_a_custom_loop() -> None:
     env = rmc.make_env(Walk, 4, env_kwargs={"length": 2})
     agent = rmc.ActorCritic(rmc.SpaceSpec.of(env), core=Slots, encoder=Flat)
     collector = rmc.Collector(agent, env, 5)

@@ -41,7 +41,7 @@ def leaves_of(tree: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", SPACES)
-def test_a_run_goes_on_to_the_bit(kind: str) -> None:
+def test_a_run_continues_to_the_bit(kind: str) -> None:
     whole, resumed = trainer_of(kind), trainer_of(kind, seed=5)
     whole.update()
     state = checkpoint.from_bytes(checkpoint.to_bytes(whole.get_state()), "test")
@@ -152,7 +152,7 @@ class Forbidding(Zoo):
         ),
     ],
 )
-def test_impossible_masks_are_told_with_the_environment(fault: str, expected: str) -> None:
+def test_impossible_masks_are_reported_with_the_environment(fault: str, expected: str) -> None:
     collector = trainer_of("MaskInfo").collector
     collector.lanes = Lanes(make_env(Forbidding, LANES, env_kwargs={"fault": fault}), 0, CPU)
     with pytest.raises(EnvError, match=expected):

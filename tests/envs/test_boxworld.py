@@ -60,7 +60,7 @@ def test_state_round_trip_in_the_middle_of_episodes(autoreset_mode: str) -> None
         np.testing.assert_array_equal(second.get_state()[name], value)
 
 
-def test_a_single_env_goes_on_from_its_state() -> None:
+def test_a_single_env_continues_from_its_state() -> None:
     first, second = BoxWorldEnv(**TINY), BoxWorldEnv(**TINY)
     first.reset(seed=1)
     second.set_state(first.get_state())

@@ -54,7 +54,7 @@ def play(name: str) -> VectorEnv:
         ("infinite observation", r"not finite: -inf in lane 1, entry \[1\] of the observation", False),
     ],
 )
-def test_a_fault_is_told_as_the_environments(fault: str, expected: str, shows_lines: bool) -> None:
+def test_a_fault_is_reported_as_the_environments(fault: str, expected: str, shows_lines: bool) -> None:
     with pytest.raises(EnvError, match=expected) as raised:
         play(name_of(fault))
     assert "the environment 'helpers.homemade:" in str(raised.value) or "gave a" in str(raised.value)
@@ -66,7 +66,9 @@ def test_a_fault_is_told_as_the_environments(fault: str, expected: str, shows_li
         assert all("homemade.py" in line for line in files), note
 
 
-def test_a_module_that_cannot_be_imported_is_told_as_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_cannot_be_imported_is_reported_as_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "unready.py").write_text("import numpy\nnumpy.zeros(wide)\n")
     with pytest.raises(EnvError, match=r"in the import of unready: NameError: .*unready.py, line 2") as raised:

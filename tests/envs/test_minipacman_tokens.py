@@ -87,7 +87,7 @@ def test_tokens_say_what_the_picture_says() -> None:
     assert powers >= {0, 1, 10, 19}
 
 
-def test_the_environment_is_saved_and_goes_on() -> None:
+def test_the_environment_is_saved_and_continues() -> None:
     env = make_vector_env("minipacman-hunt-map", 4)
     env.reset(seed=1)
     state, actions = env.get_state(), np.array([1, 2, 3, 4])

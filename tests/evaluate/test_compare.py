@@ -56,7 +56,7 @@ def test_table_known_values() -> None:
     assert random["mean (95 % interval)"] == "2.5"
 
 
-def test_agents_that_differ_in_more_than_the_seed_are_told_apart_and_no_seed_counts_twice() -> None:
+def test_agents_that_differ_in_more_than_the_seed_are_distinguished_and_no_seed_counts_twice() -> None:
     runs = [make_run(seed=1), make_run(seed=0), make_run(seed=1, score=99.0), make_run(seed=0, core="lstm")]
     groups = comparison.grouped(runs)
     assert list(groups) == ["a, core=rmc", "a, core=lstm"]
@@ -88,7 +88,7 @@ def arguments(place: Path, *flags: str, frames: int = 800) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_killed_comparison_goes_on_and_then_changes_nothing(tmp_path: Path) -> None:
+def test_a_killed_comparison_continues_and_then_changes_nothing(tmp_path: Path) -> None:
     agents = ["--agents", "minipacman-none", "--seeds", "0"]
     run, frames = tmp_path / "runs" / "minipacman-none-seed0", 20_000
     process = subprocess.Popen(
@@ -250,7 +250,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
-def test_finished_runs_are_compared_by_success_where_it_is_told(
+def test_finished_runs_are_compared_by_success_where_it_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid = ["--cores", "rnn", "none", "--seeds", "0", "--folder", str(tmp_path), "--out", str(tmp_path / "a")]

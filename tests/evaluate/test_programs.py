@@ -135,7 +135,7 @@ class Trace(Core):
         return trace, (trace,)
 
 
-def test_cores_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
+def test_custom_cores(capfd: pytest.CaptureFixture[str]) -> None:
     spec = env_spec("recall")
     compare(ActorCritic(spec, Trace, encoder_sizes=[6]).eval(), "torch", "recall")
     with pytest.raises(ValueError, match="core Undecided with encoder Encoder cannot be exported by torch"):

@@ -76,7 +76,7 @@ def test_no_step_is_taken_where_nothing_is_asked() -> None:
 
 
 @pytest.mark.parametrize("env", [TASK, "nth-farthest-vectors3-growing", "program-copy-length2"])
-def test_a_run_goes_on_from_its_state_as_if_never_interrupted(env: str) -> None:
+def test_a_run_continues_from_its_state_as_if_never_interrupted(env: str) -> None:
     """The second rollout begins in the middle of a sequence of TASK, with a question."""
     learner, other = small(env), small(env)
     learner.update()
@@ -94,7 +94,7 @@ def test_the_command_resumes_to_the_bit(tmp_path: Path) -> None:
     assert_same(newest(tmp_path / "whole"), newest(tmp_path / "parts"))
 
 
-def test_evaluation_tells_the_accuracy_of_the_likeliest_answers(
+def test_evaluation_reports_the_accuracy_of_the_most_likely_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each sequence asks once here, and a right answer is worth 1: three figures are one."""

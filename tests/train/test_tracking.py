@@ -53,7 +53,7 @@ def train_with(track: Any, run_dir: Path, **settings: Any) -> tuple[Notebook, st
     return Notebook.made[-1], out.getvalue()
 
 
-def test_a_tracker_is_told_what_tensorboard_is(tmp_path: Path) -> None:
+def test_a_tracker_receives_what_tensorboard_is(tmp_path: Path) -> None:
     notebook, _ = train_with(Notebook, tmp_path / "run", video=True, log_every=1e-9)
     assert notebook.run_dir == tmp_path / "run"
     assert notebook.settings["hidden_size"] == 8
@@ -83,7 +83,7 @@ def test_a_run_that_fails_says_so_to_its_tracker(tmp_path: Path) -> None:
     assert Notebook.made[-1].finished == [(None, None)]
 
 
-def test_a_tracker_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_tracker_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_tracker.py").write_text(
         "class Mine:\n"
         "    def __init__(self, run_dir, settings): self.file = open('told', 'w')\n"

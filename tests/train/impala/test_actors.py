@@ -105,7 +105,7 @@ def with_at_last(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
         (lambda parcel: parcel._replace(rollout=parcel.rollout._replace(value="many")), "AttributeError"),
     ],
 )
-def test_what_is_no_rollout_of_this_run_is_told_by_name(spoil: Callable[[Parcel], Parcel], message: str) -> None:
+def test_what_is_no_rollout_of_this_run_is_reported_by_name(spoil: Callable[[Parcel], Parcel], message: str) -> None:
     actor = make_actor()
     reader = reader_of(actor)
     with pytest.raises(UnfitParcel, match=message):
@@ -191,7 +191,7 @@ def test_an_actor_is_never_further_ahead_than_it_may() -> None:
     assert (second.sequence, pool.queued, engine.granted) == (1, 0, {0: 2})
 
 
-def test_rollouts_of_old_weights_are_dropped_counted_and_made_anew() -> None:
+def test_rollouts_of_old_weights_are_dropped_counted_and_made_again() -> None:
     pool, engine = make_pool(rollouts_ahead=1, max_policy_lag=4)
     engine.act(0)
     pool.publish(5, b"")
@@ -235,7 +235,7 @@ def test_weights_of_the_future_are_unfit() -> None:
     assert (parcel.sequence, pool.counts.unfit) == (1, 1)
 
 
-def test_a_replacement_goes_on_after_the_last_rollout_that_came() -> None:
+def test_a_replacement_continues_after_the_last_rollout_that_came() -> None:
     pool, engine = make_pool(rollouts_ahead=3)
     engine.act(0)
     engine.events.append(Failure(0, "was killed by SIGKILL"))
