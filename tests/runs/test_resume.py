@@ -71,7 +71,7 @@ def test_a_module_that_the_user_names_is_imported(
     assert "evilmod" in sys.modules
 
 
-def test_the_commands_that_are_reported_open_a_custom_run_environment(
+def test_the_suggested_commands_open_a_run_in_a_custom_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new_run(tmp_path / "run", "--env", "helpers.wandering:Wanderer-v0")
