@@ -148,7 +148,7 @@ def test_what_cannot_be_resumed_is_one_line() -> None:
         (lambda: rmc.resume("run", {"core": "lstm"}, env=Walk, console=QUIET), "cannot change core"),
         (lambda: rmc.resume("run", {"cor": 1}, env=Walk, console=QUIET), "settings: there is no setting 'cor'"),
         (lambda: rmc.resume("run", env=ManyWalks, console=QUIET), "cannot change env"),
-        (lambda: rmc.resume("run", env=Walk, run_dir="other", console=QUIET), "run_dir: expected none"),
+        (lambda: rmc.resume("run", env=Walk, run_dir="other", console=QUIET), "run_dir: expected None"),
         (lambda: rmc.resume("nowhere", env=Walk, console=QUIET), "cannot resume nowhere"),
     ):
         with pytest.raises(ValueError, match=expected):

@@ -96,7 +96,7 @@ def test_the_environment_is_saved_and_continues() -> None:
     other.reset(seed=2)
     other.set_state(state)
     np.testing.assert_array_equal(other.step(actions)[0], expected)
-    with pytest.raises(ValueError, match="use minipacman-full"):
+    with pytest.raises(ValueError, match="minipacman-full has"):
         make_vector_env("minipacman-map", 2, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
