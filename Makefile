@@ -1,5 +1,5 @@
-# make train: from nothing to a trained agent and its video.   make test: from nothing to passed tests.
-# The first installs what training needs, the second what development does too.
+# make train: install, train an agent and record its video.   make test: install and run the tests.
+# The first installs the requirements of training, the second also those of development.
 PYTHON ?= python3
 BIN = .venv/bin
 INSTALLED = .venv/installed
@@ -7,7 +7,7 @@ DEV = .venv/dev
 
 .PHONY: train test test-fast check docs format bench gpu-check clean
 
-# The agent of the film in the README.
+# The agent of the video in the README.
 train: $(INSTALLED)
 	$(BIN)/rmc-train --config minipacman-rmc --learners auto --num-envs 512 --learning-rate 4.5e-3
 	@echo "before you type one of these: source $(BIN)/activate"
@@ -16,11 +16,11 @@ train: $(INSTALLED)
 test: $(DEV) .venv/triton
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# For the loop of work: without what takes seconds (the marker `slow`).
+# For quick iterations: without tests that take seconds (the marker `slow`).
 test-fast: $(DEV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
-# The folders are imported under other names than they have (see pyproject.toml), which mypy follows only once installed.
+# The folders' import names differ from their paths (see pyproject.toml), so mypy checks an installed copy.
 check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -2,9 +2,9 @@
 
     python benchmarks/cores.py [--agents lstm gru mingru none] [--config minipacman-lstm] [--rounds 20] [--json FILE]
 
-An agent is a core and further settings: `mingru,hidden_size=256,num_layers=1`. All are otherwise as in the preset, and
-learn on the way. A round is one update of each, collecting included; told are medians over the rounds. CPU time
-depends less than the clock on what else the machine does.
+An agent is a core with further settings: `mingru,hidden_size=256,num_layers=1`. All else is as in the preset, and
+the agents train on the way. A round is one update of each, collection included; reported are medians over the rounds.
+CPU time depends less on the machine's other load than wall time.
 """
 
 import argparse
@@ -24,18 +24,18 @@ from rmc_agents.train.on_policy import OnPolicy
 
 CPU = torch.device("cpu")
 BASE = "lstm"
-"""Rates are also told as a multiple of this one's."""
+"""Rates are also reported relative to this one."""
 
 
 def trainer(preset: str, agent: str) -> OnPolicy:
-    """A fresh learner of the preset's settings, with the core and the settings of 'CORE,NAME=VALUE,...'."""
+    """A new learner with the preset's settings, and the core and settings of 'CORE,NAME=VALUE,...'."""
     core, *settings = agent.split(",")
     config = Config().updated_from_yaml(configs.find(preset))
     return OnPolicy(config.updated({"core": core, **assignments(settings)}, "--agents"), CPU)
 
 
 def cpu_seconds(trainers: dict[str, OnPolicy], rounds: int) -> dict[str, list[float]]:
-    """Of each one's updates, in turn."""
+    """CPU seconds of each one's updates, in turn."""
     seconds: dict[str, list[float]] = {agent: [] for agent in trainers}
     for _ in range(WARM_UP + rounds):
         for agent, each in trainers.items():

@@ -2,8 +2,8 @@
 
     python benchmarks/envs.py [--json FILE]
 
-Each repeat plays the same number of steps with actions drawn beforehand; episodes end and start again as in training,
-so resets are included. A copy of memory and a matrix product, measured in between, tell how fast the machine was.
+Every repeat plays equally many steps with pre-drawn actions. Episodes end and restart as in training, so resets are
+included. A memory copy and a matrix product, measured in between, show how fast the machine was.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""What only a machine with a GPU can tell: tests, speed, a short training, exact resuming, moves to the CPU and back.
+"""Checks on a machine with a GPU: tests, speed, a short training, exact resuming, moves to the CPU and back.
 
     python benchmarks/gpu_check.py [--minutes 8] [--out benchmarks/gpu]
     python benchmarks/gpu_check.py --device cpu --quick --out /tmp      # tries the script itself, on any machine
 
-Writes check.json and check.md, whatever fails. What there was no time for is reported as not run, and is a failure.
-Exit status 0: all is well; 1: something failed; 2: nothing was run, for want of a GPU.
+Always writes check.json and check.md. Checks without time left are reported as not run, and count as failures.
+Exit status 0: all passed; 1: something failed; 2: nothing was run, because there is no GPU.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def make_plan(device: str, quick: bool) -> Plan:
 
 
 class Runner:
-    """Runs commands one after the other, as long as there is time."""
+    """Runs commands in sequence, as long as there is time."""
 
     def __init__(self, minutes: float) -> None:
         self.seconds = 60 * minutes
@@ -260,7 +260,7 @@ def is_well(result: dict[str, Any]) -> bool:
 
 
 def check_all(device: torch.device, quick: bool, minutes: float) -> dict[str, Any]:
-    """Everything, what failed included."""
+    """All checks, including failed ones."""
     plan, runner = make_plan(device.type, quick), Runner(minutes)
     resume = []
     for core in CORES:

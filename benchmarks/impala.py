@@ -1,9 +1,9 @@
-"""Throughput of IMPALA beside A2C, at equal lanes an update: frames/s, and what learner and actors wait for.
+"""Throughput of IMPALA and A2C at equal lanes per update: frames/s, and waiting times of learner and actors.
 
     python benchmarks/impala.py [--rounds 5] [--seconds 20] [--scenarios minipacman-lstm ...] [--out FILE]
 
-Mini PacMan, whose compiled engine costs next to nothing, with the LSTM and the RMC of the presets; and the same game
-at 100 microseconds of the processor's time a step, one lane at a time (slow_env.py), as most environments are.
+Mini PacMan with its very cheap compiled engine, with the LSTM and the RMC of the presets; and the same game at 100
+microseconds of CPU time per step, one lane at a time (slow_env.py), like most environments.
 Contestants are A2C; where lanes can be shared among worker processes, A2C with two of them; IMPALA with two actors,
 each with half of the lanes; and the same with Ray for an engine, where the package is installed.
 
@@ -56,7 +56,7 @@ WARM_UP = 5  # updates: the actors' start, compilation, and what they had made a
 
 
 def contestants(scenario: str) -> list[str]:
-    """Who takes part."""
+    """The contestants of a scenario."""
     without = set()
     if "env" not in SCENARIOS[scenario][2]:  # a compiled engine steps all lanes at once
         without.add("a2c, 2 workers")
@@ -98,7 +98,7 @@ def impala_update(trainer: Impala) -> Callable[[], dict[str, float]]:
 
 
 def contend(scenario: str, contestant: str, seconds: float) -> dict[str, Any]:
-    """What one contestant does in at least so many seconds of whole updates."""
+    """Measure one contestant for at least `seconds` of whole updates."""
     torch.set_num_threads(1)
     trainer = make_trainer(settings_of(scenario, contestant), torch.device("cpu"))
     with closing(trainer):

@@ -1,9 +1,9 @@
-"""The native engine of MiniGrid's MemoryEnv beside minigrid's own environments: the same results, and how much faster.
+"""The native engine of MiniGrid's MemoryEnv compared with minigrid's own environments: equal results, and the speedup.
 
     python benchmarks/memory.py [--check-steps N] [--rounds N] [--json FILE]
 
-First every variant plays N steps with both, mostly forward, and all that they return is compared bit for bit. Then
-both are timed, in turn, with uniform random actions drawn beforehand, resets included.
+First every variant plays N steps with both, mostly forward, and all results are compared bit for bit. Then both are
+timed in turn with pre-drawn uniform random actions, resets included.
 """
 
 import argparse

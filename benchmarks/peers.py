@@ -1,8 +1,8 @@
-"""Whole training beside peers: frames per second on one CPU thread, everyone in turn, ratios within a round.
+"""Complete training compared with other libraries: frames/s on one CPU thread, in turn, ratios within a round.
 
     python benchmarks/peers.py --sb3-python sb3/bin/python --puffer-python puffer/bin/python [--json FILE]
 
-A peer whose Python is not given is left out. Each has a virtual environment of its own, made with Python 3.11 and gcc:
+A peer without its Python is left out. Each has its own virtual environment, made with Python 3.11 and gcc:
 
     python3.11 -m venv sb3
     sb3/bin/pip install torch==2.13.0 sb3-contrib==2.9.2 gymnasium==1.4.0 numba

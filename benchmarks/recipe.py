@@ -1,4 +1,4 @@
-"""The curves of benchmarks/results/recipe.json, which docs/decisions/recipe.md tells of, as a table and a figure.
+"""The curves of benchmarks/results/recipe.json, described in docs/decisions/recipe.md, as a table and a figure.
 
   python benchmarks/recipe.py
 

@@ -1,4 +1,4 @@
-"""What the results of benchmarks have in common: the machine they were made on, tables, files."""
+"""Shared by the benchmarks: a description of the machine, tables, files."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from rmc_agents.runs.folder import TENSORBOARD
 
 
 def machine(rounds: int = 9) -> dict[str, Any]:
-    """What it is, and how fast at the moment: the median rate of a matrix product on one thread, per second."""
+    """The machine and its current speed: the median rate of a matrix product on one thread, per second."""
     return {
         "machine": platform.machine(),
         "cores": os.cpu_count(),
@@ -28,7 +28,7 @@ def machine(rounds: int = 9) -> dict[str, Any]:
 
 
 def describe(machine: dict[str, Any]) -> str:
-    """A line of it."""
+    """One line about the machine."""
     return (
         f"{machine['cores']} cores ({machine['machine']}), torch {machine['torch']}; a float32 matrix product on one "
         f"thread: {machine['product_rate'] / 1e9:,.0f} GFLOP/s."

@@ -1,11 +1,10 @@
-"""What the bridge to Stable-Baselines3 costs: a native vector environment, bare and as a VecEnv, stepped in turn.
+"""The cost of the bridge to Stable-Baselines3: a native vector environment, bare and as a VecEnv, stepped in turn.
 
     python benchmarks/sb3_bridge.py [--env minipacman] [--pretrained minipacman-none] [--num-envs 4096] [--out FILE]
 
-Every repeat steps both by the same actions, drawn beforehand, from the same seeds; episodes end in them as they come,
-and what the bridge adds is for those that end. Actions are random, or those of a policy that comes with the package,
-whose episodes last longer. The bare one resets at once too (SAME_STEP), as Stable-Baselines3 wants it. Ratios are
-within a repeat.
+Every repeat steps both with the same pre-drawn actions from the same seeds; the bridge adds work for episodes that end.
+Actions are random, or those of a pretrained policy, which has longer episodes. The bare environment also resets in the
+same step (SAME_STEP), as Stable-Baselines3 requires. Ratios are within a repeat.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""RmcPolicy with an LSTM beside sb3-contrib's own LSTM policy: the same weights, the same outputs, times in turn.
+"""RmcPolicy with an LSTM compared with sb3-contrib's LSTM policy: equal weights, equal outputs, times in turn.
 
     python benchmarks/sb3_policy.py [--num-envs 16] [--steps 128] [--hidden-size 256] [--rounds 5]
 

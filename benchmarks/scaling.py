@@ -2,10 +2,10 @@
 
     python benchmarks/scaling.py [--quick] [--seconds 10] [--threads 1] [--device cpu] [--cores rmc lstm]
 
-One thing is varied at a time around one point: 256 lanes, T = 20, an RMC of 4 slots 128 wide with 4 heads, an LSTM of
-256 units (whose width is its units, and which has no slots). Every point is an `rmc-bench` in a process of its own, so
-that its peak memory is its own, with as many rounds as fit into --seconds, one at least. A point that fails (for want
-of memory, say) is left out, and said. With --go-on, points that the JSON file holds already are taken from there.
+One parameter is varied at a time around one point: 256 lanes, T = 20, an RMC with 4 slots of width 128 and 4 heads, an
+LSTM with 256 units. Every point is a separate `rmc-bench` process, to measure its peak memory, with as many rounds as
+fit into --seconds, at least one. A point that fails (for example for lack of memory) is reported and left out. With
+--go-on, points that are already in the JSON file are reused.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/scans.py [--lanes 256] [--threads 1] [--json FILE]
 
-The memory is 4 slots x 128 with 4 heads, the LSTM has 256 units, the inputs are 128 wide; an episode begins at 3 % of
-the steps, but nn.LSTM resets nothing. Acting is the whole agent's, encoder, core and heads, without gradient, with 32
-lanes of Mini PacMan. Everything once a round; told are medians over the rounds.
+The memory has 4 slots of width 128 and 4 heads, the LSTM 256 units, the inputs width 128; an episode begins at 3 % of
+the steps, except for nn.LSTM, which has no resets. Acting is the whole agent (encoder, core, heads) without gradient,
+with 32 lanes of Mini PacMan. Everything is measured once per round; reported are medians over the rounds.
 """
 
 import argparse

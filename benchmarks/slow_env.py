@@ -1,6 +1,6 @@
-"""Mini PacMan at the price of an environment without a compiled engine: 'slow_env:SlowMiniPacman-v0'.
+"""Mini PacMan at the cost of an environment without a compiled engine: 'slow_env:SlowMiniPacman-v0'.
 
-What the agent sees and does is what it is in 'minipacman', so that only the environment's cost differs.
+Observations and actions are those of 'minipacman', so only the environment's cost differs.
 """
 
 import time
@@ -14,9 +14,9 @@ SECONDS = 100e-6
 
 
 class SlowMiniPacman(gym.Wrapper):
-    """Mini PacMan through the 5x5 window, of which a step takes `seconds` of the processor's time, one lane at a time.
+    """Mini PacMan through the 5x5 window; a step takes `seconds` of CPU time, one lane at a time.
 
-    Processor time and not that of the clock: where processes share a core, the environment gets no cheaper by waiting.
+    CPU time, not wall time: if processes share a core, waiting must not make the environment cheaper.
     """
 
     def __init__(self, render_mode: str | None = None, seconds: float = SECONDS) -> None:

@@ -1,13 +1,12 @@
-"""A soak test of IMPALA: actors and the learner are killed at random, and the run has to go on, whole, and to learn.
+"""A soak test of IMPALA: actors and learner are killed at random, and the run has to continue undamaged and to learn.
 
     python benchmarks/soak.py [--minutes 5] [--learner-kills 3] [--seed 0] [--out FILE] [-- FLAGS OF rmc-train]
 
 An `rmc-train --algo impala` with local actors plays Mini PacMan. Every 10 to 30 seconds the oldest of its actors is
-killed with -9; within the first half of the time the learner is too, a few times, and is resumed. In the second half
-it is left alone, so that memory and file handles can be followed through many replacements of actors. After each end
-of a learner, by -9 or at last by SIGTERM, all processes must be gone within 10 seconds, nothing new may lie in
-/dev/shm (start nothing else that leaves things there meanwhile), and every checkpoint must be whole. The exit status
-tells whether all of this was so.
+killed with -9; in the first half of the time the learner is also killed a few times, and resumed. In the second half it
+is not, to track memory and file handles through many replacements of actors. After each end of a learner, by -9 or
+finally by SIGTERM, all processes must be gone within 10 seconds, nothing new may remain in /dev/shm (run nothing else
+that leaves files there), and every checkpoint must be valid. The exit status says whether all of this holds.
 """
 
 import argparse
@@ -68,7 +67,7 @@ def quarters(values: Sequence[float]) -> tuple[float, float]:
 
 
 def figures(run: WatchedRun, learner_kills: int) -> dict[str, Any]:
-    """What is told of a run."""
+    """The figures of a run."""
     ends = [life.end for life in run.lives if life.end is not None]
     replacements = [seconds for life in run.lives for seconds in life.replacements]
     lost = {
@@ -97,8 +96,8 @@ def figures(run: WatchedRun, learner_kills: int) -> dict[str, Any]:
     }
 
 
-def faults(told: dict[str, Any]) -> list[str]:
-    """What is not as it has to be."""
+def faults(result: dict[str, Any]) -> list[str]:
+    """The figures that violate a requirement."""
     for_nothing = (
         "learners not killed, for want of a checkpoint",
         "checkpoints damaged",
@@ -107,11 +106,11 @@ def faults(told: dict[str, Any]) -> list[str]:
         "left in /dev/shm",
         "most rollouts unfit, of one learner",
     )
-    found = [name for name in for_nothing if told[name]]
-    if told["exit status at SIGTERM"] != 128 + signal.SIGTERM:
+    found = [name for name in for_nothing if result[name]]
+    if result["exit status at SIGTERM"] != 128 + signal.SIGTERM:
         found.append("exit status at SIGTERM")
     memory, handles, returns = (
-        next(pair for name, pair in told.items() if name.startswith(start)) for start in ("memory", "open", "mean")
+        next(pair for name, pair in result.items() if name.startswith(start)) for start in ("memory", "open", "mean")
     )
     if memory[1] > MOST_GROWTH * memory[0]:
         found.append("memory grows")
@@ -131,7 +130,7 @@ def shown(value: Any) -> str:
     return f"{value:,.1f}" if isinstance(value, float) else str(value)
 
 
-def report(run: WatchedRun, told: dict[str, Any], wrong: Sequence[str], command: str, here: dict[str, Any]) -> str:
+def report(run: WatchedRun, result: dict[str, Any], wrong: Sequence[str], command: str, here: dict[str, Any]) -> str:
     """The Markdown file."""
     lives = [
         (
@@ -152,7 +151,7 @@ def report(run: WatchedRun, told: dict[str, Any], wrong: Sequence[str], command:
             "# A soak test of IMPALA",
             f"Made by `{command}`, whose `--help` says what is done. "
             f"On {describe(here)} What is wrong: {', '.join(wrong) or 'nothing'}.",
-            table(("", ""), [(name, shown(value)) for name, value in told.items()]),
+            table(("", ""), [(name, shown(value)) for name, value in result.items()]),
             "Learner by learner; memory and open files are means of the first and of the last quarter, seconds to go "
             "until all its processes were gone, whole the checkpoints that can be loaded:",
             table(columns, lives),
@@ -181,12 +180,12 @@ def main() -> None:
             soak(run, arguments)
         finally:
             run.kill()
-        told = figures(run, arguments.learner_kills)
-    wrong = faults(told)
+        result = figures(run, arguments.learner_kills)
+    wrong = faults(result)
     command = f"python benchmarks/soak.py --minutes {arguments.minutes:g} --learner-kills {arguments.learner_kills}"
-    text = report(run, told, wrong, command, here)
+    text = report(run, result, wrong, command, here)
     lives = [asdict(life) for life in run.lives]
-    write(arguments.out, {"machine": here, "flags": flags, "wrong": wrong, "figures": told, "lives": lives}, text)
+    write(arguments.out, {"machine": here, "flags": flags, "wrong": wrong, "figures": result, "lives": lives}, text)
     print(text)
     sys.exit(bool(wrong))
 

@@ -1,4 +1,4 @@
-"""An `rmc-train` from outside: started, watched, killed, resumed, and what it leaves behind."""
+"""Controls an `rmc-train` process from outside: start, watch, kill, resume, and inspect what remains."""
 
 import signal
 import subprocess

@@ -2,9 +2,9 @@
 
     python benchmarks/workers.py [--env MiniGrid-KeyCorridorS3R1-v0] [--num-envs 64] [--workers 1 2] [--json FILE]
 
-Each repeat steps every arrangement in turn by the same actions, drawn beforehand; episodes end and start again as in
-training, so resets are included. Told are medians over the repeats. The process that waits for the workers needs next
-to nothing, so the gain is at most the number of cores; workers without one of their own show what the messages cost.
+Each repeat steps every arrangement in turn with the same pre-drawn actions; episodes end and restart as in training, so
+resets are included. Reported are medians over the repeats. The process that waits for the workers uses almost no CPU
+time, so the speedup is at most the number of cores; workers without their own core show the cost of the messages.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What the documentation site is made of besides its pages: the reports in benchmarks/, the settings, the source."""
+"""MkDocs hooks: add the reports in benchmarks/, the settings and the source to the site."""
 
 import ast
 import inspect
@@ -49,7 +49,7 @@ logger = logging.getLogger("mkdocs.hooks")
 
 
 def on_startup(**_: Any) -> None:
-    """Copy the source to where its folders have the names they are imported by, which mkdocstrings goes by."""
+    """Copy the source to folders with the packages' import names, which mkdocstrings needs."""
     folders = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
     shutil.rmtree(ROOT / SOURCE, ignore_errors=True)
     for name, folder in {"rmc_agents": "rmc_agents", **folders}.items():
@@ -58,7 +58,7 @@ def on_startup(**_: Any) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the notebooks, and the reports under benchmarks/, where the links of the pages find them."""
+    """Add the notebooks, and the reports under benchmarks/, at the paths that the pages link to."""
     for notebook, page in NOTEBOOKS.items():
         files.append(File.generated(config, page, content=notebook_page(notebook)))
     for path in sorted((ROOT / REPORTS).rglob("*")):
@@ -69,7 +69,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fill in the settings, and turn links between files of the repository into links between pages of the site."""
+    """Insert the settings, and convert links between repository files to links between pages of the site."""
     here = page.file.src_uri
     if here == API_PAGE:
         check_complete(markdown)
@@ -79,14 +79,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def check_complete(api_page: str) -> None:
-    """Warn, which fails a strict build, of public names that the page of the Python API leaves out."""
+    """Warn about public names missing on the API page; a warning fails a strict build."""
     shown = {line.rpartition(".")[2] for line in api_page.splitlines() if line.startswith(":::")}
     if missing := {*rmc_agents.__all__} - shown:
         logger.warning("%s leaves out %s", API_PAGE, ", ".join(sorted(missing)))
 
 
 def site_link(target: str, page: str) -> str:
-    """A link's target as the page has it on disk -> as the site has it; what is outside of both stays as it is.
+    """Convert a link's target from the repository to the site; other links are unchanged.
 
     Args:
       target: relative to the page's file in the repository.
@@ -104,7 +104,7 @@ def site_link(target: str, page: str) -> str:
 
 
 def notebook_page(path: str) -> str:
-    """A notebook with what its cells have shown, in Markdown."""
+    """A notebook with its outputs, in Markdown."""
     parts = []
     for cell in json.loads((ROOT / path).read_text())["cells"]:
         source = "".join(cell["source"])
@@ -132,7 +132,7 @@ def settings_tables() -> str:
 
 
 def _settings(section: type) -> Iterator[tuple[str, str, str]]:
-    """Of each setting in a section: its name, its values, and the string below it."""
+    """For each setting in a section: its name, its values, and its docstring."""
     texts = docstrings(section)
     tree = ast.parse(inspect.getsource(section)).body[0]
     assert isinstance(tree, ast.ClassDef)

@@ -1,6 +1,6 @@
-"""What a saved agent is worth: whole episodes and their statistics, ablations, comparisons, videos.
+"""Evaluation of agents: statistics over whole episodes, memory ablations, comparisons, videos.
 
-The package is called as a function, `rmc_agents.evaluate(agent, env, episodes=100)`: see `scoring.evaluate`.
+The package can be called as a function: `rmc_agents.evaluate(agent, env, episodes=100)`, see `scoring.evaluate`.
 """
 
 if __name__ == "evaluate":
@@ -14,4 +14,4 @@ from rmc_agents.lazy import CallablePackage
 FUNCTION = "scoring"
 sys.modules[__name__].__class__ = CallablePackage
 
-logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # else it warns while it builds its cache
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns while it builds its cache

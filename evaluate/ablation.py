@@ -1,4 +1,4 @@
-"""What an agent's memory buys: the same episodes with the memory intact, and with it taken away in several ways."""
+"""Memory ablations: the same episodes with the memory intact, and with it removed in several ways."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,27 +13,27 @@ from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at, map_leave
 
 @dataclass(frozen=True)
 class ResetMemory:
-    """Plays as the agent, whose core begins every step from its initial state: it knows the present time step alone."""
+    """The agent with its core reset before every step: it only knows the current time step."""
 
     agent: ActorCritic
 
     def initial_state(self, batch_size: int) -> State:
-        """The agent's."""
+        """The agent's initial state."""
         return self.agent.initial_state(batch_size)
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """One step of all lanes, whatever the state. What the encoder reads is left as it is."""
+        """One step of all lanes, ignoring the state. The encoder's inputs are unchanged."""
         return self.agent.step(steps, self.initial_state(len(steps.is_first)))
 
 
 @dataclass
 class ShuffledMemory:
-    """Plays as the agent, whose lanes all swap their memories before every step: states as usual, of other episodes.
+    """The agent with its memories permuted between lanes before every step: typical states, but from other episodes.
 
-    Lanes whose own episode has ended go on in the next ones, and are as good to take a memory from.
+    Lanes that have finished their episode continue with further ones, so their memories remain useful donors.
 
     Args:
-      agent: who plays.
+      agent: the agent.
       seed: of the permutations.
     """
 
@@ -42,10 +42,10 @@ class ShuffledMemory:
     _generator: torch.Generator = field(init=False, repr=False)
 
     def initial_state(self, batch_size: int) -> State:
-        """The agent's; the permutations start again.
+        """The agent's initial state; restarts the permutations.
 
         Raises:
-          ValueError: for one lane, which has none to swap with.
+          ValueError: for a single lane, which has no other to swap with.
         """
         if batch_size < 2:
             raise ValueError(f"shuffling memories between lanes: expected at least 2 lanes, got {batch_size}")
@@ -53,13 +53,13 @@ class ShuffledMemory:
         return self.agent.initial_state(batch_size)
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """One step of all lanes, each from another's state."""
+        """One step of all lanes, each from another lane's state."""
         taken_from = cyclic_permutation(len(steps.is_first), self._generator).to(steps.is_first.device)
         return self.agent.step(steps, at(state, taken_from))
 
 
 def cyclic_permutation(size: int, generator: torch.Generator) -> Tensor:
-    """A random permutation `[size]` int64 of one cycle: from 2 elements on, every one of them moves."""
+    """A random cyclic permutation `[size]` int64: with 2 or more elements, every one moves."""
     order = torch.randperm(size, generator=generator)
     permutation = torch.empty_like(order)
     permutation[order] = order.roll(1)
@@ -68,14 +68,14 @@ def cyclic_permutation(size: int, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class WindowedMemory:
-    """Plays as the agent, whose core knows the last time steps alone, the present one included.
+    """The agent with its core limited to the last time steps, the current one included.
 
-    At every step the core consumes all of them from its initial state, which takes `window` times as long as playing.
-    Where an episode begins among them the core is reset as usual, so nothing comes from the episode before.
+    At every step the core processes all of them from its initial state, which takes `window` times as long as normal
+    acting. The core is reset as usual where an episode begins among them, so nothing leaks from the previous episode.
 
     Args:
-      agent: who plays.
-      window: how many time steps; 1 is `ResetMemory`.
+      agent: the agent.
+      window: number of time steps; 1 equals `ResetMemory`.
     """
 
     agent: ActorCritic
@@ -87,7 +87,7 @@ class WindowedMemory:
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes; the state is the tuple of the last time steps."""
-        present = map_leaves(torch.clone, steps)  # an environment may write into the same array again
+        present = map_leaves(torch.clone, steps)  # the environment may reuse its arrays
         recent = (*state, present)[-self.window :]
         unrolled = map_leaves(lambda *x: torch.stack(x), *recent)  # [<= window, B, ...]
         output, _ = self.agent.unroll(unrolled, self.agent.initial_state(len(steps.is_first)))
@@ -95,7 +95,7 @@ class WindowedMemory:
 
 
 def variants(agent: ActorCritic, windows: Iterable[int], seed: int) -> dict[str, Policy]:
-    """The agent and what is left of it, by name, as the table shows them."""
+    """The agent and its ablated variants by name, as in the table."""
     policies: dict[str, Policy] = {
         "intact": agent,
         "reset at every step": ResetMemory(agent),
@@ -105,10 +105,10 @@ def variants(agent: ActorCritic, windows: Iterable[int], seed: int) -> dict[str,
 
 
 def check(agent: ActorCritic, windows: Iterable[int], episodes: int) -> None:
-    """Find out before anything is played whether there is something to take away.
+    """Check the arguments of an ablation before any episode is played.
 
     Raises:
-      ValueError: for an agent without memory, a window below 1, or a lane that is alone.
+      ValueError: for an agent without memory, a window below 1, or a single remaining lane.
     """
     if not agent.initial_state(1):
         raise ValueError("--ablate-memory: this agent's core has no memory; evaluate it without --ablate-memory")
@@ -117,6 +117,6 @@ def check(agent: ActorCritic, windows: Iterable[int], episodes: int) -> None:
             raise ValueError(f"--windows: expected at least 1 step, got {window}")
     if episodes % MOST_LANES == 1:
         raise ValueError(
-            f"--episodes: {MOST_LANES} play side by side and swap memories, and of {episodes} one is left alone: "
-            "take one more"
+            f"--episodes: {MOST_LANES} are played in parallel and swap memories, which leaves one of {episodes} alone: "
+            "add one more"
         )

@@ -1,4 +1,4 @@
-"""rmc-evaluate: how well a saved agent plays."""
+"""rmc-evaluate: evaluates a saved agent."""
 
 import json
 import tempfile
@@ -24,76 +24,74 @@ if TYPE_CHECKING:
     from rmc_agents.runs.saved import SavedAgent
     from rmc_agents.types import Policy
 
-DESCRIPTION = """Play whole episodes with a saved agent and report how well it did, beside uniform random play.
+DESCRIPTION = """Play whole episodes with a saved agent and report its scores next to those of uniform random play.
 
   rmc-evaluate runs/lstm --episodes 200 --json runs/lstm/evaluation.json
   rmc-evaluate runs/lstm --ablate-memory --windows 1 8 32
-  rmc-evaluate runs/book --sample 500 --prompt "It was"      # of an agent that models a text"""
+  rmc-evaluate runs/book --sample 500 --prompt "It was"      # for an agent that models text"""
 
-# Arguments that say which agent to open; `pretrained.choose` takes them.
+# Arguments that select the agent, for `pretrained.choose`.
 Run = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME]")]
 Pretrained = Annotated[
     str | None,
-    tyro.conf.arg(
-        metavar="NAME", help=f"In place of RUN, a policy that comes with the package: {pretrained.listed()}."
-    ),
+    tyro.conf.arg(metavar="NAME", help=f"Instead of RUN, a policy that comes with the package: {pretrained.listed()}."),
 ]
 
 
 Trust = Annotated[
     bool,
     tyro.conf.arg(
-        help="Open what may run code of others: checkpoints of Stable-Baselines3's algorithms.",
+        help="Open checkpoints of Stable-Baselines3's algorithms, which can run any code in them.",
     ),
 ]
 Env = Annotated[
     str | None,
-    tyro.conf.arg(help="Another environment than the one trained on, with the same observations and actions."),
+    tyro.conf.arg(help="An environment other than the training environment, with the same observations and actions."),
 ]
 EnvKwargs = Annotated[
     EnvArguments,
-    tyro.conf.arg(help="Arguments of the environment, in place of those that were trained with; as in size=7."),
+    tyro.conf.arg(help="Arguments of the environment instead of those in training, as in size=7."),
 ]
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to evaluate, and how."""
+    """The options of an evaluation."""
 
     run: Run = None
-    """A run's folder (its newest valid checkpoint is taken), a checkpoint, or a pretrained policy's name."""
+    """A run's folder (the newest valid checkpoint is used), a checkpoint, or a pretrained policy's name."""
     pretrained: Pretrained = None
     trust: Trust = False
     episodes: int = 100
-    """Whole episodes to play; episode i begins from seed + i."""
+    """Whole episodes to play; episode i starts from seed + i."""
     seed: int = EVALUATION_SEED
-    """Seeds environments and the draws of actions."""
+    """Seed of the environments and of action sampling."""
     deterministic: bool = False
-    """Take the likeliest action instead of drawing one, as agents of --algo supervised always do."""
+    """Take the most likely action instead of sampling, as agents of --algo supervised always do."""
     max_steps: int = MAX_STEPS
-    """An episode is cut after so many steps, and counts with the return it has reached."""
+    """Maximum steps of an episode; a longer one is cut off and counts with the return so far."""
     json: Path | None = None
-    """Also write the figures to this file."""
+    """Also write the results to this file."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: cuda where there is a GPU that works, else cpu."""
+    """auto: cuda if a working GPU is available, else cpu."""
     env: Env = None
     env_kwargs: EnvKwargs = field(default_factory=dict)
     ablate_memory: bool = False
     """Instead, play the same episodes with the memory intact, reset at every step, shuffled between lanes at every
     step, and limited to the last time steps."""
     windows: tuple[int, ...] = (1, 4, 16, 64)
-    """With --ablate-memory: to how many last time steps, the present one included; k of them take k times as long."""
+    """With --ablate-memory: numbers of last time steps to know, the current one included; k take k times as long."""
     sample: int = 0
-    """Instead, write so many tokens, with an agent of a text."""
+    """Instead, generate so many tokens, with an agent that models text."""
     prompt: str = ""
     """With --sample: read this first."""
     temperature: float = 1.0
-    """With --sample: divides the logits; below 1, likelier tokens are written more often; 0: always the likeliest."""
+    """With --sample: sampling temperature; 0: always the most likely token."""
     imports: command_line.Imports = ()
 
 
 class Opened(NamedTuple):
-    """What a command plays."""
+    """An opened agent and its environment."""
 
     saved: "SavedAgent[Policy]"
     device: "torch.device"
@@ -101,10 +99,10 @@ class Opened(NamedTuple):
 
 
 def find(run: Path | None, name: str | None, trust: bool) -> Path:
-    """The run, checkpoint or pretrained policy that a command is to open, as far as can be seen without opening it.
+    """The path of the run, checkpoint or pretrained policy for a command, checked without opening it.
 
     Raises:
-      ValueError: if there is none, or it may run code and is not trusted.
+      ValueError: if there is none, or it can run code and is not trusted.
     """
     path = pretrained.choose(run, name)
     if archive.is_archive(path):
@@ -117,7 +115,7 @@ def find(run: Path | None, name: str | None, trust: bool) -> Path:
 
 
 def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwargs: EnvArguments) -> Opened:
-    """The agent and the environment that a command plays.
+    """Open the agent and the environment for a command.
 
     Raises:
       ValueError: if they cannot be opened, or do not fit together.
@@ -140,7 +138,7 @@ def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwarg
 
 
 def check_env(env: str | None) -> None:
-    """Raises ValueError for the name of an environment that there is not."""
+    """Raises ValueError for an unknown environment name."""
     if env is not None:
         from rmc_agents.envs import names
 
@@ -178,7 +176,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.ablate_memory:
         result = _ablate(arguments, opened, console)
     else:
-        with console.status(f"playing {arguments.episodes} episodes of {name_of(opened.env)}, and as many at random"):
+        with console.status(f"playing {arguments.episodes} episodes of {name_of(opened.env)}, and as many randomly"):
             result = evaluate(
                 saved.agent,
                 opened.env,
@@ -215,10 +213,10 @@ def _sample(arguments: Arguments, opened: Opened) -> int:
 
 
 def check_writable(path: Path) -> None:
-    """Find out before anything is played that the file could not be written.
+    """Check that a file can be written, before any episode is played.
 
     Raises:
-      ValueError: if it is a folder, or its own folder does not exist or takes no files.
+      ValueError: if it is a folder, or its folder does not exist or is not writable.
     """
     if path.is_dir():
         raise ValueError(f"{path} is a folder: expected a file name")
@@ -231,7 +229,7 @@ def check_writable(path: Path) -> None:
 
 
 def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str, Any]:
-    """Statistics of every variant of the agent, as plain values for JSON."""
+    """Statistics of every ablated variant, as plain values for JSON."""
     from rmc_agents.agent import ActorCritic
     from rmc_agents.envs.making import name_of
     from rmc_agents.evaluate import ablation
@@ -268,7 +266,7 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
 
 
 def _print(result: dict[str, Any], console: Console) -> None:
-    acting = "likeliest actions" if result["deterministic"] else "drawn actions"
+    acting = "most likely actions" if result["deterministic"] else "sampled actions"
     title = f"{result['env']} · {result['core']} · {result['frames']:,} frames"
     table = Table(title=title, caption=f"{result['episodes']} episodes from seed {result['seed']}, {acting}")
     (_fill_ablation if "ablation" in result else _fill)(table, result)

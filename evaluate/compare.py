@@ -1,4 +1,4 @@
-"""rmc-compare: agents by seeds at equal frames and at equal minutes, to one table and one figure."""
+"""rmc-compare: compares agents over seeds, by frames and by minutes, in one table and one figure."""
 
 import sys
 from collections.abc import Generator, Sequence
@@ -20,18 +20,18 @@ from . import comparison, trainings
 from .plot import agent_names, essence, parse_mark
 from .scheduler import Job, Scheduler, Training, is_finished
 
-DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, to one table and one figure.
+DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, in one table and one figure.
 
-Of runs that are finished, of earlier comparisons, or of a grid of agents by seeds that is trained first:
+Takes finished runs, earlier comparisons, or a grid of agents and seeds, which is trained first:
 
   rmc-compare runs/A runs/B runs/C
   rmc-compare --cores rmc lstm none --seeds 0 1 2 3 -- --env memory-s7 --total-frames 500000
   rmc-compare --agents minipacman-rmc minipacman-lstm --out pacman -- --learning-rate 1e-3
   rmc-compare pacman.json --mark "RMC (paper)=677" --out pacman
 
-Flags of rmc-train behind -- hold for all that is trained. OUT.json (raw numbers), OUT.md and OUT.png are rewritten
-after every run. Started again, it keeps the runs that are finished and resumes the others. Runs that differ in the
-seed alone are one agent's. Scores are success rates where every environment reports them, else mean returns."""
+Flags of rmc-train after -- apply to all trainings. OUT.json (raw numbers), OUT.md and OUT.png are rewritten after
+every run. When started again, it keeps finished runs and resumes the others. Runs that differ only in the seed belong
+to one agent. Scores are success rates if every environment reports them, else mean returns."""
 
 SUFFIXES = (".json", ".md", ".png")
 DECIDED = {
@@ -41,39 +41,39 @@ DECIDED = {
     "video": "a comparison records none",
     "log_every": "a comparison logs every second",
 }
-"""Settings of the trainings that flags behind -- cannot give, and what to do instead."""
+"""Settings that flags after -- cannot change, and what to do instead."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to compare, and where to keep it."""
+    """The options of a comparison."""
 
     given: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|RESULT.json")] = ()
-    """Folders of finished runs, and earlier results (.json), whose runs are not trained again; before all flags."""
+    """Folders of finished runs, and earlier results (.json), without training them again; before all flags."""
     agents: tuple[str, ...] = ()
     """Train these: presets by name, or YAML files of settings."""
     cores: tuple[str, ...] = ()
-    """Train these cores, in place of each agent's own or, without --agents, with the default settings."""
+    """Train these cores, instead of each agent's own or, without --agents, with the default settings."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Each agent is trained once from each."""
+    """Train each agent once with each seed."""
     jobs: int = 2
-    """Trainings side by side."""
+    """Parallel trainings."""
     total_frames: int | None = None
-    """Of each training; None: as its settings say."""
+    """Frames of each training; None: as in its settings."""
     episodes: int = 200
-    """Of each training's evaluation."""
+    """Episodes of each training's evaluation."""
     trust: bool = False
-    """Resume unfinished runs of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them."""
+    """Resume unfinished runs of Stable-Baselines3's algorithms, whose checkpoints can run any code in them."""
     folder: Path = Path("runs/compare")
-    """Where the runs that are trained go."""
+    """Folder for the trained runs."""
     out: Path = Path("comparison")
-    """The results, without suffix."""
+    """Path of the results, without suffix."""
     frame_marks: tuple[float, ...] = ()
     """Columns of the table; none: a few round ones."""
     minute_marks: tuple[float, ...] = ()
     """Columns of the table; none: a few round ones."""
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
-    """A dashed line at a score worth comparing with; may be given again."""
+    """A dashed line at a reference score; may be repeated."""
     imports: command_line.Imports = ()
 
 
@@ -101,10 +101,10 @@ def _main(argv: Sequence[str]) -> int:
         command_line.interrupted_by_stops(),
         closing(train_all(missing, arguments.jobs, console, arguments.trust)) as finished,
     ):
-        for job in finished:  # interrupted, it has the trainings under way save
+        for job in finished:  # if interrupted, the running trainings save
             runs.append(comparison.collect(job.agent, job.folder))
             report(in_order(runs, jobs), arguments, marks)
-            _say(console, f"{job.folder.name}: {comparison.told_score(runs[-1])}")
+            _say(console, f"{job.folder.name}: {comparison.score_text(runs[-1])}")
     table = report(in_order(runs, jobs), arguments, marks)
     _say(console, f"{table}\nwritten to {', '.join(str(beside(arguments.out, suffix)) for suffix in SUFFIXES)}")
     return 0
@@ -115,7 +115,7 @@ def _say(console: Console, text: str) -> None:
 
 
 def read_all(given: Sequence[Path]) -> list[comparison.Run]:
-    """The runs of results and of folders, these named by their cores. Raises ValueError for one that is unusable."""
+    """Runs from results and from folders, named by their cores. Raises ValueError for an unusable one."""
     folders = [path for path in given if path.suffix != ".json"]
     names = agent_names([read_config(folder) for folder in folders])
     runs = [run for path in given if path.suffix == ".json" for run in comparison.read(path)]
@@ -123,7 +123,7 @@ def read_all(given: Sequence[Path]) -> list[comparison.Run]:
 
 
 def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
-    """All trainings, seeds in the outer loop, so that a comparison that is stopped has as many of each agent."""
+    """All trainings, seeds in the outer loop, so a stopped comparison has equally many runs of each agent."""
     if not arguments.agents and not arguments.cores:
         if flags:
             raise ValueError(f"flags of rmc-train need --agents or --cores to train, got {' '.join(flags)}")
@@ -142,7 +142,7 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
                 raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
             settings = preset if core is None else preset.updated({"core": core}, "--cores")
             config = command_line.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
-            if config.core.core in CORES and set(arguments.cores) - set(CORES):  # they are the other cores'
+            if config.core.core in CORES and set(arguments.cores) - set(CORES):  # the arguments of other cores
                 config = config.updated({"core_args": {}}, "--core-args")
             command_line.check_names(config, agent)
             agents[label] = config.updated(own, "command line").settled()
@@ -158,18 +158,18 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
 
 
 def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
-    """Raises ValueError for a flag of rmc-train whose value is the comparison's to decide: it would have no effect, or
-    make an agent another one than it is called.
+    """Raises ValueError for a flag of rmc-train that the comparison itself sets: it would have no effect, or give an
+    agent the wrong name.
     """
-    decided = DECIDED | ({} if arguments.total_frames is None else {"total_frames": "it stands before -- already"})
+    decided = DECIDED | ({} if arguments.total_frames is None else {"total_frames": "it is given before -- already"})
     for flag in flags:
         name = flag.partition("=")[0].lstrip("-").replace("-", "_").removeprefix("no_")
         if flag.startswith("--") and name in decided:
-            raise ValueError(f"{flag} has no place behind --: {decided[name]}")
+            raise ValueError(f"{flag} cannot come after --: {decided[name]}")
 
 
 def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
-    """The given runs without those of a wanted agent with other settings, which are printed."""
+    """The given runs, without those that have other settings than the wanted agent; prints what is left out."""
     configs_now = {job.agent: job.config for job in jobs}
     kept = []
     for run in runs:
@@ -181,13 +181,13 @@ def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[compari
 
 
 def in_order(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
-    """By agent as they were asked for, then those that were given alone."""
+    """The runs in the order of the wanted agents, then the other given ones."""
     names = list(dict.fromkeys(job.agent for job in jobs))
     return sorted(runs, key=lambda run: names.index(run.agent) if run.agent in names else len(names))
 
 
 def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool = False) -> Generator[Job, None, None]:
-    """Trains what is not finished and yields every finished job; when closed, it makes running trainings save and end.
+    """Train unfinished jobs and yield every finished one; when closed, running trainings save and end.
 
     Raises:
       ValueError: if a folder holds a run with other settings, or one that is not trusted, or a training fails, with
@@ -204,7 +204,7 @@ def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool =
 
 
 def check_folder(job: Job, trust: bool) -> None:
-    """Raises ValueError if a run with other settings is there, or an unfinished one that is not trusted."""
+    """Raises ValueError if the folder holds a run with other settings, or an unfinished one that is not trusted."""
     if (job.folder / CONFIG).exists():
         found = read_config(job.folder)
         names = differing(found, job.config)
@@ -227,18 +227,18 @@ def check_success(training: Training) -> None:
 
 
 def differing(one: Config, other: Config) -> list[str]:
-    """Names of the settings in which two agents differ."""
+    """Names of the settings that differ between two agents."""
     before, after = essence(one), essence(other)
     return [name for name in before if before[name] != after[name]]
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """The file of that name with the suffix behind it, whatever dots are in the name."""
+    """The path with the suffix appended, even if the name contains dots."""
     return path.with_name(path.name + suffix)
 
 
 def report(runs: Sequence[comparison.Run], arguments: Arguments, marks: dict[str, float]) -> str:
-    """Writes JSON, table and figure; returns the table."""
+    """Write JSON, table and figure; returns the table."""
     groups = comparison.grouped(runs)
     comparison.write([run for group in groups.values() for run in group], beside(arguments.out, ".json"))
     text = comparison.table(groups, arguments.frame_marks, arguments.minute_marks)

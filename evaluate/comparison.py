@@ -1,4 +1,4 @@
-"""What rmc-compare knows of finished runs: raw numbers as JSON, and the table and figure made from them."""
+"""Finished runs in rmc-compare: raw numbers as JSON, and the table and figure made from them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from .curves import (
 )
 from .plot import draw, labels, write_png
 
-COMMITS = "commits.txt"  # in a run's folder: what it was trained with, a line for each part
+COMMITS = "commits.txt"  # in a run's folder: the code versions it was trained with, one line each
 MARKS = 4
 
 
@@ -44,7 +44,7 @@ class Points:
     seconds: list[float]
     returns: list[float]
     successes: list[float] | None = None
-    """The success rate; None where the environment does not report it."""
+    """The success rate; None if the environment does not report it."""
 
     def __post_init__(self) -> None:
         lengths = {
@@ -56,30 +56,30 @@ class Points:
 
 @dataclass(frozen=True)
 class Run:
-    """A row of the JSON file: one seed of one agent. Fields with a default are younger than some files."""
+    """A row of the JSON file: one seed of one agent. Fields with a default are missing in older files."""
 
     agent: str
-    """What it is called: its preset, its core."""
+    """The agent's name: its preset or core."""
     seed: int
     commits: list[str]
-    """Of the code that trained it, several if it was resumed with another."""
+    """Commits of the code that trained it; several if it was resumed with another."""
     versions: dict[str, str]
-    """Of the libraries."""
+    """Versions of the libraries."""
     parameters: Count
     frames: Count
     seconds: Seconds
-    """Of training."""
+    """Training time."""
     evaluation: Statistics
     random_mean_return: float
-    """Of uniform random play, in the episodes of the evaluation."""
+    """The mean return of uniform random play in the episodes of the evaluation."""
     settings: dict[str, Any]
-    """All of them."""
+    """All settings."""
     curve: Points
     random_success_rate: float | None = None
 
     @property
     def config(self) -> Config:
-        """The settings; those that the project did not have then are at their defaults."""
+        """The settings; those added to the project since are at their defaults."""
         return Config().updated(self.settings, f"settings of {self.agent}, seed {self.seed}")
 
     def score(self, metric: str) -> float | None:
@@ -87,7 +87,7 @@ class Run:
         return self.evaluation.success_rate if metric == "success" else self.evaluation.mean_return
 
     def random_score(self, metric: str) -> float | None:
-        """That of uniform random play."""
+        """The score of uniform random play."""
         return self.random_success_rate if metric == "success" else self.random_mean_return
 
     def curve_of(self, metric: str) -> Curve:
@@ -112,7 +112,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> Run:
     successes = None
     if summary.evaluation.success_rate is not None:
         successes = _points(folder, "success").returns
-    from rmc_agents.runs.saved import settings_and_size  # and torch
+    from rmc_agents.runs.saved import settings_and_size  # imports torch
 
     config, parameters = settings_and_size(folder)
     row = {
@@ -133,7 +133,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> Run:
 
 
 def read_commits(folder: Path) -> list[str]:
-    """Of the code that trained the run; none where nothing was noted."""
+    """The commits of the code that trained the run; empty if not recorded."""
     path = folder / COMMITS
     return read_regular(path).decode().split() if path.exists() else []
 
@@ -149,13 +149,13 @@ def read(path: str | PathLike[str]) -> list[Run]:
 
 
 def write(runs: Sequence[Run], path: str | PathLike[str]) -> None:
-    """The rows as JSON, a line for each."""
+    """Write the rows as JSON, one line each."""
     lines = ",\n".join(json.dumps(asdict(run)) for run in runs)
     write_atomically(Path(path), f"[\n{lines}\n]\n".encode())
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Label of an agent to its runs, by seed; of runs with equal label and seed the first."""
+    """Runs by agent label, sorted by seed; duplicates of label and seed are dropped."""
     groups: dict[str, dict[int, Run]] = {}
     for label, run in zip(labels([run.agent for run in runs], [run.config for run in runs]), runs, strict=True):
         groups.setdefault(label, {}).setdefault(run.seed, run)
@@ -174,13 +174,13 @@ def default_marks(longest: float) -> list[float]:
 
 
 def metric_of(runs: Sequence[Run]) -> str:
-    """'success' if all runs tell it, else 'return'."""
+    """'success' if all runs report it, else 'return'."""
     has_success = all(run.score("success") is not None and run.curve.successes is not None for run in runs)
     return "success" if has_success else "return"
 
 
 def mean_at(runs: Sequence[Run], metric: str, name: str, mark: float) -> float | None:
-    """The mean over seeds in training episodes at a mark of one of `QUANTITIES`; None beyond a run's end."""
+    """The mean over seeds in training at a mark of one of `QUANTITIES`; None beyond a run's end."""
     field, unit = QUANTITIES[name].field, QUANTITIES[name].unit
     if any(getattr(run, field) < mark * unit for run in runs):
         return None
@@ -189,18 +189,18 @@ def mean_at(runs: Sequence[Run], metric: str, name: str, mark: float) -> float |
 
 
 def mean_with_interval(scores: Sequence[float], digits: int) -> str:
-    """The mean over seeds with Student's 95 % interval, which one seed does not have."""
+    """The mean over seeds with Student's 95 % interval, if there are several seeds."""
     return with_interval(float(np.mean(scores)), student_interval(scores) if len(scores) > 1 else None, digits)
 
 
 def interquartile_with_interval(scores: Sequence[float], digits: int) -> str:
-    """The interquartile mean over seeds with its 95 % bootstrap interval, which one seed does not have."""
+    """The interquartile mean over seeds with its 95 % bootstrap interval, if there are several seeds."""
     interval = [float(end) for end in bootstrap_band(np.array(scores))] if len(scores) > 1 else None
     return with_interval(float(interquartile_mean(scores)), interval, digits)
 
 
-def told_score(run: Run) -> str:
-    """A run's score and what it is, in words."""
+def score_text(run: Run) -> str:
+    """A run's score with its name."""
     metric = metric_of([run])
     score = run.score(metric)
     assert score is not None
@@ -210,7 +210,7 @@ def told_score(run: Run) -> str:
 def table(
     groups: Mapping[str, Sequence[Run]], frame_marks: Sequence[float] = (), minute_marks: Sequence[float] = ()
 ) -> str:
-    """The comparison as Markdown, and what its columns are; marks default to a few round ones."""
+    """The comparison as Markdown, with an explanation of its columns; marks default to a few round numbers."""
     runs = [run for group in groups.values() for run in group]
     metric = metric_of(runs)
     digits = 3 if metric == "success" else decimals(*(run.evaluation.mean_return for run in runs))
@@ -236,7 +236,7 @@ def table(
 
 
 def random_play(groups: Mapping[str, Sequence[Run]], metric: str) -> dict[str, float]:
-    """What is written beside a score of uniform random play, and the score; one where the runs agree on it."""
+    """Labels and scores of uniform random play; one entry if all runs agree."""
     name = "uniform random play"
     runs = [run for group in groups.values() for run in group]
     scores = {run.config.env.env: score for run in runs if (score := run.random_score(metric)) is not None}

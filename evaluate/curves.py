@@ -1,4 +1,4 @@
-"""Learning curves: read from TensorBoard's events, smoothed, and brought together over seeds."""
+"""Learning curves: read from TensorBoard events, smoothed, and aggregated over seeds."""
 
 import warnings
 from collections.abc import Sequence
@@ -10,26 +10,26 @@ import numpy as np
 
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
-MOST_POINTS = 200  # of a curve that is drawn or kept
-SMOOTH = 5  # of them that are averaged, if nothing else is asked for
+MOST_POINTS = 200  # of a curve in a figure or file
+SMOOTH = 5  # points in the default moving average
 GRID_POINTS = 400
 RESAMPLES = 2_000
 
 
 class Curve(NamedTuple):
-    """How well one run did in its training's episodes."""
+    """The scores of one run during training."""
 
     frames: np.ndarray  # [N] ascending
     values: np.ndarray  # [N], of one of `METRICS`
-    seconds: np.ndarray  # [N] of training until then
+    seconds: np.ndarray  # [N] of training so far
 
 
 class Quantity(NamedTuple):
-    """What curves are drawn against."""
+    """A quantity on the x axis."""
 
     label: str
     field: str  # of `Curve`
-    unit: float  # what the field is divided by
+    unit: float  # divides the field's values
 
 
 QUANTITIES = {
@@ -39,7 +39,7 @@ QUANTITIES = {
 
 
 class Metric(NamedTuple):
-    """What is meant by how well."""
+    """A score on the y axis."""
 
     label: str
     tag: str  # in TensorBoard
@@ -75,25 +75,25 @@ def read_curve(run: str | PathLike[str], metric: str = "return") -> Curve:
         raise ValueError(f"{run}: its TensorBoard events have no {' and no '.join(sorted(missing))} yet")
     points, times = (_by_frames(events.Scalars(tag)) for tag in tags)
     frames = np.array(list(points))
-    seconds = np.array([times[step] for step in points])  # not times of day, which count a resumed run's pauses
+    seconds = np.array([times[step] for step in points])  # not wall time, which includes a resumed run's pauses
     return Curve(frames, np.array(list(points.values())), seconds)
 
 
 def _by_frames(events: Sequence[Any]) -> dict[int, float]:
-    """Values by frames, ascending; of equal frames the latest."""
+    """Values by frames, ascending; the latest one for equal frames."""
     values = {event.step: event.value for event in events}
     return {frames: values[frames] for frames in sorted(values)}
 
 
 def thinned(curve: Curve) -> Curve:
-    """The curve with at most MOST_POINTS points: neighbours become their mean, at the place of the last of them."""
+    """The curve with at most MOST_POINTS points: neighbours are averaged, at the position of the last one."""
     bins = np.array_split(np.arange(len(curve.frames)), min(len(curve.frames), MOST_POINTS))
     last = [group[-1] for group in bins]
     return Curve(curve.frames[last], np.array([curve.values[group].mean() for group in bins]), curve.seconds[last])
 
 
 def smoothed(curve: Curve, points: int = SMOOTH) -> Curve:
-    """A centred moving average over so many points, fewer at both ends."""
+    """A centred moving average over `points` points, fewer at both ends."""
     if points == 1:
         return curve
     before, after = points // 2, (points - 1) // 2
@@ -104,12 +104,12 @@ def smoothed(curve: Curve, points: int = SMOOTH) -> Curve:
 
 
 def smoothing(points: int) -> str:
-    """What `smoothed` does, in words."""
+    """A description of `smoothed`."""
     return "not smoothed" if points == 1 else f"averaged over {points} neighbouring points"
 
 
 def on_common_grid(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Of lines (x, y): places `[N]` that all of them cover, and the lines there `[S, N]`; N is 0 if there are none."""
+    """Interpolate lines (x, y) at points `[N]` that all of them cover, to `[S, N]`; N is 0 if there are none."""
     first, last = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
     if first > last:
         return np.empty(0), np.empty((len(lines), 0))
@@ -118,7 +118,7 @@ def on_common_grid(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.n
 
 
 def interquartile_mean(samples: Any, axis: int = 0) -> Any:
-    """The mean of the middle half (Agarwal et al., 2021); of fewer than four samples, of all."""
+    """The interquartile mean (Agarwal et al., 2021); the mean for fewer than four samples."""
     from scipy.stats import trim_mean  # takes a second to import
 
     return trim_mean(samples, 0.25, axis=axis)
@@ -130,7 +130,7 @@ def bootstrap_band(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     rng = np.random.default_rng(0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scipy's, about samples that are not finite: the interval is NaN then
+        warnings.simplefilter("ignore")  # scipy warns about samples that are not finite: the interval is then NaN
         result = bootstrap(
             (samples,), interquartile_mean, axis=0, n_resamples=RESAMPLES, batch=100, method="percentile", rng=rng
         )

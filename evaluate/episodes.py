@@ -1,4 +1,4 @@
-"""How well a policy plays: whole episodes, and statistics with an interval."""
+"""Playing whole episodes with a policy, and their statistics."""
 
 from contextlib import closing
 from dataclasses import asdict
@@ -19,21 +19,21 @@ from rmc_agents.types import AgentOutput, Policy, State, TimeStep
 
 MOST_LANES = 256
 EXACT = 30.0
-"""Minus the logarithm of a standard deviation that is next to nothing."""
+"""Negative log of a negligible standard deviation."""
 
 
 class UniformPolicy:
-    """Every action equally likely: the score that needs no agent."""
+    """The uniform random policy, the baseline for scores."""
 
     def __init__(self, spec: SpaceSpec) -> None:
         self.spec, self.generator = spec, torch.Generator().manual_seed(0)
 
     def initial_state(self, batch_size: int) -> State:
-        """None is needed."""
+        """`()`: there is no state."""
         return ()
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """Equal logits. A Gaussian cannot be uniform within bounds: numbers are drawn here, as its exact means."""
+        """Equal logits. Continuous actions are sampled here, as means of a Gaussian with negligible deviation."""
         lanes, scales = len(steps.is_first), self.spec.num_scales
         outputs, log_std = torch.zeros(lanes, self.spec.num_outputs), torch.full((lanes, scales), -EXACT)
         if scales:
@@ -51,16 +51,16 @@ def evaluate(
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
 ) -> dict[str, Any]:
-    """Statistics of a policy, beside the uniform random policy's on the same seeds, as plain values for JSON.
+    """Statistics of a policy and of the uniform random policy on the same seeds, as plain values for JSON.
 
     Args:
-      policy: who plays.
-      env: a name, or a class or function that makes the environment, as `make_env` takes it.
-      episodes: how many whole episodes; episode i begins from seed + i.
-      seed: of the environments and of the draws of actions.
-      device: where the policy lives.
-      deterministic: take the likeliest action instead of drawing one.
-      max_steps: an episode is cut after so many steps, and counts with the return it has reached.
+      policy: the policy.
+      env: a name, or a class or function that creates the environment, as in `make_env`.
+      episodes: number of whole episodes; episode i starts from seed + i.
+      seed: of the environments and of action sampling.
+      device: the policy's device.
+      deterministic: take the most likely action instead of sampling.
+      max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
     """
     uniform, cpu = UniformPolicy(env_spec(env)), torch.device("cpu")
     statistics = Statistics.of(play(policy, env, episodes, seed, device, deterministic, max_steps))
@@ -80,22 +80,22 @@ def evaluate(
 
 
 def chance(env: str | EnvFactory) -> float | None:
-    """The share of right answers that guessing gets, where the environment reports it in its metadata."""
+    """The accuracy of guessing, if the environment's metadata has it."""
     with closing(make_env(env)) as one:
         return one.metadata.get("chance")
 
 
 def env_spec(env: str | EnvFactory) -> SpaceSpec:
-    """What an agent for the environment has to fit."""
+    """The spec of an environment."""
     with closing(make_env(env)) as one:
         return SpaceSpec.of(one)
 
 
 def check_fits(trained_on: SpaceSpec, env: str | EnvFactory) -> None:
-    """Find out whether an agent can play an environment.
+    """Check that an agent fits an environment.
 
     Raises:
-      ValueError: naming what the agent expects and what the environment has.
+      ValueError: if not, with the spaces of both.
     """
     found = env_spec(env)
     if found != trained_on:
@@ -115,9 +115,9 @@ def play(
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
 ) -> Episodes:
-    """Play whole episodes, each lane one, so that short episodes are not counted more often than long ones.
+    """Play whole episodes, one per lane, so that short episodes are not over-represented.
 
-    Args: as `evaluate`.
+    Args: as in `evaluate`.
 
     Raises:
       ValueError: for less than one episode.
@@ -142,18 +142,18 @@ def play(
 
 
 def surprise(policy_logits: Tensor, targets: Tensor) -> Tensor:
-    """-log probability of the right actions `[B]`, in nats; something finite where nothing is asked."""
+    """-log probability of the correct actions `[B]`, in nats; an arbitrary finite number where there is none."""
     return functional.cross_entropy(policy_logits, targets.clamp(min=0), reduction="none")
 
 
 def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
-    """One array, unless some part is not known."""
+    """Concatenate the parts; None if any is None."""
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if len(known) == len(parts) else None
 
 
 def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
-    """As `_joined`, but where some are told the rest are failures: some environments report successes only."""
+    """As `_joined`, but None counts as failure if any part is known: some environments report only successes."""
     if all(part.successes is None for part in parts):
         return None
     return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])

@@ -1,4 +1,4 @@
-"""rmc-export: one small file that plays, out of a run."""
+"""rmc-export: exports an agent to one small file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rmc_agents.evaluate.programs import Compared
     from rmc_agents.runs.saved import SavedAgent
 
-DESCRIPTION = """Evaluate a saved agent and write it, without what only training needs, to one file.
+DESCRIPTION = """Evaluate a saved agent and export it, without optimizer and training state, to one file.
 
-The file holds settings, weights and how well the agent did. rmc-evaluate and rmc-watch open it as they open a run. The
-formats onnx and torch hold the agent's step as a program that needs nothing of this package; throughout the
-evaluation it is checked that it does what the agent does.
+The file holds settings, weights and the evaluation. rmc-evaluate and rmc-watch open it like a run. The formats onnx
+and torch hold the agent's step as a program that does not need this package; throughout the evaluation its outputs
+are compared with the agent's.
 
   rmc-export runs/lstm lstm.safetensors
   rmc-export runs/lstm --format onnx"""
@@ -36,22 +36,22 @@ FOR_ONNX = ("onnx", "onnxscript", "onnxruntime")
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to export, and where to."""
+    """The options of an export."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|CHECKPOINT")]
-    """A run's folder (its newest valid checkpoint is taken), a checkpoint, or a pretrained policy's name."""
+    """A run's folder (the newest valid checkpoint is used), a checkpoint, or a pretrained policy's name."""
     out: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[OUT]")] = None
-    """The file to write, with the format's suffix: .safetensors, .onnx or .pt2. Without it: RUN's name, here."""
+    """The file to write, with the format's suffix: .safetensors, .onnx or .pt2. Default: RUN's name, in this folder."""
     format: Literal["safetensors", "onnx", "torch"] = "safetensors"
-    """safetensors: what this package opens; onnx: for onnxruntime and others; torch: for torch.export.load."""
+    """safetensors: for this package; onnx: for onnxruntime and others; torch: for torch.export.load."""
     episodes: int = 200
-    """Whole episodes of the evaluation; episode i begins from seed + i."""
+    """Whole episodes of the evaluation; episode i starts from seed + i."""
     seed: int = EVALUATION_SEED
-    """Seeds environments and the draws of actions."""
+    """Seed of the environments and of action sampling."""
     max_steps: int = MAX_STEPS
-    """An episode is cut after so many steps, and counts with the return it has reached."""
+    """Maximum steps of an episode; a longer one is cut off and counts with the return so far."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: cuda where there is a GPU that works, else cpu. The formats onnx and torch are made on the CPU."""
+    """auto: cuda if a working GPU is available, else cpu. The formats onnx and torch are made on the CPU."""
     imports: command_line.Imports = ()
 
 
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     arguments = command_line.parse(Arguments, argv, "rmc-export", DESCRIPTION)
     out = _checked_out(arguments)
-    path = find(arguments.run, None, trust=True)  # an archive is refused below, unopened
+    path = find(arguments.run, None, trust=True)  # an archive is rejected below without opening it
     plugins.load(arguments.imports)
 
     import torch
@@ -75,7 +75,7 @@ def _main(argv: Sequence[str] | None) -> int:
     device = pick_device(arguments.device if arguments.format == "safetensors" else "cpu")
     saved = load_agent(path, device)
     if out.exists() and out.samefile(saved.path):
-        raise ValueError(f"{out} is what would be exported: expected another file to write to")
+        raise ValueError(f"{out} is the file to export: expected another file to write to")
     env = saved_env(saved)
     check_fits(saved.spec, env)
 
@@ -99,7 +99,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _checked_out(arguments: Arguments) -> Path:
-    """Where to write to. Raises ValueError, before anything is played, for what cannot end well."""
+    """The output path. Raises ValueError for invalid arguments, before any episode is played."""
     for name, least in (("episodes", 1), ("seed", 0), ("max_steps", 1)):
         if (value := getattr(arguments, name)) < least:
             raise ValueError(f"--{name.replace('_', '-')}: expected at least {least}, got {value}")
@@ -114,7 +114,7 @@ def _checked_out(arguments: Arguments) -> Path:
 
 
 def _compared(saved: "SavedAgent[ActorCritic]", format: str) -> "Compared":
-    """The agent and its program in a format, which plays beside it."""
+    """The agent, compared at every step with its exported program."""
     from rmc_agents.evaluate.programs import Compared, make_program
 
     config = saved.config

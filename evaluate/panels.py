@@ -1,4 +1,4 @@
-"""One picture of an agent at work: the environment, what the agent sees of it, and what it is about to do.
+"""One frame of a video: the environment, the agent's observation, and its next action.
 
 title                                                              episode
 environment's frame       what the agent sees        where each slot looks
@@ -21,7 +21,7 @@ BAR, CHOSEN, VALUE = (84, 112, 214), (245, 184, 61), (95, 211, 166)
 
 MARGIN, GAP, TITLE, STRIP, COLUMN = 16, 20, 34, 64, 264
 HEADING, ROW, PLOT = 22, 22, 48
-LABEL, PERCENT = 84, 42  # widths beside a probability's bar
+LABEL, PERCENT = 84, 42  # widths left and right of a probability's bar
 LEAST_BODY, LARGEST_FRAME, LARGEST_VIEW = 360, (900, 640), 200
 SLOTS_COLUMN, LARGEST_CELL = 160, 26
 LEGEND_COLUMNS, LEGEND_ROW = 3, 17
@@ -34,39 +34,39 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 @dataclass(frozen=True)
 class Facts:
-    """The text beside the pictures."""
+    """The data of a frame besides the images."""
 
     title: str
     episode: str
-    """Which of how many."""
+    """The episode and the number of episodes."""
     score: float
     """The return so far."""
     step: int
-    """Steps since the episode began."""
+    """Steps since the start of the episode."""
     action_names: Sequence[str]
-    """One for each of A actions."""
+    """One name for each of A actions."""
     counters: Mapping[str, float] = field(default_factory=dict)
     """Further numbers by name, such as the level."""
     probabilities: NDArray[np.floating] | None = None
-    """The policy, `[A]`; None where the agent is not asked, at an episode's end."""
+    """The policy, `[A]`; None at the end of an episode, where the agent does not act."""
     action: int | None = None
-    """The action that is about to be taken."""
+    """The next action."""
     values: Sequence[float] = ()
-    """Value estimates of the episode so far, the present one last."""
+    """Value estimates of the episode so far, the current one last."""
     attention: NDArray[np.floating] | None = None
-    """Of a memory of N slots, `[heads, N, N+1]`: how much each slot looks at each and, last, at the input."""
+    """Attention weights of N slots, `[heads, N, N+1]`: from each slot to the slots and, last, the input."""
     legend: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    """What the colours of the observation mean."""
+    """The meaning of the observation's colours."""
     note: str = ""
     """A line over the environment's frame."""
 
 
 def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: Facts) -> Image.Image:
-    """The picture, of the same size for all inputs of the same shapes.
+    """Compose a frame; inputs of equal shapes give frames of equal size.
 
     Args:
-      frame: the environment's own picture, `[height, width, 3]`.
-      view: the observation if it is a picture, `[h, w, 3]`.
+      frame: the environment's rendering, `[height, width, 3]`.
+      view: the observation if it is an image, `[h, w, 3]`.
       facts: the rest.
     """
     shown = _fit_frame(Image.fromarray(frame))
@@ -92,7 +92,7 @@ def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: Fac
 
 
 def _fit_frame(frame: Image.Image) -> Image.Image:
-    """The frame as it is, unless it is very small or very large."""
+    """The frame, resized if it is very small or very large."""
     if (times := LEAST_BODY // frame.height) > 1:
         return frame.resize((frame.width * times, frame.height * times), Image.Resampling.NEAREST)
     frame.thumbnail(LARGEST_FRAME, Image.Resampling.LANCZOS)
@@ -133,7 +133,7 @@ def _draw_legend(draw: ImageDraw.ImageDraw, legend: Mapping[str, tuple[int, int,
 
 
 def enlarge_view(view: NDArray[np.uint8], height: int, width: int) -> Image.Image:
-    """A picture `[h, w, 3]` enlarged without smoothing to at most the given size, with a grid where cells are large."""
+    """An image `[h, w, 3]` enlarged without smoothing to at most the given size, with a grid if cells are large."""
     rows, columns = view.shape[:2]
     cell = min(height // rows, width // columns)
     picture = Image.fromarray(np.ascontiguousarray(view))
@@ -170,7 +170,7 @@ def _draw_probabilities(draw: ImageDraw.ImageDraw, facts: Facts, box: Box) -> No
 
 
 def _shown_actions(facts: Facts) -> list[int]:
-    """All actions, or the likeliest and the chosen one where there are too many."""
+    """All actions, or the most likely ones and the chosen one if there are too many."""
     count = len(facts.action_names)
     if count <= MOST_ACTIONS or facts.probabilities is None:
         return list(range(min(count, MOST_ACTIONS)))
@@ -198,7 +198,7 @@ def _draw_values(draw: ImageDraw.ImageDraw, values: Sequence[float], box: Box) -
 
 
 def _draw_attention(draw: ImageDraw.ImageDraw, attention: NDArray[np.floating], box: Box) -> None:
-    """A picture for each head: in the row of each slot, how much it looks at every slot and, set apart, the input."""
+    """An attention map per head: one row per slot, one column per slot and, set apart, one for the input."""
     left, top, right, bottom = box
     heads, slots = min(len(attention), MOST_HEADS), attention.shape[1]
     _text(draw, (left, top + 6), "where each slot looks", 13, DIM, "lm")
@@ -240,7 +240,7 @@ def _draw_note(draw: ImageDraw.ImageDraw, note: str, centre: tuple[int, int]) ->
 
 
 def plain_number(value: float) -> str:
-    """At most two digits after the point, and none that say nothing."""
+    """At most two decimals, without trailing zeros."""
     return f"{round(value, 2) + 0.0:,.2f}".rstrip("0").rstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""rmc-plot: learning curves of runs, seeds together; and the drawing of them."""
+"""rmc-plot: plots learning curves, aggregated over seeds."""
 
 import io
 import warnings
@@ -39,33 +39,33 @@ if TYPE_CHECKING:
 BESIDE_THE_POINT = frozenset(
     {"seed", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "eval_every", "eval_max_steps", "video"}
 )
-"""Settings that change neither what an agent is nor how fast it learns."""
+"""Settings that affect neither the agent nor its learning."""
 
 DESCRIPTION = """Draw the mean episode return of runs against frames or minutes, from their TensorBoard events.
 
-Runs that differ in the seed alone are taken for seeds of one agent: a thick line for their interquartile mean with its
-95 % bootstrap interval, thin ones for each.
+Runs that differ only in the seed count as one agent: a thick line for their interquartile mean with its 95 % bootstrap
+interval, and a thin line for each run.
 
   rmc-plot runs/lstm-* runs/rmc-* --out curves.png --smooth 5 --mark random=14.8"""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to draw."""
+    """The options of a plot."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Folders of runs."""
     out: Path | None = None
-    """The file, .png; None: learning-curve.png in the run's folder, or here for several runs."""
+    """The .png file; None: learning-curve.png in the run's folder, or in this folder for several runs."""
     smooth: int = SMOOTH
-    """Average over so many neighbouring points, of 200 at most; 1: do not."""
+    """Points of the moving average, of at most 200 points in total; 1: no smoothing."""
     against: Literal["frames", "minutes", "both"] = "frames"
-    """What to draw against; minutes: of training, without the time between a stop and a resume."""
+    """The x axis; minutes: of training, without pauses between a stop and a resume."""
     metric: Literal["return", "success", "evaluation"] = "return"
-    """success: the success rate, where the environment reports it; evaluation: the mean return of the evaluations
-    during the training (rmc-train --eval-every)."""
+    """success: the success rate, if the environment reports it; evaluation: the mean return of the evaluations during
+    the training (rmc-train --eval-every)."""
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
-    """A dashed line at a height worth comparing with; may be given again."""
+    """A dashed line at a reference value; may be repeated."""
     imports: command_line.Imports = ()
 
 
@@ -104,7 +104,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def parse_mark(text: str) -> tuple[str, float]:
-    """'NAME=VALUE' to its parts; raises ValueError for anything else."""
+    """Parse 'NAME=VALUE'. Raises ValueError for anything else."""
     name, _, value = text.rpartition("=")
     try:
         number = float(value)
@@ -116,7 +116,7 @@ def parse_mark(text: str) -> tuple[str, float]:
 
 
 def agent_names(configs: Sequence[Config]) -> list[str]:
-    """What runs are called by: their cores, and their environments where these differ."""
+    """Names for runs: their cores, and their environments if these differ."""
     several = len({config.env.env for config in configs}) > 1
     return [f"{config.env.env} · {config.core.core}" if several else config.core.core for config in configs]
 
@@ -127,10 +127,10 @@ def essence(config: Config) -> dict[str, Any]:
 
 
 def labels(names: Sequence[str], configs: Sequence[Config]) -> list[str]:
-    """The runs' names, equal for runs of equal `essence` only: where it differs, what differs is added.
+    """Labels for runs, equal only for equal `essence`: settings that differ are added to the names.
 
     Args:
-      names: what the runs' agents are called, one for each run.
+      names: the agents' names, one for each run.
       configs: their settings.
     """
     settings = [essence(config) for config in configs]
@@ -150,15 +150,15 @@ def draw(
     metric: str = "return",
     smooth: int = 1,
 ) -> "Figure":
-    """The figure: one colour per agent, the interquartile mean of its seeds with its bootstrap interval.
+    """Draw the figure: one colour per agent, the interquartile mean of its seeds with its bootstrap interval.
 
     Args:
-      groups: label of an agent to the curves of its seeds.
+      groups: the curves of each agent's seeds, by label.
       marks: names and heights of dashed lines.
-      title: over the figure.
-      against: names of `QUANTITIES`, a panel for each.
-      metric: one of `METRICS`: what the curves are of.
-      smooth: points that the curves were averaged over, for the legend.
+      title: the figure's title.
+      against: names of `QUANTITIES`, one panel each.
+      metric: the curves' metric, one of `METRICS`.
+      smooth: points of the moving average, for the legend.
     """
     from matplotlib.figure import Figure
 
@@ -188,7 +188,7 @@ def draw(
 
 
 def write_png(figure: "Figure", path: str | PathLike[str]) -> None:
-    """The figure as a file, atomically. Raises OSError if it cannot be written."""
+    """Write the figure atomically. Raises OSError if it cannot be written."""
     content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about characters that the font does not have
@@ -223,5 +223,5 @@ def _draw_agent(axes: "Axes", curves: Sequence[Curve], quantity: Quantity, name:
 
 
 def _draw_line(axes: "Axes", x: np.ndarray, y: np.ndarray, **style: Any) -> None:
-    """A line; a dot where it has one place only."""
+    """Draw a line, or a dot if it has a single point."""
     axes.plot(x, y, marker="o" if len(np.unique(x)) == 1 else None, **style)

@@ -1,23 +1,23 @@
-"""An agent's step as a program that runs without this package: ONNX, or torch's own exported program.
+"""An agent's step as a program that runs without this package: ONNX, or a torch exported program.
 
     policy_logits, value, next state = step(obs, is_first, prev_action, prev_reward, state)
 
 | input       | shape and dtype                 | what                                                               |
 |-------------|---------------------------------|--------------------------------------------------------------------|
 | obs         | `[B, *obs_shape]`, as they come | observations                                                       |
-| is_first    | `[B]` bool                      | an episode begins: whatever the state was, it is the initial state |
-| prev_action | `[B]` int64                     | the action before; any where is_first                              |
-| prev_reward | `[B]` float32                   | the reward that came with obs, not scaled; any where is_first      |
-| state_NAME  | `[B, ...]` float32              | each leaf of the core's state; any where is_first                  |
+| is_first    | `[B]` bool                      | an episode begins: the state is replaced by the initial state      |
+| prev_action | `[B]` int64                     | the previous action; any value where is_first                      |
+| prev_reward | `[B]` float32                   | the unscaled reward that came with obs; any value where is_first   |
+| state_NAME  | `[B, ...]` float32              | each leaf of the core's state; any value where is_first            |
 
 | output          | shape and dtype  | what                                               |
 |-----------------|------------------|----------------------------------------------------|
 | policy_logits   | `[B, A]` float32 | the policy is their softmax                        |
-| value           | `[B]` float32    | the return that is expected, scaled as in training |
-| next_state_NAME | as state_NAME    | what to pass in at the next step                   |
+| value           | `[B]` float32    | the expected return, scaled as in training         |
+| next_state_NAME | as state_NAME    | the state for the next step                        |
 
-B is free. These are the names in ONNX. torch's program takes the first four by name and `state`, a dictionary by NAME;
-it returns a dictionary of `policy_logits`, `value` and `state`.
+B is dynamic. These are the names in ONNX. The torch program takes the first four by name and `state`, a dictionary by
+NAME; it returns a dictionary with `policy_logits`, `value` and `state`.
 """
 
 import io
@@ -36,10 +36,10 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 
 TOLERANCE = 1e-5
-"""Probabilities of a program and of its agent are no further apart."""
+"""Maximum difference between the probabilities of a program and its agent."""
 STEP = ("obs", "is_first", "prev_action", "prev_reward")
 ABOUT = "about.json"
-"""The file within torch's program that has what `metadata_props` has in ONNX."""
+"""The file inside a torch program with the metadata that ONNX has in `metadata_props`."""
 
 Run = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], tuple[Tensor, ...]]
 """From the step's inputs and the state's leaves to logits, value and the next state's leaves."""
@@ -48,8 +48,8 @@ Run = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], tuple[Tensor, ...]]
 class Program(NamedTuple):
     """An agent's step for another runtime."""
 
-    data: bytes  # the file
-    run: Run  # what is in it, by that runtime
+    data: bytes  # the file's content
+    run: Run  # runs it in that runtime
 
 
 def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Program:
@@ -58,7 +58,7 @@ def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Prog
     Args:
       agent: on the CPU, in eval mode.
       format: 'onnx' needs the extra of that name.
-      about: what the file says of itself, by name.
+      about: metadata for the file, by name.
 
     Raises:
       ValueError: for an agent that cannot be exported.
@@ -73,7 +73,7 @@ def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Prog
         try:
             captured = step.captured()
             return (_to_onnx if format == "onnx" else _to_torch)(captured, step.names, about)
-        except Exception as error:  # an own core or encoder may do anything
+        except Exception as error:  # a custom core or encoder may raise anything
             reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
             core, encoder = type(agent.core).__name__, type(agent.encoder).__name__
             raise ValueError(
@@ -82,26 +82,26 @@ def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Prog
 
 
 class Compared:
-    """Plays as the agent does, while a program of it does the same beside it.
+    """Acts like the agent, and checks an exported program against it at every step.
 
     Args:
-      agent: whose policy it is.
-      program: of the agent.
+      agent: the agent.
+      program: its exported program.
 
     Attributes:
-      largest: the largest difference between a probability of the program's and of the agent's so far.
+      largest: the largest difference so far between probabilities of the program and the agent.
     """
 
     def __init__(self, agent: ActorCritic, program: Program) -> None:
         self.agent, self.program, self.largest = agent, program, 0.0
 
     def initial_state(self, batch_size: int) -> State:
-        """The agent's, and the leaves of the program's, which begins with NaN: its first step has to reset them."""
+        """The agent's state, and the program's, which starts as NaN: its first step has to reset it."""
         state = self.agent.initial_state(batch_size)
         return state, tuple(torch.full_like(leaf, torch.nan) for leaf in state)
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """The agent's step. Raises ValueError where the program's differs."""
+        """The agent's step. Raises ValueError if the program's differs."""
         own, leaves = state
         output, own = self.agent.step(steps, own)
         logits, _, *leaves = self.program.run(tuple(getattr(steps, name) for name in STEP), leaves)
@@ -110,14 +110,14 @@ class Compared:
         likeliest = actual.gather(-1, expected.argmax(-1, keepdim=True))
         if self.largest > TOLERANCE or (likeliest < actual.amax(-1, keepdim=True) - TOLERANCE).any():
             raise ValueError(
-                f"the exported program does not do what the agent does: expected the same actions and probabilities "
+                f"the exported program differs from the agent: expected the same actions and probabilities "
                 f"within {TOLERANCE:.0e}, got a difference of {self.largest:.1e}"
             )
         return output, (own, tuple(leaves))
 
 
 class _Step(nn.Module):
-    """A step of an agent with names for everything and nothing but tensors in it."""
+    """An agent's step with only named tensors as inputs and outputs."""
 
     def __init__(self, agent: ActorCritic) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class _Step(nn.Module):
 
     @torch.no_grad()
     def captured(self) -> torch.export.ExportedProgram:
-        """The step as torch's operators, of any number of lanes."""
+        """The step as torch operators, for any number of lanes."""
         lanes, batch = 3, torch.export.Dim("batch")
         arguments = dict(zip(STEP, _zeros(self.agent.spec, lanes), strict=True))
         state = dict(zip(self.names, self.agent.initial_state(lanes), strict=True))
@@ -184,7 +184,7 @@ def _to_onnx(captured: torch.export.ExportedProgram, names: tuple[str, ...], abo
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporters' remarks, and the program so far that they print when they fail."""
+    """Context without the exporters' messages, and the partial program that they print when they fail."""
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

@@ -1,4 +1,4 @@
-"""Text that a language model writes: each token is drawn, and read as the next one."""
+"""Text generation with a language model: each sampled token is the next input."""
 
 from contextlib import closing
 
@@ -21,22 +21,22 @@ def sample_text(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> str:
-    """Read a prompt, then write.
+    """Read a prompt, then generate text.
 
     Args:
       policy: trained on the text environment.
-      env: that environment, whose vocabulary is used.
-      tokens: how many to write.
-      prompt: what is read first; empty: the text's first token.
-      temperature: divides the logits: below 1, likelier tokens are written more often; 0: the likeliest always.
-      seed: of the draws.
-      device: where the policy lives.
+      env: that environment, which has the vocabulary.
+      tokens: number of tokens to generate.
+      prompt: the text to read first; empty: the first token of the environment's text.
+      temperature: sampling temperature; 0: always the most likely token.
+      seed: of the sampling.
+      device: the policy's device.
 
     Returns:
-      The prompt and what follows it.
+      The prompt and the generated text.
 
     Raises:
-      ValueError: if the environment is no text, or for a number of tokens or temperature that cannot be.
+      ValueError: if the environment is not text, or for an invalid number of tokens or temperature.
     """
     if tokens < 1:
         raise ValueError(f"sample: expected at least 1 token, got {tokens}")
@@ -61,7 +61,7 @@ def sample_text(
 
 
 def _step(token: int, is_first: bool, device: torch.device | str) -> TimeStep:
-    """A token that is read. In training, the previous action and reward report the last answer; here it was right."""
+    """The time step of a token. As in training, previous action and reward are the last answer, here a correct one."""
     false = torch.zeros(1, dtype=torch.bool, device=device)
     return TimeStep(
         obs=torch.tensor([[token]], dtype=torch.int32, device=device),

@@ -1,4 +1,4 @@
-"""Trainings side by side, for rmc-compare and rmc-sweep: each a process of rmc-train, resumed if it was stopped."""
+"""Parallel trainings for rmc-compare and rmc-sweep: each a process of rmc-train, resumed if it was stopped."""
 
 import signal
 import subprocess
@@ -24,11 +24,11 @@ from rmc_agents.runs.folder import CONFIG, LOCK, RunFolder, has_checkpoints
 from .comparison import COMMITS, read_commits
 
 ROOT = Path(__file__).parent.parent
-POLL = 0.2  # seconds between looks at the running trainings
+POLL = 0.2  # seconds between checks of the running trainings
 
 
 class Job(NamedTuple):
-    """A run that is wanted."""
+    """A requested run."""
 
     agent: str
     folder: Path
@@ -36,15 +36,15 @@ class Job(NamedTuple):
 
 
 class Training:
-    """A job under way: its process, as soon as no other one trains in its folder.
+    """A running job: its process starts as soon as no other trains in its folder.
 
     Args:
-      job: what is wanted.
-      console: shows when it begins or waits.
-      trust: whether to resume a run of Stable-Baselines3's algorithms, whose checkpoints may run code.
+      job: the requested run.
+      console: for messages when it starts or waits.
+      trust: whether to resume a run of Stable-Baselines3's algorithms, whose checkpoints can run code.
 
     Attributes:
-      status: the process's exit status, once it has ended; 0 if the run was finished before.
+      status: the process's exit status after it has ended; 0 if the run was finished before.
       stopped: whether `stop` was called before it had ended.
     """
 
@@ -76,13 +76,13 @@ class Training:
         return True
 
     def stop(self, received: signal.Signals) -> None:
-        """Have it save and end; it can be resumed. Only the first call counts."""
+        """Ask the training to save and end. Only the first call has an effect."""
         if self._process is not None and not self.stopped:
             self._process.send_signal(received)
         self.stopped = True
 
     def wait(self) -> None:
-        """Until it has ended."""
+        """Wait until the training has ended."""
         if self._process is not None:
             self._process.wait()
 
@@ -94,9 +94,9 @@ class Scheduler:
     """Trains jobs, several at a time, and shows the progress of each.
 
     Args:
-      at_once: how many.
-      console: where to show it.
-      trust: as of `Training`.
+      at_once: number of parallel trainings.
+      console: for the progress.
+      trust: as in `Training`.
     """
 
     def __init__(self, at_once: int, console: Console, trust: bool = False) -> None:
@@ -105,10 +105,10 @@ class Scheduler:
     def run(
         self, jobs: Iterator[Job], ending: Callable[[], signal.Signals | None] = lambda: None
     ) -> Generator[Training, None, None]:
-        """Hands out every training once it has ended; closed, it has what is under way save and end.
+        """Yield every training when it has ended; when closed, running trainings save and end.
 
         Args:
-          jobs: asked for the next one when there is room for it.
+          jobs: consumed when another training can start.
           ending: a signal: once set, no job starts, and the running ones save and stop.
         """
         running: dict[Training, TaskID] = {}
@@ -137,7 +137,7 @@ class Scheduler:
     def _fill(
         self, running: dict[Training, TaskID], jobs: Iterator[Job], ending: signal.Signals | None, progress: Progress
     ) -> bool:
-        """Begin as many jobs as there is room for; returns whether any has begun."""
+        """Start as many jobs as allowed; returns whether any was started."""
         before = len(running)
         while ending is None and len(running) < self._at_once and (job := next(jobs, None)) is not None:
             running[Training(job, self._console, self._trust)] = progress.add_task("")
@@ -145,7 +145,7 @@ class Scheduler:
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether a process trains there, perhaps one of a comparison that was killed."""
+    """Whether a process trains in the folder, possibly left over from a killed comparison."""
     if not (folder / LOCK).exists():
         return False
     try:
@@ -156,13 +156,13 @@ def is_in_use(folder: Path) -> bool:
 
 
 def start(job: Job, trust: bool) -> subprocess.Popen[bytes]:
-    """The training as a process, new or resumed."""
+    """Start the training, new or resumed, as a process."""
     folder = job.folder
     if has_checkpoints(folder):
         flags = ["--resume", str(folder)]
     else:
         with RunFolder(folder, resuming=False):  # no other process trains there
-            (folder / COMMITS).unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
+            (folder / COMMITS).unlink(missing_ok=True)  # from a run that was killed before its first checkpoint
             write_atomically(folder / CONFIG, job.config.to_yaml().encode())
         flags = ["--config", str(folder / CONFIG), "--run-dir", str(folder)]
     flags += [*plugins.flags(), *(["--trust"] if trust else [])]
@@ -172,7 +172,7 @@ def start(job: Job, trust: bool) -> subprocess.Popen[bytes]:
 
 
 def note_commit(folder: Path) -> None:
-    """Add the code's commit, or else its version, to what the run was trained with, unless it is there already."""
+    """Record the code's commit, or else its version, in the run's folder, unless it is there already."""
     commits = read_commits(folder)
     commit = version("rmc-agents")
     if (ROOT / ".git").exists():  # not installed, but a working copy

@@ -1,4 +1,4 @@
-"""In Python what rmc-evaluate and rmc-watch do on the command line."""
+"""rmc-evaluate and rmc-watch as Python functions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,22 +29,22 @@ def evaluate(
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
 ) -> Statistics:
-    """Play whole episodes and report how well it went: the figures of rmc-evaluate.
+    """Play whole episodes and return the statistics of rmc-evaluate.
 
     Args:
-      agent: what `rmc.load` gives, an `ActorCritic`, or any `Policy`.
-      env: a name, or a class or function that makes the environment, as `make_env` takes it; None: the environment
-        that a saved agent was trained in.
-      episodes: how many; episode i begins from seed + i, and each has a lane of its own.
-      seed: of the environments and of the draws of actions.
-      deterministic: take the likeliest action instead of drawing one.
-      max_steps: an episode is cut after so many steps, and counts with the return it has reached.
+      agent: the result of `rmc.load`, an `ActorCritic`, or any `Policy`.
+      env: a name, or a class or function that creates the environment, as in `make_env`; None: the environment that a
+        saved agent was trained in.
+      episodes: number of episodes; episode i starts from seed + i, in its own lane.
+      seed: of the environments and of action sampling.
+      deterministic: take the most likely action instead of sampling.
+      max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
 
     Returns:
       Mean return (undiscounted, not scaled) with its 95 % interval, median, lengths in steps, success rate, ...
 
     Raises:
-      ValueError: for an environment that is not known or that the agent does not fit, and for less than one episode.
+      ValueError: for an environment that is unknown or does not fit the agent, or less than one episode.
       EnvError: if the environment's own code fails.
     """
     policy, env = _policy_and_env(agent, env)
@@ -66,25 +66,25 @@ def record_video(
     title: str = "",
     reward_scale: float | None = None,
 ) -> video.RecordedVideo:
-    """Play whole episodes and write a video of what the agent sees, expects and does, as rmc-watch.
+    """Play whole episodes and record a video of the agent's observations, values and actions, like rmc-watch.
 
     Args:
-      agent: as `evaluate`.
-      env: as `evaluate`; its render modes must have rgb_array.
-      path: a name that ends in .mp4 or .gif, in a folder that exists.
-      episodes: how many, one after the other; episode i begins from seed + i.
-      seed: of the environment and of the draws of actions.
-      deterministic: take the likeliest action instead of drawing one.
+      agent: as in `evaluate`.
+      env: as in `evaluate`; it must support render mode rgb_array.
+      path: a file name that ends in .mp4 or .gif, in an existing folder.
+      episodes: number of episodes, in sequence; episode i starts from seed + i.
+      seed: of the environment and of action sampling.
+      deterministic: take the most likely action instead of sampling.
       max_steps: an episode is cut after so many steps.
       fps: steps shown per second.
-      title: the first line of every picture; the environment's name if empty.
-      reward_scale: that the agent learned with: values are shown without it; None: a saved agent's own, else 1.
+      title: the first line of every frame; empty: the environment's name.
+      reward_scale: of the agent's training, removed from displayed values; None: a saved agent's own, else 1.
 
     Returns:
       The path, the number of frames, and the return of each episode.
 
     Raises:
-      ValueError: for a path, number or environment that allows no video, or an environment that the agent does not fit.
+      ValueError: for an invalid path or number, or an environment that cannot render or does not fit the agent.
       OSError: if the file cannot be written; nothing is left behind.
       EnvError: if the environment's own code fails.
     """
@@ -109,15 +109,15 @@ def record_video(
 
 
 def _policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, str | EnvFactory]:
-    """Who plays and where, once they are found to fit."""
+    """The policy and the environment, after checking that they fit."""
     if isinstance(env, gym.Env | VectorEnv):
         raise ValueError(
-            f"env: expected a name, or a class or function that makes the environment, got an object, {name_of(env)}: "
-            "every episode has an environment of its own"
+            f"env: expected a name, or a class or function that creates the environment, got an object, "
+            f"{name_of(env)}: every episode needs its own environment"
         )
     if env is None:
         if not isinstance(agent, SavedAgent):
-            raise ValueError("env: expected an environment: only a saved agent knows the one it was trained in")
+            raise ValueError("env: expected an environment, because only a saved agent has a default one")
         env = saved_env(agent)
     policy = agent.agent if isinstance(agent, SavedAgent) else agent
     if not hasattr(policy, "step"):
@@ -131,7 +131,7 @@ def _policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy,
 
 @contextmanager
 def _evaluating(policy: Policy) -> Iterator[None]:
-    """In eval mode in here, and afterwards in the mode it was in."""
+    """Context in which the policy is in eval mode; restores its mode afterwards."""
     if not isinstance(policy, nn.Module):
         yield
         return

@@ -1,4 +1,4 @@
-"""Statistics of played episodes: means with intervals. Nothing here needs torch."""
+"""Statistics of episodes: means with intervals. Does not import torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,35 +9,35 @@ import numpy as np
 
 from rmc_agents.config import RunConfig
 
-EVALUATION_SEED = 1_000_000  # far from the seeds that lanes train on
-MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may have no end of its own
+EVALUATION_SEED = 1_000_000  # far from the seeds of training lanes
+MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may not end by itself
 RESAMPLES = 9_999
-MOST_RESAMPLED = 5_000_000  # numbers that the bootstrap holds at once
+MOST_RESAMPLED = 5_000_000  # numbers that the bootstrap holds in memory
 GROUPS = {
     "corridor_length": "corridor of {}",  # MiniGrid memory: cells between the cue and the choice
     "solution_length": "solution of {}",  # BoxWorld: boxes on the way to the gem
     "num_distractors": "{} distractors",
 }
-"""Integers in an environment's infos by which success is reported, and how a group is named."""
+"""Integer infos by which success rates are grouped, and the name of a group."""
 
 
 class Episodes(NamedTuple):
-    """What is known of each of E finished episodes."""
+    """The outcomes of E finished episodes."""
 
     returns: np.ndarray  # [E]
     lengths: np.ndarray  # [E]
-    levels: np.ndarray | None  # [E]: the level reached, where the environment reports it
-    successes: np.ndarray | None  # [E] bool, where the environment reports it
-    cut: np.ndarray  # [E] bool: the limit of steps came before the episode's end
-    asked: np.ndarray | None = None  # [E]: steps at which the environment reported the right action
-    right: np.ndarray | None = None  # [E]: those of them at which it was taken
-    nats: np.ndarray | None = None  # [E]: -log probability of the right actions, summed over those steps
+    levels: np.ndarray | None  # [E]: the level reached, if the environment reports it
+    successes: np.ndarray | None  # [E] bool, if the environment reports it
+    cut: np.ndarray  # [E] bool: cut off by the step limit
+    asked: np.ndarray | None = None  # [E]: steps at which the environment reported the correct action
+    right: np.ndarray | None = None  # [E]: those at which it was taken
+    nats: np.ndarray | None = None  # [E]: -log probability of the correct actions, summed over those steps
     groups: Mapping[str, np.ndarray] = MappingProxyType({})  # [E] each, by the names in `GROUPS`
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Figures over episodes; `ci95` is the 95 % bootstrap interval (BCa) of the mean return."""
+    """Statistics over episodes; `ci95` is the 95 % bootstrap interval (BCa) of the mean return."""
 
     mean_return: float
     ci95: tuple[float, float]
@@ -48,11 +48,11 @@ class Statistics:
     episodes: int
     mean_level: float | None
     success_rate: float | None
-    episodes_cut: int  # by the limit of steps
-    accuracy: float | None = None  # right answers over answers asked, where the environment reports what is right
+    episodes_cut: int  # by the step limit
+    accuracy: float | None = None  # fraction of correct answers, if the environment reports the correct ones
     accuracy_ci95: tuple[float, float] | None = None  # its bootstrap interval, over episodes
-    bits: float | None = None  # -log2 probability of a right answer, mean over answers: bits per character of a text
-    success_by: dict[str, dict[int, float]] = field(default_factory=dict)  # `GROUPS` that vary: value to success rate
+    bits: float | None = None  # mean -log2 probability of the correct answers: bits per character of a text
+    success_by: dict[str, dict[int, float]] = field(default_factory=dict)  # by value, for `GROUPS` that vary
 
     @classmethod
     def of(cls, episodes: Episodes) -> "Statistics":
@@ -80,7 +80,7 @@ class Statistics:
 def _accuracy(
     right: np.ndarray | None, asked: np.ndarray | None
 ) -> tuple[float, tuple[float, float]] | tuple[None, None]:
-    """Right answers over answers asked, and its 95 % interval by resampling whole episodes."""
+    """The fraction of correct answers, and its 95 % interval by resampling whole episodes."""
     if right is None or asked is None or not asked.any():
         return None, None
     rate = float(right.sum() / asked.sum())
@@ -95,7 +95,7 @@ def _bits(nats: np.ndarray | None, asked: np.ndarray | None) -> float | None:
 
 
 def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
-    """Success rates by each group of which there is more than one value."""
+    """Success rates by each group with more than one value."""
     if (successes := episodes.successes) is None:
         return {}
     values = {name: (group, np.unique(group)) for name, group in episodes.groups.items()}
@@ -109,7 +109,7 @@ def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
 def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float]:
     """The 95 % bootstrap interval of the mean, bias-corrected and accelerated (BCa: Efron, 1987).
 
-    As scipy.stats.bootstrap computes it, whose import takes longer than the rest. A point where nothing varies.
+    Equals scipy.stats.bootstrap, which takes longer to import than this to run. A point if the samples are equal.
     """
     count, mean = len(samples), float(samples.mean())
     if count < 2 or np.allclose(samples, mean, rtol=1e-12, atol=0):
@@ -120,7 +120,7 @@ def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float
     sizes = [min(batch, RESAMPLES - first) for first in range(0, RESAMPLES, batch)]
     means = np.concatenate([samples[rng.integers(0, count, (size, count))].mean(axis=1) for size in sizes])
     bias = ndtri((np.mean(means < mean) + np.mean(means <= mean)) / 2)
-    deviations = samples - mean  # in proportion to the jackknife's, which leaves one sample out
+    deviations = samples - mean  # proportional to the jackknife deviations
     acceleration = (deviations**3).sum() / (6 * (deviations**2).sum() ** 1.5)
     z = bias + ndtri([0.025, 0.975])
     low, high = np.quantile(means, ndtr(bias + z / (1 - acceleration * z)))
@@ -128,7 +128,7 @@ def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float
 
 
 def student_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Student's 95 % interval of the mean, of at least two samples; a point where nothing varies."""
+    """Student's 95 % interval of the mean of at least two samples; a point if the samples are equal."""
     from scipy.special import stdtrit  # the inverse of Student's distribution
 
     mean = float(np.mean(samples))
@@ -137,15 +137,15 @@ def student_interval(samples: Sequence[float]) -> tuple[float, float]:
 
 
 def accuracy_text(result: dict[str, Any]) -> str:
-    """The accuracy in an evaluation that has one, with its interval."""
+    """The accuracy of an evaluation that has one, with its interval."""
     low, high = result["accuracy_ci95"]
     return f"{result['accuracy']:.1%} ({low:.1%} to {high:.1%})"
 
 
 def cut_note(result: dict[str, Any]) -> str:
-    """A sentence on the episodes that were cut in an evaluation; nothing if none were."""
+    """A sentence about the episodes that were cut off in an evaluation; '' if there are none."""
     players = {"": result["episodes_cut"], " of random play": result.get("random_episodes_cut", 0)}
-    limit = f"were cut after {result['max_steps']:,} steps"
+    limit = f"were cut off after {result['max_steps']:,} steps"
     return "; ".join(
         f"{count} of {result['episodes']} episodes{player} {limit}" for player, count in players.items() if count
     )

@@ -1,4 +1,4 @@
-"""What a run's `summary.json` says of it, for those who read many of them."""
+"""Reading `summary.json` of runs."""
 
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -18,19 +18,19 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Statistics):
-    """Figures over the episodes of a run's evaluation, beside those of uniform random play."""
+    """Statistics of a run's evaluation, with those of uniform random play."""
 
     random_mean_return: float
     random_success_rate: float | None
 
     def of_the_agent(self) -> dict[str, Any]:
-        """Without those of uniform random play."""
+        """The statistics without those of uniform random play."""
         return {name: value for name, value in asdict(self).items() if not name.startswith("random_")}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A run that was trained to its end, and how well it did."""
+    """A completed run and its evaluation."""
 
     frames: Count
     seconds: Seconds
@@ -57,12 +57,12 @@ def read_json(kind: type[Kind], path: str | PathLike[str], what: str) -> Kind:
     """The content of a JSON file.
 
     Args:
-      kind: of it, as pydantic takes it.
-      path: of the file.
-      what: it is expected to be, for the error message.
+      kind: its type, for pydantic.
+      path: the file.
+      what: the expected content, for the error message.
 
     Raises:
-      ValueError: if the file is missing or holds anything else, in one line that names it and the place.
+      ValueError: if the file is missing or holds anything else; one line with the file and the place in it.
     """
     try:
         return TypeAdapter(kind).validate_json(read_regular(path))
@@ -71,4 +71,4 @@ def read_json(kind: type[Kind], path: str | PathLike[str], what: str) -> Kind:
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"])) or "content"
-        raise ValueError(f"{path} is no {what}: {place}: {problem['msg']}") from None
+        raise ValueError(f"{path} is not a {what}: {place}: {problem['msg']}") from None

@@ -1,4 +1,4 @@
-"""rmc-train as a subprocess, for programs that train many agents: it ends with the program that started it."""
+"""rmc-train as a subprocess, for programs that train many agents; it ends when its parent ends."""
 
 import ctypes
 import os
@@ -16,15 +16,15 @@ RUN = "from rmc_agents.train.cli import main; sys.exit(main())"
 LOG = "output.log"  # in the run's folder
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SECONDS_BETWEEN_LOOKS = 0.5
-TAIL = 4096  # bytes of a log that are looked at for its last line
+TAIL = 4096  # bytes of a log that are searched for its last line
 
 
 def start(flags: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """rmc-train with these flags, in its own session: this process passes on the terminal's Ctrl-C.
+    """Start rmc-train in its own session; this process has to forward the terminal's Ctrl-C.
 
     Args:
-      flags: of rmc-train.
-      log: takes all that it prints.
+      flags: flags of rmc-train.
+      log: receives its output.
     """
     program = f"import sys; from rmc_agents.evaluate.trainings import end_with; end_with({os.getpid()}); {RUN}"
     return subprocess.Popen(
@@ -37,10 +37,10 @@ def start(flags: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def end_with(parent: int) -> None:
-    """Has this process receive SIGTERM, after which a training saves, once its parent has ended, even by SIGKILL.
+    """Send SIGTERM to this process when its parent ends, even by SIGKILL, so that the training saves.
 
     Args:
-      parent: the id of the process that started this one; it may have ended by now.
+      parent: the id of the parent process, which may already have ended.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -57,7 +57,7 @@ def _watch(parent: int) -> None:
 
 
 def last_line(log: str | PathLike[str]) -> str:
-    """The last line that a training printed; nothing if there is none."""
+    """The last line that a training printed; '' if there is none."""
     try:
         with Path(log).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))

@@ -1,4 +1,4 @@
-"""Videos of an agent at work, as mp4 or GIF."""
+"""Videos of an agent, as mp4 or GIF."""
 
 import os
 import subprocess
@@ -43,25 +43,25 @@ LEGENDS = {
         "edible": (255, 255, 0),
     }
 }
-"""Of observations that are pictures: what their colours mean."""
+"""The meaning of colours in image observations."""
 
 
 class RecordedVideo(NamedTuple):
-    """What was recorded."""
+    """A recorded video."""
 
     path: Path
-    frames: int  # the repeated last ones of each episode included
-    returns: list[float]  # one per episode; of a cut episode what was reached until then
-    cut: list[bool]  # whether the limit of steps came before the episode's end
+    frames: int  # including the repeated last ones of each episode
+    returns: list[float]  # one per episode; for a cut episode the return so far
+    cut: list[bool]  # whether the episode was cut off by the step limit
 
 
 class _Picture(NamedTuple):
     image: Image.Image
-    repeats: int  # frames it stands for
+    repeats: int  # number of frames
 
 
 def can_render(env: str | EnvFactory) -> bool:
-    """Whether videos of the environment can be made."""
+    """Whether the environment can be recorded."""
     with closing(make_env(env)) as one:
         return "rgb_array" in one.metadata.get("render_modes", [])
 
@@ -80,24 +80,24 @@ def record(
     fps: int = FRAMES_PER_SECOND,
     reward_scale: float = 1.0,
 ) -> RecordedVideo:
-    """Play whole episodes, one after the other, and write a video of them; the file appears when it is finished.
+    """Play whole episodes in sequence and record a video of them; the file appears when it is complete.
 
     Args:
-      policy: who plays.
-      env: a name, or a class or function that makes the environment, as `make_env` takes it.
-      path: a name that ends in .mp4 or .gif, in a folder that exists. A GIF is held in memory until it is finished,
-        about 0.4 MB a frame; an mp4 is not.
-      episodes: how many; episode i begins from seed + i.
-      seed: of the environment and of the draws of actions.
-      device: where the policy lives.
-      deterministic: take the likeliest action instead of drawing one.
-      title: the first line of every picture; the environment's name if empty.
-      max_steps: an episode is cut after so many steps.
+      policy: the policy.
+      env: a name, or a class or function that creates the environment, as in `make_env`.
+      path: a file name that ends in .mp4 or .gif, in an existing folder. A GIF is held in memory until it is complete,
+        about 0.4 MB per frame; an mp4 is not.
+      episodes: number of episodes; episode i starts from seed + i.
+      seed: of the environment and of action sampling.
+      device: the policy's device.
+      deterministic: take the most likely action instead of sampling.
+      title: the first line of every frame; empty: the environment's name.
+      max_steps: maximum steps of an episode.
       fps: steps shown per second.
-      reward_scale: that the policy learned with; values are shown without it, as discounted sums of true rewards.
+      reward_scale: of the policy's training, removed from displayed values.
 
     Raises:
-      ValueError: for a path, number or environment that allows no video.
+      ValueError: for an invalid path or number, or an environment that cannot render.
       OSError: if the file cannot be written; nothing is left behind.
     """
     path = Path(path)
@@ -108,9 +108,7 @@ def record(
     if fps > HIGHEST_FPS:
         raise ValueError(f"fps: expected at most {HIGHEST_FPS}, got {fps}")
     if not can_render(env):
-        raise ValueError(
-            f"environment {name_of(env)!r} draws no pictures (no render mode rgb_array): no video can be made"
-        )
+        raise ValueError(f"environment {name_of(env)!r} cannot be recorded: it has no render mode rgb_array")
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
     with _replacing(path) as temporary, closing(make_env(env, render_mode="rgb_array")) as one:
         show = _Show(policy, Lanes(one, seed, device), title or name_of(env), deterministic, reward_scale)
@@ -119,7 +117,7 @@ def record(
 
 
 class _Show:
-    """Plays episodes in one lane and draws them; `returns` and `cut` are of the episodes played so far."""
+    """Plays and draws episodes in one lane; `returns` and `cut` are those of the episodes so far."""
 
     def __init__(self, policy: Policy, lanes: Lanes, title: str, deterministic: bool, reward_scale: float) -> None:
         self.policy, self.lanes, self.title, self.deterministic = policy, lanes, title, deterministic
@@ -129,7 +127,7 @@ class _Show:
         self.cut: list[bool] = []
 
     def play(self, episodes: int, seed: int, max_steps: int, hold: int) -> Iterator[_Picture]:
-        """The pictures of all episodes; the last one of each is shown for `hold` frames more."""
+        """The images of all episodes; the last one of each is repeated for `hold` more frames."""
         for i in range(episodes):
             name = f"episode {i + 1} of {episodes}" if episodes > 1 else ""
             yield from self._play_one(name, seed + i, max_steps, hold)
@@ -155,7 +153,7 @@ class _Show:
         yield self._picture(replace(self._facts(name, score, step, values, attention), note=note), 1 + hold)
 
     def _attention(self, state: State) -> NDArray[np.floating] | None:
-        """Of each slot in the coming step, by head, `[heads, N, N+1]`; in the last block, where there are several."""
+        """Attention weights of the next step, `[heads, N, N+1]`, of the last block if there are several."""
         attention = look(self.lanes.steps, state) if (look := getattr(self.policy, "attention", None)) else None
         return None if attention is None else attention[0, -1].cpu().numpy()
 
@@ -186,7 +184,7 @@ class _Show:
         )
 
     def _with_choice(self, facts: Facts, output: AgentOutput, action: Tensor) -> Facts:
-        """The probabilities of Discrete actions; of others none are shown."""
+        """Add the probabilities of Discrete actions; for others none are shown."""
         if not self.lanes.spec.num_actions:
             return replace(facts, probabilities=np.empty(0))
         probabilities = output.policy_logits[0].softmax(dim=-1).cpu().numpy()
@@ -196,7 +194,7 @@ class _Show:
         return _Picture(compose(render(self.lanes.env), self._view(), facts), repeats)
 
     def _view(self) -> NDArray[np.uint8] | None:
-        """The observation, the newest of stacked ones, if it is a picture `[h, w, 3]`."""
+        """The observation, or the newest of stacked ones, if it is an image `[h, w, 3]`."""
         env, spec = self.lanes.env, self.lanes.spec
         views = env.num_views if isinstance(env, StackedViews) else 1
         if spec.obs_dtype != "uint8" or len(spec.obs_shape) != 3 or spec.obs_shape[2] != 3 * views:
@@ -206,21 +204,21 @@ class _Show:
 
 
 def render(env: VectorEnv) -> NDArray[np.uint8]:
-    """The picture `[height, width, 3]` of an environment with one lane."""
+    """The rendered image `[height, width, 3]` of an environment with one lane."""
     try:
         frames = env.render()
     except gym.error.Error as error:
-        raise ValueError(f"the environment cannot draw itself: {error}") from error
+        raise ValueError(f"the environment cannot render: {error}") from error
     frame = None if frames is None else frames[0]
-    if np.ndim(frame) != 3:  # type: ignore[arg-type]  # some environments take render_mode and forget it
-        raise ValueError(f"the environment cannot draw itself: expected a picture, got {type(frame).__name__}")
+    if np.ndim(frame) != 3:  # type: ignore[arg-type]  # some environments ignore render_mode
+        raise ValueError(f"the environment cannot render: expected an image, got {type(frame).__name__}")
     return np.asarray(frame, np.uint8)
 
 
 def action_names(env: VectorEnv, num_actions: int) -> list[str]:
-    """What the actions are called: as the environment's metadata tell, or by their numbers."""
-    if (told := env.metadata.get("action_names")) is not None:
-        return list(told)
+    """Names of the actions, from the environment's metadata; their numbers if no names are known."""
+    if (names := env.metadata.get("action_names")) is not None:
+        return list(names)
     env_id = env.spec.id if env.spec is not None else ""
     if env_id in ACTION_NAMES:
         return ACTION_NAMES[env_id]
@@ -233,7 +231,7 @@ def action_names(env: VectorEnv, num_actions: int) -> list[str]:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its name when all went well, and else is deleted."""
+    """A temporary file next to `path`; renamed to `path` on success, otherwise deleted."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(descriptor)
     try:
@@ -250,7 +248,7 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def _write_mp4(path: Path, pictures: Iterator[_Picture], fps: int) -> int:
-    """Encode as the pictures come, with the ffmpeg that imageio-ffmpeg brings; returns the number of frames."""
+    """Encode the images as they arrive, with the ffmpeg of imageio-ffmpeg; returns the number of frames."""
     first = next(pictures)
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
@@ -258,7 +256,7 @@ def _write_mp4(path: Path, pictures: Iterator[_Picture], fps: int) -> int:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for this process to handle
+            start_new_session=True,  # so that only this process receives Ctrl-C
         )
         try:
             assert process.stdin is not None
@@ -275,7 +273,7 @@ def _write_mp4(path: Path, pictures: Iterator[_Picture], fps: int) -> int:
 
 
 def _feed(stdin: IO[bytes], pictures: Iterator[_Picture]) -> int | None:
-    """Write all frames and close; returns their number, or None if the reader has gone."""
+    """Write all frames and close; returns their number, or None if ffmpeg has ended."""
     frames = 0
     for picture in pictures:
         raw = picture.image.tobytes()
@@ -293,7 +291,7 @@ def _feed(stdin: IO[bytes], pictures: Iterator[_Picture]) -> int | None:
 
 
 def _ffmpeg_command(path: Path, size: tuple[int, int], fps: int) -> list[str]:
-    """H.264 as browsers play it: even sizes, yuv420p, the index in front of the data."""
+    """The command for H.264 that browsers play: even sizes, yuv420p, the index before the data."""
     from imageio_ffmpeg import get_ffmpeg_exe
 
     try:
@@ -306,7 +304,7 @@ def _ffmpeg_command(path: Path, size: tuple[int, int], fps: int) -> list[str]:
 
 
 def _write_gif(path: Path, pictures: Iterator[_Picture], fps: int) -> int:
-    """Encode with Pillow, which adds up the durations of equal frames; returns the number of frames."""
+    """Encode with Pillow, which merges equal frames; returns the number of frames."""
     shown = 0
 
     def paletted() -> Iterator[Image.Image]:

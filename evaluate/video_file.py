@@ -1,4 +1,4 @@
-"""What is known of a video before anything is played: its file and its limits. Nothing here needs torch."""
+"""Checks of a video's file name and limits before any episode is played. Does not import torch."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -10,10 +10,10 @@ FRAMES_PER_SECOND, HIGHEST_FPS = 10, 50
 
 
 def check_target(path: str | PathLike[str], suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Find out before anything is played that no video could be written there.
+    """Check that a video can be written to a path, before any episode is played.
 
     Raises:
-      ValueError: for another suffix than these, or a folder that does not exist.
+      ValueError: for another suffix, or a folder that does not exist.
     """
     path = Path(path)
     if path.suffix.lower() not in suffixes:

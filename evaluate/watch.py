@@ -1,4 +1,4 @@
-"""rmc-watch: a video of a saved agent at work, or a page that replays an episode of it."""
+"""rmc-watch: records a video of a saved agent, or a page that replays one of its episodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ from rmc_agents.runs.checkpoint import FOLDER
 
 from .cli import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_writable, find, open_policy
 
-DESCRIPTION = """Play episodes with a saved agent and record a video of what it sees, expects and does,
-and of where the memory slots of an rmc look.
+DESCRIPTION = """Play episodes with a saved agent and record a video of its observations, values and actions,
+and of the attention of an rmc's memory slots.
 
   rmc-watch runs/lstm --episodes 3 --out lstm.gif
-  rmc-watch runs/rmc runs/lstm --out replay.html    a page to stop, go back and look into the memory
-  rmc-watch runs/rmc --out attention.png --episodes 1000    where the memory looks before and after a cue
-  rmc-watch runs/rmc --port 6006                    the same page of a run that trains, always its newest checkpoint"""
+  rmc-watch runs/rmc runs/lstm --out replay.html    a page to step through, with a look into the memory
+  rmc-watch runs/rmc --out attention.png --episodes 1000    the mean attention before and after a cue
+  rmc-watch runs/rmc --port 6006                    the same page for a training run, always its newest checkpoint"""
 
 PAGE, FIGURE = ".html", ".png"
 Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME ...]")]
@@ -31,34 +31,34 @@ Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to record, and where."""
+    """The options of a recording."""
 
     runs: Runs = ()
-    """A run's folder (its newest valid checkpoint is taken), a checkpoint, or a pretrained policy's name; a page takes
+    """A run's folder (the newest valid checkpoint is used), a checkpoint, or a pretrained policy's name; a page takes
     several, which play the same seed side by side."""
     pretrained: Pretrained = None
     trust: Trust = False
     episodes: int = 1
-    """Episodes, one after the other; episode i begins from seed + i."""
+    """Number of episodes; episode i starts from seed + i."""
     out: Path | None = None
-    """The file: .mp4, .gif, .html, or .png for where an rmc's slots look before and after what an episode turns on is
-    seen, averaged over the episodes, in environments that tell it (nth-farthest). None: a video in the run's folder
-    under videos/, or beside the checkpoint, or here for --pretrained."""
+    """The file: .mp4, .gif, .html, or .png for the mean attention of an rmc's slots before and after a cue, over the
+    episodes, in environments that name a cue (nth-farthest). None: a video in the run's folder under videos/, or next
+    to the checkpoint, or in this folder for --pretrained."""
     port: int | None = None
-    """Instead of writing a file, serve the page at this port of this machine alone, with a newer one for every newer
-    checkpoint, until Ctrl-C; 0: any port that is free."""
+    """Instead of writing a file, serve the page on this port, for this machine only, and update it for every new
+    checkpoint, until Ctrl-C; 0: any free port."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: cuda where there is a GPU that works, else cpu."""
+    """auto: cuda if a working GPU is available, else cpu."""
     seed: int = EVALUATION_SEED
-    """Seeds the environment and the draws of actions."""
+    """Seed of the environment and of action sampling."""
     deterministic: bool = False
-    """Take the likeliest action instead of drawing one."""
+    """Take the most likely action instead of sampling."""
     fps: int = FRAMES_PER_SECOND
     """Steps shown per second, in a video."""
     window: int = 8
-    """In a page: the policy is compared with what it would be if only the last WINDOW steps were known."""
+    """In a page: compare the policy with one that only knows the last WINDOW steps."""
     max_steps: int = MOST_STEPS
-    """An episode is cut after so many steps."""
+    """Maximum steps of an episode."""
     env: Env = None
     env_kwargs: EnvKwargs = field(default_factory=dict)
     imports: command_line.Imports = ()
@@ -101,7 +101,7 @@ def _check_extent(arguments: Arguments, is_page: bool) -> None:
         if arguments.out is not None:
             raise ValueError("--port serves the page and --out writes it: expected one of them, got both")
     if is_page and arguments.episodes != 1:
-        raise ValueError(f"--episodes: expected 1 for a page, got {arguments.episodes}; --seed picks another one")
+        raise ValueError(f"--episodes: expected 1 for a page, got {arguments.episodes}; --seed selects another one")
     if not is_page and len(arguments.runs) > 1:
         raise ValueError(f"expected one run for a video, got {len(arguments.runs)}; --out replay.html takes several")
     if arguments.episodes < 1:
@@ -137,7 +137,7 @@ def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, An
 
 
 def _serve(arguments: Arguments, paths: list[Path]) -> int:
-    """The page of the newest checkpoints until Ctrl-C, SIGTERM or SIGHUP, which are its proper end."""
+    """Serve the page of the newest checkpoints until Ctrl-C, SIGTERM or SIGHUP, which end it normally."""
     from rmc_agents.evaluate.replay import command, page
 
     def make_page(version: str) -> tuple[page.Page, list[str]]:
@@ -205,7 +205,7 @@ def _film(arguments: Arguments, opened: Opened) -> int:
 
 
 def _default_path(path: Path, seed: int) -> Path:
-    """`RUN/videos/CHECKPOINT-seedN.mp4`; beside a checkpoint that lies in no run; here for a pretrained policy."""
+    """`RUN/videos/CHECKPOINT-seedN.mp4`; next to a checkpoint outside a run; in this folder for a pretrained policy."""
     folder = path.parent
     if folder == pretrained.FOLDER:
         folder = Path()

@@ -1,4 +1,4 @@
-"""The agent in its environment: time steps out of a vector environment, rollouts out of both."""
+"""Experience collection: time steps from a vector environment, and rollouts of an agent in it."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -19,13 +19,13 @@ from rmc_agents.tree_checks import ANYTHING, Either
 from rmc_agents.types import Distribution, Policy, Rollout, State, TimeStep, map_leaves
 
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
-"""The seeds of lanes that start anew in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
+"""Seeds of lanes that restart in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
 GENERATORS = torch.Generator().get_state(), torch.empty(16, dtype=torch.uint8)
-"""What the states of generators are like, on a CPU and on a GPU."""
+"""Examples of generator states, on a CPU and on a GPU, for `tree_checks`."""
 
 
 class Share(NamedTuple):
-    """The lanes of one of several learners: so many, from lane `first` on, of the `total` that a run has."""
+    """One learner's lanes: `lanes` lanes from lane `first` on, of the run's `total` lanes."""
 
     first: int
     lanes: int
@@ -37,24 +37,24 @@ class Episode(NamedTuple):
 
     episode_return: float
     length: int
-    success: bool | None  # None where the environment does not tell it
+    success: bool | None  # None if the environment does not report it
 
 
 class Lanes:
-    """A NEXT_STEP vector environment seen as a stream of `TimeStep`, with episodes counted.
+    """A NEXT_STEP vector environment as a stream of `TimeStep`, with episode statistics.
 
     Args:
       env: the environment.
       seed: lane i starts from seed + i.
-      device: where the time steps are wanted.
+      device: the device of the time steps.
 
     Attributes:
       spec: the environment's spaces.
       steps: the current time step of all lanes, `[B, ...]`.
-      infos: what the environment said beside it.
+      infos: the environment's infos for it.
       targets: the right actions of the current time step, `[B]` int64, `NOTHING_ASKED` where there is none: what
         `infos["target"]` says; None for an environment that tells none when it is reset.
-      episodes: episodes that ended since they were last taken out.
+      episodes: episodes that ended since the last `take_episodes`.
     """
 
     def __init__(self, env: VectorEnv, seed: int, device: torch.device) -> None:
@@ -71,7 +71,7 @@ class Lanes:
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
-        """Begin anew, lane i from seed + i."""
+        """Start new episodes, lane i from seed + i."""
         obs, self.infos = self.env.reset(seed=seed)
         zeros = np.zeros(self.num_lanes)
         self._check(obs, zeros, zeros.astype(np.int64))
@@ -109,7 +109,7 @@ class Lanes:
         return episodes
 
     def get_state(self) -> dict[str, Any] | None:
-        """What `set_state` needs to go on as if never interrupted; None if the environment cannot tell its state."""
+        """The state for `set_state` to continue exactly; None if the environment cannot save its state."""
         if not hasattr(self.env, "get_state"):
             return None
         return {
@@ -120,10 +120,10 @@ class Lanes:
         } | ({} if self.targets is None else {"targets": self.targets})
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` gave. Raises ValueError for what lanes cannot be in."""
+        """Continue from a state of `get_state`. Raises ValueError for an invalid state."""
         check_ranges(TimeStep(*state["steps"]), self.spec)
         if (state["lengths"] < 0).any():
-            raise ValueError("lengths: expected no negative number")
+            raise ValueError("lengths: expected numbers of at least 0")
         if self.targets is not None:
             check_targets(state["targets"], self.spec)
             self.targets = state["targets"].to(self.device)
@@ -133,14 +133,14 @@ class Lanes:
         self._is_last = (self.steps.terminated | self.steps.truncated).cpu().numpy()
 
     def _check(self, obs: Any, reward: np.ndarray, lengths: np.ndarray) -> None:
-        """Raises EnvError for what is no finite number."""
+        """Raises EnvError for numbers that are not finite."""
         arrays = {name: np.asarray(pick(obs, array.path)) for name, array in self.spec.arrays.items()}
         check_finite(self.env, arrays, reward, lengths)
 
     def _to_targets(self) -> Tensor:
         unset = np.full(self.num_lanes, NOTHING_ASKED)
-        told = self.infos.get("_target", True)  # as gymnasium marks the lanes that say something
-        targets = torch.as_tensor(np.where(told, self.infos.get("target", unset), unset), device=self.device)
+        has_target = self.infos.get("_target", True)  # gymnasium's mask of the lanes that have the info
+        targets = torch.as_tensor(np.where(has_target, self.infos.get("target", unset), unset), device=self.device)
         check_targets(targets, self.spec)
         return targets.long()
 
@@ -152,7 +152,7 @@ class Lanes:
         return steps._replace(action_mask=self._to_mask(obs)) if self._is_masked else steps
 
     def _to_mask(self, obs: Any) -> Tensor:
-        """The allowed actions `[B, A]`: all where an episode is over, since nothing is done there.
+        """The allowed actions `[B, A]`; all at the end of an episode, where the action is ignored.
 
         Raises:
           EnvError: if an environment allows none.
@@ -173,7 +173,7 @@ class Lanes:
 
 
 def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
-    """Raises ValueError for time steps `[...]` whose actions or categories are none of the environment's."""
+    """Raises ValueError for time steps `[...]` with actions or categories out of range."""
     columns = steps.prev_action.unsqueeze(-1) if spec.num_actions else steps.prev_action
     for column, limit in enumerate(spec.action_limits):
         low, high = columns[..., column].min().item(), columns[..., column].max().item()
@@ -189,7 +189,7 @@ def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
 
 
 def check_targets(targets: Tensor, spec: SpaceSpec) -> None:
-    """Raises ValueError for targets `[B]` that are no actions of the environment."""
+    """Raises ValueError for targets `[B]` that are not actions of the environment."""
     if targets.is_floating_point() or (targets < NOTHING_ASKED).any() or (targets >= spec.num_actions).any():
         raise ValueError(
             f"infos['target']: expected actions from 0 to {spec.num_actions - 1}, or {NOTHING_ASKED} where nothing is "
@@ -198,7 +198,7 @@ def check_targets(targets: Tensor, spec: SpaceSpec) -> None:
 
 
 def seed_after(seed: int, frames: int) -> int:
-    """For lanes that start anew after so many frames: other episodes than before, and than any evaluation's.
+    """The seed of lanes that restart after so many frames: for new episodes, different from any evaluation's.
 
     `seed + frames` would not do: it reaches the evaluation's seeds sooner or later.
     """
@@ -207,7 +207,7 @@ def seed_after(seed: int, frames: int) -> int:
 
 
 def choose(policy: Distribution, generator: torch.Generator, deterministic: bool) -> Tensor:
-    """Actions of a distribution: the likeliest, or drawn. Raises ValueError if the policy has diverged."""
+    """Actions from a distribution: the most likely, or sampled. Raises ValueError if the policy has diverged."""
     return policy.mode() if deterministic else policy.sample(generator)
 
 
@@ -215,30 +215,30 @@ class Agent(Policy, Protocol):
     """A policy with parameters, such as `ActorCritic`."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """All that is learned, on the device where it acts."""
+        """All learned parameters, on the agent's device."""
 
 
 class Collector:
-    """Plays the agent in an environment, one rollout at a time.
+    """Runs the agent in an environment, one rollout at a time.
 
         collector = Collector(agent, env, unroll_length=64)
         rollout = collector.collect()
         output, _ = agent.unroll(rollout.steps, rollout.initial_state)  # [T+1, B, ...], with gradient
 
     Args:
-      agent: who acts, an `ActorCritic` or any other policy with parameters.
+      agent: an `ActorCritic` or any other policy with parameters.
       env: a vector environment with NEXT_STEP autoreset (gymnasium's default), on which it is reset with `seed`; or
         `Lanes`.
       unroll_length: T, the steps of a rollout.
       seed: of the environments (lane i gets seed + i) and of the actions.
-      deterministic: take the likeliest action instead of drawing one.
+      deterministic: take the most likely action instead of sampling.
       share: which of a run's lanes these are. The random numbers of a lane's actions are the same, whoever plays the
         other lanes; None: all lanes.
 
     Attributes:
-      lanes: the environment as a stream of time steps; `lanes.take_episodes()` tells what has been finished.
-      state: the core's, after the steps so far.
-      rollout: what was collected last; there is none before.
+      lanes: the environment as a stream of time steps; `lanes.take_episodes()` returns the finished episodes.
+      state: the core's state after the steps so far.
+      rollout: the last rollout, after the first `collect`.
 
     Raises:
       ValueError: for an environment with another autoreset.
@@ -286,7 +286,7 @@ class Collector:
         return self.rollout
 
     def _choose_action(self, policy_logits: Tensor) -> Tensor:
-        """Drawn for the lanes of all learners, of which these are some: each learner draws the same random numbers."""
+        """Sample actions for the lanes of all learners and return this one's: all draw the same random numbers."""
         first, lanes, total = self._share
         if lanes < total:
             policy_logits = functional.pad(policy_logits, (0, 0, first, total - first - lanes))
@@ -297,14 +297,14 @@ class Collector:
         map_leaves(lambda buffer, leaf: buffer[t].copy_(leaf), self._steps, self.lanes.steps)
 
     def get_state(self) -> dict[str, Any]:
-        """What `set_state` needs to go on exactly; without an environment that can be saved, its lanes start anew."""
+        """The state for `set_state`, exact if the environment can be saved; otherwise the lanes restart."""
         lanes = self.lanes.get_state()
         core = list(self.state) if lanes is not None else None
         device = self.lanes.device.type
         return {"lanes": lanes, "core": core, "device": device, "generator": self.generator.get_state()}
 
     def expected_state(self) -> dict[str, Any]:
-        """What a saved state is like (see `tree_checks`); the environment looks at its own."""
+        """The structure of a saved state (see `tree_checks`); the environment checks its own part."""
         state = self.get_state()
         lanes = None if state["lanes"] is None else state["lanes"] | {"env": ANYTHING}
         return state | {
@@ -314,7 +314,7 @@ class Collector:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` gave; on another kind of device the draws of actions start anew."""
+        """Continue from a state of `get_state`; on another kind of device action sampling restarts from the seed."""
         if state["device"] == self.lanes.device.type:
             self.generator.set_state(state["generator"])
         if state["lanes"] is None:

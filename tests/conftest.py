@@ -1,6 +1,6 @@
 """One thread: the tests' tensors are small, and their results then do not depend on the machine's cores.
 
-Triton's kernels are interpreted where there is no GPU. Triton looks at this when it is first imported, by whomever.
+Triton's kernels are interpreted where there is no GPU. Triton reads this at its first import.
 """
 
 import os

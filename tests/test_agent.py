@@ -87,7 +87,7 @@ def test_without_layers_the_core_reads_the_observation_itself() -> None:
 
 
 class Sums(torch.nn.Module):
-    """An encoder of one's own: the sums of the rows, times a weight."""
+    """A custom encoder: the sums of the rows, times a weight."""
 
     def __init__(self, spec: SpaceSpec, width: int = 5) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Sums(torch.nn.Module):
         return rows * self.weight
 
 
-def test_an_encoder_of_ones_own_sees_time_and_lanes_as_one_axis() -> None:
+def test_a_custom_encoder_sees_time_and_lanes_as_one_axis() -> None:
     register_encoder("sums", Sums)
     steps = random_steps(3, 2)
     for encoder in (Sums, Sums(SPEC), partial(Sums, width=5), "sums"):

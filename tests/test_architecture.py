@@ -91,7 +91,7 @@ def inside(name: str, package: str) -> bool:
 
 
 def layer(name: str) -> int | None:
-    """None: the top of the package, whose names are imported when they are first asked for."""
+    """None: the top of the package, whose names are imported at first use."""
     for number, members in enumerate(LAYERS):
         if any(inside(name, f"rmc_agents.{member}") for member in members):
             return number

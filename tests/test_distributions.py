@@ -72,7 +72,7 @@ def test_log_probabilities_and_entropies_are_scipys(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_mode_is_the_likeliest_and_draws_have_the_entropy_and_divergence(kind: str) -> None:
+def test_the_mode_is_the_most_likely_and_draws_have_the_entropy_and_divergence(kind: str) -> None:
     one, other = (make(kind, parameters(6, seed)[:1].expand(DRAWS, -1)) for seed in (0, 1))
     drawn = one.sample(torch.Generator().manual_seed(0))
     log_prob = one.log_prob(drawn)

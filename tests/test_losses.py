@@ -190,7 +190,7 @@ def test_value_loss_is_half_the_mean_square() -> None:
 
 
 def test_targets_carry_no_gradient() -> None:
-    """Advantages least of all: a value would be pushed to whatever makes the actions look good."""
+    """Otherwise the value would move towards anything that makes the actions look good."""
     value = torch.randn(4, 2, requires_grad=True)
     no, fields = torch.zeros(4, 2, dtype=torch.bool), torch.zeros(4, 2)
     targets = losses.lambda_targets(value, TimeStep(fields, no, fields.long(), fields, no, no), discount=0.9)

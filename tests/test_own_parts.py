@@ -39,7 +39,7 @@ SPEC = rmc.SpaceSpec.of(Walk())
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Modules are typed anew, and ids registered anew, in each test; it runs in a folder of its own."""
+    """Modules and ids are registered again in each test, which runs in its own folder."""
     monkeypatch.setattr(plugins, "_typed", {})
     monkeypatch.setattr(gym, "registry", gym.registry)
     for env_id in [name for name in gym.registry if name in ("Walk", "ManyWalks") or name.startswith("own/")]:
@@ -148,7 +148,7 @@ def test_what_cannot_be_resumed_is_one_line() -> None:
         (lambda: rmc.resume("run", {"core": "lstm"}, env=Walk, console=QUIET), "cannot change core"),
         (lambda: rmc.resume("run", {"cor": 1}, env=Walk, console=QUIET), "settings: there is no setting 'cor'"),
         (lambda: rmc.resume("run", env=ManyWalks, console=QUIET), "cannot change env"),
-        (lambda: rmc.resume("run", env=Walk, run_dir="other", console=QUIET), "run_dir: expected none"),
+        (lambda: rmc.resume("run", env=Walk, run_dir="other", console=QUIET), "run_dir: expected None"),
         (lambda: rmc.resume("nowhere", env=Walk, console=QUIET), "cannot resume nowhere"),
     ):
         with pytest.raises(ValueError, match=expected):
@@ -165,7 +165,7 @@ def test_a_copy_of_a_run_continues_from_a_checkpoint() -> None:
         assert torch.equal(one, other)
 
 
-def test_an_environment_whose_state_is_no_plain_data_is_told_so() -> None:
+def test_an_environment_whose_state_is_no_plain_data_is_reported() -> None:
     class Set(Walk):
         def get_state(self) -> dict[str, Any]:
             return {"seen": {1, 2}}
@@ -200,7 +200,7 @@ def test_several_learners_share_the_saved_lanes() -> None:
     collector.set_state(shares.joined(parts))
 
 
-def test_a_loop_of_ones_own() -> None:
+def test_a_custom_loop() -> None:
     env = rmc.make_env(Walk, 4, env_kwargs={"length": 2})
     agent = rmc.ActorCritic(rmc.SpaceSpec.of(env), core=Slots, encoder=Flat)
     collector = rmc.Collector(agent, env, 5)

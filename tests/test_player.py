@@ -1,4 +1,4 @@
-"""Player: it acts as evaluation and training do, whoever resets the environment."""
+"""Player: it acts like evaluation and training, whoever resets the environment."""
 
 from functools import partial
 from typing import Any

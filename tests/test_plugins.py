@@ -1,4 +1,4 @@
-"""Modules of one's own: imported because a user typed their names, and never because a file has them."""
+"""Users' modules: imported if named on the command line, never because a file names them."""
 
 import subprocess
 import sys
@@ -58,7 +58,7 @@ def test_what_a_module_imported_from_elsewhere_is_not_its_own(module: str) -> No
 
 
 @pytest.mark.parametrize("error", ["RuntimeError('mine')", "SystemExit(4)", "ValueError('mine')"])
-def test_a_fault_in_the_code_of_a_module_is_told_as_its_own(
+def test_a_fault_in_the_code_of_a_module_is_reported_as_its_own(
     error: str, module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Path(f"{module}.py").open("a") as file:
@@ -85,7 +85,7 @@ def test_an_unfinished_core_is_refused(module: str) -> None:
         make_core(CoreConfig(core=f"{module}:Own"), 3)
 
 
-def test_a_module_that_ends_the_program_is_told(module: str) -> None:
+def test_a_module_that_ends_the_program_is_reported(module: str) -> None:
     Path(f"{module}.py").write_text("import sys\nsys.exit(4)")
     with pytest.raises(plugins.PluginError, match=r"importing own_.* failed: SystemExit: 4"):
         plugins.load([module])

@@ -41,7 +41,7 @@ def leaves_of(tree: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", SPACES)
-def test_a_run_goes_on_to_the_bit(kind: str) -> None:
+def test_a_run_continues_to_the_bit(kind: str) -> None:
     whole, resumed = trainer_of(kind), trainer_of(kind, seed=5)
     whole.update()
     state = checkpoint.from_bytes(checkpoint.to_bytes(whole.get_state()), "test")
@@ -72,7 +72,7 @@ def test_learning_sees_what_acting_saw(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_evaluation_and_the_player_do_the_same(kind: str) -> None:
-    """The environment refuses whatever is not in its action space, and its rewards tell the action."""
+    """The environment rejects actions outside its space, and its rewards encode the action."""
     agent = trainer_of(kind).agent.eval()
     returns = play(agent, f"helpers.zoo:Zoo-{kind}-v0", LANES, 3, CPU, deterministic=True).returns
     for lane in range(LANES):
@@ -152,7 +152,7 @@ class Forbidding(Zoo):
         ),
     ],
 )
-def test_impossible_masks_are_told_with_the_environment(fault: str, expected: str) -> None:
+def test_impossible_masks_are_reported_with_the_environment(fault: str, expected: str) -> None:
     collector = trainer_of("MaskInfo").collector
     collector.lanes = Lanes(make_env(Forbidding, LANES, env_kwargs={"fault": fault}), 0, CPU)
     with pytest.raises(EnvError, match=expected):

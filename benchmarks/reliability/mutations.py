@@ -1,9 +1,9 @@
-"""Breaks the source in one place at a time and runs the tests that should notice.
+"""Mutation testing: breaks the source in one place at a time and runs the tests that should detect it.
 
     python benchmarks/reliability/mutations.py [WORD ...]      # only mutations with one of these words in their names
 
-`mutations.yaml` lists them: a file, a text that is in it once, what takes its place, and pytest's arguments. Everything
-happens on a copy in a temporary folder. The tests have to pass on the copy as it is before they are asked to fail.
+`mutations.yaml` lists them: a file, a text that occurs in it once, its replacement, and pytest's arguments. Everything
+happens on a copy in a temporary folder. The tests first have to pass on the unchanged copy.
 Outcomes go to the table `benchmarks/results/mutations.md`, where those of other mutations stay. Exit status 1: some
 mutation was missed, broke more than it should (nothing could be collected), or its place is no longer in the source.
 """
@@ -138,9 +138,9 @@ def table(mutations: Sequence[Mutation], outcomes: Mapping[str, str]) -> str:
     """The result in Markdown, of the mutations with an outcome."""
     rows = [f"| {m.name} | `{m.file}` | `{m.tests}` | {outcomes[m.name]} |" for m in mutations if m.name in outcomes]
     caught = sum(outcomes.get(m.name) in CAUGHT for m in mutations)
-    told = f"{caught} of {len(mutations)} mutations caught, by `benchmarks/reliability/mutations.py`."
+    summary = f"{caught} of {len(mutations)} mutations caught, by `benchmarks/reliability/mutations.py`."
     return "\n".join(
-        ["# Mutations", "", told, "", "| fault | file | tests | outcome |", "|---|---|---|---|", *rows, ""]
+        ["# Mutations", "", summary, "", "| fault | file | tests | outcome |", "|---|---|---|---|", *rows, ""]
     )
 
 

@@ -1,1 +1,1 @@
-"""One page that replays an episode: what the agent sees, does and remembers, and where its memory matters."""
+"""A page that replays an episode: observations, actions, memory, and the steps at which memory matters."""

@@ -1,4 +1,4 @@
-"""From saved agents to an episode of each, for one page."""
+"""One episode of each of several saved agents, for one page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def record_all(
     """Play the same seed with every agent.
 
     Raises:
-      ValueError: for agents of different environments, and one that draws no pictures.
+      ValueError: for agents of different environments, or an environment that cannot render.
     """
     names = list(dict.fromkeys(name_of(one.env) for one in opened))
     if len(names) > 1 or any(one.saved.spec != opened[0].saved.spec for one in opened):
@@ -47,12 +47,12 @@ def _name(path: Path) -> str:
 
 
 def summary(run: dict[str, Any]) -> str:
-    """How the episode went, and where its memory mattered most."""
+    """A summary of the episode, with the steps at which memory matters most."""
     line = f"{run['name']}: return {plain_number(sum(run['rewards']))} in {run['length']} steps, {run['end']}"
     if run["compared"]:
         reset, recent = run["compared"]
-        line += f"; another likeliest action at {reset['changed']} of them without memory"
-        line += f", at {recent['changed']} with the {recent['name'].removesuffix(' only')}"
+        line += f"; without memory, another action is most likely at {reset['changed']} of them"
+        line += f", with only the {recent['name'].removesuffix(' only')} at {recent['changed']}"
     if run["peaks"]:
         line += f"; memory matters most at steps {', '.join(map(str, run['peaks']))}"
     return line

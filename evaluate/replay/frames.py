@@ -1,4 +1,4 @@
-"""Recorded frames as a page takes them, each once, and smaller ones for a page that would be too large."""
+"""Recorded frames for a page, without duplicates, and reduced ones for a page that would be too large."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 LARGEST_SIDE = 240
-"""Frames are reduced to so many pixels a side, without loss but for their number of colours: 64."""
+"""Frames are reduced to this side in pixels and to 64 colours."""
 SMALLER_SIDES = (240, 160, 120, 80, 60)
-"""To what frames are reduced further, with loss, until a page is small enough."""
+"""Further sides in pixels, with lossy compression, until a page is small enough."""
 REELS = ("scene", "view")
 """Of an episode."""
 QUALITY = 50
@@ -20,7 +20,7 @@ QUALITY = 50
 
 
 class Frames:
-    """Pictures in the order in which they are shown, equal ones kept once."""
+    """Images in display order, without duplicates."""
 
     def __init__(self) -> None:
         """See the class."""
@@ -28,7 +28,7 @@ class Frames:
         self._order: list[int] = []
 
     def add(self, frame: NDArray[np.uint8]) -> None:
-        """The next one, `[H, W, 3]`."""
+        """Append an image `[H, W, 3]`."""
         picture = Image.fromarray(frame)
         picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE), Image.Resampling.LANCZOS)
         file = BytesIO()
@@ -36,12 +36,12 @@ class Frames:
         self._order.append(self._numbers.setdefault(b64encode(file.getvalue()).decode(), len(self._numbers)))
 
     def packed(self) -> dict[str, Any]:
-        """Plain values: the pictures as files in base64, and which of them is shown when."""
+        """Plain values: the images as base64 files, and the index of the image at each step."""
         return {"type": "image/png", "frames": list(self._numbers), "order": self._order}
 
 
 def shrunk(run: Mapping[str, Any], side: int) -> dict[str, Any]:
-    """An episode of `recorder.record` with its frames reduced to so many pixels a side."""
+    """An episode of `recorder.record` with its frames reduced to `side` pixels."""
     small = dict(run)
     for reel in REELS:
         if run[reel] is not None and "frames" in run[reel]:

@@ -1,17 +1,17 @@
-"""Pictures made of cells, as a page draws them: small, and sharp at every size."""
+"""Images as grids of cells that the page draws: small files, sharp at every size."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 Window = tuple[int, int, int, int]
-"""Top row, left column, rows, columns of what the agent sees; it may reach beyond the picture."""
+"""Top row, left column, rows and columns of the agent's view; it may extend beyond the picture."""
 
 
 class Glyph(NamedTuple):
-    """What a cell shows. The page knows the shapes, and draws one that it does not know as a filled square."""
+    """The content of a cell. The page knows the shapes, and draws an unknown one as a filled square."""
 
     shape: str
-    colour: str = ""  # as CSS has it; empty: the shape's own
+    colour: str = ""  # in CSS; empty: the shape's default
     turn: int = 0  # quarter turns clockwise, from right
 
 
@@ -25,7 +25,7 @@ class Picture(NamedTuple):
 
 
 class Film:
-    """Pictures of one size, one a step, kept as what changes from each to the next."""
+    """Pictures of equal size, one per step, stored as differences."""
 
     def __init__(self) -> None:
         """See the class."""
@@ -36,7 +36,7 @@ class Film:
         self._windows: list[Window] = []
 
     def add(self, picture: Picture) -> None:
-        """The next picture."""
+        """Append a picture."""
         if not self._shown:
             self._size, self._shown = (picture.rows, picture.columns), [-1] * len(picture.cells)
         numbers = [self._glyphs.setdefault(glyph, len(self._glyphs)) for glyph in picture.cells]
@@ -47,7 +47,7 @@ class Film:
             self._windows.append(picture.window)
 
     def packed(self) -> dict[str, Any]:
-        """Plain values: `changes` has cell, glyph, cell, glyph, ... for each picture; the first one has all cells."""
+        """Plain values: `changes` holds cell, glyph, cell, glyph, ... per picture; the first one has all cells."""
         rows, columns = self._size
         return {
             "rows": rows,
@@ -59,5 +59,5 @@ class Film:
 
 
 def css(colour: Iterable[int]) -> str:
-    """Red, green and blue, 0 to 255, as CSS has them."""
+    """Red, green and blue, 0 to 255, as a CSS colour."""
     return "#{:02x}{:02x}{:02x}".format(*map(int, colour))

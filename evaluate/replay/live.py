@@ -1,4 +1,4 @@
-"""Runs that are watched while they train: a page of the newest checkpoints, replaced when there are newer ones."""
+"""Watching runs during training: a page of the newest checkpoints, replaced when there are newer ones."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,9 +16,9 @@ from .server import PageServer
 POLL = 1.0  # seconds
 
 Versions = tuple[tuple[Path, int], ...]
-"""Of each source the newest checkpoint, and when it was written, in nanoseconds."""
+"""The newest checkpoint of each source, and the time it was written, in nanoseconds."""
 MakePage = Callable[[str], tuple[Page, list[str]]]
-"""From a version to the page, and what there is to say of it."""
+"""From a version to the page, and lines to print about it."""
 
 WAITING = """<!DOCTYPE html>
 <html lang="en">
@@ -33,12 +33,12 @@ WAITING = """<!DOCTYPE html>
 
 
 def find_source(run: Path | None, name: str | None, trust: bool) -> Path:
-    """As `cli.find`, but the folder of a run need not have a checkpoint yet."""
+    """Like `cli.find`, but a run's folder may have no checkpoint yet."""
     return run if run is not None and name is None and _is_waited_for(run) else find(run, name, trust)
 
 
 def _is_waited_for(source: Path) -> bool:
-    """Whether this is the folder of a run that has just begun."""
+    """Whether this is the folder of a run without a checkpoint yet."""
     return any((source / name).is_file() for name in (LOCK, CONFIG)) and not has_checkpoints(source)
 
 
@@ -46,17 +46,17 @@ def serve(sources: Sequence[Path], port: int, make_page: MakePage, say: Callable
     """Serve the page until interrupted.
 
     Args:
-      sources: runs, checkpoints or exported files, as `find_source` gives them.
-      port: of this machine; 0: any that is free.
-      make_page: opens the sources, plays and writes the page.
-      say: shows a line.
+      sources: runs, checkpoints or exported files, from `find_source`.
+      port: 0: any free port.
+      make_page: opens the sources, plays an episode and builds the page.
+      say: prints a line.
 
     Raises:
-      ValueError: as `PageServer` and `make_page`.
+      ValueError: as `PageServer` and `make_page` do.
     """
     names = ", ".join(map(str, filter(_is_waited_for, sources)))
     with PageServer(port, WAITING.format(names=escape(names)).encode()) as server:
-        say(f"{server.address}   Ctrl-C ends it")
+        say(f"{server.address}   stop with Ctrl-C")
         if names:
             say(f"waiting for the first checkpoint of {names}")
         try:
@@ -73,8 +73,8 @@ def _follow(sources: Sequence[Path], server: PageServer, make_page: MakePage, sa
             version = "+".join(f"{path.name}@{written:x}" for path, written in newest)
             try:
                 page, lines = make_page(version)
-            except CheckpointError as error:  # such as one that was deleted, being the oldest, while it was opened
-                say(f"passed over: {error}")
+            except CheckpointError as error:  # for example deleted as the oldest while it was being opened
+                say(f"skipped: {error}")
             else:
                 server.show(version, page.content)
                 for line in lines:

@@ -1,4 +1,4 @@
-"""What a memory does along an episode, and what the agent would do without it."""
+"""The memory along an episode, and the policy without it."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -18,31 +18,31 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, at
 
 MOST_ROWS = 64
-"""Of a strip of units, such as an LSTM's, those are kept that change most."""
+"""Maximum rows of a strip; of many units, such as an LSTM's, those that vary most are kept."""
 MOST_PEAKS, LEAST_PEAK = 12, 0.05
 Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
 class Played:
-    """An episode of T steps in which the agent chose: time steps, states and outputs `[T, ...]`."""
+    """An episode of T steps: time steps, states and outputs `[T, ...]`."""
 
     steps: TimeStep
     output: AgentOutput
-    before: State  # the state that each step began from
+    before: State  # the state before each step
     after: State
 
 
 def comparisons(agent: ActorCritic, played: Played, window: int) -> list[dict[str, Any]]:
-    """The policies with less memory, at the very steps that were played, and how far the agent's own is from each.
+    """The policies with less memory at the steps that were played, and the agent's divergence from each.
 
     All steps are taken at once, as if each were a lane. `divergence` is the Kullback-Leibler divergence in nats,
-    KL(agent ‖ without): 0 where the memory changes nothing. `changed` counts the steps with another likeliest action.
+    KL(agent ‖ without): 0 where the memory changes nothing. `changed` counts steps with another most likely action.
     """
     steps = len(played.steps.is_first)
     with torch.no_grad():
         reset, _ = ResetMemory(agent).step(played.steps, ())
-        # An episode's first time step resets the core: in front of it, repetitions of it change nothing.
+        # An episode's first time step resets the core, so repeating it at the front has no effect.
         recent = tuple(_delayed(played.steps, delay) for delay in range(min(window, steps) - 1, 0, -1))
         windowed, _ = WindowedMemory(agent, window).step(played.steps, recent)
     named = {"memory reset": reset, f"last {window} step{'s' if window > 1 else ''} only": windowed}
@@ -62,7 +62,7 @@ def comparisons(agent: ActorCritic, played: Played, window: int) -> list[dict[st
 
 
 def probabilities(spec: SpaceSpec, output: AgentOutput) -> list[Any]:
-    """Of each action at each step; none where actions are not Discrete."""
+    """The probability of each action at each step; empty unless actions are Discrete."""
     return rounded(output.policy_logits.softmax(dim=-1)) if spec.num_actions else []
 
 
@@ -72,7 +72,7 @@ def _delayed(steps: TimeStep, delay: int) -> TimeStep:
 
 
 def peaks(values: Sequence[float]) -> list[int]:
-    """The steps with the largest values, apart from each other, in order; none below `LEAST_PEAK`."""
+    """The steps with the largest values, at some distance from each other, in order; none below `LEAST_PEAK`."""
     apart = max(3, len(values) // 40)
     found: list[int] = []
     for step in sorted(range(len(values)), key=lambda step: -values[step]):
@@ -85,7 +85,7 @@ def peaks(values: Sequence[float]) -> list[int]:
 
 @torch.no_grad()
 def strips(agent: ActorCritic, played: Played) -> list[dict[str, Any]]:
-    """What there is to see of a core's memory, each a strip along the episode: attention, gates, slots, state."""
+    """A core's memory as strips along the episode: attention, gates, slots, state."""
     encoded, is_first = agent.encode(played.steps), played.steps.is_first
     found = _attention(agent.core.attention_weights(encoded, is_first, played.before))
     for name, gate in agent.core.gate_values(encoded, is_first, played.before).items():
@@ -100,7 +100,7 @@ def strips(agent: ActorCritic, played: Played) -> list[dict[str, Any]]:
 
 
 def _attention(weights: Tensor | None) -> list[dict[str, Any]]:
-    """A strip for each head of the last block; `shape` says that its rows are a table of slots by slots and input."""
+    """One strip per head of the last block; `shape` says that its rows form a table of slots by slots and input."""
     if weights is None:
         return []
     heads, slots = weights.shape[2], weights.shape[3]
@@ -114,7 +114,7 @@ def _attention(weights: Tensor | None) -> list[dict[str, Any]]:
 
 
 def _slots(name: str, before: Tensor, after: Tensor) -> list[dict[str, Any]]:
-    """How much each slot changes relative to its larger size of both, and how alike slots are: `[T, N, D]` twice."""
+    """The relative change of each slot, and the similarity of slots; `before` and `after` are `[T, N, D]`."""
     slots = after.shape[1]
     change = (after - before).norm(dim=2) / torch.maximum(before.norm(dim=2), after.norm(dim=2)).clamp(min=1e-6)
     packed = [strip(f"{name}: change", "slots", [f"slot {i + 1}" for i in range(slots)], _array(change), 0.0)]
@@ -138,14 +138,14 @@ def _per_slot_or_unit(
 def strip(
     name: str, group: str, labels: Sequence[str], values: Floats, low: float | None = None, high: float | None = None
 ) -> dict[str, Any]:
-    """Values `[T, R]` in a byte each, of the rows that change most if there are many.
+    """Pack values `[T, R]` as bytes; if there are many rows, only those that vary most.
 
     Args:
-      name: what is seen.
-      group: under which heading.
+      name: the strip's name.
+      group: the heading it is shown under.
       labels: of the R rows.
-      values: what is shown.
-      low, high: what the bytes 0 and 255 stand for; None: the least and the largest value.
+      values: the numbers.
+      low, high: the values of bytes 0 and 255; None: the minimum and the maximum.
     """
     if len(labels) > MOST_ROWS:
         kept = np.sort(np.argsort(-values.std(axis=0), kind="stable")[:MOST_ROWS])
@@ -159,11 +159,11 @@ def strip(
 
 
 def _array(values: Tensor) -> Floats:
-    """Numbers as they are shown; what is not finite becomes 0 or the largest."""
+    """Numbers for display; NaN becomes 0, infinity the largest number."""
     return np.nan_to_num(values.float().cpu().numpy(), posinf=1e6, neginf=-1e6)
 
 
 def rounded(values: Tensor) -> list:
-    """Nested lists of numbers with four digits after the point; JSON has none that are not finite."""
+    """Nested lists of numbers with four decimals, finite for JSON."""
     lists: list = np.round(_array(values).astype(np.float64), 4).tolist()
     return lists

@@ -1,4 +1,4 @@
-"""The page: its own markup, style and code, and the episodes as data, in one file that needs nothing else."""
+"""The page: markup, style, code and the episodes' data in one self-contained file."""
 
 import json
 from base64 import b64encode
@@ -18,10 +18,10 @@ LARGEST_PAGE = 3_000_000
 
 
 class Page(NamedTuple):
-    """A page that is small enough."""
+    """A page within the size limit."""
 
     content: bytes
-    frame_side: int | None  # pixels that frames had to be reduced to; None: they are as they were recorded
+    frame_side: int | None  # side in pixels that frames were reduced to; None: not reduced
 
     def __str__(self) -> str:
         size = f"{len(self.content) / 1e6:.1f} MB"
@@ -42,10 +42,10 @@ def write(path: Path, runs: Sequence[Mapping[str, Any]]) -> Page:
 
 
 def fitted(runs: Sequence[Mapping[str, Any]], version: str = "") -> Page:
-    """The page, with smaller frames where it would be above `LARGEST_PAGE`; arguments as of `build`.
+    """The page, with reduced frames if it would exceed `LARGEST_PAGE`; arguments as in `build`.
 
     Raises:
-      ValueError: if it is too large even so.
+      ValueError: if it is still too large.
     """
     page = Page(build(runs, version).encode(), None)
     if len(page.content) > LARGEST_PAGE and any("frames" in (run[reel] or ()) for run in runs for reel in REELS):
@@ -62,10 +62,10 @@ def fitted(runs: Sequence[Mapping[str, Any]], version: str = "") -> Page:
 
 
 def build(runs: Sequence[Mapping[str, Any]], version: str = "") -> str:
-    """The page as text; one with a version looks at the address `version` for a newer one, and loads that.
+    """The page as text; with a version, it polls the address `version` for a newer one and loads that.
 
-    Texts of environments and runs are in the data alone, which the page's code puts into text nodes. The page's policy
-    lets no other script run than its own, known by its hash, and nothing else be fetched.
+    Texts of environments and runs are only in the data, which the page's code puts into text nodes. The page's content
+    security policy allows only its own script, by its hash, and no requests.
     """
     folder = files(__package__)
     style = folder.joinpath("page.css").read_text("utf-8")
@@ -76,14 +76,14 @@ def build(runs: Sequence[Mapping[str, Any]], version: str = "") -> str:
     policy += "; connect-src 'self'" if version else ""
     page = folder.joinpath("page.html").read_text("utf-8")
     data = as_data({"runs": runs, "version": version})
-    # The data come last: nothing in them is taken for a place to fill.
+    # The data come last, so that nothing in them is mistaken for a placeholder.
     for place, text in {"POLICY": policy, "STYLE": style, "SCRIPT": script, "DATA": data}.items():
         page = page.replace(f"@@{place}@@", text)
     return page
 
 
 def as_data(values: Any) -> str:
-    """JSON that ends no script element and opens no comment, whatever the texts in it."""
+    """JSON that cannot end a script element or open a comment, whatever texts it contains."""
     text = json.dumps(values, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

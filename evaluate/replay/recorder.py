@@ -1,4 +1,4 @@
-"""Plays one episode and keeps all that a replay shows, as plain values for JSON."""
+"""Plays one episode and records everything that a replay shows, as plain values for JSON."""
 
 from contextlib import closing
 from typing import Any
@@ -35,27 +35,25 @@ def record(
     window: int,
     reward_scale: float = 1.0,
 ) -> dict[str, Any]:
-    """One episode as the page takes it (see `page.write`).
+    """Record one episode for the page (see `page.write`).
 
     Args:
-      policy: who plays; only an `ActorCritic` shows its memory.
-      env: a name, or a class or function that makes the environment, as `make_env` takes it.
-      name: of the agent, over its episode.
-      facts: a line below.
-      seed: of the environment and of the draws of actions.
-      device: where the policy lives.
-      deterministic: take the likeliest action instead of drawing one.
-      max_steps: the episode is cut after so many steps.
-      window: with how many last steps alone the policy is compared.
-      reward_scale: that the policy learned with; values are shown without it.
+      policy: the policy; only an `ActorCritic` shows its memory.
+      env: a name, or a class or function that creates the environment, as in `make_env`.
+      name: the agent's name, above its episode.
+      facts: a line below the name.
+      seed: of the environment and of action sampling.
+      device: the policy's device.
+      deterministic: take the most likely action instead of sampling.
+      max_steps: maximum steps of the episode.
+      window: compare with the policy that only knows this many last steps.
+      reward_scale: of the policy's training, removed from displayed values.
 
     Raises:
-      ValueError: for an environment that draws no pictures.
+      ValueError: for an environment that cannot render.
     """
     if not can_render(env):
-        raise ValueError(
-            f"environment {name_of(env)!r} draws no pictures (no render mode rgb_array): no replay can be made"
-        )
+        raise ValueError(f"environment {name_of(env)!r} cannot be recorded: it has no render mode rgb_array")
     with closing(make_env(env, render_mode="rgb_array")) as one:
         episode = _Episode(policy, Lanes(one, seed, device), reward_scale)
         episode.play(seed, deterministic, max_steps)
@@ -65,15 +63,15 @@ def record(
 
 def _memory(policy: Policy, played: Played, window: int) -> dict[str, Any]:
     if not isinstance(policy, ActorCritic):
-        return {"note": "The memory of this kind of agent cannot be looked into."}
+        return {"note": "The memory of this kind of agent cannot be inspected."}
     if not played.before:
-        return {"note": "This agent has no memory: it knows what it sees, its last action and its last reward."}
+        return {"note": "This agent has no memory: it only knows its observation, last action and last reward."}
     compared = comparisons(policy, played, window)
     return {"compared": compared, "peaks": peaks(compared[0]["divergence"]), "strips": strips(policy, played)}
 
 
 class _Episode:
-    """The one that is played, and what was kept of it."""
+    """The episode being played, and its records."""
 
     def __init__(self, policy: Policy, lanes: Lanes, reward_scale: float) -> None:
         self.policy, self.lanes, self.reward_scale = policy, lanes, reward_scale
@@ -87,7 +85,7 @@ class _Episode:
         self.camera = _Camera(lanes.env, lanes.spec)
 
     def play(self, seed: int, deterministic: bool, max_steps: int) -> None:
-        """From the seed to the end, or to `max_steps`."""
+        """Play from the seed to the end, or to `max_steps`."""
         lanes, generator = self.lanes, torch.Generator(self.lanes.device).manual_seed(seed)
         lanes.reset(seed)
         self.mission = _mission(lanes.env)
@@ -116,7 +114,7 @@ class _Episode:
                 self.counters.setdefault(key, []).append(float(self.lanes.infos[key][0]))
 
     def played(self) -> Played:
-        """All steps side by side."""
+        """All steps, stacked."""
         before, after = self.states[:-1], self.states[1:]
         is_known = isinstance(self.policy, ActorCritic)
         return Played(
@@ -127,7 +125,7 @@ class _Episode:
         )
 
     def packed(self) -> dict[str, Any]:
-        """Of T steps: T of each number, T + 1 pictures."""
+        """For T steps: T of each number, T + 1 images."""
         played, spec = self.played(), self.lanes.spec
         is_discrete = spec.num_actions > 0
         return {
@@ -149,13 +147,13 @@ class _Episode:
 
 
 def _mission(env: VectorEnv) -> str:
-    """The text that an environment gives its agent, if it has one."""
+    """The mission text of an environment, if it has one."""
     base = env.unwrapped
     return str(getattr(base.envs[0].unwrapped, "mission", "")) if isinstance(base, SyncVectorEnv) else ""
 
 
 class _Camera:
-    """Takes the environment's picture and the agent's at every step, each as cells or as frames."""
+    """Records the environment and the observation at every step, each as cells or as frames."""
 
     def __init__(self, env: VectorEnv, spec: SpaceSpec) -> None:
         self.env, self.spec, self.draw = env, spec, scene_of(env)
@@ -173,7 +171,7 @@ class _Camera:
 
 
 def _added(reel: Film | Frames | None, picture: Picture | NDArray[np.uint8]) -> Film | Frames:
-    """The reel, a new one if there is none, with one picture more."""
+    """Append a picture to the reel, creating it if necessary."""
     if isinstance(picture, np.ndarray):
         frames = reel if isinstance(reel, Frames) else Frames()
         frames.add(picture)

@@ -1,4 +1,4 @@
-"""Environments as grids of glyphs, from their states; every other one is shown by its own frames."""
+"""Environments as grids of glyphs, from their states; all others are shown by their own frames."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ from rmc_agents.spaces import SpaceSpec
 from .grids import Glyph, Picture, Window, css
 
 LARGEST_VIEW = 32
-"""Observations of more cells a side are shown as frames are."""
+"""Observations with more cells per side are shown as frames."""
 EMPTY, PLAIN_WALL = Glyph("empty"), Glyph("wall")
 AGENT_COLOUR = "#f04848"
 AHEAD = ((0, 1), (1, 0), (0, -1), (-1, 0))
@@ -32,7 +32,7 @@ AHEAD = ((0, 1), (1, 0), (0, -1), (-1, 0))
 
 
 def scene_of(env: VectorEnv) -> Callable[[], Picture] | None:
-    """What draws the first lane of an environment as it is when called; None for one that is not known here."""
+    """A function that draws the current state of an environment's first lane; None for unknown environments."""
     base = env.unwrapped
     if isinstance(base, MiniPacmanVectorEnv):
         return lambda: _maze(base)
@@ -93,7 +93,7 @@ def _hallway(env: MemoryVectorEnv) -> Picture:
     side = env.level.view_size
     down, right = AHEAD[direction]
     reach = side // 2
-    centre = row + down * reach, column + right * reach  # the agent stands in the middle of its window's near side
+    centre = row + down * reach, column + right * reach  # the agent is at the middle of its window's near side
     return Picture(len(objects), len(objects), cells, _around(*centre, side))
 
 
@@ -108,7 +108,7 @@ def _objects(grid: NDArray[np.uint8]) -> list[Glyph]:
 
 
 def view_of(env: VectorEnv, spec: SpaceSpec, obs: NDArray) -> Picture | NDArray[np.uint8] | None:
-    """An observation, the newest of stacked ones: cells if they are few, a frame `[h, w, 3]`, or None."""
+    """An observation, or the newest of stacked ones: cells if there are few, a frame `[h, w, 3]`, or None."""
     views = env.num_views if isinstance(env, StackedViews) else 1
     newest = obs[..., -(obs.shape[-1] // views) :] if obs.ndim else obs
     if spec.obs_dtype == "uint8" and newest.ndim == 3 and newest.shape[2] == 3:

@@ -1,4 +1,4 @@
-"""A page at an address of this machine alone, replaced while people look at it."""
+"""A local web server for a page that is replaced while it is viewed."""
 
 import errno
 from http import HTTPStatus
@@ -12,14 +12,14 @@ HIGHEST_PORT = 65_535
 
 
 class PageServer:
-    """Serves a page at `/` and its version at `/version`, from a thread of its own while entered.
+    """Serves a page at `/` and its version at `/version`, from a background thread while entered.
 
     Args:
-      port: 0: any that is free.
-      page: what is served first.
+      port: 0: any free port.
+      page: the first page.
 
     Attributes:
-      address: what a browser takes.
+      address: the URL for a browser.
 
     Raises:
       ValueError: for a port that is in use or may not be used.
@@ -42,7 +42,7 @@ class PageServer:
         self.address = f"http://{ADDRESS}:{self._server.server_port}"
 
     def show(self, version: str, page: bytes) -> None:
-        """Serve another page from now on."""
+        """Serve this page from now on."""
         self._handler.served = (version, page)
 
     def __enter__(self) -> Self:
@@ -56,13 +56,13 @@ class PageServer:
 
 
 def check_port(port: int) -> None:
-    """Raises ValueError for what is no port."""
+    """Raises ValueError unless it is a valid port."""
     if not 0 <= port <= HIGHEST_PORT:
-        raise ValueError(f"--port: expected 1 to {HIGHEST_PORT}, or 0 for any that is free, got {port}")
+        raise ValueError(f"--port: expected 1 to {HIGHEST_PORT}, or 0 for any free port, got {port}")
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers by what is served now; nothing in a request names a file."""
+    """Answers with the current page; requests never name files."""
 
     served: ClassVar[tuple[str, bytes]]  # version and page
 
@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         version, page = self.served
         answers = {"/": ("text/html", page), "/version": ("text/plain", version.encode())}
         host = self.headers.get("Host", "").rpartition(":")[0]
-        if host not in (ADDRESS, "localhost"):  # a stranger's name that was made to lead here
+        if host not in (ADDRESS, "localhost"):  # DNS rebinding: a foreign name that resolves to this machine
             self.send_error(HTTPStatus.FORBIDDEN)
         elif self.path not in answers:
             self.send_error(HTTPStatus.NOT_FOUND)
@@ -88,4 +88,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: the terminal tells of checkpoints."""
+        """No request log: the terminal shows checkpoints."""

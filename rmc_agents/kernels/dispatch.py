@@ -1,4 +1,4 @@
-"""Which code runs a core's scan: one contract (see `kernels.reference`), several backends.
+"""Selects the implementation of a core's scan: one interface (see `kernels.reference`), several backends.
 
 | backend   | cores                       | where                                                       |
 |-----------|-----------------------------|-------------------------------------------------------------|
@@ -6,8 +6,8 @@
 | fused     | lstm, gru, mingru, rnn, rmc | CPU, float32; rmc with one block                            |
 | triton    | lstm, rmc                   | CUDA, float32, with the extra `triton`; rmc with one block  |
 
-`auto` takes fused where it can do it, else reference; triton has to be asked for. While torch traces, exports, compiles
-or transforms (torch.func), the reference runs, whatever was asked for: the others are not made of torch's operators.
+`auto` selects fused where it is supported, else reference; triton must be selected explicitly. While torch traces,
+exports, compiles or transforms (torch.func), the reference always runs: the others do not consist of torch operators.
 
 With precision bf16 the operands of the scan's matrix products are rounded to bfloat16 (fused, where the processor can
 multiply it, and triton's rmc); weights, sums, and all that is no product stay float32.
@@ -61,7 +61,7 @@ def choose(core: str, backend: str, precision: str, weights: Any, initial_state:
       initial_state: the core's; its device and dtype are those that the scan is to run with.
 
     Raises:
-      ValueError: for a backend that does not exist or cannot do it, with the reason.
+      ValueError: for an unknown backend or one that cannot run the scan, with the reason.
     """
     if tracing():
         return Scan("reference", REFERENCES[core])
@@ -81,7 +81,7 @@ def check_names(backend: str, precision: str) -> None:
 
 
 def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_state: Any) -> str | None:
-    """Why a backend cannot run a core, in words; None if it can."""
+    """The reason why a backend cannot run a core; None if it can."""
     if backend == "reference":
         return None if precision == "float32" else f"precision {precision}: nothing has it for this core here"
     cores, device = _cores(backend), {"fused": "cpu", "triton": "cuda"}[backend]
@@ -101,7 +101,7 @@ def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_sta
 
 @cache
 def _cores(backend: str) -> list[str]:
-    """The cores that have this backend: a file of its name in their folder."""
+    """The cores with this backend: those with a file of its name in their folder."""
     return [core for core in REFERENCES if (Path(__file__).parent / core / f"{backend}.py").exists()]
 
 
@@ -115,7 +115,7 @@ def _triton_obstacle(core: str, precision: str, weights: Any, initial_state: Any
 
 
 def _load(core: str, backend: str, precision: str) -> Scan:
-    """Imports what is wanted, and no more: compiling libraries are slow to load."""
+    """Import only the selected backend: compiling libraries are slow to load."""
     if backend == "reference":
         return Scan(backend, REFERENCES[core])
     module = import_module(f"rmc_agents.kernels.{core}.{backend}")

@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (what a compiled pass takes are arrays, whose types its compiler finds out)
-"""A linear layer over one-hot inputs as what it comes to: a row of its weights for each input, added up."""
+# (compiled functions take arrays; the compiler infers their types)
+"""A linear layer on one-hot inputs, computed as a sum of weight rows."""
 
 from typing import Any
 
@@ -32,12 +32,12 @@ def rectified_lookup(chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:
 
 
 def _rectified_lookup(chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:
-    chosen = chosen.long() if tracing() else chosen  # ONNX has this operator for int64 alone
+    chosen = chosen.long() if tracing() else chosen  # ONNX has this operator only for int64
     return functional.relu(functional.embedding_bag(chosen, table, mode="sum") + bias)
 
 
 class _RectifiedLookup(torch.autograd.Function):
-    """With a gradient on the CPU that takes about a fifth of the time of torch's."""
+    """With a CPU gradient that takes about a fifth of torch's time."""
 
     @staticmethod
     def forward(ctx: Any, chosen: Tensor, table: Tensor, bias: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How the kernels meet torch's modes: tracing, autocast, inference and gradients."""
+"""The kernels under torch's modes: tracing, autocast, inference and gradients."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -7,9 +7,9 @@ import torch
 
 
 def tracing() -> bool:
-    """Whether only torch's own operators can run: it traces or transforms what runs.
+    """Whether only torch operators may run, because torch traces or transforms the code.
 
-    The former in jit.trace, onnx.export, export and compile, the latter in torch.func's grad, vmap and so on.
+    It traces in jit.trace, onnx.export, export and compile, and transforms in torch.func's grad, vmap and so on.
     """
     if torch.jit.is_tracing() or torch.compiler.is_compiling():
         return True
@@ -17,15 +17,15 @@ def tracing() -> bool:
 
 
 def no_autocast(device_type: str) -> AbstractContextManager[object]:
-    """Lets operators keep the dtypes they are given; without autocast it is nothing at all, and leaves no trace."""
+    """Context without autocast: operators keep the dtypes of their inputs. A no-op if autocast is off."""
     return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """For work on the CPU in buffers that outlive the call: the caller's modes must not leave their mark on them.
+    """Context for work in CPU buffers that outlive the call, independent of the caller's modes.
 
-    A tensor made in inference mode, for one, can never again be written outside it.
+    For example, a tensor created in inference mode can never be written outside it.
     """
     with torch.inference_mode(False), torch.no_grad(), no_autocast("cpu"):  # the first enables gradients
         yield

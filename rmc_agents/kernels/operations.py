@@ -1,4 +1,4 @@
-"""What a scan over time has to compute: its matrix products, counted from a core's sizes, whichever way they are done.
+"""The matrix products of a scan over time, counted from a core's sizes, independent of the implementation.
 
 A core's list (`Core.matrix_products`) holds, forward and backward:
 
@@ -20,17 +20,17 @@ from rmc_agents.kernels.weights import RecurrentWeights
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product `[rows, inner] @ [inner, columns]`, done `count` times."""
+    """A matrix product `[rows, inner] @ [inner, columns]`, computed `count` times."""
 
     rows: int
     inner: int
     columns: int
     count: int
-    transposed: bool = False  # the left operand lies in memory as [inner, rows], as for a weight's gradient
+    transposed: bool = False  # the left operand is stored as [inner, rows], as for a weight's gradient
 
     @property
     def operations(self) -> int:
-        """Multiplications and additions, of all `count` times."""
+        """Multiplications and additions, over all `count` times."""
         return 2 * self.rows * self.inner * self.columns * self.count
 
 
@@ -43,7 +43,7 @@ class Use:
 
 
 def linear_products(weight: Tensor, *uses: Use) -> list[Product]:
-    """A linear map forward, the gradient towards its inputs, and its weight's over the rows of all uses."""
+    """The products of a linear map: forward, its input gradient, and its weight gradient over the rows of all uses."""
     outputs, inputs = weight.shape
     forward = [Product(use.rows, inputs, outputs, use.count) for use in uses]
     backward = [Product(use.rows, outputs, inputs, use.count) for use in uses]
@@ -52,6 +52,6 @@ def linear_products(weight: Tensor, *uses: Use) -> list[Product]:
 
 
 def recurrent_products(weights: RecurrentWeights, steps: int, lanes: int) -> list[Product]:
-    """Those of lstm, gru and rnn: a map of all inputs at once, and one of h in every step."""
+    """The products of lstm, gru and rnn: one map of all inputs together, and one of h in every step."""
     inputs, hidden = Use(steps * lanes, 1), Use(lanes, steps)
     return linear_products(weights.input.weight, inputs) + linear_products(weights.hidden, hidden)

@@ -1,15 +1,16 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (what a compiled pass takes are arrays, whose types its compiler finds out)
+# (compiled functions take arrays; the compiler infers their types)
 """Elementary functions for compiled kernels, written so that LLVM turns loops over them into vector instructions.
 
-Sums may be reassociated (else no reduction is vectorised), but NaN and infinity keep their meaning. Results are the
-same from run to run on one machine. All float32.
+Sums may be reassociated (otherwise reductions are not vectorised), but NaN and infinity keep their meaning. Results are
+reproducible on one machine. All float32.
 
-A function that others call is `inlined`. Else a module's cached code would have one copy of it, and the process that
-compiles use another, compiled apart, whose sums may have another order: the first run would differ from later ones.
+Functions that other compiled functions call are `inlined`. Otherwise the cached code and the process that compiles it
+would use separately compiled copies, with possibly different orders of summation: the first run would differ from later
+ones.
 
-Numba's cache of compiled code looks at the file of the function alone: after a change here, `make clean` or touch the
-files that use it.
+Numba's cache only checks the file of the function itself: after a change here, run `make clean` or touch the files that
+use it.
 """
 
 from typing import Any
@@ -26,21 +27,21 @@ LN2_HIGH, LN2_LOW = float32(0.693359375), float32(-2.12194440e-4)  # their sum i
 
 OPTIONS: Any = {
     "cache": True,
-    "nogil": True,  # threads can run side by side
+    "nogil": True,  # threads can run in parallel
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
 }
 jit = numba.njit(**OPTIONS)
-inlined = numba.njit(**OPTIONS, inline="always")  # what is constant for the caller is so within
+inlined = numba.njit(**OPTIONS, inline="always")  # constants of the caller remain constants inside
 
 
 def buffer(*shape: int) -> Tensor:
-    """Memory for the compiled passes, float32 on the CPU whatever torch's defaults are; its numbers are arbitrary."""
+    """Uninitialised memory for the compiled passes, float32 on the CPU whatever torch's defaults are."""
     return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
 def view(x: Tensor) -> np.ndarray:
-    """The memory of x, as the compiled passes read it; a copy if x is not contiguous."""
+    """The memory of x as a NumPy array for the compiled passes; a copy if x is not contiguous."""
     return x.detach().contiguous().numpy()
 
 

@@ -1,8 +1,8 @@
-"""Matrix products on the CPU, by the faster of the two libraries that torch brings.
+"""Matrix products on the CPU, with the faster of the two libraries in torch.
 
-`torch.mm` goes to MKL. On a processor that is not Intel's, MKL leaves half of AVX-512 unused, and oneDNN uses all of
-it; on Intel's, MKL is the faster for small products (docs/decisions/products.md has figures). torch calls oneDNN for
-float32 products only from compiled graphs, by the operator used here; where it is missing, `torch.mm` does the work.
+`torch.mm` uses MKL. On processors not made by Intel, MKL leaves half of AVX-512 unused, while oneDNN uses all of it; on
+Intel's, MKL is faster for small products (figures in docs/decisions/products.md). torch calls oneDNN for float32
+products only from compiled graphs, through the operator used here; without that operator, `torch.mm` is used.
 """
 
 from typing import Any, Literal
@@ -22,14 +22,14 @@ HAS_ONEDNN = (
     and torch.backends.cpu.get_cpu_capability() == "AVX512"
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 )
-ONEDNN = HAS_ONEDNN and get_host_cpu_name().startswith("znver")  # AMD's: for float32
+ONEDNN = HAS_ONEDNN and get_host_cpu_name().startswith("znver")  # AMD: for float32
 _LINEAR: Any = torch.ops.mkldnn._linear_pointwise.default if HAS_ONEDNN else None
 WORTHWHILE = 1 << 20  # multiplications: below, oneDNN's preparations take longer than the product
-BLOCK = 1024  # rows of a transposed product at once: so many are still in the cache after they were turned round
+BLOCK = 1024  # rows per block of a transposed product: they are still in the cache after transposing
 
 
 def bf16_supported() -> bool:
-    """Whether this processor multiplies bfloat16 by instructions of its own."""
+    """Whether this processor has instructions for bfloat16 products."""
     return HAS_ONEDNN and hasattr(torch.cpu, "_is_avx512_bf16_supported") and torch.cpu._is_avx512_bf16_supported()
 
 

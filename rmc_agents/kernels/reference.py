@@ -1,4 +1,4 @@
-"""What the reference scans share: the loop over time with its resets, attention, LayerNorm, the row-wise MLP.
+"""Shared by the reference scans: the loop over time with resets, attention, LayerNorm, the row-wise MLP.
 
 Each core's folder has a `reference.py` in plain torch: the specification that faster kernels have to match. Its
 `*_unroll` is a pure function of
@@ -22,7 +22,7 @@ from rmc_agents.types import map_leaves
 
 
 def reset(should_reset: Tensor, initial_state: Any, state: Any) -> Any:
-    """Puts the initial state where an episode begins: selected, so that not even a NaN survives.
+    """Replace the state by the initial state where an episode begins; by selection, so that no NaN survives.
 
     Args:
       should_reset: `[B]` bool.
@@ -43,7 +43,7 @@ def scan(
     state: Any,
     initial_state: Any,
 ) -> tuple[Tensor, Any]:
-    """Runs `cell(inputs_t, state) -> (output, state)` over time; before every step, resets where it is due.
+    """Run `cell(inputs_t, state) -> (output, state)` over time, with resets before every step.
 
     Args:
       cell: one step of a core; takes a list of the tensors of `inputs` at one step.

@@ -1,4 +1,4 @@
-"""What the fused scans share: a tape that is written forwards and read backwards, and its place in autograd."""
+"""Shared by the fused scans: a tape, written forward and read backward, and its autograd function."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ KEPT = 4  # spare tapes
 
 
 class Tape(ABC):
-    """All that an unroll's backward pass needs of its forward pass, in buffers for T steps of B lanes.
+    """Everything that an unroll's backward pass needs from its forward pass, in buffers for T steps of B lanes.
 
     Use: `take`, then `run`, then `with_gradient` or `put_back`. Buffers of hundreds of megabytes are slow to get from
     the system, so a tape that has been read is kept for the next unroll of its sizes, in whatever thread. Only
@@ -55,7 +55,7 @@ class Tape(ABC):
         return tape
 
     def put_back(self) -> None:
-        """Returns the buffers for the next unroll."""
+        """Return the buffers to the pool."""
         del self.state, self.initial_state, self.weights, self.factors, self.outputs
         with Tape._lock:
             while len(Tape._spare) >= KEPT:
@@ -65,7 +65,7 @@ class Tape(ABC):
     @staticmethod
     @abstractmethod
     def sizes_of(initial_state: Any, weights: Any) -> tuple[int, ...]:
-        """What the buffers' shapes depend on beside T and B."""
+        """The sizes, besides T and B, that the buffers' shapes depend on."""
 
     def start(self, state: Any, initial_state: Any, weights: Any) -> None:
         """Begin at step 0; a subclass makes `outputs` and looks at the weights."""
@@ -78,7 +78,7 @@ class Tape(ABC):
 
     @abstractmethod
     def final_state(self) -> Any:
-        """The state after the last step written, in tensors of its own."""
+        """The state after the last step, in new tensors."""
 
     @abstractmethod
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: Any) -> tuple[Tensor, Any, Any, Any]:
@@ -105,7 +105,7 @@ class Tape(ABC):
 
 
 class StepwiseTape(Tape):
-    """The tape of a scan that takes one step after another, since each multiplies the state before it by a matrix."""
+    """The tape of a scan that must run step by step, because each step multiplies the state by a matrix."""
 
     def write(self, inputs: Tensor) -> None:
         """See `Tape.write`."""
@@ -115,7 +115,7 @@ class StepwiseTape(Tape):
 
     @abstractmethod
     def write_inputs(self, inputs: Tensor) -> None:
-        """Everything that depends on the inputs `[T, B, I]` alone."""
+        """Everything that depends only on the inputs `[T, B, I]`."""
 
     @abstractmethod
     def forward(self, t: int) -> None:
@@ -127,7 +127,7 @@ class _Attached(torch.autograd.Function):
     def forward(ctx: Any, tape: Tape, inputs: Tensor, *leaves: Tensor) -> tuple[Tensor, ...]:
         ctx.tape = tape
         weights = leaves[len(tape.state) + len(tape.initial_state) :]
-        ctx.save_for_backward(inputs, *weights)  # a change in place before the backward pass is an error
+        ctx.save_for_backward(inputs, *weights)  # detects in-place changes before the backward pass
         return tape.outputs.detach(), *tape.final_state()
 
     @staticmethod
@@ -153,7 +153,7 @@ def unroll(
     weights: Any,
     precision: Precision = "float32",
 ) -> tuple[Tensor, Any]:
-    """The scan of a core by its tape; arguments as in `kernels.reference`, precision as in `Tape.take`."""
+    """Run the scan of a core on its tape; arguments as in `kernels.reference`, precision as in `Tape.take`."""
     tape = kind.take(len(inputs), state, initial_state, weights, precision)
     tape.run(inputs, should_reset)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors((inputs, state, initial_state, weights))):

@@ -1,4 +1,4 @@
-"""What the kernels take and hand on: recurrent states, gates, and weights as plain tensors."""
+"""The arguments and results of the kernels: recurrent states, gates, and weights as plain tensors."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ class LSTMState(NamedTuple):
 class HiddenState(NamedTuple):
     """State of gru, rnn and mingru."""
 
-    hidden: Tensor  # [B, H]; mingru: [B, layers * H], all layers' side by side
+    hidden: Tensor  # [B, H]; mingru: [B, layers * H], all layers concatenated
 
 
 class RMCState(NamedTuple):
@@ -38,13 +38,13 @@ class GRUGates(NamedTuple):
     """Between 0 and 1."""
 
     reset: Tensor  # [B, H]
-    update: Tensor  # [B, H]: how much of h stays
+    update: Tensor  # [B, H]: how much of h is kept
 
 
 class MinGRUGates(NamedTuple):
-    """Between 0 and 1; all layers' side by side."""
+    """Between 0 and 1; all layers concatenated."""
 
-    input: Tensor  # [B, layers * H]: how much of what is new goes into h
+    input: Tensor  # [B, layers * H]: how much of the candidate goes into h
     output: Tensor  # [B, layers * H]: how much of the output is h; the rest is the layer's input
 
 
@@ -63,7 +63,7 @@ class Affine(NamedTuple):
 
 
 def affine(layer: Any) -> Affine:
-    """The weights of an `nn.Linear` or `nn.LayerNorm`, as the kernels take them."""
+    """The weights of an `nn.Linear` or `nn.LayerNorm` for the kernels."""
     return Affine(layer.weight, layer.bias)
 
 
@@ -72,14 +72,14 @@ class RecurrentWeights(NamedTuple):
 
     input: Affine  # [G, I], [G]
     hidden: Tensor  # [G, H]
-    hidden_bias: Tensor | None  # [G]; gru alone, whose reset gate multiplies it
+    hidden_bias: Tensor | None  # [G]; only gru, where the reset gate multiplies it
 
 
 class MinGRULayer(NamedTuple):
     """Weights of one layer of the minGRU, rows in the order z, n, o."""
 
     maps: Affine  # [3H, I], [3H]
-    skip: Affine | None  # [H, I], [H], what goes past h; None: the input as it is, where I = H
+    skip: Affine | None  # [H, I], [H], the highway; None: the input itself, if I = H
 
 
 class RMCBlock(NamedTuple):
@@ -98,10 +98,10 @@ class RMCWeights(NamedTuple):
     gates: tuple[Affine, Affine] | None  # from the input row and from the memory, each [G, D]; None: no gates
     num_heads: int
     key_size: int
-    coupled: bool  # input gate = 1 - forget gate; the linear maps give the forget gates alone
+    coupled: bool  # input gate = 1 - forget gate; the linear maps compute only the forget gates
     input_bias: float
     forget_bias: float
-    slot_embedding: Tensor | None  # [N, D], added to what a step sees of the memory; None: nothing is
+    slot_embedding: Tensor | None  # [N, D], added to the memory that a step reads; None: not used
 
 
 class RelationalRNNWeights(NamedTuple):

@@ -1,4 +1,4 @@
-"""A core of one's own: two methods, or any module with three; registered by a name, it does what built-in ones do."""
+"""Custom cores: two methods, or any module with three; once registered, they work like built-in ones."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

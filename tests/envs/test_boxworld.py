@@ -42,7 +42,7 @@ def test_vector_env_is_a_sync_vector_env(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("autoreset_mode", ["NEXT_STEP", "same_step"])
 def test_state_round_trip_in_the_middle_of_episodes(autoreset_mode: str) -> None:
-    """A new environment goes on exactly as the first does, lanes that wait for their reset included."""
+    """A new environment continues exactly like the first, including lanes that wait for their reset."""
     first, second = (BoxWorldVectorEnv(32, **TINY, autoreset_mode=autoreset_mode) for _ in range(2))
     first.reset(seed=2)
     actions = np.random.default_rng(2).integers(0, 4, (200, 32))
@@ -60,7 +60,7 @@ def test_state_round_trip_in_the_middle_of_episodes(autoreset_mode: str) -> None
         np.testing.assert_array_equal(second.get_state()[name], value)
 
 
-def test_a_single_env_goes_on_from_its_state() -> None:
+def test_a_single_env_continues_from_its_state() -> None:
     first, second = BoxWorldEnv(**TINY), BoxWorldEnv(**TINY)
     first.reset(seed=1)
     second.set_state(first.get_state())

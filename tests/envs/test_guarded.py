@@ -1,4 +1,4 @@
-"""Environments with faults of their own: told as theirs, with their lines, and nothing is lost."""
+"""Environments with errors: reported as theirs, with their lines of the traceback, and nothing is lost."""
 
 import json
 import sys
@@ -54,7 +54,7 @@ def play(name: str) -> VectorEnv:
         ("infinite observation", r"not finite: -inf in lane 1, entry \[1\] of the observation", False),
     ],
 )
-def test_a_fault_is_told_as_the_environments(fault: str, expected: str, shows_lines: bool) -> None:
+def test_a_fault_is_reported_as_the_environments(fault: str, expected: str, shows_lines: bool) -> None:
     with pytest.raises(EnvError, match=expected) as raised:
         play(name_of(fault))
     assert "the environment 'helpers.homemade:" in str(raised.value) or "gave a" in str(raised.value)
@@ -66,7 +66,9 @@ def test_a_fault_is_told_as_the_environments(fault: str, expected: str, shows_li
         assert all("homemade.py" in line for line in files), note
 
 
-def test_a_module_that_cannot_be_imported_is_told_as_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_cannot_be_imported_is_reported_as_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "unready.py").write_text("import numpy\nnumpy.zeros(wide)\n")
     with pytest.raises(EnvError, match=r"in the import of unready: NameError: .*unready.py, line 2") as raised:
@@ -183,7 +185,7 @@ def test_a_module_in_the_current_folder_is_found_for_names_of_the_command_line_a
     path = sys.path.copy()
     flags = ["--run-dir", "run", "--total-frames", "20", "--no-video", "--eval-episodes", "3", "--eval-max-steps", "9"]
     assert cli.main([*SMALL, *flags, "--env", "mine:Mine-v0"]) == 0
-    assert "3 of 3 episodes were cut after 9 steps" in capsys.readouterr().out
+    assert "3 of 3 episodes were cut off after 9 steps" in capsys.readouterr().out
 
     sys.path[:] = path
     del sys.modules["mine"]
@@ -192,4 +194,6 @@ def test_a_module_in_the_current_folder_is_found_for_names_of_the_command_line_a
     assert capsys.readouterr().err.startswith("rmc-evaluate: ")
     assert evaluate_cli.main(["run", "--episodes", "2", "--max-steps", "4", "--env", "mine:Mine-v0"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "2 of 2 episodes were cut after 4 steps; 2 of 2 episodes of random play were cut after 4 steps" in said
+    assert (
+        "2 of 2 episodes were cut off after 4 steps; 2 of 2 episodes of random play were cut off after 4 steps" in said
+    )

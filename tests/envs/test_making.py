@@ -76,7 +76,7 @@ def test_a_function_may_go_to_workers() -> None:
     lanes.close()
 
 
-def test_a_fault_in_own_code_is_told_as_theirs() -> None:
+def test_a_fault_in_own_code_is_reported_as_theirs() -> None:
     lanes = make_env(Scalar, 2)
     lanes.reset(seed=0)
     with pytest.raises(ValueError, match=r"the environment 'Scalar' failed in step.*RuntimeError: lost"):

@@ -111,7 +111,7 @@ def test_a_match_at_the_last_step_sets_both_flags() -> None:
     assert infos["corridor_length"][0] == info["corridor_length"] == 0
 
 
-def test_success_is_told_by_the_length_of_the_corridor() -> None:
+def test_success_is_reported_by_the_length_of_the_corridor() -> None:
     spec = env_spec("memory-s13-random")
     played = {}
     for backend in ("native", "minigrid"):
@@ -140,7 +140,7 @@ def test_random_numbers_are_numpys() -> None:
         assert draw_integer(state, lane, -4, 9) == generator.integers(-4, 9)
 
 
-def test_a_new_environment_goes_on_from_a_state() -> None:
+def test_a_new_environment_continues_from_a_state() -> None:
     first, second = (MemoryVectorEnv(32, 13, max_steps=50, actions="moves") for _ in range(2))
     first.reset(seed=2)
     actions = walk(first, 300)

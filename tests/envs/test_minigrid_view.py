@@ -56,7 +56,7 @@ def test_missions_are_their_words_places_in_sorted_vocabularies() -> None:
             words.numbers(mission)
 
 
-def test_what_cannot_be_told_is_refused() -> None:
+def test_what_cannot_be_encoded_is_refused() -> None:
     free_text = MiniGridView(gym.make("BabyAI-GoToObj-v0"))
     with pytest.raises(ValueError, match=r"the mission 'go to .*' is not of its MissionSpace, .* none: it is fixed"):
         free_text.reset(seed=0)

@@ -58,7 +58,7 @@ def test_lanes_are_single_envs_of_their_seeds() -> None:
 
 @pytest.mark.parametrize("autoreset_mode", ["NEXT_STEP", "same_step"])
 def test_state_round_trip_in_the_middle_of_episodes(autoreset_mode: str) -> None:
-    """A new environment goes on exactly as the first does, lanes that wait for their reset included."""
+    """A new environment continues exactly like the first, including lanes that wait for their reset."""
     first = MiniPacmanVectorEnv(32, "hunt", frame_cap=40, autoreset_mode=autoreset_mode)
     second = MiniPacmanVectorEnv(32, "hunt", frame_cap=40, autoreset_mode=autoreset_mode)
     first.reset(seed=2)

@@ -183,7 +183,7 @@ def test_engine_agrees_with_the_oracle(mode: str) -> None:
 
 
 @pytest.mark.parametrize("heading", [0, 1])
-def test_a_ghost_that_killed_goes_on_with_its_first_heading(heading: int) -> None:
+def test_a_ghost_that_killed_continues_with_its_first_heading(heading: int) -> None:
     """On every crossing: 0 leads down where that is free, 1 nowhere; a ghost of level 6 always moves."""
     crossings = [cell for cell in FREE if len(exits(cell)) > 2]
     games = []

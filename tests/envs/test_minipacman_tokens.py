@@ -87,7 +87,7 @@ def test_tokens_say_what_the_picture_says() -> None:
     assert powers >= {0, 1, 10, 19}
 
 
-def test_the_environment_is_saved_and_goes_on() -> None:
+def test_the_environment_is_saved_and_continues() -> None:
     env = make_vector_env("minipacman-hunt-map", 4)
     env.reset(seed=1)
     state, actions = env.get_state(), np.array([1, 2, 3, 4])
@@ -96,7 +96,7 @@ def test_the_environment_is_saved_and_goes_on() -> None:
     other.reset(seed=2)
     other.set_state(state)
     np.testing.assert_array_equal(other.step(actions)[0], expected)
-    with pytest.raises(ValueError, match="use minipacman-full"):
+    with pytest.raises(ValueError, match="minipacman-full has"):
         make_vector_env("minipacman-map", 2, autoreset_mode=AutoresetMode.SAME_STEP)
 
 

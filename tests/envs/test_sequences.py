@@ -99,7 +99,7 @@ def test_only_right_answers_are_rewarded(kind: tuple[str, dict[str, Any]]) -> No
 
 
 @pytest.mark.parametrize("autoreset_mode", ["NEXT_STEP", "same_step"])
-def test_a_new_environment_goes_on_from_a_state(kind: tuple[str, dict[str, Any]], autoreset_mode: str) -> None:
+def test_a_new_environment_continues_from_a_state(kind: tuple[str, dict[str, Any]], autoreset_mode: str) -> None:
     first, second = (lanes_of(kind, 16, autoreset_mode=autoreset_mode) for _ in range(2))
     first.reset(seed=2)
     actions = np.random.default_rng(2).integers(0, first.single_action_space.n, (80, 16))  # type: ignore[attr-defined]

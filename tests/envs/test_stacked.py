@@ -81,7 +81,7 @@ def test_stacks_are_the_queues(name: str, num_views: int) -> None:
         assert episodes > 0 or name.startswith("MiniGrid")
 
 
-def test_lanes_reset_by_mask_start_anew_and_the_others_go_on() -> None:
+def test_lanes_reset_by_mask_restart_and_the_others_continue() -> None:
     env = stack_views(MiniPacmanVectorEnv(4), 3)
     env.reset(seed=1)
     for actions in random_actions(env, 4):

@@ -109,7 +109,7 @@ def test_a_vocabulary_is_kept_and_used_again(tmp_path: Path) -> None:
         Text(1, tmp_path / "c", unit="words", vocabulary=tmp_path / "words.json")
 
 
-def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
+def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     for text in (b"abc", b"abcd"):
         (tmp_path / "a").write_bytes(text)
         assert bytes(Text(1, tmp_path / "a", part="all").tokens) == text

@@ -145,7 +145,7 @@ def test_a_fault_of_one_worker_ends_all(fault: str, expected: str, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_a_run_is_the_same_with_workers_and_goes_on_after_a_fault(
+def test_a_run_is_the_same_with_workers_and_continues_after_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, failed = tmp_path / "whole", tmp_path / "failed"

@@ -150,7 +150,7 @@ def test_shuffled_lanes_get_the_states_of_others() -> None:
 
 
 class Talker(Rememberer):
-    """Half at random, so that episodes end at different times and ended lanes go on beside the others."""
+    """Half random, so that episodes end at different times and ended lanes continue with the others."""
 
     def step(self, steps: TimeStep, state: Seen) -> tuple[AgentOutput, Seen]:
         output, state = super().step(steps, state)
@@ -187,8 +187,8 @@ def test_what_cannot_be_ablated_is_one_line(tmp_path: Path, capsys: pytest.Captu
     save_agent(tmp_path / "run")
     for argv, message in (
         (["--windows", "4", "0"], "--windows: expected at least 1 step, got 0"),
-        (["--episodes", "1"], "take one more"),
-        (["--episodes", str(MOST_LANES + 1)], "take one more"),
+        (["--episodes", "1"], "add one more"),
+        (["--episodes", str(MOST_LANES + 1)], "add one more"),
     ):
         line = refused(capsys, cli, tmp_path / "run", "--ablate-memory", *argv)
         assert message in line

@@ -1,4 +1,4 @@
-"""The comparison of agents: what it keeps of runs, how it goes on after a kill, and what its table says."""
+"""The comparison of agents: what it keeps of runs, how it continues after a kill, and what its table says."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def test_table_known_values() -> None:
     assert random["mean (95 % interval)"] == "2.5"
 
 
-def test_agents_that_differ_in_more_than_the_seed_are_told_apart_and_no_seed_counts_twice() -> None:
+def test_agents_that_differ_in_more_than_the_seed_are_distinguished_and_no_seed_counts_twice() -> None:
     runs = [make_run(seed=1), make_run(seed=0), make_run(seed=1, score=99.0), make_run(seed=0, core="lstm")]
     groups = comparison.grouped(runs)
     assert list(groups) == ["a, core=rmc", "a, core=lstm"]
@@ -88,7 +88,7 @@ def arguments(place: Path, *flags: str, frames: int = 800) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_killed_comparison_goes_on_and_then_changes_nothing(tmp_path: Path) -> None:
+def test_a_killed_comparison_continues_and_then_changes_nothing(tmp_path: Path) -> None:
     agents = ["--agents", "minipacman-none", "--seeds", "0"]
     run, frames = tmp_path / "runs" / "minipacman-none-seed0", 20_000
     process = subprocess.Popen(
@@ -154,11 +154,11 @@ def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytes
 
 
 DECIDED = {
-    "core": (["--core", "lstm"], "--core has no place behind --: name cores by --cores"),
-    "seed": (["--num-envs", "8", "--seed=3"], "--seed=3 has no place behind --: name seeds by --seeds"),
-    "episodes": (["--eval_episodes", "9"], "--eval_episodes has no place behind --: give --episodes before --"),
-    "video": (["--no-video"], "--no-video has no place behind --: a comparison records none"),
-    "frames": (["--total-frames", "9"], "--total-frames has no place behind --: it stands before -- already"),
+    "core": (["--core", "lstm"], "--core cannot come after --: name cores by --cores"),
+    "seed": (["--num-envs", "8", "--seed=3"], "--seed=3 cannot come after --: name seeds by --seeds"),
+    "episodes": (["--eval_episodes", "9"], "--eval_episodes cannot come after --: give --episodes before --"),
+    "video": (["--no-video"], "--no-video cannot come after --: a comparison records none"),
+    "frames": (["--total-frames", "9"], "--total-frames cannot come after --: it is given before -- already"),
 }
 
 
@@ -173,10 +173,10 @@ def test_flags_that_the_grid_decides_are_refused(case: str, tmp_path: Path, caps
 
 SUMMARY = {"frames": 100, "seconds": 2.0, "frames_per_second": 50.0, "evaluation": None}
 DAMAGED = {
-    "no JSON": ("summary.json", "{", "summary.json is no summary of rmc-train: content: Invalid JSON"),
-    "a list": ("summary.json", "[]", "summary.json is no summary of rmc-train: content: "),
-    "no evaluation": ("summary.json", "{}", "summary.json is no summary of rmc-train: frames: Field required"),
-    "deep": ("summary.json", "[" * 10_000, "summary.json is no summary of rmc-train: content: Invalid JSON"),
+    "no JSON": ("summary.json", "{", "summary.json is not a summary of rmc-train: content: Invalid JSON"),
+    "a list": ("summary.json", "[]", "summary.json is not a summary of rmc-train: content: "),
+    "no evaluation": ("summary.json", "{}", "summary.json is not a summary of rmc-train: frames: Field required"),
+    "deep": ("summary.json", "[" * 10_000, "summary.json is not a summary of rmc-train: content: Invalid JSON"),
     "no time": ("summary.json", json.dumps(SUMMARY | {"seconds": 0}), "seconds: Input should be greater than 0"),
     "no end": ("summary.json", '{"frames": 10, "seconds": Infinity}', "seconds: Input should be a finite number"),
     "endless": (
@@ -231,8 +231,8 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     train = ["--cores", "none"]
     for flags, expected in (
         ([str(tmp_path / "none.json"), *train], "No such file"),
-        ([str(tmp_path / "old.json"), *train], "is no result of rmc-compare: 0.agent"),
-        ([str(tmp_path / "half.json"), *train], "is no result"),
+        ([str(tmp_path / "old.json"), *train], "is not a result of rmc-compare: 0.agent"),
+        ([str(tmp_path / "half.json"), *train], "is not a result"),
         ([str(tmp_path), *train], "holds no run (expected"),
         ([str(tmp_path / "half"), *train], "is not finished: continue it with rmc-train --resume"),
         (["--agents", "minipacman-none", "minipacman-none"], "expected agents and seeds that differ"),
@@ -250,7 +250,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
-def test_finished_runs_are_compared_by_success_where_it_is_told(
+def test_finished_runs_are_compared_by_success_where_it_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid = ["--cores", "rnn", "none", "--seeds", "0", "--folder", str(tmp_path), "--out", str(tmp_path / "a")]

@@ -13,7 +13,7 @@ from scipy.stats import bootstrap, norm, t
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from helpers import wandering  # noqa: F401  # registers an environment that draws no pictures
+from helpers import wandering  # noqa: F401  # registers an environment that cannot render
 from helpers.runs import refused, save_agent
 from rmc_agents.config import Config
 from rmc_agents.envs.making import make_env
@@ -55,7 +55,7 @@ class ParityEnv(gym.Env):
 class SeedEnv(gym.Env):
     """Episodes of `seed % 3 + 1` steps that return the seed; `level` is the episode's number since the last seed.
 
-    The first one is a success from seed 4 on; failures are not told.
+    The first one is a success from seed 4 on; failures are not reported.
     """
 
     observation_space = Box(0.0, 1.0, (1,), np.float32)
@@ -246,7 +246,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for argv, message in (
         ([tmp_path / "none"], "there is no checkpoint"),
         ([tmp_path], "holds no checkpoint"),
-        ([foreign], "no checkpoint"),
+        ([foreign], "not a checkpoint"),
         ([damaged], "is damaged"),
         ([run, "--json", tmp_path], "is a folder"),
         ([run, "--json", tmp_path / "none" / "x.json"], "there is no folder"),
@@ -262,7 +262,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "--bogus" in refused(capsys, cli, run, "--bogus")
     assert ".mp4, .gif or .html" in refused(capsys, watch, run, "--out", tmp_path / "a.avi")
     save_agent(tmp_path / "silent", "Wanderer-v0")
-    assert "draws no pictures" in refused(capsys, watch, tmp_path / "silent")
+    assert "cannot be recorded" in refused(capsys, watch, tmp_path / "silent")
 
 
 def test_watch_records_into_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

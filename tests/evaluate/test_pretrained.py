@@ -195,7 +195,7 @@ def test_export_refuses_in_one_line_and_leaves_files_alone(
     for argv, message in (
         ([run, tmp_path / "a.pt"], "ends in .safetensors"),
         ([run, tmp_path / "none" / "a.safetensors"], "there is no folder"),
-        ([run, newest], "is what would be exported"),
+        ([run, newest], "is the file to export"),
         ([tmp_path, tmp_path / "a.safetensors"], "holds no checkpoint"),
         ([run, tmp_path / "a.safetensors", "--episodes", "0"], "--episodes: expected at least 1"),
     ):

@@ -36,7 +36,7 @@ CORES: dict[str, dict[str, Any]] = {
 
 
 def make_agent(env: str, **settings: Any) -> ActorCritic:
-    """An agent whose memory matters to its policy, untrained as it is."""
+    """An untrained agent with a policy that depends on its memory."""
     torch.manual_seed(0)
     config = Config().updated(SIZES | settings, "test")
     agent = ActorCritic.from_config(env_spec(env), config.core, config.agent).eval()
@@ -68,7 +68,7 @@ def test_every_core_does_what_the_agent_does(variant: str, format: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("env", ["minipacman-map", "memory-s13", "CartPole-v1"])
 def test_every_encoder_does_too(env: str) -> None:
-    """Tokens, categories and a vector; a picture's convolutions have a test of their own."""
+    """Tokens, categories and a vector; convolutions have a separate test."""
     compared = compare(make_agent(env, core="none"), "onnx", env, max_steps=5)
     assert 0 <= compared.largest < 1e-5
 
@@ -125,7 +125,7 @@ class Undecided(Core):
 
 
 class Trace(Core):
-    """A core of one's own that can be exported."""
+    """A custom core that can be exported."""
 
     def initial_leaves(self) -> State:
         return (torch.zeros(1, self.output_size),)
@@ -135,7 +135,7 @@ class Trace(Core):
         return trace, (trace,)
 
 
-def test_cores_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
+def test_custom_cores(capfd: pytest.CaptureFixture[str]) -> None:
     spec = env_spec("recall")
     compare(ActorCritic(spec, Trace, encoder_sizes=[6]).eval(), "torch", "recall")
     with pytest.raises(ValueError, match="core Undecided with encoder Encoder cannot be exported by torch"):

@@ -50,7 +50,7 @@ def test_a_film_of_an_environment_class(agent: rmc.ActorCritic, tmp_path: Path) 
             lambda agent: rmc.evaluate(agent, Noise()),
             "env: expected a name, or a class or function .* got an object, Noise",
         ),
-        (rmc.evaluate, "env: expected an environment: only a saved agent knows"),
+        (rmc.evaluate, "env: expected an environment, because only a saved agent has"),
         (lambda agent: rmc.evaluate(agent, "recall"), "does not fit environment 'recall'"),
         (
             lambda agent: rmc.evaluate("recall-rmc", "recall"),

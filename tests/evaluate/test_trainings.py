@@ -1,4 +1,4 @@
-"""Trainings as processes of other programs: they end with whoever started them, and their last words are read."""
+"""Trainings as subprocesses: they end with their parent, and their last line is read."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ import pytest
 from rmc_agents.evaluate import trainings
 
 pytestmark = pytest.mark.slow
-LONGEST = 60.0  # seconds in which a process that is told to end has ended on any machine
+LONGEST = 60.0  # seconds within which a process ends when asked to, on any machine
 WAITS = "print('ready', flush=True); import time; time.sleep(3600)"
 WITHOUT_PRCTL = f"""import ctypes, os
 ctypes.CDLL(None).prctl({trainings.PR_SET_PDEATHSIG}, 0)

@@ -11,7 +11,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from PIL import Image
 
-from helpers import wandering  # noqa: F401  # registers an environment that draws no pictures
+from helpers import wandering  # noqa: F401  # registers an environment that cannot render
 from rmc_agents import pretrained
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import AgentConfig, CoreConfig
@@ -153,7 +153,7 @@ def test_refuses_before_playing(tmp_path: Path) -> None:
         (tmp_path / "none" / "a.mp4", {}, "no folder"),
         (tmp_path / "a.mp4", {"fps": 0}, "fps: expected at least 1, got 0"),
         (tmp_path / "a.mp4", {"episodes": 0}, "episodes"),
-        (tmp_path / "a.mp4", {"env": "Wanderer-v0"}, "draws no pictures"),
+        (tmp_path / "a.mp4", {"env": "Wanderer-v0"}, "cannot be recorded"),
     ):
         with pytest.raises(ValueError, match=message):
             film(path, policy, **options)

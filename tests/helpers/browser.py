@@ -23,7 +23,7 @@ FLAGS = (
 
 @contextmanager
 def browsing(profile: Path, *flags: str, size: tuple[int, int] = (1280, 900)) -> Iterator[Any]:
-    """Chromium by its driver, both as Debian packages them, with a profile of its own."""
+    """Chromium and its driver from Debian's packages, with a separate profile."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
         pytest.skip("no browser: apt-get install chromium chromium-driver")

@@ -60,7 +60,7 @@ CORES: dict[str, tuple[type[Core], dict[str, Any]]] = {
 
 
 def build(name: str) -> Core:
-    """A core in float64, every weight drawn anew so that no bias is 0 and no gain 1 by accident."""
+    """A core in float64 with all weights redrawn, so that no bias is 0 and no gain is 1."""
     torch.manual_seed(0)
     kind, options = CORES[name]
     core = kind(INPUT, **options).double()

@@ -1,4 +1,4 @@
-"""An environment that counts its steps and an agent whose memory counts them too: state that is lost or doubled shows.
+"""An environment that counts its steps and an agent with a counting memory: they reveal lost or duplicated state.
 
 Importing this registers Counting-v0. Its observation is the number of steps in the episode, and its episodes are of
 different lengths, which end by termination and truncation in turn.

@@ -76,7 +76,7 @@ class Walk(gym.Env):
 
 
 class ManyWalks(VectorEnv):
-    """The same without chance, all lanes at once."""
+    """The same without randomness, for all lanes together."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 

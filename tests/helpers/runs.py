@@ -1,4 +1,4 @@
-"""Small runs by rmc-train, here or in a process of their own; agents saved without training; refusals of commands."""
+"""Small runs of rmc-train, in this or another process; agents saved without training; rejections by commands."""
 
 import subprocess
 import sys

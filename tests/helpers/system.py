@@ -1,4 +1,4 @@
-"""What runs on this machine, as the system tells it."""
+"""Processes on this machine."""
 
 import subprocess
 import time
@@ -24,6 +24,6 @@ def last_child(pid: int) -> int:
 
 
 def wait_for_end(processes: Collection[int]) -> None:
-    """Until none of the processes runs any more."""
+    """Wait until none of the processes is running."""
     while set(processes) & running().keys():
         time.sleep(0.05)

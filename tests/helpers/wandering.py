@@ -1,4 +1,4 @@
-"""An environment without a native engine, which can be told to fail; importing this registers it."""
+"""An environment without a native engine, which can be made to fail; importing this registers it."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""What a scan hands out is the reader's own, and gradients come back to it in whatever layout they have."""
+"""The results of a scan belong to the caller, and gradients may come back in any memory layout."""
 
 from collections.abc import Callable
 from typing import Any

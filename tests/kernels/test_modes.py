@@ -24,7 +24,7 @@ every_core = pytest.mark.parametrize("name", CORES)
 
 @pytest.fixture(autouse=True)
 def no_spare_tapes() -> None:
-    """Buffers are made anew, in the mode that the test sets."""
+    """Buffers are created again, in the mode that the test sets."""
     Tape._spare.clear()
 
 

@@ -46,7 +46,7 @@ RMC_CASES = {  # steps, lanes, where it resets, the core's options
 
 
 def build(kind, options, dtype=torch.float32):
-    """A core whose weights are drawn anew, so that no bias is 0 and no gain 1 by accident."""
+    """A core with redrawn weights, so that no bias is 0 and no gain is 1."""
     torch.manual_seed(0)
     core = kind(INPUT, **options)
     with torch.no_grad():

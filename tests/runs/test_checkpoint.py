@@ -64,7 +64,7 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="not a checkpoint of rmc-agents"):
         checkpoint.load(tmp_path / "foreign")
     torch.save({"a": torch.zeros(2)}, tmp_path / "pickle")
-    with pytest.raises(CheckpointError, match="damaged or no checkpoint"):
+    with pytest.raises(CheckpointError, match="damaged or not a checkpoint"):
         checkpoint.load(tmp_path / "pickle")
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         checkpoint.find_and_load(tmp_path)
@@ -105,7 +105,7 @@ def test_damaged_newer_ones_do_not_crowd_out_valid_ones(tmp_path: Path) -> None:
     assert [int(path.name[7:16]) for path in checkpoint.numbered(tmp_path)] == [11, 8]
 
 
-def test_places_with_a_slash_in_a_key_are_told_apart(tmp_path: Path) -> None:
+def test_places_with_a_slash_in_a_key_are_distinguished(tmp_path: Path) -> None:
     tree = {"a": {"b": torch.zeros(1), "~1b": torch.ones(3)}, "a/b": torch.ones(2), "a~1b": torch.ones(4)}
     checkpoint.save(tmp_path / "x", tree)
     assert_same(tree, checkpoint.load(tmp_path / "x"))

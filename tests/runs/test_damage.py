@@ -121,7 +121,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
             lambda tree: tree["collector"]["lanes"]["steps"][2].fill_(99),
             "prev_action: expected 0 to 4, got 99",
         ),
-        ("negative lengths", lambda tree: tree["collector"]["lanes"]["lengths"].fill(-1), "lengths: expected no"),
+        ("negative lengths", lambda tree: tree["collector"]["lanes"]["lengths"].fill(-1), "lengths: expected numbers of at least 0"),
         (
             "swapped moments",
             lambda tree: [
@@ -157,7 +157,7 @@ def test_an_older_checkpoint_is_taken_where_the_newest_does_not_fit_its_settings
     assert resume(tmp_path, "--total-frames", str(3 * FRAMES_PER_UPDATE)) == 0
     said = capsys.readouterr().out
     assert f"resumed from {tmp_path}/checkpoints/update-000000001.safetensors" in said
-    assert said.count("set aside") == 2
+    assert said.count("renamed") == 2
     assert newest(tmp_path)["updates"] == 3
 
 

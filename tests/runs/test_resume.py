@@ -1,4 +1,4 @@
-"""Going on with a run: what no file may do, what is restored, and what a user is told before."""
+"""Resuming a run: what files must not do, what is restored, and the notes for the user."""
 
 import json
 import sys
@@ -71,7 +71,7 @@ def test_a_module_that_the_user_names_is_imported(
     assert "evilmod" in sys.modules
 
 
-def test_the_commands_that_are_told_open_a_run_of_ones_own_environment(
+def test_the_suggested_commands_open_a_run_in_a_custom_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new_run(tmp_path / "run", "--env", "helpers.wandering:Wanderer-v0")
@@ -100,7 +100,7 @@ def test_a_lane_whose_episode_ended_before_the_save_begins_one_after_it() -> Non
     assert torch.equal(after.step(action).is_first, is_first)
 
 
-def test_lanes_that_start_anew_play_neither_what_they_have_nor_what_is_evaluated(
+def test_lanes_that_restart_play_neither_what_they_have_nor_what_is_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = EVALUATION_SEED - FRAMES_PER_UPDATE
@@ -130,7 +130,7 @@ def test_the_folder_is_free_again_afterwards(tmp_path: Path) -> None:
     assert first.path == tmp_path, "it is still there, but its lock is not"
 
 
-def test_a_run_that_goes_on_is_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_continues_is_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new_run(tmp_path)
     assert json.loads((tmp_path / "summary.json").read_text())["frames"] == FRAMES_PER_UPDATE
 
@@ -169,7 +169,7 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(
     assert (run_dir / "notes.txt").read_text() == "mine"
 
 
-def test_a_chosen_checkpoint_goes_on_exactly_in_a_new_folder(
+def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--learning-rate-schedule", "constant", "--save-every", "1e-9", "--log-every", "1e-9"]
@@ -193,10 +193,12 @@ def test_a_chosen_checkpoint_goes_on_exactly_in_a_new_folder(
     assert newest(tmp_path / "other")["updates"] == 3
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- notes for the user ----------------------------------------------------------------------------------------------
 
 
-def test_what_differs_from_the_run_so_far_is_told_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_differs_from_the_run_so_far_is_reported_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = ["--learning-rate", "1e-3", "--learning-rate-schedule", "linear"]
     assert train("--run-dir", str(tmp_path), "--total-frames", str(4 * FRAMES_PER_UPDATE), *flags) == 0
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Saved agents whose parts are of somebody's own."""
+"""Saved agents with custom parts."""
 
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,7 @@ class Plain(torch.nn.Module):
         return self.layer(steps.obs)
 
 
-def test_an_encoder_of_ones_own_has_to_be_registered_to_be_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_custom_encoder_has_to_be_registered_to_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoders, "_registered", {})
     encoders.register_encoder("plain", Plain)
     config = Config().updated({"encoder": "plain", "core": "lstm"}, "test")

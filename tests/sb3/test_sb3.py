@@ -208,7 +208,7 @@ def test_an_archive_of_when_the_papers_gates_were_the_default_is_what_it_was(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
     model = make_model(gate_style="unit", **options).learn(32)
-    model.policy_kwargs = SMALL | options  # which is what such an archive tells of it
+    model.policy_kwargs = SMALL | options  # as stored in such an archive
     model.save(tmp_path / "model")
     loaded = RecurrentPPO.load(tmp_path / "model", device="cpu")
     obs, starts = random_sequences(model.policy)

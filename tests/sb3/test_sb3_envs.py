@@ -106,7 +106,7 @@ def test_there_and_back_is_the_environment_itself() -> None:
     assert from_sb3(VecMonitor(to_sb3(env))) is env
 
 
-def test_stacked_views_begin_anew_with_the_episode() -> None:
+def test_stacked_views_restart_with_the_episode() -> None:
     env = make_sb3_env("minipacman-stack2", 2, seed=0)
     obs, dones = env.reset(), np.zeros(2, bool)
     while not dones.any():
@@ -173,7 +173,7 @@ def test_attributes_and_methods_of_an_engine() -> None:
 
 
 @pytest.mark.parametrize("name", ["minipacman", "memory-s7", "recall-stack2", "recall"])
-def test_an_environment_by_name_is_made_anew_for_gymnasium(name: str) -> None:
+def test_an_environment_by_name_is_made_again_for_gymnasium(name: str) -> None:
     env_kwargs = {"delay": 2} if name.startswith("recall") else {}
     env = from_sb3(make_sb3_env(name, 3, env_kwargs=env_kwargs))
     expected = make_vector_env(name, 3, env_kwargs=env_kwargs)

@@ -107,7 +107,7 @@ if "Pictures-v0" not in gym.registry:
         ("sb3-a2c --sb3-policy mlp", False),
     ],
 )
-def test_large_pictures_are_convolved_unless_told_otherwise(flags: str, convolves: bool, tmp_path: Path) -> None:
+def test_large_pictures_are_convolved_unless_set_otherwise(flags: str, convolves: bool, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     assert (
         train("--algo", *flags.split(), "--env", "Pictures-v0", "--total-frames", "40", "--run-dir", str(run_dir)) == 0

@@ -143,7 +143,7 @@ def test_rewards_are_scaled_and_returns_are_not() -> None:
     assert lanes.take_episodes() == []
 
 
-def test_success_is_counted_where_the_environment_tells_it() -> None:
+def test_success_is_counted_where_the_environment_reports_it() -> None:
     config = Config().updated({"env": "memory-s7", "num_envs": 4}, "test")
     lanes = Sb3Lanes(config, CPU)
     lanes.seed(0)
@@ -177,7 +177,7 @@ def test_the_player_says_what_the_policy_does(algo: str) -> None:
         assert output.value.shape == (3,)
 
 
-def test_a_resumed_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resumed_run_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     flags = ["--algo", "sb3-ppo", "--log-every", "1e-9", "--run-dir", str(run_dir), "--save-every", "1e-9"]
     assert train(*flags, "--total-frames", "200") == 0
@@ -220,7 +220,7 @@ def test_a_stop_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert archive.find(run_dir)[1].frames == 4 * FRAMES_PER_UPDATE
 
 
-def test_a_failing_environment_is_told_and_the_training_is_saved(
+def test_a_failing_environment_is_reported_and_the_training_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = tmp_path / "run"

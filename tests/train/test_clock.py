@@ -1,4 +1,4 @@
-"""The time of a training: what compiles its kernels is told, and is no part of it."""
+"""The clock of a training: compilation is announced and not counted."""
 
 import io
 import itertools

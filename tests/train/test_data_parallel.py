@@ -127,7 +127,7 @@ def said_by_learners(err: str) -> list[str]:
     return [line for line in err.splitlines() if line.startswith(("rmc-train", "[rank"))]
 
 
-def test_a_run_stops_is_evaluated_and_goes_on(tmp_path: Path) -> None:
+def test_a_run_stops_is_evaluated_and_continues(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     process = start(*FLAGS, "--run-dir", str(run_dir), "--total-frames", "10000000", "--save-every", "1e-9")
     wait_for_checkpoints(run_dir, 2, process)

@@ -234,7 +234,7 @@ class Recorder:
         self.figures.append(name)
 
 
-def test_a_point_tells_of_the_last_update() -> None:
+def test_a_point_describes_the_last_update() -> None:
     settings = {"core": "lstm", "hidden_size": 16, "num_envs": 4, "unroll_length": 5, "algo": "a2c"}
     trainer, writer = OnPolicy(Config().updated(settings, "test"), CPU), Recorder()
     diagnostics = Diagnostics(trainer.agent, trainer.collector, writer)

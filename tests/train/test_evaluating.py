@@ -1,4 +1,4 @@
-"""Evaluation during training: it changes nothing of the training, and what it finds is kept, drawn and told."""
+"""Evaluation during training: it does not change the training, and its results are saved, plotted and printed."""
 
 import io
 import json
@@ -130,7 +130,7 @@ def test_a_branch_begins_with_the_best_agent_of_its_past(tmp_path: Path) -> None
         assert best_of(branch) == expected
 
 
-def test_what_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In lines, in TensorBoard, in the summary; and the best agent's file is taken by the other commands."""
     run, seen = tmp_path / "run", list[Progress]()
     out = io.StringIO()

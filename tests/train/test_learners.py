@@ -82,7 +82,7 @@ def learner(rank: int, port: int, folder: Path) -> None:
 
 
 def stepped_by_muon() -> dict[str, Any]:
-    """Weights after three steps of Muon, its state after two, and the weights when another goes on from there."""
+    """Weights after three steps of Muon, its state after two, and the weights when another continues from there."""
     config, weights = Config().updated({"optimizer": "muon"}, "test").train, []
     torch.manual_seed(0)
     agent, other = (make_agent("rmc", head_size=16) for _ in range(2))
@@ -147,7 +147,7 @@ def test_two_learners_compute_what_one_does(two: list[dict[str, Any]], case: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_two_learners_agree_and_go_on_exactly(two: list[dict[str, Any]], case: str) -> None:
+def test_two_learners_agree_and_continue_exactly(two: list[dict[str, Any]], case: str) -> None:
     first, second = (seen[case]["second"] for seen in two)
     for name in ("agent", "optimizer", "torch_rng", "frames"):
         assert_same(first["state"][name], second["state"][name])
@@ -164,7 +164,7 @@ def test_learners_share_muons_work(two: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.slow
-def test_any_number_of_learners_goes_on(two: list[dict[str, Any]]) -> None:
+def test_any_number_of_learners_continues(two: list[dict[str, Any]]) -> None:
     saved = two[0]["ppo"]["first"]["state"]
     trainer = make("ppo", learners=1)
     trainer.set_state(saved)
@@ -246,7 +246,7 @@ def test_a_vector_environment_that_is_given_has_one_learner() -> None:
         train({"learners": 2}, env=SyncVectorEnv([Noise] * 4))
 
 
-def test_the_learner_that_failed_is_told_from_those_that_end_with_it() -> None:
+def test_the_learner_that_failed_is_distinguished_from_those_that_end_with_it() -> None:
     others = []
     for exit_code, message in ((0, None), (None, None), (-9, None), (0, Fault("failed: no luck", "trace"))):
         ours, theirs = Pipe()
@@ -267,7 +267,7 @@ ENDLESS = [*RUN, "--total-frames", "100000000", "--save-every", "1e-9"]
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_stops_all_and_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_saves_and_stops_all_and_the_run_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     process = start_process(*ENDLESS, "--run-dir", str(run_dir := tmp_path / "run"))
     wait_for_checkpoints(run_dir, 2, process)
     processes = descendants(process.pid)

@@ -1,4 +1,4 @@
-"""Training from Python: an environment of one's own in any form, and a callback that sees and may end the run."""
+"""Training from Python: a custom environment in any form, and a callback that observes and may end the run."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Supervised learning: targets beside the steps they belong to, own answers, exact resume, accuracy, refusals."""
+"""Supervised learning: alignment of targets and steps, the agent's answers, exact resume, accuracy, rejections."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ TASK = "nth-farthest-vectors2-size3"  # a sequence and the step to the next one 
 
 
 def small(env: str = TASK, core: str = "lstm", **settings: object) -> Supervised:
-    """A learner with 6 lanes, whose rollouts of 7 steps begin anywhere in a sequence."""
+    """A learner with 6 lanes and rollouts of 7 steps that begin anywhere in a sequence."""
     sizes = {"hidden_size": 8, "mem_slots": 2, "head_size": 4, "encoder_sizes": [8], "num_envs": 6, "unroll_length": 7}
     return Supervised(
         Config().updated({"algo": "supervised", "env": env, "core": core} | sizes | settings, "test"), CPU
@@ -76,7 +76,7 @@ def test_no_step_is_taken_where_nothing_is_asked() -> None:
 
 
 @pytest.mark.parametrize("env", [TASK, "nth-farthest-vectors3-every", "program-copy-length2"])
-def test_a_run_goes_on_from_its_state_as_if_never_interrupted(env: str) -> None:
+def test_a_run_continues_from_its_state_as_if_never_interrupted(env: str) -> None:
     """The second rollout begins in the middle of a sequence of TASK, with a question."""
     learner, other = small(env), small(env)
     learner.update()
@@ -94,7 +94,7 @@ def test_the_command_resumes_to_the_bit(tmp_path: Path) -> None:
     assert_same(newest(tmp_path / "whole"), newest(tmp_path / "parts"))
 
 
-def test_evaluation_tells_the_accuracy_of_the_likeliest_answers(
+def test_evaluation_reports_the_accuracy_of_the_most_likely_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each sequence asks once here, and a right answer is worth 1: three figures are one."""

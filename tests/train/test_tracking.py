@@ -1,4 +1,4 @@
-"""Trackers: told of all that TensorBoard is told, imported only if asked for, and no run ends with theirs."""
+"""Trackers: they receive what TensorBoard receives, are imported only on request, and cannot end a run."""
 
 import io
 import sys
@@ -21,7 +21,7 @@ FLAGS = [*FLAGS[: FLAGS.index("--video")], "--no-video"]
 
 
 class Notebook:
-    """Keeps what it is told."""
+    """Records its calls."""
 
     made: list["Notebook"] = []  # noqa: RUF012
 
@@ -53,7 +53,7 @@ def train_with(track: Any, run_dir: Path, **settings: Any) -> tuple[Notebook, st
     return Notebook.made[-1], out.getvalue()
 
 
-def test_a_tracker_is_told_what_tensorboard_is(tmp_path: Path) -> None:
+def test_a_tracker_receives_what_tensorboard_is(tmp_path: Path) -> None:
     notebook, _ = train_with(Notebook, tmp_path / "run", video=True, log_every=1e-9)
     assert notebook.run_dir == tmp_path / "run"
     assert notebook.settings["hidden_size"] == 8
@@ -83,7 +83,7 @@ def test_a_run_that_fails_says_so_to_its_tracker(tmp_path: Path) -> None:
     assert Notebook.made[-1].finished == [(None, None)]
 
 
-def test_a_tracker_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_tracker_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_tracker.py").write_text(
         "class Mine:\n"
         "    def __init__(self, run_dir, settings): self.file = open('told', 'w')\n"
@@ -100,7 +100,7 @@ def test_a_tracker_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def fake_wandb(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The part of wandb that is used, as a module that keeps what it is told."""
+    """The used part of wandb, as a module that records its calls."""
     seen = SimpleNamespace(inits=[], logged=[], summary={}, exit_codes=[])
     run = SimpleNamespace(id="id-1", define_metric=lambda *_, **__: None, log=seen.logged.append, summary=seen.summary)
     run.finish = lambda *, exit_code: seen.exit_codes.append(exit_code)

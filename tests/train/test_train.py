@@ -66,7 +66,7 @@ def test_resume_after_kill_is_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_stop_finishes_the_update_saves_and_says_how_to_go_on(
+def test_a_stop_finishes_the_update_saves_and_says_how_to_continue(
     number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update = OnPolicy.update

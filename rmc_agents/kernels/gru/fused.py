@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (what a compiled pass takes are arrays, whose types its compiler finds out)
+# (compiled functions take arrays; the compiler infers their types)
 """The GRU's scan."""
 
 from functools import partial
@@ -96,7 +96,7 @@ def _forward(sums, bias, hidden, gates, from_hidden, hidden_after):
 
 @jit
 def _backward(d_output, d_hidden, hidden, gates, from_hidden):
-    """d_hidden is left as what of it passes by the gates."""
+    """On return, d_hidden is the part of the gradient that bypasses the gates."""
     size, one = hidden.shape[1], float32(1.0)
     for b in range(len(hidden)):
         for j in range(size):

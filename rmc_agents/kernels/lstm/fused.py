@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (what a compiled pass takes are arrays, whose types its compiler finds out)
+# (compiled functions take arrays; the compiler infers their types)
 """The LSTM's scan."""
 
 from functools import partial
@@ -46,7 +46,7 @@ class LSTMTape(StepwiseTape):
         torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
 
     def forward(self, t: int) -> None:
-        """One step; the cell's state after it stands in its place before the next until that step's reset."""
+        """One step; the cell state after it is stored in place of the next step's, until that step's reset."""
         should_reset, before = self.should_reset[t], self._outputs[t - 1] if t else self._state_hidden
         select_state(should_reset, self._initial_hidden, before, self._hidden[t])
         select_state(should_reset, self._initial_cell, self._cell[t], self._cell[t])

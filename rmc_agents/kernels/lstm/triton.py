@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (what a Triton kernel takes are pointers and numbers of the GPU's program, which have no Python types)
+# (Triton kernels take pointers and scalars without Python types)
 """The LSTM's scan over time for CUDA GPUs: per step one matrix product by torch and one Triton kernel for the rest.
 
 The contract is `lstm.reference.lstm_unroll`'s. Importing this module needs Triton (`pip install rmc-agents[triton]`).

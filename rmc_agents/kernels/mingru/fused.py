@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (what a compiled pass takes are arrays, whose types its compiler finds out)
-"""The minGRU's scan: between the products of all steps at once, one pass over time."""
+# (compiled functions take arrays; the compiler infers their types)
+"""The minGRU's scan: matrix products of all steps together, and one pass over time between them."""
 
 from functools import partial
 from typing import Any

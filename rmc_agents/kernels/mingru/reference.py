@@ -18,7 +18,7 @@ def mingru_unroll(
     initial_state: HiddenState,
     weights: tuple[MinGRULayer, ...],
 ) -> tuple[Tensor, HiddenState]:
-    """minGRU with highway outputs, one layer on top of another: each takes the outputs y of the one below as its x.
+    """minGRU with highway outputs and stacked layers: each takes the outputs y of the one below as its x.
 
     z, n, o = W x + b;  h' = (1 - σ(z)) h + σ(z) n;  y = σ(o) h' + (1 - σ(o)) skip(x)
     """
@@ -34,7 +34,7 @@ def by_layers(
     weights: tuple[MinGRULayer, ...],
     **options: Any,
 ) -> tuple[Tensor, HiddenState]:
-    """All layers by the scan of one; the states hold h of all layers side by side, `[B, layers * H]`."""
+    """Run all layers with the scan of one; the states hold h of all layers, concatenated, `[B, layers * H]`."""
     after = []
     states = (each.hidden.chunk(len(weights), -1) for each in (state, initial_state))
     for layer, hidden, initial in zip(weights, *states, strict=True):
@@ -44,7 +44,7 @@ def by_layers(
 
 
 def mingru_gates(inputs: Tensor, state: HiddenState, weights: tuple[MinGRULayer, ...]) -> MinGRUGates:
-    """The gates of all layers in one step, side by side, `[B, layers * H]`; inputs `[B, I]`."""
+    """The gates of all layers in one step, concatenated, `[B, layers * H]`; inputs `[B, I]`."""
     gates = []
     for layer, hidden in zip(weights, state.hidden.chunk(len(weights), -1), strict=True):
         maps = _Maps.of(inputs, layer)
@@ -54,7 +54,7 @@ def mingru_gates(inputs: Tensor, state: HiddenState, weights: tuple[MinGRULayer,
 
 
 class _Maps(NamedTuple):
-    """What a layer makes of its inputs, `[..., H]` each."""
+    """The linear maps of a layer's inputs, `[..., H]` each."""
 
     input_gate: Tensor
     new: Tensor
@@ -76,7 +76,7 @@ class _Maps(NamedTuple):
 def _unroll(
     inputs: Tensor, should_reset: Tensor, state: HiddenState, initial_state: HiddenState, weights: MinGRULayer
 ) -> tuple[Tensor, HiddenState]:
-    """One layer; its outputs, of all steps at once, follow the scan."""
+    """One layer; its outputs are computed after the scan, for all steps together."""
     maps = _Maps.of(inputs, weights)
 
     def cell(maps_t: list[Tensor], state: HiddenState) -> tuple[Tensor, HiddenState]:

@@ -1,1 +1,1 @@
-"""The LSTM with a relational memory: its scan, in plain torch alone."""
+"""The scan of the LSTM with a relational memory, only in plain torch."""

@@ -16,7 +16,7 @@ def relational_rnn_unroll(
     initial_state: RelationalRNNState,
     weights: RelationalRNNWeights,
 ) -> tuple[Tensor, RelationalRNNState]:
-    """An LSTM whose proposed h consults a relational memory before it becomes the output and the next h."""
+    """An LSTM with a relational memory: the proposed h reads the memory before it becomes the output and the next h."""
 
     def cell(inputs_t: list[Tensor], state: RelationalRNNState) -> tuple[Tensor, RelationalRNNState]:
         proposed = lstm_cell(inputs_t[0], state.hidden, state.cell, weights.lstm.hidden)
@@ -31,7 +31,7 @@ def relational_rnn_unroll(
 
 
 def _consult(hidden: Tensor, memory: Tensor, weights: RelationalRNNWeights) -> tuple[Tensor, Tensor]:
-    """What h `[B, H]` reads, `[B, D]`, and the memory `[N, B, D]` after it."""
+    """The read vector `[B, D]` for h `[B, H]`, and the updated memory `[N, B, D]`."""
     rows = torch.cat([memory, F.linear(hidden, *weights.row).unsqueeze(0)])  # [N+1, B, D]
     query, key, value = F.linear(rows, *weights.qkv).chunk(3, -1)
     attended, _ = attend(query, key, value, weights.num_heads)

@@ -17,7 +17,7 @@ from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 
 class Buffers(NamedTuple):
-    """What the backward pass needs of every step; 10 D a slot with 'unit' gates and one hidden layer.
+    """What the backward pass needs from every step; 10 D per slot with 'unit' gates and one hidden layer.
 
     R = B N rows, slot by slot of each lane. `normal` is what a LayerNorm has before its gain and bias, `scale` its 1/σ.
     """
@@ -40,7 +40,7 @@ class Buffers(NamedTuple):
 
     @classmethod
     def empty(cls, steps: int, lanes: int, slots: int, size: int, heads: int, width: int, gates: int) -> "Buffers":
-        """New ones, `[T, ...]`."""
+        """New buffers, `[T, ...]`."""
         rows = lanes * slots
         shapes = cls(
             memory=(rows, size),
@@ -88,7 +88,7 @@ class RMCTape(StepwiseTape):
         self.attended = buffer(rows, size)  # of one step
         self._attended, self._no_gates = view(self.attended), np.empty((rows, 0), np.float32)
         self.attention = attention_kernels(slots, heads, key_size, head_size)
-        # Step by step, once for all: making views is slow beside what a step does with them.
+        # Views of every step, made once: making views is slow compared with a step.
         self.memory, self.tanh_memory = self.buffers.memory.unbind(), self.buffers.tanh_memory.unbind()
         self.hidden_at = [x.unbind() for x in self.hidden]
         self._hidden_at = [[view(x) for x in layer] for layer in self.hidden_at]
@@ -186,7 +186,7 @@ rmc_unroll = partial(unroll, RMCTape)  # see `rmc.reference.rmc_unroll`
 
 
 class _Backward:
-    """The way back over a tape.
+    """The backward pass over a tape.
 
     Gradients of the sums under activations are kept for a block of steps, until there are enough rows for a good matrix
     product with what the weights were multiplied with; they are then still in the cache. Underscores: see `RMCTape`.
@@ -202,7 +202,7 @@ class _Backward:
         self.d_initial = d_final.new_zeros(rows // tape.lanes, size)
         self.d_qkv, self.d_gates = (buffer(self.block, rows, n) for n in (width, gates))
         self.d_layers = [buffer(self.block, rows, size) for _ in self.weights.mlp]
-        # One row for each step, and one for the input rows: sums of many small terms lose less so.
+        # One row per step, and one for the input rows: sums of many small terms lose less precision this way.
         shapes = [(width,)] * 3 + [(size,)] * 4 + [(layers, size), tuple(self.d_initial.shape)]
         self.vectors = Gradients(*(d_final.new_zeros(tape.steps + 1, *shape) for shape in shapes))
         self._vectors = [Gradients(*step) for step in zip(*(x.numpy() for x in self.vectors), strict=True)]

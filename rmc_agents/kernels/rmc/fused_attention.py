@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (what a compiled pass takes are arrays, whose types its compiler finds out)
-"""Attention among the slots of each lane, compiled for its sizes: with those known, short loops are unrolled.
+# (compiled functions take arrays; the compiler infers their types)
+"""Attention among the slots of each lane, compiled for given sizes, so that short loops are unrolled.
 
 Per step: memory [R, D], queries, keys and values [R, Q] with Q = H (2 dk + dv) and D = H dv; R = B N rows, those of one
 lane together, so its attention happens in the nearest cache. See `rmc_pointwise` for `normal` and `scale`.
@@ -53,7 +53,7 @@ def softmax_backward(weights, d_weights, temperature):
 def head_products(x, x_start, y, y_start, length, out):
     """out [N, N+1] = x yᵀ over columns x_start ... and y_start ... of x [N, ...] and y [N+1, ...].
 
-    Four rows of x at a time: one alone leaves the processor waiting for its sum.
+    Four rows of x at a time: with one, the processor waits for each addition.
     """
     whole = len(out) // 4 * 4
     for m in range(out.shape[1]):

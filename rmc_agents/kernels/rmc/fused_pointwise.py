@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (what a compiled pass takes are arrays, whose types its compiler finds out)
-"""What the Relational Memory Core computes between its matrix products, but for the attention: passes over one step.
+# (compiled functions take arrays; the compiler infers their types)
+"""The Relational Memory Core between its matrix products, except attention: passes over one step.
 
 B lanes, N slots of D units, so R = B N rows, those of one lane together. `normal` is a LayerNorm's input brought to
 mean 0 and variance 1, `scale` the 1/σ that did it. Arguments named `d_...` that are vectors are sums over rows: they

@@ -33,7 +33,7 @@ def rmc_unroll(
 
 
 def rmc_attention(inputs: Tensor, state: RMCState, weights: RMCWeights) -> Tensor:
-    """Where each memory slot looks in one step: softmax weights over the N slots and, last, the input row.
+    """The attention weights of one step: from each memory slot to the N slots and, last, the input row.
 
     Takes a single step's inputs `[B, I]` and the state after its reset; returns `[B, num_blocks, heads, N, N+1]`.
     """
@@ -46,7 +46,7 @@ def rmc_attention(inputs: Tensor, state: RMCState, weights: RMCWeights) -> Tenso
 
 
 def rmc_gates(inputs: Tensor, state: RMCState, weights: RMCWeights) -> RMCGates | None:
-    """The gates of one step, `[B, N, D or 1]`; arguments as of `rmc_attention`; None if there are none."""
+    """The gates of one step, `[B, N, D or 1]`; arguments as in `rmc_attention`; None if there are none."""
     if weights.gates is None:
         return None
     *_, from_inputs = rmc_inputs(inputs.unsqueeze(0), weights)
@@ -65,7 +65,7 @@ def rmc_inputs(inputs: Tensor, weights: RMCWeights) -> tuple[Tensor, ...]:
 
 
 def rmc_gate_bias(from_input: Affine, from_memory: Affine, weights: RMCWeights) -> Tensor:
-    """All that is added to the gates whatever input and memory are, `[G]`."""
+    """The sum of the gates' constant terms, `[G]`."""
     bias = from_input.bias + from_memory.bias
     if weights.coupled:
         return bias + weights.forget_bias
@@ -82,7 +82,7 @@ def _cell(prepared: list[Tensor], memory: Tensor, weights: RMCWeights) -> tuple[
         query, key, value = _query_key_value(rows, block, weights)
         if number == 1:
             key, value = torch.cat([key, input_key]), torch.cat([value, input_value])  # [N+1, B, ...]
-            if len(weights.blocks) > 1:  # else only its key and value ever reach the memory
+            if len(weights.blocks) > 1:  # otherwise only its key and value reach the memory
                 query, rows = torch.cat([query, input_query]), torch.cat([rows, input_row])
         elif number == len(weights.blocks):  # the input row's result would be dropped
             query, rows = query[:slots], rows[:slots]
@@ -97,7 +97,7 @@ def _cell(prepared: list[Tensor], memory: Tensor, weights: RMCWeights) -> tuple[
 
 
 def _embedded(memory: Tensor, weights: RMCWeights) -> Tensor:
-    """The memory `[N, B, D]` as a step sees it: each slot plus what tells it apart from the others.
+    """The memory `[N, B, D]` that a step reads: each slot plus its embedding.
 
     The forget gate carries the memory without it: added up step after step, it would outgrow all else.
     """

@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (what a Triton kernel takes are pointers and numbers of the GPU's program, which have no Python types)
+# (Triton kernels take pointers and scalars without Python types)
 """The Triton kernels under `triton`, which says how they work together; and what they take, keep and write."""
 
 import os

@@ -1,1 +1,1 @@
-"""The scan of Elman's RNN."""
+"""The scan of the Elman network."""

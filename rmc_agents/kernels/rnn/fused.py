@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (what a compiled pass takes are arrays, whose types its compiler finds out)
-"""Elman's scan."""
+# (compiled functions take arrays; the compiler infers their types)
+"""The scan of the Elman network."""
 
 from functools import partial
 from typing import Any

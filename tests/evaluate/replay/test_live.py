@@ -60,7 +60,7 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         port = str(taken.getsockname()[1])
         for flags, message in (
             ([str(tmp_path / "run"), "--port", port], f"--port {port}: in use; choose another"),
-            ([str(tmp_path / "run"), "--port", "65536"], "--port: expected 1 to 65535, or 0 for any that is free"),
+            ([str(tmp_path / "run"), "--port", "65536"], "--port: expected 1 to 65535, or 0 for any free port"),
             ([str(tmp_path / "run"), "--port", "-1"], "--port: expected 1 to 65535"),
             ([str(tmp_path / "run"), "--port", "0", "--out", "a.html"], "expected one of them, got both"),
             ([str(tmp_path / "run"), "--port", "0", "--episodes", "2"], "--episodes: expected 1 for a page"),
@@ -99,7 +99,7 @@ def test_the_newest_checkpoints_are_shown_and_one_that_has_gone_is_passed_over(
     monkeypatch.setattr(live, "time", SimpleNamespace(sleep=sleep))
     live.serve([run, file], 0, make_page, said.append)
     assert made == [f"update-00000000{i}.safetensors" for i in (3, 4, 5)]
-    assert said[1:] == [f"waiting for the first checkpoint of {run}", "passed over: gone", "shown", "ended"]
+    assert said[1:] == [f"waiting for the first checkpoint of {run}", "skipped: gone", "shown", "ended"]
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ STEPS, WINDOW = 12, 3
 
 
 def decided_agent(core: str, decision: float = 500.0, **settings: Any) -> ActorCritic:
-    """One whose policy depends on its memory enough to be told."""
+    """An agent with a policy that clearly depends on its memory."""
     torch.manual_seed(0)
     agent = make_agent(core, **settings)
     with torch.no_grad():
@@ -205,10 +205,10 @@ def test_an_agent_without_memory_is_said_to_have_none() -> None:
 def test_another_kind_of_policy_shows_no_memory() -> None:
     policy = UniformPolicy(env_spec("minipacman"))
     run = record(policy, "minipacman", name="a", device=CPU, max_steps=3, window=2)
-    assert "cannot be looked into" in run["note"]
+    assert "cannot be inspected" in run["note"]
     assert run["probabilities"] == [[0.2] * 5] * 3
 
 
 def test_an_environment_that_cannot_draw_is_refused() -> None:
-    with pytest.raises(ValueError, match="draws no pictures"):
+    with pytest.raises(ValueError, match="cannot be recorded"):
         record(make_agent(), "helpers.wandering:Wanderer-v0", name="a", device=CPU, max_steps=3, window=2)

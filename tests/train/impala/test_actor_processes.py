@@ -1,4 +1,4 @@
-"""Actors in processes of this machine: state goes on, weights come, and whatever fails is replaced."""
+"""Actors in processes on this machine: state continues, weights arrive, and failed actors are replaced."""
 
 import os
 import signal
@@ -85,7 +85,7 @@ def test_state_is_handed_from_rollout_to_rollout(engines: Callable[..., ProcessE
 
 
 def test_a_killed_actor_is_replaced_and_nothing_is_lost_or_doubled(engines: Callable[..., ProcessEngine]) -> None:
-    """The environment of the counting agent cannot be saved: only numbers go on. Mini PacMan's games do."""
+    """The environment of the counting agent cannot be saved: only numbers continue. Mini PacMan's games do."""
     engine = engines(2, env="minipacman", unroll_length=LENGTH)
     pool = pool_of(engine, 2, env="minipacman")
     taken = {0: [], 1: []} | take_in_turn(pool, updates=5, each=2)

@@ -1,4 +1,4 @@
-"""Actors and their pool: parcels are checked, nothing is learned twice, what fails is replaced, whatever runs them."""
+"""Actors and their pool: parcels are checked, no rollout is used twice, failed actors are replaced, on any engine."""
 
 import time
 from collections import deque
@@ -39,7 +39,10 @@ def test_an_actor_acts_with_the_weights_it_took() -> None:
 
 
 def test_a_parcel_arrives_as_it_was_sent() -> None:
-    for env in ("helpers.counting:Counting-v0", "memory-s7"):  # with and without told success, of amounts and of names
+    for env in (
+        "helpers.counting:Counting-v0",
+        "memory-s7",
+    ):  # with and without reported success, numbers and categories
         actor = make_actor(env=env, unroll_length=400)
         reader = reader_of(actor)
         sent = parcel_of(actor)
@@ -102,7 +105,7 @@ def with_at_last(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
         (lambda parcel: parcel._replace(rollout=parcel.rollout._replace(value="many")), "AttributeError"),
     ],
 )
-def test_what_is_no_rollout_of_this_run_is_told_by_name(spoil: Callable[[Parcel], Parcel], message: str) -> None:
+def test_what_is_no_rollout_of_this_run_is_reported_by_name(spoil: Callable[[Parcel], Parcel], message: str) -> None:
     actor = make_actor()
     reader = reader_of(actor)
     with pytest.raises(UnfitParcel, match=message):
@@ -126,7 +129,7 @@ def test_damaged_and_foreign_bytes_are_no_parcel() -> None:
 
 
 class ScriptedEngine:
-    """Actors that act when they are told to, in this process."""
+    """Actors that act on request, in this process."""
 
     def __init__(self, settings: Config) -> None:
         self.settings = settings
@@ -188,7 +191,7 @@ def test_an_actor_is_never_further_ahead_than_it_may() -> None:
     assert (second.sequence, pool.queued, engine.granted) == (1, 0, {0: 2})
 
 
-def test_rollouts_of_old_weights_are_dropped_counted_and_made_anew() -> None:
+def test_rollouts_of_old_weights_are_dropped_counted_and_made_again() -> None:
     pool, engine = make_pool(rollouts_ahead=1, max_policy_lag=4)
     engine.act(0)
     pool.publish(5, b"")
@@ -232,7 +235,7 @@ def test_weights_of_the_future_are_unfit() -> None:
     assert (parcel.sequence, pool.counts.unfit) == (1, 1)
 
 
-def test_a_replacement_goes_on_after_the_last_rollout_that_came() -> None:
+def test_a_replacement_continues_after_the_last_rollout_that_came() -> None:
     pool, engine = make_pool(rollouts_ahead=3)
     engine.act(0)
     engine.events.append(Failure(0, "was killed by SIGKILL"))

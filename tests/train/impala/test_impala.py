@@ -29,7 +29,7 @@ ACTORS = {"algo": "impala", "actors": 2, "lanes_per_actor": 3, "batch_rollouts":
 
 
 def arguments(config: TrainConfig) -> dict[str, Any]:
-    """What the losses are told of a run's settings."""
+    """The arguments of the losses from a run's settings."""
     names = ("discount", "trace_lambda", "reward_scale", "normalize_advantages", "value_cost", "entropy_cost")
     return {name: getattr(config, name) for name in names}
 
@@ -64,7 +64,7 @@ def said_again() -> tuple[AgentOutput, torch.Tensor]:
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_loss_is_that_of_vtrace_targets_lane_by_lane(normalize: bool) -> None:
-    """Each episode's part alone, by the pure function, which has an oracle of its own (test_losses)."""
+    """Each episode's part separately, by the pure function, which has its own oracle (test_losses)."""
     config = Config().updated({"normalize_advantages": normalize, "trace_lambda": 0.8, "clip_rho": 1.2}, "test").train
     rollout = rollout_with_every_ending()
     output, _ = said_again()
@@ -104,7 +104,7 @@ def test_the_loss_is_that_of_vtrace_targets_lane_by_lane(normalize: bool) -> Non
 
 
 def test_filler_steps_enter_neither_loss_nor_gradient() -> None:
-    """Their actions were ignored, whatever the logits with which they were drawn."""
+    """Their actions were ignored, whatever logits they were sampled from."""
     rollout, config = rollout_with_every_ending(), Config().train
     valid = ~rollout.steps.is_first[1:]
     output, leaf = said_again()

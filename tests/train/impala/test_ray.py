@@ -1,4 +1,4 @@
-"""Actors in a Ray cluster: the rollouts of an actor here, whoever dies; and errors of one line."""
+"""Actors in a Ray cluster: equal to local actors, whichever process dies; and one-line errors."""
 
 import os
 import signal
@@ -134,7 +134,9 @@ def test_an_environments_error_is_its_own(cluster: Cluster, example: Actor) -> N
     assert pool.counts.replaced == 2
 
 
-def test_other_versions_on_a_node_are_told(cluster: Cluster, example: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_versions_on_a_node_are_reported(
+    cluster: Cluster, example: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = ray_engine.find_versions()
     monkeypatch.setattr(ray_engine, "find_versions", lambda: here | {"torch": "1.0"})
     expected = rf"^node \S+ has torch {here['torch']} \(here 1.0\): expected the same versions on all nodes"
@@ -145,7 +147,7 @@ def test_other_versions_on_a_node_are_told(cluster: Cluster, example: Actor, mon
         pool.take(1)
 
 
-def test_too_few_cpus_are_told(cluster: Cluster) -> None:
+def test_too_few_cpus_are_reported(cluster: Cluster) -> None:
     with pytest.raises(
         ValueError, match=r"expected a free CPU of the Ray cluster for each of 3, got \d of 2; add nodes"
     ):
@@ -153,7 +155,7 @@ def test_too_few_cpus_are_told(cluster: Cluster) -> None:
     assert not ray.is_initialized()
 
 
-def test_a_run_on_a_cluster_goes_on_without_one(
+def test_a_run_on_a_cluster_continues_without_one(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
@@ -198,7 +200,7 @@ def test_a_nodes_death_costs_its_actors_alone(cluster: Cluster, example: Actor) 
             assert numbers == list(range(len(numbers)))
 
 
-def test_a_ray_of_ones_own_is_closed_to_the_network() -> None:
+def test_a_local_ray_is_closed_to_the_network() -> None:
     with closing(ray_engine.RayEngine(partial(Actor, CONFIG), 1, None)):
         host, port = ray.get_runtime_context().gcs_address.rsplit(":", 1)
         assert host == ray_cluster.LOOPBACK

@@ -62,7 +62,7 @@ BAD_FLAGS = {
         ["--one-at-a-time", "--seeds", "1", "--set", "seed=2"],
         "--set seed: the runs have those of --seeds",
     ),
-    "flags of rmc-train": (["--", "--core", "lstm"], "fix a setting of all trials by --set NAME=VALUE"),
+    "flags of rmc-train": (["--", "--core", "lstm"], "fix a setting of all trials with --set NAME=VALUE"),
     "nothing to show": (["--show", "nowhere"], "nowhere"),
 }
 

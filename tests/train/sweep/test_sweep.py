@@ -1,4 +1,4 @@
-"""rmc-sweep: trials that are ordinary runs, go on after an interruption, and fail alone."""
+"""rmc-sweep: trials are ordinary runs, continue after an interruption, and fail independently."""
 
 import json
 import signal
@@ -41,7 +41,7 @@ NO_FURTHER = "from rmc_agents.train.cli import main; sys.exit(main([*sys.argv[1:
 
 
 @pytest.mark.slow
-def test_a_search_makes_ordinary_runs_and_goes_on_with_more(
+def test_a_search_makes_ordinary_runs_and_continues_with_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "150")
@@ -82,7 +82,9 @@ def test_a_search_makes_ordinary_runs_and_goes_on_with_more(
 
 
 @pytest.mark.slow
-def test_a_stopped_sweep_goes_on_with_its_trial_where_that_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_sweep_continues_with_its_trial_where_that_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study, out = write_study(tmp_path, SEARCH, total_frames=ENDLESS, save_every=1e-9), tmp_path / "out"
     command = "import sys; from rmc_agents.train.sweep.command import main; sys.exit(main())"
     flags = [str(study), "--out", str(out), "--eval-episodes", "5", "--trials", "1"]
@@ -134,7 +136,7 @@ def test_what_a_search_draws_does_not_depend_on_interruptions(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_failed_trial_is_told_and_the_sweep_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_trial_is_reported_and_the_sweep_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search = {"learning_rate": {"choice": [1e15, 3e-3]}, "discount": {"choice": [0.9]}}
     study, out = write_study(tmp_path, search, total_frames=400), tmp_path / "out"
     assert run(study, out, "--one-at-a-time", "--jobs", "2") == 0
@@ -254,7 +256,7 @@ def test_the_table_fits_a_terminal_of_80_columns(tmp_path: Path, capsys: pytest.
     assert f"rmc-watch '{tmp_path / 'a folder' / 'trial-0000'}'" in said
 
 
-def test_importance_is_told_once_enough_trials_tell(tmp_path: Path) -> None:
+def test_importance_is_reported_for_enough_trials(tmp_path: Path) -> None:
     plan = read_plan(tmp_path, {"discount": {"uniform": [0.0, 1.0]}, "trace_lambda": {"uniform": [0.0, 1.0]}})
     study = optuna.create_study(direction="maximize")
     for i in range(40):
