@@ -121,7 +121,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
             lambda tree: tree["collector"]["lanes"]["steps"][2].fill_(99),
             "prev_action: expected 0 to 4, got 99",
         ),
-        ("negative lengths", lambda tree: tree["collector"]["lanes"]["lengths"].fill(-1), "lengths: expected numbers of at least 0"),
+        ("negative lengths", lambda tree: tree["collector"]["lanes"]["lengths"].fill(-1), "lengths: expected numbers"),
         (
             "swapped moments",
             lambda tree: [
