@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -112,18 +113,17 @@ def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float
     As scipy.stats.bootstrap computes it, whose import takes longer than the rest. A point where nothing varies.
     """
     count, mean = len(samples), float(samples.mean())
-    if count < 2 or np.allclose(samples, mean, rtol=1e-12, atol=0):
+    if count < 2 or not np.isfinite(mean) or np.allclose(samples, mean, rtol=1e-12, atol=0):
         return mean, mean
-    from scipy.special import ndtr, ndtri  # the normal distribution and its inverse
-
     rng, batch = np.random.default_rng(seed), max(1, MOST_RESAMPLED // count)
     sizes = [min(batch, RESAMPLES - first) for first in range(0, RESAMPLES, batch)]
     means = np.concatenate([samples[rng.integers(0, count, (size, count))].mean(axis=1) for size in sizes])
-    bias = ndtri((np.mean(means < mean) + np.mean(means <= mean)) / 2)
+    normal = NormalDist()
+    bias = normal.inv_cdf(float(np.mean(means < mean) + np.mean(means <= mean)) / 2)
     deviations = samples - mean  # in proportion to the jackknife's, which leaves one sample out
     acceleration = (deviations**3).sum() / (6 * (deviations**2).sum() ** 1.5)
-    z = bias + ndtri([0.025, 0.975])
-    low, high = np.quantile(means, ndtr(bias + z / (1 - acceleration * z)))
+    shifted = (bias + normal.inv_cdf(share) for share in (0.025, 0.975))
+    low, high = np.quantile(means, [normal.cdf(bias + z / (1 - acceleration * z)) for z in shifted])
     return float(low), float(high)
 
 
