@@ -16,7 +16,7 @@ from rmc_agents.evaluate.episodes import env_spec
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 
-SIZES = "--num-envs 8 --unroll-length 5 --num-heads 2 --head-size 8 --mem-slots 3 --hidden-size 16"
+SIZES = "--num-envs 8 --unroll-length 5 --num-heads 2 --head-size 4 --mem-slots 3 --hidden-size 16"
 SMALL = [*SIZES.split(), "--threads", "1"]
 QUIET = ["--no-video", "--eval-episodes", "0"]
 FRAMES_PER_UPDATE = 40  # of SMALL
@@ -52,9 +52,9 @@ def start_process(*flags: str) -> subprocess.Popen:
     )
 
 
-def wait_for_checkpoints(run_dir: Path, count: int, process: subprocess.Popen) -> None:
-    """Until the process has saved so many."""
-    while len(list((run_dir / "checkpoints").glob("update-*"))) < count:
+def wait_for_checkpoints(run_dir: Path, count: int, process: subprocess.Popen, after: int = 0) -> None:
+    """Until the process has saved so many, of updates after the given one."""
+    while sum(int(path.stem[7:]) > after for path in (run_dir / "checkpoints").glob("update-*")) < count:
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
 
