@@ -64,7 +64,7 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="not a checkpoint of rmc-agents"):
         checkpoint.load(tmp_path / "foreign")
     torch.save({"a": torch.zeros(2)}, tmp_path / "pickle")
-    with pytest.raises(CheckpointError, match="damaged or no checkpoint"):
+    with pytest.raises(CheckpointError, match="damaged or not a checkpoint"):
         checkpoint.load(tmp_path / "pickle")
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         checkpoint.find_and_load(tmp_path)

@@ -125,7 +125,7 @@ def test_facts_that_no_run_has_are_one_line(
             new.writestr(name, json.dumps(facts._asdict() | spoil) if is_facts else old.read(name))
     assert evaluate_cli.main([str(spoiled), "--trust"]) == 2
     captured = capsys.readouterr()
-    assert f"{spoiled} is damaged or no checkpoint" in captured.err
+    assert f"{spoiled} is damaged or not a checkpoint" in captured.err
     assert told in captured.err
     assert captured.err.count("\n") == 1
 
@@ -135,5 +135,5 @@ def test_a_bomb_is_refused_by_its_declared_size(tmp_path: Path, capsys: pytest.C
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr(archive.MEMBER, b" " * 10_000_000)
     assert evaluate_cli.main([str(bomb), "--trust"]) == 2
-    assert f"{bomb} is damaged or no checkpoint" in (said := capsys.readouterr().err)
+    assert f"{bomb} is damaged or not a checkpoint" in (said := capsys.readouterr().err)
     assert "declared are 10,000,000" in said
