@@ -246,7 +246,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for argv, message in (
         ([tmp_path / "none"], "there is no checkpoint"),
         ([tmp_path], "holds no checkpoint"),
-        ([foreign], "no checkpoint"),
+        ([foreign], "not a checkpoint"),
         ([damaged], "is damaged"),
         ([run, "--json", tmp_path], "is a folder"),
         ([run, "--json", tmp_path / "none" / "x.json"], "there is no folder"),

@@ -157,7 +157,7 @@ def test_an_older_checkpoint_is_taken_where_the_newest_does_not_fit_its_settings
     assert resume(tmp_path, "--total-frames", str(3 * FRAMES_PER_UPDATE)) == 0
     said = capsys.readouterr().out
     assert f"resumed from {tmp_path}/checkpoints/update-000000001.safetensors" in said
-    assert said.count("set aside") == 2
+    assert said.count("renamed") == 2
     assert newest(tmp_path)["updates"] == 3
 
 
