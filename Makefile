@@ -12,7 +12,7 @@ train: $(INSTALLED)
 	$(BIN)/rmc-train --config minipacman-rmc --learners auto --num-envs 512 --learning-rate 4.5e-3
 	@echo "before you type one of these: source $(BIN)/activate"
 
-# On two cores in about eight minutes.
+# On two idle cores in about six minutes.
 test: $(DEV) .venv/triton
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 

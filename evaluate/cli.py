@@ -120,12 +120,13 @@ def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwarg
     Raises:
       ValueError: if they cannot be opened, or do not fit together.
     """
-    import torch
+    with command_line.importing():
+        import torch
 
-    from rmc_agents.envs.making import with_arguments
-    from rmc_agents.envs.sequences.names import evaluation_name
-    from rmc_agents.evaluate.episodes import check_fits
-    from rmc_agents.runs.saved import load_policy, pick_device, saved_env_name
+        from rmc_agents.envs.making import with_arguments
+        from rmc_agents.envs.sequences.names import evaluation_name
+        from rmc_agents.evaluate.episodes import check_fits
+        from rmc_agents.runs.saved import load_policy, pick_device, saved_env_name
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     picked = pick_device(device)

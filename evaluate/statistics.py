@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -109,21 +110,21 @@ def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
 def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float]:
     """The 95 % bootstrap interval of the mean, bias-corrected and accelerated (BCa: Efron, 1987).
 
-    Equals scipy.stats.bootstrap, which takes longer to import than this to run. A point if the samples are equal.
+    Equals scipy.stats.bootstrap, whose import takes longer than the rest. A point if the samples are equal or the mean is
+    not finite.
     """
     count, mean = len(samples), float(samples.mean())
-    if count < 2 or np.allclose(samples, mean, rtol=1e-12, atol=0):
+    if count < 2 or not np.isfinite(mean) or np.allclose(samples, mean, rtol=1e-12, atol=0):
         return mean, mean
-    from scipy.special import ndtr, ndtri  # the normal distribution and its inverse
-
     rng, batch = np.random.default_rng(seed), max(1, MOST_RESAMPLED // count)
     sizes = [min(batch, RESAMPLES - first) for first in range(0, RESAMPLES, batch)]
     means = np.concatenate([samples[rng.integers(0, count, (size, count))].mean(axis=1) for size in sizes])
-    bias = ndtri((np.mean(means < mean) + np.mean(means <= mean)) / 2)
+    normal = NormalDist()
+    bias = normal.inv_cdf(float(np.mean(means < mean) + np.mean(means <= mean)) / 2)
     deviations = samples - mean  # proportional to the jackknife deviations
     acceleration = (deviations**3).sum() / (6 * (deviations**2).sum() ** 1.5)
-    z = bias + ndtri([0.025, 0.975])
-    low, high = np.quantile(means, ndtr(bias + z / (1 - acceleration * z)))
+    shifted = (bias + normal.inv_cdf(share) for share in (0.025, 0.975))
+    low, high = np.quantile(means, [normal.cdf(bias + z / (1 - acceleration * z)) for z in shifted])
     return float(low), float(high)
 
 

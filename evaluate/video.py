@@ -15,7 +15,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from minigrid.core.actions import Actions
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -223,6 +222,8 @@ def action_names(env: VectorEnv, num_actions: int) -> list[str]:
     if env_id in ACTION_NAMES:
         return ACTION_NAMES[env_id]
     if env_id.startswith("MiniGrid-"):
+        from minigrid.core.actions import Actions  # takes a while to import
+
         return [Actions(i).name for i in range(num_actions)]
     if env_id == "Recall-v0":
         return ["wait", *(f"cue {i}" for i in range(1, num_actions))]

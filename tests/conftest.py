@@ -1,8 +1,11 @@
 """One thread: the tests' tensors are small, and their results then do not depend on the machine's cores.
 
 Triton's kernels are interpreted where there is no GPU. Triton reads this at its first import.
+
+The garbage collector is off until all test files are imported, and then ignores what they imported.
 """
 
+import gc
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -11,8 +14,15 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 import pytest
 import torch
 
+gc.disable()
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,5 +1,6 @@
 """What all commands share: how they end, and how they tell numbers and paths."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmc_agents.command_line import decimals, quoted, with_interval
+from rmc_agents.command_line import decimals, importing, quoted, with_interval
 
 IMPORTS = "import signal, sys; from rmc_agents import command_line;"
 
@@ -31,6 +32,12 @@ def main():
     return 0
 sys.exit(command_line.run('rmc-test', main))"""
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == status
+
+
+def test_the_collector_rests_during_imports_alone() -> None:
+    with importing():
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_scores_have_three_significant_digits() -> None:

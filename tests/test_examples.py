@@ -29,6 +29,7 @@ def test_example(
     assert capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_notebook(tmp_path: Path) -> None:
     """Its cells in their order, without Jupyter; what it shows is stored in it, for those who only read."""
     cells = json.loads((DOCS / "examples" / "attention.ipynb").read_text())["cells"]

@@ -142,14 +142,14 @@ def test_reset_forgets_and_seeds_the_draws(agent: ActorCritic) -> None:
 
 
 def test_attention_is_that_of_the_last_step() -> None:
-    agent = ActorCritic(SpaceSpec.of(Noise()), partial(RMC, mem_slots=2, head_size=4, num_heads=1))
+    agent = ActorCritic(SpaceSpec.of(Noise()), partial(RMC, mem_slots=3, head_size=4, num_heads=2))
     player = Player(agent)
     assert player.attention is None
     obs = np.float32([0.1, 0.2, 0.3])
     player.act(obs)
     plain = player.attention
     assert plain is not None
-    assert plain.shape == (1, 1, 2, 3)  # blocks, heads, slots, slots and the input
+    assert plain.shape == (1, 2, 3, 4)  # blocks, heads, slots, slots and the input
     lanes = Player(agent, num_envs=2)
     lanes.act(np.stack([obs, -obs]))
     assert lanes.attention is not None

@@ -80,8 +80,9 @@ def _main(argv: Sequence[str] | None) -> int:
 
         find_tracker(first.track)
 
-    from . import distributed
-    from .follower import follow
+    with command_line.importing():
+        from . import distributed
+        from .follower import follow
 
     with distributed.joined():
         return _lead(argv, first, new) if distributed.rank() == distributed.FIRST else follow()
@@ -89,7 +90,8 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) -> int:
     """The command in the first learner; torchrun may have started others."""
-    from .run import resume, train
+    with command_line.importing():
+        from .run import resume, train
 
     def with_flags(saved: Config) -> Config:
         config = _parse(argv, saved)

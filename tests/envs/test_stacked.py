@@ -59,7 +59,7 @@ def random_actions(env: VectorEnv, steps: int) -> Iterator[np.ndarray]:
         yield rng.integers(0, env.single_action_space.n, env.num_envs)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("num_views", [2, 3, 16])
+@pytest.mark.parametrize("num_views", [2, 16])
 @pytest.mark.parametrize(
     "name", ["minipacman", "minipacman-hunt-full", "recall", "CartPole-v1", "MiniGrid-MemoryS7-v0"]
 )
@@ -69,7 +69,7 @@ def test_stacks_are_the_queues(name: str, num_views: int) -> None:
         obs, _ = env.reset(seed=seed)
         np.testing.assert_array_equal(obs, oracle.reset(seed))
         episodes = 0
-        for actions in random_actions(env, 300):
+        for actions in random_actions(env, 150):
             assert env.observation_space.contains(obs)
             obs[:] = SCRIBBLE
             obs, *received, _ = env.step(actions)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,10 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 
-from helpers.own_parts import Asking
 from helpers.runs import assert_same, refused, wait_for_checkpoints
-from helpers.wandering import FAILS_AT, FAULT
+from helpers.wandering import FAILS_AT, FAULT, Asking
 from rmc_agents.envs.making import make_env
-from rmc_agents.envs.processes import WorkerError
+from rmc_agents.envs.processes import STOPS, WorkerError
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
@@ -86,6 +86,8 @@ def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers:
     reference = make_vector_env(name, lanes)
     with closing(make_vector_env(name, lanes, num_workers=workers)) as env:
         assert len(multiprocessing.active_children()) == workers
+        for child, number in product(multiprocessing.active_children(), STOPS):
+            os.kill(child.pid, number)  # as a terminal does to all its processes; it is for the parent to act on them
         for attribute in ("num_envs", "single_observation_space", "observation_space", "action_space", "metadata"):
             assert getattr(env, attribute) == getattr(reference, attribute)
         resets: list[tuple[Any, dict | None]] = [(3, None), (None, None), ([7] * lanes, {"shift": 1})]
@@ -169,7 +171,7 @@ def test_a_run_is_the_same_with_workers_and_continues_after_a_fault(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
     flags = ["--env-workers", "2", "--run-dir", str(tmp_path / "run"), "--save-every", "1e-9"]

@@ -82,6 +82,9 @@ def test_thinned_keeps_the_ends_and_the_mean() -> None:
         np.testing.assert_array_equal(kept, before)
 
 
+SEEN = "env: recall-stack2\ncore: none\nencoder_sizes: [16]\n"
+
+
 def arguments(place: Path, *flags: str, frames: int = 800) -> list[str]:
     own = ["--folder", str(place / "runs"), "--out", str(place / "out"), "--total-frames", str(frames), *SMALL]
     return [*own, *flags, *FLAGS]
@@ -89,20 +92,21 @@ def arguments(place: Path, *flags: str, frames: int = 800) -> list[str]:
 
 @pytest.mark.slow
 def test_a_killed_comparison_continues_and_then_changes_nothing(tmp_path: Path) -> None:
-    agents = ["--agents", "minipacman-none", "--seeds", "0"]
-    run, frames = tmp_path / "runs" / "minipacman-none-seed0", 20_000
+    (tmp_path / "small.yaml").write_text(SEEN)
+    agents = ["--agents", str(tmp_path / "small.yaml"), "--seeds", "0"]
+    run, frames = tmp_path / "runs" / "small-seed0", 10_000
     process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments(tmp_path, *agents, frames=frames), "--save-every", "0.2"]
+        [sys.executable, "-c", COMMAND, *arguments(tmp_path, *agents, frames=frames), "--save-every", "1e-9"]
     )
     wait_for_checkpoints(run, 1, process)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 130
     assert not (run / "summary.json").exists()
     assert compare.main(again := arguments(tmp_path, *agents, frames=frames)) == 0
-    assert "resumed from" in (tmp_path / "runs" / "minipacman-none-seed0" / "output.log").read_text()
+    assert "resumed from" in (run / "output.log").read_text()
     result = (tmp_path / "out.json").read_text()
     rows = json.loads(result)
-    assert [(row["agent"], row["seed"]) for row in rows] == [("minipacman-none", 0)]
+    assert [(row["agent"], row["seed"]) for row in rows] == [("small", 0)]
     row = rows[0]
     assert row["settings"]["total_frames"] == row["frames"] == frames
     assert row["evaluation"]["episodes"] == 3
@@ -115,7 +119,7 @@ def test_a_killed_comparison_continues_and_then_changes_nothing(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_results_are_merged_and_redrawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "seen.yaml").write_text("env: minipacman-stack2\ncore: none\n")
+    (tmp_path / "seen.yaml").write_text(SEEN)
     agent = ["--agents", str(tmp_path / "seen.yaml")]
     first, second = tmp_path / "first", tmp_path / "second"
     assert compare.main(arguments(first, *agent, "--seeds", "0")) == 0
@@ -255,7 +259,7 @@ def test_finished_runs_are_compared_by_success_where_it_is_reported(
 ) -> None:
     grid = ["--cores", "rnn", "none", "--seeds", "0", "--folder", str(tmp_path), "--out", str(tmp_path / "a")]
     flags = ["--env", "recall", "--num-envs", "8", "--hidden-size", "8"]
-    assert compare.main([*grid, "--total-frames", "2000", "--episodes", "10", "--", *flags]) == 0
+    assert compare.main([*grid, "--total-frames", "800", "--episodes", "10", "--", *flags]) == 0
     rows = rows_of(capsys.readouterr().out.partition("\n|")[2].join(["|", ""]))
     assert list(rows) == ["rnn", "none", "uniform random play"]
     runs = [str(tmp_path / f"{core}-seed0") for core in ("rnn", "none")]

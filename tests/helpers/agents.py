@@ -14,7 +14,7 @@ SPEC = SpaceSpec((5, 5, 3), "uint8", 1 / 255, 5)
 
 def make_agent(core: str = "rmc", **settings: object) -> ActorCritic:
     """An agent of one of the cores, for observations and actions of SPEC."""
-    config = Config().updated({"core": core, "num_heads": 2, "head_size": 8, "hidden_size": 16} | settings, "test")
+    config = Config().updated({"core": core, "mem_slots": 3, "head_size": 8, "hidden_size": 16} | settings, "test")
     return ActorCritic.from_config(SPEC, config.core, config.agent)
 
 
@@ -49,6 +49,6 @@ def rollout_with_every_ending() -> Rollout:
 
 def small_trainer(algo: str = "a2c", core: str = "none", **settings: object) -> OnPolicy:
     """A trainer with 6 lanes of the environment that asks for a cue."""
-    sizes = {"hidden_size": 8, "mem_slots": 2, "head_size": 4, "encoder_sizes": [8], "num_envs": 6, "unroll_length": 7}
+    sizes = {"hidden_size": 8, "mem_slots": 3, "head_size": 4, "encoder_sizes": [8], "num_envs": 6, "unroll_length": 7}
     config = Config().updated({"algo": algo, "env": "recall", "core": core} | sizes | settings, "test")
     return OnPolicy(config, CPU)

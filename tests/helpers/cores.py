@@ -17,7 +17,7 @@ RMC_OPTIONS: dict[str, dict[str, Any]] = {
     "coupled-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "coupled", "forget_bias": 0.5},
     "coupled-told-apart": {
         "mem_slots": 2,
-        "head_size": 3,
+        "head_size": 7,
         "num_heads": 1,
         "slot_embedding": True,
         "gate_style": "coupled",
@@ -26,7 +26,7 @@ RMC_OPTIONS: dict[str, dict[str, Any]] = {
     "slot-embedding": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "slot_embedding": True},
     "told-apart-slots": {
         "mem_slots": 2,
-        "head_size": 3,
+        "head_size": 7,
         "num_heads": 1,
         "slot_embedding": True,
         "gate_style": "memory",

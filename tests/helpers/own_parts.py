@@ -103,15 +103,3 @@ class ManyWalks(VectorEnv):
 
     def _observation(self) -> np.ndarray:
         return (self.place[:, None] / self.length).astype(np.float32)
-
-
-class Asking(Walk):
-    """It says the right action, or that nothing is asked; a reset with an odd seed says neither."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        obs, info = super().reset(seed=seed)
-        return obs, info if (seed or 0) % 2 else info | {"target": 1}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        *fields, info = super().step(action)
-        return *fields, info | {"target": -1 if self.place else 0}  # type: ignore[return-value]

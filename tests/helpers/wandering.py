@@ -1,4 +1,4 @@
-"""An environment without a native engine, which can be made to fail; importing this registers it."""
+"""Environments without a native engine, for workers too: nothing heavy is imported. Importing this registers one."""
 
 import multiprocessing
 import os
@@ -45,6 +45,23 @@ class Wanderer(gym.Env):
         facts = {"is_success": np.bool_(terminated), "solved": terminated, "level": 2, "note": "so", "no": object()}
         info = facts | {"where": self.place, "more": {"reward": float(push[0])}}
         return self.place, float(push[0]), terminated, truncated, info
+
+
+class Asking(gym.Env):
+    """Says the right action, or that nothing is asked; a reset with an odd seed says neither."""
+
+    observation_space, action_space = Box(-1, 1, (1,), np.float32), Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.time = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {} if (seed or 0) % 2 else {"target": 1}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        return np.zeros(1, np.float32), 0.0, self.time % 4 == 0, False, {"target": self.time % 3 - 1}
 
 
 if "Wanderer-v0" not in gym.registry:

@@ -11,7 +11,11 @@ from helpers.scans import EVERY_SCAN, LANES, STEPS, build, case
 from rmc_agents.kernels.tape import tensors
 from rmc_agents.types import map_leaves
 
-every_scan = pytest.mark.parametrize(("name", "backend"), EVERY_SCAN)
+INTERPRETED = pytest.mark.slow
+every_scan = pytest.mark.parametrize(
+    ("name", "backend"),
+    [pytest.param(*scan, marks=INTERPRETED) if scan[1] == "triton" else scan for scan in EVERY_SCAN],
+)
 
 
 class Scan:

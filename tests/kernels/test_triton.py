@@ -18,30 +18,30 @@ INPUT = 5
 RMC_CASES = {  # steps, lanes, where it resets, the core's options
     "one-step": (1, 1, [], {"mem_slots": 1, "head_size": 16, "num_heads": 1}),
     "reset-at-once": (1, 2, [(0, 1)], {"mem_slots": 2, "head_size": 8, "num_heads": 2}),
-    "many-lanes": (3, 9, [(1, 0), (2, 8)], {"mem_slots": 4, "head_size": 8, "num_heads": 2}),
+    "many-lanes": (2, 5, [(0, 0), (1, 4)], {"mem_slots": 4, "head_size": 8, "num_heads": 2}),
     "one-lane": (5, 1, [(3, 0)], {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
-    "memory-gates": (4, 3, [(0, 0), (2, 2)], {"mem_slots": 3, "head_size": 8, "num_heads": 2, "gate_style": "memory"}),
+    "memory-gates": (3, 3, [(0, 0), (2, 2)], {"mem_slots": 3, "head_size": 8, "num_heads": 2, "gate_style": "memory"}),
     "coupled-gates": (
-        4,
+        3,
         3,
         [(0, 0), (2, 2)],
         {"mem_slots": 3, "head_size": 5, "num_heads": 3, "gate_style": "coupled", "slot_embedding": True},
     ),
-    "no-gates": (4, 3, [(1, 1)], {"mem_slots": 4, "head_size": 4, "num_heads": 4, "gate_style": "none"}),
-    "mlp-1": (3, 2, [(1, 0)], {"mem_slots": 2, "head_size": 16, "num_heads": 1, "attention_mlp_layers": 1}),
-    "mlp-3": (3, 2, [(2, 1)], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "attention_mlp_layers": 3}),
-    "wide-keys": (3, 7, [(1, 4)], {"mem_slots": 3, "head_size": 4, "num_heads": 4, "key_size": 16}),
-    "padded-heads": (3, 3, [(1, 2)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 7}),
-    "one-unit-heads": (3, 2, [(0, 1)], {"mem_slots": 5, "head_size": 1, "num_heads": 3, "key_size": 1}),
+    "no-gates": (2, 3, [(1, 1)], {"mem_slots": 4, "head_size": 4, "num_heads": 4, "gate_style": "none"}),
+    "mlp-1": (2, 2, [(1, 0)], {"mem_slots": 2, "head_size": 16, "num_heads": 1, "attention_mlp_layers": 1}),
+    "mlp-3": (2, 2, [(1, 1)], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "attention_mlp_layers": 3}),
+    "wide-keys": (2, 3, [(1, 2)], {"mem_slots": 3, "head_size": 4, "num_heads": 4, "key_size": 16}),
+    "padded-heads": (2, 3, [(1, 2)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 7}),
+    "one-unit-heads": (2, 2, [(0, 1)], {"mem_slots": 5, "head_size": 1, "num_heads": 3, "key_size": 1}),
     "many-slots": (2, 2, [(1, 1)], {"mem_slots": 16, "head_size": 16, "num_heads": 1}),
-    "embedding": (4, 3, [(0, 1), (2, 0)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "slot_embedding": True}),
+    "embedding": (2, 3, [(0, 1), (1, 0)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "slot_embedding": True}),
     "embedding-memory-gates": (
-        3,
+        2,
         2,
         [(1, 0)],
         {"mem_slots": 2, "head_size": 8, "num_heads": 2, "slot_embedding": True, "gate_style": "memory"},
     ),
-    "biases": (3, 2, [], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7}),
+    "biases": (2, 2, [], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7}),
 }
 
 
@@ -120,7 +120,7 @@ def test_rmc_agrees_with_the_reference(name):
 PRECISIONS = {"tf32x3": 1e-4, "tf32": 0.01, "bf16": 0.1}  # how far off; interpreted, the first two are float32
 
 
-@pytest.mark.parametrize("precision", PRECISIONS if DEVICE == "cuda" else ["tf32x3", "tf32"])
+@pytest.mark.parametrize("precision", PRECISIONS if DEVICE == "cuda" else ["tf32x3"])
 @pytest.mark.parametrize("name", ["memory-gates", "wide-keys"])
 def test_rmc_in_other_precisions(name, precision):
     core, arguments = rmc_case(name)
@@ -133,17 +133,12 @@ def test_rmc_with_large_programs(name, monkeypatch):
     """As on a GPU that has more lanes to do than processors."""
     monkeypatch.setattr(triton_rmc, "_processors", lambda device: 1)
     core, arguments = rmc_case(name)
-    assert triton_rmc._sizes(core.weights(), core.initial_memory.shape[1], 9, "float32").rows > 16
+    assert triton_rmc._sizes(core.weights(), core.initial_memory.shape[1], 5, "float32").rows > 16
     assert_agrees(run(triton_rmc.rmc_unroll, core, *arguments), wanted_rmc(name, arguments))
 
 
-def test_rmc_is_deterministic():
-    core, arguments = rmc_case("many-lanes")
-    assert_same(run(triton_rmc.rmc_unroll, core, *arguments), run(triton_rmc.rmc_unroll, core, *arguments))
-
-
 @pytest.mark.parametrize("name", ["many-lanes", "padded-heads", "memory-gates"])
-def test_rmc_reads_no_uninitialised_memory(name, monkeypatch):
+def test_rmc_is_deterministic_and_reads_no_uninitialised_memory(name, monkeypatch):
     core, arguments = rmc_case(name)
     clean = run(triton_rmc.rmc_unroll, core, *arguments)
     poison_new_tensors(monkeypatch)

@@ -183,33 +183,40 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
 
 
 SAVE_FOR_EVER = """
-import sys, torch
+import os, sys, torch
 from pathlib import Path
 from rmc_agents.runs import checkpoint
+while os.fork():  # one process after another, each of which is killed
+    os.wait()
+    print("killed", flush=True)
+    sys.stdin.readline()
 for update in range(1, 10**6):
     tree = {"update": update, "tensor": torch.full((200_000,), float(update))}
     checkpoint.save_numbered(Path(sys.argv[1]), update, tree, keep=2)
-    print(update, flush=True)
+    print(os.getpid(), update, flush=True)
 """
 
 
 @pytest.mark.slow
 def test_killing_while_saving_loses_only_what_was_not_saved(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
     for attempt in range(4):
-        process = subprocess.Popen(
-            [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(3)]
         time.sleep(0.007 * attempt)  # somewhere inside a save
-        process.send_signal(signal.SIGKILL)
-        said += process.stdout.readlines()
-        process.wait()
+        os.kill(int(said[-1].split()[0]), signal.SIGKILL)
+        said += iter(process.stdout.readline, "killed\n")
         _, tree = checkpoint.find_and_load(tmp_path)
-        assert tree["update"] >= int(said[-1])
+        assert tree["update"] >= int(said[-1].split()[1])
         assert tree["tensor"].eq(tree["update"]).all()
         for path in (tmp_path / "checkpoints").glob("update-*"):
             checkpoint.load(path)
             path.unlink()
+        if attempt < 3:
+            print(file=process.stdin, flush=True)
+    process.kill()
+    process.communicate()
     checkpoint.save_numbered(tmp_path, 1, {}, keep=2)
     assert len(os.listdir(tmp_path / "checkpoints")) == 1, "temporary files of killed processes are cleared away"

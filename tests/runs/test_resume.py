@@ -24,7 +24,7 @@ from rmc_agents.train import cli
 from rmc_agents.train.resuming import reopen
 
 CPU = torch.device("cpu")
-TINY = {"num_envs": 2, "unroll_length": 3, "encoder_sizes": [16], "head_size": 8, "hidden_size": 16, "threads": 1}
+TINY = {"num_envs": 2, "unroll_length": 3, "encoder_sizes": [16], "mem_slots": 3, "head_size": 8, "hidden_size": 16}
 
 
 # --- modules ---------------------------------------------------------------------------------------------------------

@@ -42,7 +42,14 @@ def test_every_action_space_of_sb3_contrib_is_trained_played_and_resumed(kind: s
 
 @pytest.mark.parametrize("kind", ACTION_SPACES)
 def test_a_players_choices_are_its_distributions(kind: str) -> None:
-    settings = {"algo": "recurrent-ppo", "env": f"Actions{kind}-v0", "num_envs": 2, "unroll_length": 2, "head_size": 4}
+    settings = {
+        "algo": "recurrent-ppo",
+        "env": f"Actions{kind}-v0",
+        "num_envs": 2,
+        "unroll_length": 2,
+        "mem_slots": 3,
+        "head_size": 4,
+    }
     trainer = make_trainer(Config().updated(settings, "test"), CPU)
     player, policy, lanes = trainer.agent, trainer.model.policy, 20_000
     torch.nn.init.normal_(policy.action_net.weight)

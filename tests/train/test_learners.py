@@ -262,7 +262,7 @@ def test_the_learner_that_failed_is_distinguished_from_those_that_end_with_it() 
     assert (str(told).split(";")[0], told.__notes__) == ("learner 1 failed: no luck", ["trace"])
 
 
-RUN = ["--env", "recall", "--learners", "2", "--device", "cpu", "--algo", "a2c"]
+RUN = ["--env", "recall", "--core", "none", "--learners", "2", "--device", "cpu", "--algo", "a2c"]
 ENDLESS = [*RUN, "--total-frames", "100000000", "--save-every", "1e-9"]
 
 
@@ -302,7 +302,7 @@ def test_a_learner_that_is_killed_ends_all(tmp_path: Path, who: str) -> None:
 @pytest.mark.slow
 def test_an_environment_fails_in_another_learner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first learner reports it, and what was learned is saved."""
-    flags = [*RUN, "--env", name_of("nan reward"), "--num-envs", "2", "--unroll-length", "5", "--core", "none"]
+    flags = [*RUN, "--env", name_of("nan reward"), "--num-envs", "2", "--unroll-length", "5"]
     assert cli.main([*flags, "--run-dir", str(tmp_path / "run")]) == 2  # a reward is NaN in the second lane
     output = capsys.readouterr()
     assert "learner 1: " in output.err

@@ -26,7 +26,7 @@ TASK = "nth-farthest-vectors2-size3"  # a sequence and the step to the next one 
 
 def small(env: str = TASK, core: str = "lstm", **settings: object) -> Supervised:
     """A learner with 6 lanes and rollouts of 7 steps that begin anywhere in a sequence."""
-    sizes = {"hidden_size": 8, "mem_slots": 2, "head_size": 4, "encoder_sizes": [8], "num_envs": 6, "unroll_length": 7}
+    sizes = {"hidden_size": 8, "mem_slots": 3, "head_size": 4, "encoder_sizes": [8], "num_envs": 6, "unroll_length": 7}
     return Supervised(
         Config().updated({"algo": "supervised", "env": env, "core": core} | sizes | settings, "test"), CPU
     )

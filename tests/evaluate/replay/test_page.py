@@ -53,7 +53,7 @@ class MissionEnv(gym.Env):
 @pytest.fixture(scope="module")
 def runs() -> list[dict[str, Any]]:
     torch.manual_seed(0)
-    agent = make_agent("rmc", mem_slots=2)
+    agent = make_agent("rmc")
     with torch.no_grad():
         agent.policy.weight.mul_(500)
     common = {"seed": 5, "device": CPU, "max_steps": STEPS, "window": 4}

@@ -166,7 +166,7 @@ def test_rollouts_side_by_side_are_one_of_all_lanes() -> None:
 
 
 SMALL_RUN = (
-    "--algo impala --env recall --core gru --hidden-size 16 --encoder-sizes 16 --unroll-length 8 --actors 2 "
+    "--algo impala --env recall --core none --encoder-sizes 16 --unroll-length 8 --actors 2 "
     "--lanes-per-actor 4 --log-every 0.5 --no-video --eval-episodes 3 --device cpu --threads 1"
 )
 FLAGS = SMALL_RUN.split()
