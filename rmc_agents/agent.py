@@ -1,6 +1,7 @@
 """The agent: observations through an encoder, a recurrent core and two heads."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -100,13 +101,33 @@ class ActorCritic(nn.Module):
         """One step of all lanes: time steps `[B, ...]` to an output `[B, ...]` and the next state."""
         encoded = self.encode(steps)  # [B, D]
         output, state = self.core.step(encoded, steps.is_first, state)
-        return self._heads(output, encoded, steps.action_mask), state
+        return self._heads(output, encoded, steps.action_mask, self._head_weights()), state
+
+    @contextmanager
+    def stepping(self, state: State) -> Iterator[Callable[[TimeStep, State], tuple[AgentOutput, State]]]:
+        """`step` for acting, faster: in here the weights must not change, and gradients are not to be had.
+
+        Args:
+          state: of any step; its number of lanes is that of all steps.
+        """
+        if type(self).step is not ActorCritic.step:
+            yield self.step
+            return
+        with torch.no_grad(), self.core.stepping(state) as core_step:
+            heads = self._head_weights()
+
+            def step(steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+                encoded = self.encode(steps)
+                output, state = core_step(encoded, steps.is_first, state)
+                return self._heads(output, encoded, steps.action_mask, heads), state
+
+            yield step
 
     def unroll(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """T steps of all lanes: time steps `[T, B, ...]` to outputs `[T, B, ...]` and the state after them."""
         encoded = self.encode(steps)  # [T, B, D]
         outputs, state = self.core.unroll(encoded, steps.is_first, state)
-        return self._heads(outputs, encoded, steps.action_mask), state
+        return self._heads(outputs, encoded, steps.action_mask, self._head_weights()), state
 
     def encode(self, steps: TimeStep) -> Tensor:
         """Features `[..., D]` of time steps whose fields are `[..., *obs_shape]` and `[...]`.
@@ -128,8 +149,7 @@ class ActorCritic(nn.Module):
         """Where the core's memory looks in this step, see `Core.attention_weights`; None for cores without."""
         return self.core.attention_weights(self.encode(steps), steps.is_first, state)
 
-    def _heads(self, output: Tensor, encoded: Tensor, action_mask: Tensor | None) -> AgentOutput:
-        heads = self._head_weights()
+    def _heads(self, output: Tensor, encoded: Tensor, action_mask: Tensor | None, heads: "_Heads") -> AgentOutput:
         sums = functional.linear(output, heads.core, heads.bias)
         if heads.encoder is not None:
             sums = sums + functional.linear(encoded, heads.encoder)
