@@ -82,9 +82,9 @@ def main() -> None:
         table.add_row(name, f"{1e3 * figure.seconds:.2f}", f"{figure.spread:.0%}", share)
     Console().print(table)
     if arguments.json:
-        told = {"lanes": arguments.lanes, "threads": arguments.threads, "torch": torch.__version__}
-        told["ms"] = {name: figure.told() for name, figure in figures.items()}
-        arguments.json.write_text(json.dumps(told, indent=2) + "\n")
+        report = {"lanes": arguments.lanes, "threads": arguments.threads, "torch": torch.__version__}
+        report["ms"] = {name: figure.as_json() for name, figure in figures.items()}
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":

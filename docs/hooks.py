@@ -42,7 +42,7 @@ TYPES = {
     "bool": "true or false",
     "str": "text",
 }
-"""How a setting's type is written in config.py -> how the table says it."""
+"""A setting's type as written in settings.py -> its text in the table."""
 
 logger = logging.getLogger("mkdocs.hooks")
 
@@ -117,7 +117,7 @@ def notebook_page(path: str) -> str:
 
 
 def settings_tables() -> str:
-    """All settings of config.py in Markdown, a table for each section."""
+    """All settings in Markdown, a table for each section."""
     lines: list[str] = []
     for section in fields(Config):
         values = getattr(Config(), section.name)

@@ -1,4 +1,4 @@
-"""Environments for agents that have to remember; importing this registers them with gymnasium."""
+"""Environments that need memory; importing this package registers them with gymnasium."""
 
 if __name__ == "envs":
     raise ImportError("this folder is the package rmc_agents.envs: install the project and import that instead")

@@ -1,4 +1,4 @@
-"""Users' environments: an error in their code is reported as theirs, with only their lines of the traceback."""
+"""Wrappers that report errors in a user's environment as such, with only the user's lines of the traceback."""
 
 import importlib
 import logging
@@ -19,24 +19,24 @@ from .nested import Place, is_nested, name_of, numbers, pick
 from .processes import EnvError
 
 NUMBERS = frozenset({"level", "power", "is_success", "corridor_length", "solution_length", "num_distractors"})
-"""Infos that are averaged or shown as numbers."""
+"""Infos that are averaged or displayed as numbers."""
 
 NOT_THEIRS = (
     "<frozen importlib",
     *(f"{Path(file or '').parent}{os.sep}" for file in (__file__, gym.__file__, importlib.__file__)),
 )
-"""How the file names of frames between this file and an environment's own code begin."""
+"""Prefixes of the file names of stack frames between this file and an environment's own code."""
 
 logger = logging.getLogger(__name__)
 
 
 class Blame:
-    """Reports exceptions inside as errors of the environment `name` in `call`.
+    """Context that reports exceptions as errors of the environment `name` in `call`.
 
-    A class, since it is entered at every step of every lane: contextlib's generators take several times as long.
+    A class, because it is entered at every step of every lane, and contextlib's generators are several times slower.
 
     Raises:
-      EnvError: in its place; a note has the traceback through their code, if it got as far as that.
+      EnvError: in place of the exception; a note holds the traceback through the user's code, if any.
     """
 
     def __init__(self, name: str, call: str) -> None:
@@ -51,17 +51,17 @@ class Blame:
 
 
 def _as_theirs(error: BaseException, what: str) -> EnvError:
-    """The error as one line and, where a line of theirs is in it, the traceback through those."""
+    """The error as one line and, if user code is involved, the traceback through it."""
     if error.__cause__ is not None and not _their_frames(error):  # gymnasium rephrases a constructor's TypeError
         error = error.__cause__
     frames = _their_frames(error)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
-    shown = traceback.TracebackException.from_exception(error)  # its text is the error's, or says that it has none
-    told = EnvError(f"{what}: {type(error).__name__}: {shown}{place}")
+    shown = traceback.TracebackException.from_exception(error)  # its str() is the error's text, or a placeholder
+    reported = EnvError(f"{what}: {type(error).__name__}: {shown}{place}")
     if frames or isinstance(error, SyntaxError):
         shown.stack = traceback.StackSummary.from_list(frames)
-        told.add_note("".join(shown.format()).rstrip())
-    return told
+        reported.add_note("".join(shown.format()).rstrip())
+    return reported
 
 
 def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
@@ -70,14 +70,14 @@ def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 class GuardedEnv(gym.Wrapper):
-    """An environment with observations in arrays, whose faults are `EnvError`s that name it.
+    """An environment with array observations that raises its errors as `EnvError`, naming the environment.
 
-    What it returns is checked as far as a vector environment relies on it. Infos that should be numbers (`NUMBERS`)
-    and are none are left out, and so is None.
+    Its return values are checked as far as a vector environment relies on them. Infos that should be numbers
+    (`NUMBERS`) but are not are dropped, and so is None.
 
     Args:
       env: the environment.
-      name: what its user calls it.
+      name: the user's name for it.
     """
 
     def __init__(self, env: gym.Env, name: str) -> None:
@@ -99,15 +99,15 @@ class GuardedEnv(gym.Wrapper):
             return self._checked(obs), float(reward), bool(terminated), bool(truncated), self._usable(info)
 
     def render(self) -> Any:
-        """As the environment's; with the render mode rgb_array a picture. Raises EnvError."""
+        """As the environment's; with render mode rgb_array an image. Raises EnvError."""
         with self._rendering:
             frame = self.env.render()
-            if self.render_mode == "rgb_array" and np.ndim(frame) != 3:  # type: ignore[arg-type]  # anything may come
-                raise ValueError(f"expected a picture [height, width, 3], got {type(frame).__name__}")
+            if self.render_mode == "rgb_array" and np.ndim(frame) != 3:  # type: ignore[arg-type]  # it may be anything
+                raise ValueError(f"expected an image [height, width, 3], got {type(frame).__name__}")
             return frame
 
     def close(self) -> None:
-        """Errors are logged and not raised."""
+        """Close the environment; errors are logged, not raised."""
         try:
             with self._closing:
                 self.env.close()
@@ -115,7 +115,7 @@ class GuardedEnv(gym.Wrapper):
             logger.warning("%s", " ".join(str(error).split()))
 
     def _usable(self, info: Any) -> dict[str, Any]:
-        """As the function, with an action mask in an array, if there is one."""
+        """The function `_usable`, and the action mask as an array, if there is one."""
         usable, size = _usable(info), _mask_size(self.action_space)
         if size and "action_mask" in usable:
             usable["action_mask"] = mask = np.asarray(usable["action_mask"])
@@ -124,13 +124,13 @@ class GuardedEnv(gym.Wrapper):
         return usable
 
     def _checked(self, obs: Any) -> Any:
-        """The observation, as an array unless it is nested. Raises ValueError unless it is one of the space's."""
+        """The observation, as an array unless it is nested. Raises ValueError if it does not fit the space."""
         arrays = {path: _checked_array(pick(obs, path), leaf, path) for path, leaf in self._leaves.items()}
         return obs if is_nested(self.observation_space) else arrays[()]
 
 
 def _checked_array(part: Any, space: Space[Any], path: Place) -> NDArray[Any]:
-    """A part of an observation as an array of the space's shape, kind of numbers and, for categories, range."""
+    """Check a part of an observation against its space: shape, kind of numbers and, for categories, range."""
     assert space.dtype is not None
     name, array = f"{name_of(path)!r} " if path else "", np.asarray(part)
     if array.shape != space.shape or not np.can_cast(array.dtype, space.dtype, "same_kind"):
@@ -143,19 +143,19 @@ def _checked_array(part: Any, space: Space[Any], path: Place) -> NDArray[Any]:
 
 
 def _mask_size(space: Space[Any]) -> int:
-    """How many flags a mask of these actions has; 0: they have none."""
+    """Number of flags of an action mask; 0: these actions have no mask."""
     return int(
         np.sum(space.nvec if isinstance(space, MultiDiscrete) else space.n if isinstance(space, Discrete) else 0)
     )
 
 
 class AnyInfos(VectorEnv):
-    """A vector environment whose lanes may tell what they like: what does not fit in with other lanes is left out."""
+    """A vector environment that accepts any infos: those that do not fit the other lanes' are dropped."""
 
     def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
         try:
             return super()._add_info(vector_infos, env_info, env_num)
-        except Exception:  # a number here, and a dict or a text there
+        except Exception:  # for example a number in one lane and a dict in another
             for key, value in env_info.items():
                 with suppress(Exception):
                     super()._add_info(vector_infos, {key: value}, env_num)
@@ -163,10 +163,10 @@ class AnyInfos(VectorEnv):
 
 
 class GuardedLanes(AnyInfos, SyncVectorEnv):
-    """Lanes that are stepped one after the other, each a `GuardedEnv`.
+    """Lanes that are stepped sequentially, each a `GuardedEnv`.
 
     Args:
-      makers: each makes one of them.
+      makers: each creates one lane.
       autoreset_mode: as in gymnasium.
 
     Raises:
@@ -181,7 +181,7 @@ class GuardedLanes(AnyInfos, SyncVectorEnv):
 
 
 def _usable(info: Any) -> dict[str, Any]:
-    """The infos without None, and without values that should be numbers and are not."""
+    """The infos without None and without values that should be numbers but are not."""
     if not isinstance(info, dict):
         raise TypeError(f"expected the infos in a dict, got {type(info).__name__}")
     return {
@@ -197,7 +197,7 @@ def _is_number(value: Any) -> bool:
 
 
 def name_of_env(env: VectorEnv) -> str:
-    """What a vector environment is called in messages."""
+    """A vector environment's name for messages."""
     if env.spec is not None:
         return env.spec.id
     base = env.unwrapped
@@ -211,10 +211,10 @@ def check_finite(env: VectorEnv, obs: Mapping[str, NDArray[Any]], rewards: NDArr
       env: whose they are.
       obs: observations `[N, ...]` by name, '' if they are not nested.
       rewards: `[N]`.
-      lengths: `[N]`: steps of the episodes so far, this one included; or a number.
+      lengths: `[N]`, or a number: steps of the episodes so far, this one included.
 
     Raises:
-      EnvError: for a NaN, or what is infinite or becomes so in float32; it names what, where and when.
+      EnvError: for NaN, or a number that is infinite in float32; the message says which, where and when.
     """
     named = [(f"an observation {name!r}" if name else "an observation", values) for name, values in obs.items()]
     for kind, values in [*named, ("a reward", rewards)]:

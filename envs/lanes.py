@@ -1,4 +1,4 @@
-"""The rules of a task for many episodes at once, of which `native` makes environments."""
+"""The interface of a task's rules for many parallel episodes; `native` turns them into environments."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ Facts = dict[str, NDArray[Any]]
 
 
 class Lanes(ABC):
-    """N episodes of one task side by side, by the task's rules. Every array that a method returns is new.
+    """N parallel episodes of one task. Every array that a method returns is new.
 
     Attributes:
         observation_space, action_space: of one lane.
-        state: a NamedTuple of arrays [N, ...]: everything that decides how the episodes go on.
+        state: a NamedTuple of arrays [N, ...]: the complete state of the episodes.
     """
 
     observation_space: Space[Any]
@@ -37,11 +37,11 @@ class Lanes(ABC):
 
     @abstractmethod
     def seed(self, lane: int, seed: int) -> None:
-        """Lets what follows in a lane depend on `seed` alone."""
+        """Seed a lane's random numbers."""
 
     @abstractmethod
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """Starts an episode in the lanes of `mask` [N], each with its own random numbers."""
+        """Start an episode in the lanes of `mask` [N], each with its own random numbers."""
 
     @abstractmethod
     def observe(self) -> NDArray[Any]:
@@ -49,31 +49,31 @@ class Lanes(ABC):
 
     @abstractmethod
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
-        """Advances all lanes: observations [N, ...], rewards, terminated and truncated, each [N].
+        """Step all lanes: observations [N, ...], rewards, terminated and truncated, each [N].
 
         A lane whose episode has ended ignores its action and starts the next one, with a reward of 0.
         """
 
     @abstractmethod
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> Any:
-        """A state with copies of the fields. Raises ValueError, naming the first that does not fit."""
+        """A state with copies of the fields. Raises ValueError, naming the first field that does not fit."""
 
     @abstractmethod
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
-        """A lane's picture, uint8 [height, width, 3], or for "ansi" its text."""
+        """A lane's image, uint8 [height, width, 3], or for "ansi" its text."""
 
     def facts(self) -> Facts:
-        """What `infos` tell at every step, [N] each."""
+        """The infos of every step, [N] each."""
         return {}
 
     def outcome(self, rewards: NDArray[Any]) -> Facts:
-        """What `infos` tell of episodes that end with these rewards [N], [N] each."""
+        """The infos of episodes that end with these rewards [N], [N] each."""
         return {}
 
     def begin(self, mask: NDArray[np.bool_], seeds: Sequence[int | None], entropy: np.random.Generator) -> None:
-        """Starts an episode in the lanes of `mask` [N]; one without a seed goes on with its random numbers.
+        """Start an episode in the lanes of `mask` [N]; a lane without a seed continues its random numbers.
 
-        A lane that was never started has none yet and takes a seed from `entropy`.
+        A lane that was never started gets a seed from `entropy`.
         """
         was_reset = self.was_reset
         for lane in np.flatnonzero(mask).tolist():
@@ -89,11 +89,11 @@ class Lanes(ABC):
         return {name: array.copy() for name, array in self.state._asdict().items()}
 
     def set_state(self, fields: Mapping[str, NDArray[Any]]) -> None:
-        """Takes over copies of the fields. Raises ValueError, naming the first that does not fit."""
+        """Restore the state from copies of the fields. Raises ValueError, naming the first that does not fit."""
         self.state = self.checked_state(fields)
 
     def picture(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
-        """As `draw`. Raises ResetNeeded for a lane that was never started."""
+        """Like `draw`. Raises ResetNeeded for a lane that was never started."""
         if not self.was_reset[lane]:
             raise ResetNeeded("render was called before reset")
         return self.draw(lane, render_mode)

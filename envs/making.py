@@ -1,4 +1,4 @@
-"""Environments of any origin as vector environments: names, classes, functions, objects."""
+"""Vector environments from names, classes, functions or objects."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -36,35 +36,34 @@ def make_env(
         make_env(lambda: TimeLimit(MyEnv(), 100), 16)
 
     Args:
-      env: a short name or a registered gymnasium id (see `registry.make_vector_env`); a class or a function that makes
-        the environment of one lane; one with an argument `num_envs`, which makes the vector environment of all lanes;
-        an environment object, which is one lane; or a vector environment, which is returned as it is.
-      num_envs: lanes, B. Of a vector environment object, its own number, or 1.
-      render_mode: as in gymnasium; functions are given it where they have such an argument.
+      env: a short name or a registered gymnasium id (see `registry.make_vector_env`); a class or function that creates
+        the environment of one lane, or, if it has an argument `num_envs`, the vector environment of all lanes; an
+        environment object, which is one lane; or a vector environment, which is returned unchanged.
+      num_envs: number of lanes, B; for a vector environment object, its own number or 1.
+      render_mode: as in gymnasium; passed to functions that have such an argument.
       num_workers: processes that share the lanes of environments without a native engine; 0: this one steps them all.
-      backend: of names; see `registry.make_vector_env`.
-      autoreset_mode: NEXT_STEP is what agents learn from (`Collector`), and all that workers know; what makes all lanes
-        has its own.
+      backend: for names; see `registry.make_vector_env`.
+      autoreset_mode: `Collector` and workers need NEXT_STEP; ignored if `env` creates all lanes itself.
       env_kwargs: arguments of the environment's constructor or function.
-      wrapper: what the environment of every lane is wrapped in.
+      wrapper: wraps the environment of every lane.
 
     Returns:
-      The vector environment; lane i starts from seed + i when it is reset with a seed.
+      The vector environment; when reset with a seed, lane i starts from seed + i.
 
     Raises:
-      ValueError: for a name that is not known (with the nearest that is), for options that do not fit, for what makes
-        no environment, and for spaces that cannot be arrays of numbers.
-      EnvError: if the environment's own code fails, now or when it is reset, stepped or drawn.
+      ValueError: for an unknown name (the message suggests the nearest), options that do not fit, an `env` that does
+        not create an environment, or spaces that cannot be arrays of numbers.
+      EnvError: if the environment's own code fails, now or later in reset, step or render.
     """
     if isinstance(env, str):
         return make_vector_env(env, num_envs, render_mode, num_workers, backend, autoreset_mode, env_kwargs, wrapper)
     if backend != "auto":
-        raise ValueError(f"backend: expected auto for {name_of(env)}, which is no environment's name, got {backend}")
+        raise ValueError(f"backend: expected auto for {name_of(env)}, which is not a name, got {backend}")
     if isinstance(env, gym.Env | VectorEnv):
         if env_kwargs or num_workers or render_mode not in (None, env.render_mode):
             raise ValueError(
-                f"environment {name_of(env)}: env_kwargs, num_workers and render_mode are for what is made here, not "
-                "for an environment object; give its class, or a function that makes it"
+                f"environment {name_of(env)}: env_kwargs, num_workers and render_mode do not apply to an environment "
+                "object; pass its class, or a function that creates it"
             )
         return _from_object(env, num_envs, autoreset_mode, wrapper)
     if not callable(env):
@@ -74,7 +73,7 @@ def make_env(
 
 
 def with_arguments(env: str, env_kwargs: Mapping[str, Any]) -> str | EnvFactory:
-    """The environment of a name with arguments, for those who take a name or what makes an environment."""
+    """A named environment with arguments, as a name or a function that creates it."""
     if not env_kwargs:
         return env
 
@@ -98,7 +97,7 @@ def _from_callable(
         return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
     name = name_of(make)
     if num_workers:
-        raise ValueError(f"num_workers: expected 0 for {name}, which makes all lanes, got {num_workers}")
+        raise ValueError(f"num_workers: expected 0 for {name}, which creates all lanes itself, got {num_workers}")
     _check_unwrapped(wrapper, name)
     with Blame(name, "its constructor"):
         lanes = make(num_envs=num_envs, **arguments)
@@ -107,7 +106,7 @@ def _from_callable(
 
 def _check_unwrapped(wrapper: Wrapper | None, name: str) -> None:
     if wrapper is not None:
-        raise ValueError(f"wrapper: expected none for the vector environment {name}, whose lanes are not made here")
+        raise ValueError(f"wrapper: expected none for {name}, which is a vector environment; wrap its lanes yourself")
 
 
 def _from_object(
@@ -119,14 +118,14 @@ def _from_object(
         return check_lanes(env, name, num_envs if num_envs > 1 else env.num_envs)
     if num_envs != 1:
         raise ValueError(
-            f"environment {name}: expected num_envs 1 for one environment object, got {num_envs}; give its class, or a "
-            "function that makes it"
+            f"environment {name}: expected num_envs 1 for one environment object, got {num_envs}; pass its class, or a "
+            "function that creates it"
         )
     return _make_lanes(partial(_as_lane, env, name, wrapper), autoreset_mode, 1)
 
 
 def name_of(env: str | EnvFactory | gym.Env | VectorEnv) -> str:
-    """What an environment is called in messages."""
+    """An environment's name for messages."""
     if isinstance(env, str):
         return env
     if isinstance(env, gym.Env):
@@ -146,6 +145,6 @@ def _make_lane(make: Callable[..., Any], arguments: Mapping[str, Any], wrapper: 
 
 def _as_lane(env: Any, name: str, wrapper: Wrapper | None) -> gym.Env:
     if not isinstance(env, gym.Env):
-        hint = "; what makes a vector environment takes an argument num_envs" if isinstance(env, VectorEnv) else ""
-        raise ValueError(f"environment {name}: expected a gymnasium.Env to be made, got {type(env).__name__}{hint}")
+        hint = "; for a vector environment, add an argument num_envs" if isinstance(env, VectorEnv) else ""
+        raise ValueError(f"environment {name}: expected a gymnasium.Env, got {type(env).__name__}{hint}")
     return GuardedEnv(as_numbers(env, wrapper), name)

@@ -1,4 +1,4 @@
-"""Short names of environments, and errors for unknown names, without importing an environment."""
+"""Short names of environments, and errors for unknown names; imports no environment."""
 
 import difflib
 import re
@@ -8,7 +8,7 @@ from .sequences import names as sequences
 
 MINIPACMAN = "rmc_agents.envs:MiniPacman-v0"
 MINIPACMAN_MODES = ("avoid", "hunt", "ambush", "rush")
-WINDOWS = (3, 7, 9, 11, 15)  # sides of others than the 5x5 one, to measure what that costs
+WINDOWS = (3, 7, 9, 11, 15)  # sides other than 5, to measure the cost of the window
 BOXWORLD = "rmc_agents.envs:BoxWorld-v0"
 BOXWORLD_SIZES: dict[str, dict[str, Any]] = {  # a curriculum
     "boxworld": {},
@@ -37,24 +37,24 @@ SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
 """Short name -> gymnasium id and arguments."""
 
 MAPS = frozenset(name for name in SHORT_NAMES if name.endswith("-map"))
-"""Where the whole map is shown as tokens (see `MapTokens`)."""
+"""Names that show the whole map as tokens (see `MapTokens`)."""
 
 NAMESPACE = "own/"
-"""How the ids of environments begin that were given to `rmc.train` in Python: no other process can make these."""
+"""Prefix of the ids of environments given to `rmc.train` in Python: no other process can create these."""
 
 MOVES_ONLY = frozenset(name for name in SHORT_NAMES if name.startswith("memory-"))
-"""Where the actions are left, right and forward (see `MiniGridView`)."""
+"""Names with only the actions left, right and forward (see `MiniGridView`)."""
 
 STACKED = re.compile(r"(.+)-stack(\w*)")
-"""The suffix that asks for stacked views, as in minipacman-stack4."""
+"""The suffix for stacked views, as in minipacman-stack4."""
 MOST_VIEWS = 1000  # a mistyped number must not take all memory
 
 
 def split_stack(name: str) -> tuple[str, int]:
-    """A name without its -stackK, and K; 1 where it has none.
+    """A name without its -stackK, and K; 1 without the suffix.
 
     Raises:
-      ValueError: for a K that is no number from 2 to `MOST_VIEWS`.
+      ValueError: for a K outside 2 to `MOST_VIEWS`.
     """
     stacked = None if sequences.is_text(name) else STACKED.fullmatch(name)
     if stacked is None:
@@ -62,19 +62,19 @@ def split_stack(name: str) -> tuple[str, int]:
     base, num_views = stacked.groups()
     if not re.fullmatch("[0-9]{1,4}", num_views) or not 2 <= int(num_views) <= MOST_VIEWS:
         raise ValueError(
-            f"environment {name!r}: expected a number from 2 to {MOST_VIEWS} behind -stack, got {num_views!r}"
+            f"environment {name!r}: expected a number from 2 to {MOST_VIEWS} after -stack, got {num_views!r}"
         )
     return base, int(num_views)
 
 
 def check(name: str) -> None:
-    """Check a name without making the environment.
+    """Check a name without creating the environment.
 
     Args:
-      name: as `registry.make_vector_env` takes it; 'module:Id' passes.
+      name: as in `registry.make_vector_env`; 'module:Id' passes.
 
     Raises:
-      ValueError: with the nearest name that there is.
+      ValueError: for an unknown name; the message suggests the nearest.
     """
     base, _ = split_stack(name)
     if sequences.find_sequences(base) or base in SHORT_NAMES or ":" in base:
@@ -94,8 +94,8 @@ def unknown(name: str) -> ValueError:
 
     if name.startswith(NAMESPACE):
         return ValueError(
-            f"environment {name!r} was given in Python and can be made only there: rmc.resume(run, env=...), "
-            "rmc.evaluate(saved, env); commands take it by --env module:Class"
+            f"environment {name!r} was given in Python and can only be created there: rmc.resume(run, env=...), "
+            "rmc.evaluate(saved, env); commands take it as --env module:Class"
         )
     module, _, attribute = name.rpartition(":")
     if module:

@@ -1,6 +1,6 @@
-"""`Lanes` as gymnasium environments: of a single lane, and of N.
+"""`Lanes` as gymnasium environments, with one lane or N.
 
-Checks, seeds, autoreset, infos, pictures and saved states are the same for all tasks.
+Checks, seeds, autoreset, infos, rendering and saved states are the same for all tasks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
     """
 
     title: ClassVar[str] = ""
-    """Of the window for "human"."""
+    """Title of the window for "human"."""
 
     def __init__(self, lanes: Lanes, render_mode: str | None) -> None:
         """See the class."""
@@ -50,7 +50,7 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Starts an episode: (observation, info). Without a seed the random numbers go on; `options` is not used."""
+        """Start an episode: (observation, info). Without a seed the random stream continues; `options` is not used."""
         super().reset(seed=seed)
         self.lanes.begin(np.ones(1, np.bool_), [seed], self.np_random)
         if self.render_mode == "human":
@@ -61,8 +61,8 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
         """One step: (observation, reward, terminated, truncated, info).
 
         Raises:
-            ValueError: for an action outside of the action space.
-            ResetNeeded: before the first reset and after an episode's end.
+            ValueError: for an action outside the action space.
+            ResetNeeded: before the first reset, and after the end of an episode.
         """
         lanes = self.lanes
         if not lanes.action_space.contains(action):
@@ -77,11 +77,11 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
         info = _of_one_lane(lanes.facts())
         if terminated[0] or truncated[0]:
             info |= _of_one_lane(lanes.outcome(rewards))
-        reward = float(str(rewards[0]))  # the shortest decimal of the float32: 0.1, not 0.10000000149
+        reward = float(str(rewards[0]))  # shortest decimal of the float32: 0.1, not 0.10000000149
         return observations[0], reward, bool(terminated[0]), bool(truncated[0]), info
 
     def render(self) -> NDArray[np.uint8] | str | None:
-        """The picture, uint8 [height, width, 3] ("rgb_array"), the text ("ansi"), or None ("human": in a window)."""
+        """The image, uint8 [height, width, 3] ("rgb_array"), the text ("ansi"), or None ("human": in a window)."""
         if self.render_mode is None:
             _warn_of_no_render_mode()
             return None
@@ -94,17 +94,17 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
         return None
 
     def close(self) -> None:
-        """Closes the window, if there is one; may be called again."""
+        """Close the window, if there is one; may be called again."""
         if self._window is not None:
             self._window.close()
             self._window = None
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Copies of everything that decides how the episode goes on."""
+        """The complete state of the episode, copied."""
         return self.lanes.get_state()
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Takes over what `get_state` of any environment with the same settings returned.
+        """Restore a state from `get_state` of any environment with the same settings.
 
         Raises:
             ValueError: naming the first field that does not fit.
@@ -115,12 +115,12 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
 class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
     """All lanes as a vector environment, on one thread.
 
-    It behaves like gymnasium's SyncVectorEnv of the same single environments, lane by lane and seed by seed. Every
-    array that it returns is new.
+    It behaves like gymnasium's SyncVectorEnv of the same single environments, with the same seeds. Every array that it
+    returns is new.
 
     Args:
         lanes: the rules, of all lanes.
-        render_mode: one of `metadata["render_modes"]` other than "human", or None: `render` returns one frame a lane.
+        render_mode: one of `metadata["render_modes"]` except "human", or None: `render` returns one frame per lane.
         autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
 
     Raises:
@@ -143,12 +143,12 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Starts episodes: (observations [N, ...], infos).
+        """Start episodes: (observations [N, ...], infos).
 
         Args:
-            seed: lane i gets seed + i, or the i-th of a sequence; None lets a lane's random numbers go on.
-            options: with `reset_mask`, bool [N], only the lanes with True start anew; the others' observations are
-                returned as they are, and `infos` covers the lanes that started. The dict is left as it is.
+            seed: lane i gets seed + i, or the i-th of a sequence; with None a lane's random stream continues.
+            options: with `reset_mask`, bool [N], only the lanes with True are reset; the others return their current
+                observations, and `infos` covers only the reset lanes. The dict is not changed.
 
         Raises:
             ValueError: for seeds below 0 or seeds or a mask of another length, a mask that is not bool or has no True,
@@ -191,18 +191,18 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
         return observations, rewards, terminated, truncated, infos | _as_infos(lanes.facts())
 
     def render(self) -> tuple[NDArray[np.uint8] | str, ...] | None:
-        """One frame or text a lane, as the single environment's `render`; None without a render_mode."""
+        """One frame or text per lane, as from the single environment's `render`; None without a render_mode."""
         if self.render_mode is None:
             _warn_of_no_render_mode()
             return None
         return tuple(self.lanes.picture(lane, self.render_mode) for lane in range(self.num_envs))
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Copies of everything that decides how the episodes go on."""
+        """The complete state of the episodes, copied."""
         return self.lanes.get_state()
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Takes over what `get_state` of any vector environment with the same settings returned.
+        """Restore a state from `get_state` of any vector environment with the same settings.
 
         Raises:
             ValueError: naming the first field that does not fit.
@@ -216,7 +216,7 @@ def _of_one_lane(facts: Facts) -> dict[str, Any]:
 
 
 def _as_infos(facts: Facts, mask: NDArray[np.bool_] | None = None) -> dict[str, Any]:
-    """In the form of gymnasium's vector environments: of the lanes of `mask` [N], 0 in the others; None: of all."""
+    """Infos in gymnasium's vector form, for the lanes of `mask` [N] and 0 in the others; None: all lanes."""
     infos: dict[str, Any] = {}
     for name, values in facts.items():
         infos[name] = values if mask is None else values * mask

@@ -1,7 +1,7 @@
-"""Nested spaces and observations as their leaves.
+"""Access to the leaves of nested spaces and observations.
 
 A leaf's path is the keys that lead to it, `("camera",)` in a Dict, `("arm", "0")` in a Tuple inside a Dict; its name is
-the path with slashes, `arm/0`. What is not nested is one leaf with an empty path.
+the path joined by slashes, `arm/0`. An observation that is not nested is one leaf with an empty path.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ Place = tuple[str, ...]
 
 
 def leaves(space: Space[Any], path: Place = ()) -> dict[Place, Space[Any]]:
-    """The spaces inside a space, in its order, by their paths; texts included."""
+    """The leaf spaces of a space by path, in its order, text spaces included."""
     return (
         {place: leaf for key, part in _parts(space) for place, leaf in leaves(part, (*path, key)).items()}
         if is_nested(space)
@@ -22,17 +22,17 @@ def leaves(space: Space[Any], path: Place = ()) -> dict[Place, Space[Any]]:
 
 
 def is_nested(space: Space[Any]) -> bool:
-    """Whether there are spaces inside it."""
+    """Whether a space contains other spaces."""
     return isinstance(space, Dict | Tuple)
 
 
 def numbers(space: Space[Any]) -> dict[Place, Space[Any]]:
-    """The leaves without texts, of which agents read none."""
+    """The leaves except text spaces, which agents cannot read."""
     return {path: leaf for path, leaf in leaves(space).items() if not isinstance(leaf, Text)}
 
 
 def rebuild(space: Space[Any], values: Mapping[Place, Any], path: Place = ()) -> Any:
-    """A dict or tuple of the space's structure with these leaves; None where there is no value."""
+    """A dict or tuple with the space's structure and these leaves; None for missing values."""
     if not is_nested(space):
         return values.get(path)
     parts = {key: rebuild(part, values, (*path, key)) for key, part in _parts(space)}
@@ -44,10 +44,10 @@ def _parts(space: Any) -> Iterable[tuple[str, Space[Any]]]:
 
 
 def pick(observation: Any, path: Place) -> Any:
-    """The part of an observation, of one lane or of all.
+    """A part of an observation, for one lane or all.
 
     Raises:
-      ValueError: if it is not there.
+      ValueError: if it is missing.
     """
     part = observation
     for depth, key in enumerate(path):
@@ -61,7 +61,7 @@ def pick(observation: Any, path: Place) -> Any:
 
 
 def name_of(path: Place) -> str:
-    """`arm/0`; nothing for what is not nested."""
+    """The name of a path, such as `arm/0`; '' for the empty path."""
     return "/".join(path)
 
 

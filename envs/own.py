@@ -1,4 +1,4 @@
-"""Environments from users' classes and functions, which make one lane or, if they take `num_envs`, all lanes."""
+"""Environments from users' classes and functions, which create one lane or, with an argument `num_envs`, all lanes."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -10,14 +10,14 @@ from gymnasium.vector import VectorEnv
 
 
 def register_own(env_id: str, make: Callable[..., Any]) -> None:
-    """Give a class or function an id of gymnasium's in this process; another one of that id is replaced."""
+    """Register a class or function with gymnasium in this process, replacing any with the same id."""
     all_lanes = makes_all_lanes(make)
     one, many = (None, make) if all_lanes else (make, None)
     gym.registry[env_id] = EnvSpec(env_id, entry_point=one, vector_entry_point=many)
 
 
 def makes_all_lanes(make: Callable[..., Any]) -> bool:
-    """Whether a class or a function makes a vector environment."""
+    """Whether a class or function creates a vector environment."""
     if isinstance(make, type) and issubclass(make, gym.Env | VectorEnv):
         return issubclass(make, VectorEnv)
     return "num_envs" in _parameters(make)
@@ -37,9 +37,9 @@ def _parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def check_lanes(env: Any, name: str, num_envs: int) -> VectorEnv:
-    """The vector environment that a user gave or made. Raises ValueError unless it is one with so many lanes."""
+    """Check a user's vector environment. Raises ValueError unless it is one with `num_envs` lanes."""
     if not isinstance(env, VectorEnv):
-        raise ValueError(f"environment {name}: expected a gymnasium VectorEnv to be made, got {type(env).__name__}")
+        raise ValueError(f"environment {name}: expected a gymnasium VectorEnv, got {type(env).__name__}")
     if env.num_envs != num_envs:
         raise ValueError(f"environment {name}: expected {num_envs} lanes, got {env.num_envs}")
     return env

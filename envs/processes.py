@@ -1,4 +1,4 @@
-"""Processes that work for this one: started so that signals find them ready, and ended whatever happens."""
+"""Helpers for worker processes: safe start with respect to signals, reliable termination, error reports."""
 
 import os
 import signal
@@ -10,16 +10,16 @@ from multiprocessing import parent_process, resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Self
 
-SECONDS_TO_END = 5.0  # what a process may take to end by itself before it is killed
+SECONDS_TO_END = 5.0  # grace period before a process is killed
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class WorkerError(ValueError):
-    """What a process was to do failed in it, or it died; the message is for the user."""
+    """The work of a process failed, or the process died; the message is for the user."""
 
 
 class EnvError(WorkerError):
-    """An environment's own code failed, in a worker or in this process; a note has the traceback through it."""
+    """An environment's own code failed, in a worker or in this process; a note holds the traceback through it."""
 
     is_theirs = True  # see `command_line.run`
 
@@ -33,7 +33,7 @@ class Fault(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """What was raised, and where: the last line of the traceback."""
+        """The exception, and the last line of its traceback."""
         if isinstance(error, EnvError):
             return cls(str(error), "\n".join(getattr(error, "__notes__", ())), is_envs=True)
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -42,7 +42,7 @@ class Fault(NamedTuple):
 
 
 def describe_death(exit_code: int | None) -> str:
-    """How a process ended, as the end of a sentence that begins with its name."""
+    """How a process ended, as the end of a sentence that starts with its name."""
     if exit_code is None:
         return "does not answer"
     if exit_code >= 0:
@@ -52,7 +52,7 @@ def describe_death(exit_code: int | None) -> str:
 
 
 def end_all(processes: Sequence[BaseProcess]) -> None:
-    """Waits for processes that were asked to end, and kills those that take long."""
+    """Wait for processes that were asked to end, and kill those that do not in time."""
     deadline = time.monotonic() + SECONDS_TO_END
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
@@ -62,8 +62,8 @@ def end_all(processes: Sequence[BaseProcess]) -> None:
 
 @contextmanager
 def stops_held_back() -> Iterator[None]:
-    """Processes started in here do not get the `STOPS`, until they are ready to; this one gets them later."""
-    resource_tracker.ensure_running()  # else it is started with the first process, and then lets the signals through
+    """Context in which started processes block the `STOPS` until they are ready; this process gets them afterwards."""
+    resource_tracker.ensure_running()  # otherwise it starts with the first process and unblocks the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -72,10 +72,10 @@ def stops_held_back() -> Iterator[None]:
 
 
 def leave_stops_to_the_parent() -> None:
-    """In a process that was started in `stops_held_back`: take no notice of the `STOPS`.
+    """In a process that was started in `stops_held_back`: do nothing on the `STOPS`.
 
-    The terminal and job schedulers send their signals to all processes of a group; here the parent decides what they
-    mean. A handler that does nothing, unlike an ignored signal, is not inherited by programs that are started here.
+    Terminals and job schedulers send signals to all processes of a group, and only the parent handles them. A handler
+    that does nothing is not inherited by programs started from here; an ignored signal would be.
     """
     for number in STOPS:
         signal.signal(number, lambda *_: None)
@@ -83,7 +83,7 @@ def leave_stops_to_the_parent() -> None:
 
 
 def end_with_the_parent() -> None:
-    """For a thread of a spawned process that would not see its parent end: one that was killed closes nothing."""
+    """For a thread of a spawned process: end this process when the parent dies, even if the parent was killed."""
     parent = parent_process()
     assert parent is not None
     parent.join()

@@ -1,4 +1,4 @@
-"""A random stream for each lane of a compiled engine: what a lane does depends on its seed alone.
+"""A random stream for each lane of a compiled engine, so that a lane depends only on its own seed.
 
 Draw number n = 1, 2, ... of a lane is SplitMix64 (Steele et al., 2014) of (key, n):
 
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-# Without numba's runtime (nothing here allocates) the state's arrays are not counted at every use, and inlined helpers
-# do not copy the state's hundred fields at every call: together five times faster.
+# Without numba's runtime (nothing here allocates) there is no reference counting of the state's arrays, and inlined
+# helpers do not copy the state's hundred fields at every call: together five times faster.
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 compiled = njit(**_OPTIONS)
 inlined = njit(**_OPTIONS, forceinline=True)

@@ -1,4 +1,4 @@
-"""The smallest task that needs memory: a cue, a delay, a choice."""
+"""A minimal task that needs memory: a cue, a delay, a choice."""
 
 from typing import Any
 
@@ -12,33 +12,33 @@ BLANK, SECRET, LIT, SIGNAL = (38, 43, 58), (110, 118, 138), (245, 184, 61), (95,
 
 
 class RecallEnv(gym.Env):
-    """Recall: see a cue, wait, then name it.
+    """Recall: observe a cue, wait, then name it.
 
     ## Description
     The first observation shows one of `num_cues` cues. `delay` blank observations follow, then a signal to answer.
-    Waiting while there is no signal is enforced, so that the past actions, which agents are shown, are no place to
-    keep the cue in.
+    Waiting until the signal is enforced: otherwise an agent could store the cue in its previous action, which it
+    observes.
 
     ## Action space
     | action | meaning |
     |---|---|
     | 0 | wait |
-    | 1 ... num_cues | name that cue |
+    | 1 ... num_cues | name this cue |
 
     ## Observation
-    `float32` vector: the cue one-hot (zeros after the first step), then 1 where an answer is asked for.
+    `float32` vector: the cue one-hot (zeros after the first step), then 1 at the signal to answer.
 
     ## Rewards
-    1 for the right answer, 0 for a wrong one, -1 for an action out of place: naming a cue before the signal, or
+    1 for the correct answer, 0 for a wrong one, -1 for an invalid action: naming a cue before the signal, or
     waiting at it.
 
     ## Termination
-    After the answer, or after an action out of place. `info["is_success"]` says whether the answer was right. Without
+    After the answer, or after an invalid action. `info["is_success"]` says whether the answer was correct. Without
     memory, success cannot exceed 1 / num_cues.
 
     ## Pictures
-    With `render_mode="rgb_array"`: a square for each cue, lit while it is shown, and a bar below them, lit while an
-    answer is asked for. The frame around the right cue is for people: agents do not see it.
+    With `render_mode="rgb_array"`: a square for each cue, lit while it is shown, and a bar below them, lit at the
+    signal to answer. The frame around the correct cue is not part of the observation.
 
     ## Registered configurations
     - `Recall-v0`: 3 cues, delay 3.
@@ -73,7 +73,7 @@ class RecallEnv(gym.Env):
         return self._observe(), reward, True, False, {"is_success": right}
 
     def render(self) -> np.ndarray | None:
-        """The present observation as a picture, uint8 [2 CELL, num_cues CELL, 3]; None without a render mode."""
+        """The current observation as an image, uint8 [2 CELL, num_cues CELL, 3]; None without a render mode."""
         if self.render_mode is None:
             return None
         obs = self._observe()

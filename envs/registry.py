@@ -1,4 +1,4 @@
-"""Environments by name: one function from what a user types to a vector environment that agents can play."""
+"""Environments by name: from a name typed by a user to a vector environment for agents."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -39,50 +39,50 @@ def make_vector_env(
     env_kwargs: Mapping[str, Any] | None = None,
     wrapper: Callable[[gym.Env], gym.Env] | None = None,
 ) -> VectorEnv:
-    """A vector environment whose observations are arrays of numbers, or dicts and tuples of these.
+    """Create a vector environment with observations that are arrays of numbers, or dicts and tuples of arrays.
 
-    MiniGrid's dictionaries become vectors (see `MiniGridView`); discrete and binary observations are flattened, unless
+    MiniGrid's dictionaries become vectors (see `MiniGridView`); discrete and binary observations are flattened unless
     they are inside a Dict or Tuple.
 
     Args:
-      name: a short name or a registered gymnasium id, 'module:Id' included; with -stackK behind it, an observation
+      name: a short name or a registered gymnasium id, 'module:Id' included; with the suffix -stackK, an observation
         holds the last K (see `StackedViews`). Names of sequences may have options, and text:PATH names a text (see
         `sequences.names`).
-      num_envs: lanes.
+      num_envs: number of lanes.
       render_mode: as in gymnasium.
       num_workers: processes that share the lanes (see `WorkerVectorEnv`); 0: this one steps them all.
-      backend: native: an engine of this package that steps all lanes at once; minigrid: minigrid's own environments,
-        one after the other, with the same results as the native engine's; auto: native where there is one.
-      autoreset_mode: NEXT_STEP is what this package's agents take, and all that workers and stacked views know.
+      backend: native: an engine of this package that steps all lanes together; minigrid: minigrid's own environments,
+        one by one, with the same results as the native engine; auto: native if there is one.
+      autoreset_mode: this package's agents, workers and stacked views need NEXT_STEP.
       env_kwargs: arguments of the environment.
-      wrapper: what every lane's environment is wrapped in, which is then stepped by itself, whatever `backend` says.
+      wrapper: wraps every lane's environment; the lanes are then stepped one by one, whatever `backend` is.
 
     Raises:
-      ValueError: for a name that is not known (with the nearest that is), for actions in none of `ACTION_SPACES`, for
-        observations that cannot be made an array of numbers, for a backend that does not have the environment, and for
-        workers where the native engine steps it, or more of them than lanes.
-      EnvError: if the environment's own code fails, now or when it is reset, stepped or drawn.
+      ValueError: for an unknown name (the message suggests the nearest), actions in none of `ACTION_SPACES`,
+        observations that cannot be arrays of numbers, a backend that does not have the environment, workers for a
+        native engine, or more workers than lanes.
+      EnvError: if the environment's own code fails, now or later in reset, step or render.
     """
     base, num_views = split_stack(name)
     if num_views > 1:
         views = make_vector_env(base, num_envs, render_mode, num_workers, backend, autoreset_mode, env_kwargs, wrapper)
         return stack_views(views, num_views)
     env_id, arguments = sequences.find_sequences(name) or SHORT_NAMES.get(name, (name, {}))
-    rendered = {} if render_mode is None else {"render_mode": render_mode}  # many constructors do not know it
+    rendered = {} if render_mode is None else {"render_mode": render_mode}  # some constructors lack it
     arguments = {**arguments, **rendered, **(env_kwargs or {})}
     spec = _find_spec(env_id, name)
     view: dict[str, Any] = {"actions": "moves"} if name in MOVES_ONLY else {}
     if wrapper is not None:
         view["wrapper"] = wrapper
         if name in MAPS:
-            raise ValueError(f"wrapper: expected none for {name!r}, whose lanes are no environments of their own")
+            raise ValueError(f"wrapper: expected none for {name!r}, whose lanes are not separate environments")
     _check_backend(backend, spec, name)
     if spec.entry_point is None:
         return _make_all_lanes(spec, name, num_envs, num_workers, arguments, wrapper)
     if _has_native_engine(spec) and backend != "minigrid" and wrapper is None:
         if num_workers:
             raise ValueError(
-                f"env_workers: expected 0 for {name!r}, whose native engine steps all lanes at once, got {num_workers}"
+                f"env_workers: expected 0 for {name!r}, whose native engine steps all lanes together, got {num_workers}"
             )
         env = _make_native(spec, num_envs, autoreset_mode, {**arguments, **view})
         return MapTokens(env) if name in MAPS else env
@@ -94,7 +94,7 @@ def make_vector_env(
 def _make_lanes(
     make_lane: Callable[[], gym.Env], spec: EnvSpec, autoreset_mode: AutoresetMode, num_envs: int
 ) -> VectorEnv:
-    """Lanes stepped by the process that calls this, a worker's too."""
+    """Lanes stepped by the calling process, which may be a worker."""
     env = sync_lanes(make_lane, num_envs, autoreset_mode)
     env.spec = spec
     return env
@@ -108,28 +108,28 @@ def _make_all_lanes(
     arguments: dict[str, Any],
     wrapper: Callable[[gym.Env], gym.Env] | None,
 ) -> VectorEnv:
-    """A user's vector environment, of which no single lane can be made."""
+    """A user's vector environment, which has no separate lanes."""
     if num_workers or wrapper is not None:
-        raise ValueError(f"environment {name!r} makes all its lanes itself: expected no env_workers and no wrapper")
+        raise ValueError(f"environment {name!r} creates all its lanes itself: expected no env_workers and no wrapper")
     with Blame(name, "its constructor"):
         env = gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **arguments)
     return check_lanes(env, name, num_envs)
 
 
 def _make_lane(name: str, env_id: str, spec: EnvSpec, arguments: dict[str, Any], view: dict[str, Any]) -> gym.Env:
-    _import_module(env_id, name)  # in a worker nothing else has
+    _import_module(env_id, name)  # a worker has not imported it yet
     with Blame(name, "its constructor"):
         env = gym.make(spec, **arguments)
     return GuardedEnv(as_numbers(env, **view), name)
 
 
 def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None, **view: Any) -> gym.Env:
-    """The environment with observations in a Box or MultiDiscrete, or nested as they are; wrapped only where need be.
+    """The environment with Box, MultiDiscrete or nested observations; wrapped only if necessary.
 
     Args:
-      env: any.
-      wrapper: what it is wrapped in first.
-      view: options of `MiniGridView`, for MiniGrid's environments.
+      env: the environment.
+      wrapper: applied first.
+      view: options of `MiniGridView` for MiniGrid's environments.
 
     Raises:
       ValueError: naming the space that cannot be encoded.
@@ -191,9 +191,7 @@ def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:
     if backend == "native" and not _has_native_engine(spec):
         raise ValueError(f"env_backend: expected auto for {name!r}, which has no native engine, got native")
     if backend == "minigrid" and not str(spec.entry_point).startswith("minigrid."):
-        raise ValueError(
-            f"env_backend: expected auto for {name!r}, which is none of minigrid's environments, got minigrid"
-        )
+        raise ValueError(f"env_backend: expected auto for {name!r}, which is not a minigrid environment, got minigrid")
 
 
 def _find_spec(env_id: str, name: str) -> EnvSpec:
@@ -205,7 +203,7 @@ def _find_spec(env_id: str, name: str) -> EnvSpec:
 
 
 def _import_module(env_id: str, name: str) -> None:
-    """Import what registers the environment: the module in front of its id; minigrid's ids need none."""
+    """Import the module that registers the environment: the prefix of its id, or minigrid for its ids."""
     module = env_id.rpartition(":")[0] or "minigrid"
     try:
         with Blame(name, f"the import of {module}"):

@@ -1,8 +1,8 @@
-"""Exact resume of environments in Python: lanes that save the state of environments that can report it.
+"""Exact resuming for Python environments: lanes that save the state of their environments.
 
-An environment takes part by two methods, `get_state()` and `set_state(state)`. The state is plain data: dicts with
-strings as keys, lists, arrays, numbers, strings, None. The generator `self.np_random` is saved beside it, and the
-number of steps in gymnasium's TimeLimit.
+An environment supports this with two methods, `get_state()` and `set_state(state)`. The state is plain data: dicts with
+string keys, lists, arrays, numbers, strings, None. The generator `self.np_random` and the step count of gymnasium's
+TimeLimit are saved as well.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,23 +17,23 @@ from .guarded import Blame, GuardedEnv, GuardedLanes
 
 STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, DtypeObservation)
 EACH_LANE = "each lane"
-"""The one key of a dict whose value is a list with a state for each lane."""
+"""The only key of a dict that holds a list with one state per lane."""
 METHODS = ("get_state", "set_state")
 
 
 class SavableLanes(GuardedLanes):
-    """Lanes whose environments all have `get_state` and `set_state`."""
+    """Lanes with environments that all have `get_state` and `set_state`."""
 
     def get_state(self) -> dict[str, Any]:
-        """The state of every lane, and which of them are reset at the next step. Raises EnvError."""
+        """The state of every lane, and which lanes reset at the next step. Raises EnvError."""
         return {"lanes": {EACH_LANE: [_get_state(env) for env in self.envs]}, "ended": self._autoreset_envs.copy()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from what `get_state` returned; after a reset.
+        """Restore a state from `get_state`, after a reset.
 
         Raises:
-          ValueError: for another number of lanes, or another wrapper.
-          EnvError: if an environment does not take its state.
+          ValueError: for a different number of lanes or other wrappers.
+          EnvError: if an environment rejects its state.
         """
         lanes, ended = state["lanes"][EACH_LANE], np.asarray(state["ended"])
         if len(lanes) != self.num_envs or ended.shape != (self.num_envs,) or ended.dtype != np.bool_:
@@ -44,7 +44,7 @@ class SavableLanes(GuardedLanes):
 
 
 def sync_lanes(make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: AutoresetMode) -> GuardedLanes:
-    """Lanes that this process steps one after the other, savable if their environments are.
+    """Lanes that this process steps one by one; savable if their environments are.
 
     Raises:
       ValueError: for less than one lane, and if their spaces differ.
@@ -58,7 +58,7 @@ def sync_lanes(make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: 
 
 
 def _layers(env: gym.Env) -> Iterator[gym.Env]:
-    """The wrappers around an environment, the outermost first, and the environment."""
+    """The wrappers around an environment, outermost first, and the environment itself."""
     while isinstance(env, gym.Wrapper):
         yield env
         env = env.env
@@ -98,7 +98,7 @@ def _name_of(env: gym.Env) -> str:
 
 
 def _plain(tree: Any) -> Any:
-    """The state as a checkpoint can hold it. Raises TypeError for what is not plain data."""
+    """The state in a form that a checkpoint can hold. Raises TypeError unless it is plain data."""
     if isinstance(tree, dict):
         return {str(key): _plain(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):

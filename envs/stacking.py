@@ -1,4 +1,4 @@
-"""The last K observations as one, for measuring what a core's memory is worth beside a short, exact one."""
+"""Frame stacking: a short, exact memory as a baseline for recurrent cores."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,16 +15,16 @@ from .vector_checks import check_field_names
 class StackedViews(VectorWrapper):
     """A vector environment that shows the last `num_views` observations of the episode as one (Mnih et al., 2015).
 
-    They are joined along the last axis, the newest last: `[N, 5, 5, 3]` becomes `[N, 5, 5, 3 * num_views]`. Zeros stand
-    before an episode's first observation. An episode's last observation is stacked on those of its own episode. Every
-    array that is returned is new.
+    They are concatenated along the last axis, the newest last: `[N, 5, 5, 3]` becomes `[N, 5, 5, 3 * num_views]`. The
+    stack is zero before an episode's first observation. An episode's last observation is stacked with its own episode.
+    Every returned array is new.
 
     Args:
-      env: a NEXT_STEP vector environment whose observations are arrays, of one axis or more.
-      num_views: how many observations make one, at least 2.
+      env: a NEXT_STEP vector environment with array observations of at least one axis.
+      num_views: observations per stack, at least 2.
 
     Raises:
-      ValueError: for another autoreset mode, other observations, or less than 2 views.
+      ValueError: for another autoreset mode, other observations, or fewer than 2 views.
     """
 
     def __init__(self, env: VectorEnv, num_views: int) -> None:
@@ -34,7 +34,7 @@ class StackedViews(VectorWrapper):
         if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
             raise ValueError(f"expected a vector environment with NEXT_STEP autoreset, got {env.metadata}")
         if not isinstance(space, Box | MultiDiscrete) or not space.shape:
-            raise ValueError(f"expected pictures or vectors to stack, got observations in {space}")
+            raise ValueError(f"expected images or vectors to stack, got observations in {space}")
         if num_views < 2:
             raise ValueError(f"num_views: expected at least 2, got {num_views}")
         self.num_views = num_views
@@ -42,13 +42,13 @@ class StackedViews(VectorWrapper):
         self.single_observation_space = _stacked_space(space, num_views)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._stack = np.zeros((env.num_envs, *self.single_observation_space.shape), space.dtype)
-        self._is_last = np.zeros(env.num_envs, np.bool_)  # [N]: the newest view is its episode's last
+        self._is_last = np.zeros(env.num_envs, np.bool_)  # [N]: the newest view is the episode's last
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[NDArray, dict[str, Any]]:
-        """As the environment's; with `reset_mask` in `options` the other lanes' stacks stay as they are."""
+        """As the environment's; with `reset_mask` in `options` the stacks of the other lanes are unchanged."""
         starts = np.ones(self.num_envs, np.bool_)
         if options is not None and "reset_mask" in options:
-            starts = options["reset_mask"]  # before the reset: gymnasium's SyncVectorEnv takes it out of the options
+            starts = options["reset_mask"]  # before the reset: gymnasium's SyncVectorEnv removes it from the options
         obs, infos = self.env.reset(seed=seed, options=options)
         self._stack[starts] = 0
         self._stack[starts, ..., -self._channels :] = obs[starts]
@@ -64,8 +64,8 @@ class StackedViews(VectorWrapper):
 
     def _push(self, obs: NDArray, is_first: NDArray[np.bool_]) -> None:
         """Make `obs` `[N, ..., C]` the newest view, the only one where `is_first` `[N]`."""
-        # All numbers in a row move up by one view: one copy of memory instead of one a pixel.
-        # What comes over from the next pixel lands where the newest view is then written.
+        # Shift each row as a whole by one view: one memory copy instead of one per pixel. Values that cross from the
+        # next pixel land where the newest view is written afterwards.
         stack = np.empty_like(self._stack)
         stack.reshape(-1)[: -self._channels] = self._stack.reshape(-1)[self._channels :]
         if is_first.any():
@@ -75,7 +75,7 @@ class StackedViews(VectorWrapper):
 
 
 def _stacked_space(space: Box | MultiDiscrete, num_views: int) -> Box | MultiDiscrete:
-    """The space of so many views joined along the last axis; a box has room for the zeros too."""
+    """The space of `num_views` views concatenated along the last axis; a Box is extended to contain 0."""
     if isinstance(space, MultiDiscrete):
         return MultiDiscrete(np.concatenate([space.nvec] * num_views, axis=-1), dtype=space.dtype)
     low, high = (np.concatenate([bound] * num_views, axis=-1) for bound in (space.low, space.high))
@@ -83,15 +83,15 @@ def _stacked_space(space: Box | MultiDiscrete, num_views: int) -> Box | MultiDis
 
 
 class SavableStackedViews(StackedViews):
-    """`StackedViews` of an environment whose state can be saved."""
+    """`StackedViews` of an environment that can save its state."""
 
     def get_state(self) -> dict[str, Any]:
-        """The environment's state, and copies of the stack and of the flags that restart it."""
+        """The environment's state, with copies of the stack and of the flags that restart it."""
         env = self.env.get_state()  # type: ignore[attr-defined]
         return {"env": env, "stack": self._stack.copy(), "is_last": self._is_last.copy()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `get_state` of a vector environment with the same settings returned.
+        """Restore a state from `get_state` of a vector environment with the same settings.
 
         Raises:
           ValueError: naming the first field that does not fit.

@@ -1,4 +1,4 @@
-"""What callers hand to the native vector environments, checked: all of them say the same where it does not fit."""
+"""Argument checks of the native vector environments, with the same messages for all."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def checked_render_mode(render_mode: str | None, allowed: Sequence[str]) -> str 
 
 
 def as_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
-    """The mode, or the one of that name in any spelling. Raises ValueError if there is none."""
+    """The mode, or the mode with that name in any spelling. Raises ValueError if there is none."""
     if isinstance(autoreset_mode, AutoresetMode):
         return autoreset_mode
     spelled = str(autoreset_mode).replace("_", "").lower()
@@ -36,7 +36,7 @@ def as_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
 
 
 def lane_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
-    """A seed for each lane: seed + i, or the i-th of a sequence. Raises ValueError for a sequence of another length."""
+    """A seed per lane: seed + i, or the i-th of a sequence. Raises ValueError for a sequence of the wrong length."""
     if seed is None:
         return [None] * num_envs
     if isinstance(seed, int | np.integer):
@@ -48,14 +48,14 @@ def lane_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequen
 
 
 def checked_reset_mask(options: Mapping[str, Any] | None, was_reset: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which lanes `options` ask to reset, bool [N]; all without `reset_mask`.
+    """The lanes that `options` select for a reset, bool [N]; all without `reset_mask`.
 
     Args:
         options: of `reset`.
         was_reset: [N], the lanes that have been reset before.
 
     Raises:
-        ValueError: for a mask of another kind or shape, without a True, or without one where a lane was never reset.
+        ValueError: for a mask of wrong dtype or shape, without any True, or that leaves out a lane never reset.
     """
     if options is None or "reset_mask" not in options:
         return np.ones_like(was_reset)
@@ -81,7 +81,7 @@ def checked_actions(actions: ArrayLike, num_envs: int, num_actions: int) -> NDAr
 
 
 def refuse_ended(needs_reset: NDArray[np.bool_]) -> None:
-    """Raises ResetNeeded, naming them, if lanes [N] have ended: without autoreset the caller has to reset them."""
+    """Raises ResetNeeded, naming the lanes [N] that have ended: without autoreset the caller has to reset them."""
     if needs_reset.any():
         waiting = np.flatnonzero(needs_reset).tolist()
         raise ResetNeeded(f"the episodes in lanes {waiting} have ended: reset them with options['reset_mask']")
@@ -90,7 +90,7 @@ def refuse_ended(needs_reset: NDArray[np.bool_]) -> None:
 def final_infos(
     observations: NDArray[Any], final_info: dict[str, Any], ended: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any] | dict[str, Any]]:
-    """The part of SAME_STEP's infos that tells how the episodes in the lanes `ended` [N] ended."""
+    """The SAME_STEP infos about the episodes that ended in the lanes `ended` [N]."""
     final_obs = np.full(len(ended), None, dtype=object)
     for lane in np.flatnonzero(ended):
         final_obs[lane] = observations[lane].copy()
@@ -103,14 +103,14 @@ def final_infos(
 
 
 def check_field_names(fields: Mapping[str, Any], expected: Sequence[str]) -> None:
-    """Raises ValueError if a saved state's fields are not those expected."""
+    """Raises ValueError unless a saved state has exactly the expected fields."""
     if set(fields) != set(expected):
         missing, unknown = sorted(set(expected) - set(fields)), sorted(set(fields) - set(expected))
         raise ValueError(f"state: expected the fields {tuple(expected)}; missing {missing}, unknown {unknown}")
 
 
 def copied_like(fields: Mapping[str, Any], models: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Copies of the arrays of each model's name. Raises ValueError where a shape or dtype is not the model's."""
+    """Copies of the named arrays. Raises ValueError if a shape or dtype differs from the model's."""
     for name, like in models.items():
         value = fields[name]
         if not isinstance(value, np.ndarray) or value.shape != like.shape or value.dtype != like.dtype:
@@ -120,7 +120,7 @@ def copied_like(fields: Mapping[str, Any], models: Mapping[str, NDArray[Any]]) -
 
 
 def check_range(name: str, values: NDArray[Any], low: int, high: int | None) -> None:
-    """Raises ValueError if a state's field has values outside of low..high; None: without an upper limit."""
+    """Raises ValueError if a state's field has values outside low..high; None: no upper limit."""
     if values.min(initial=low) < low or (high is not None and values.max(initial=low) > high):
         limits = f"{low}..{high}" if high is not None else f"at least {low}"
         raise ValueError(f"state field {name!r}: expected {limits}, received {values.min()}..{values.max()}")

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 
 class Window:
-    """A pygame window that shows pictures at a steady rate.
+    """A pygame window that shows images at a steady rate.
 
     Args:
-        title: of the window.
-        frames_per_second: `show` waits so that it is not exceeded.
+        title: the window title.
+        frames_per_second: maximum rate; `show` waits to keep it.
     """
 
     def __init__(self, title: str, frames_per_second: int) -> None:

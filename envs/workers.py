@@ -1,4 +1,4 @@
-"""Lanes in worker processes, several in each, for environments without a native engine."""
+"""Lanes in worker processes, several per process, for environments without a native engine."""
 
 import ctypes
 import math
@@ -36,32 +36,32 @@ REWARD, FLAG = Box(-np.inf, np.inf, (), np.float64), Box(0, 1, (), np.bool_)  # 
 MakeLanes = Callable[[int], VectorEnv]
 LaneInfos = list[tuple[int, dict[str, Any]]]  # a lane and its infos
 ALWAYS = ("target", "action_mask")
-"""The infos that are sent at every step and reset: the right action, for `--algo supervised`, and the allowed ones."""
+"""Infos sent at every step and reset: the correct action, for `--algo supervised`, and the action mask."""
 
 
 class WorkerVectorEnv(AnyInfos):
-    """A NEXT_STEP vector environment whose lanes are shared out among worker processes.
+    """A NEXT_STEP vector environment with its lanes distributed over worker processes.
 
-    It gives the numbers that `make_lanes(num_envs)` would: lane i gets seed + i, and every worker plays its lanes in a
-    vector environment of `make_lanes`. Actions, observations, rewards and flags pass through shared memory. Infos are
-    sent at the end of an episode only, and of them numbers, strings and arrays of numbers; `info["target"]` and
-    `info["action_mask"]` always.
+    The results equal those of `make_lanes(num_envs)`: lane i gets seed + i, and every worker steps its lanes in a
+    vector environment from `make_lanes`. Actions, observations, rewards and flags pass through shared memory. Infos are
+    sent only at the end of an episode, limited to numbers, strings and arrays of numbers; `info["target"]` and
+    `info["action_mask"]` are always sent.
 
-    Workers are spawned, not forked: a process that runs torch has threads, and a fork takes over the locks that these
-    hold, but not the threads that would let go of them. So a script that uses this needs the usual
-    `if __name__ == "__main__":`. What the workers need is in `make_lanes`, which is pickled by cloudpickle.
+    Workers are spawned, not forked: a process with torch has threads, and a fork copies the locks that they hold but
+    not the threads that would release them. A script that uses workers therefore needs the usual
+    `if __name__ == "__main__":`. `make_lanes` contains all that the workers need and is pickled by cloudpickle.
 
-    The workers end when this is closed or deleted, at the end of this process however it comes, and when one fails.
-    The memory has no name, so the system takes it back from processes that were killed.
+    The workers end when the environment is closed or deleted, when this process ends in any way, and when a worker
+    fails. The shared memory is anonymous, so the system frees it even if processes are killed.
 
     Args:
-      make_lanes: from a number of lanes to a NEXT_STEP vector environment whose actions and observations are numbers
-        or arrays of them.
-      num_envs: lanes.
+      make_lanes: takes a number of lanes and returns a NEXT_STEP vector environment with numbers or arrays as actions
+        and observations.
+      num_envs: number of lanes.
       num_workers: processes, from 1 to `num_envs`.
 
     Raises:
-      ValueError: for another number of workers, another autoreset mode or other spaces.
+      ValueError: for an invalid number of workers, another autoreset mode or unsupported spaces.
       EnvError: if an environment's constructor fails.
       WorkerError: if a worker dies.
     """
@@ -103,7 +103,7 @@ class WorkerVectorEnv(AnyInfos):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """As SyncVectorEnv's, `reset_mask` included, with no infos but targets and action masks."""
+        """As SyncVectorEnv's, `reset_mask` included, but with only targets and action masks as infos."""
         lanes = range(self.num_envs)
         seeds = [seed + i for i in lanes] if isinstance(seed, int) else [None] * self.num_envs if seed is None else seed
         if len(seeds) != self.num_envs:
@@ -121,11 +121,11 @@ class WorkerVectorEnv(AnyInfos):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """As SyncVectorEnv's, with the infos of lanes whose episode ended, and every lane's target and action mask.
+        """As SyncVectorEnv's, with the infos of lanes that have ended, and every lane's target and action mask.
 
         Raises:
-          EnvError: if an environment raises; all workers have ended by then.
-          WorkerError: if a worker dies; so have the others.
+          EnvError: if an environment raises; all workers have then ended.
+          WorkerError: if a worker dies; the others have then ended.
         """
         _write(self.single_action_space, self._rows.action, slice(None), actions)
         infos = self._exchange([_STEP] * len(self._workers))
@@ -133,24 +133,24 @@ class WorkerVectorEnv(AnyInfos):
         return deepcopy(rows.observation), rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy(), infos
 
     def _exchange(self, commands: "Sequence[Command | None]") -> dict[str, Any]:
-        """Send every worker its command, None for none at all, and wait for the replies; returns their infos."""
+        """Send every worker its command (None: no command) and wait for the replies; returns their infos."""
         if self.closed:
-            raise ClosedEnvironmentError("the workers have ended: make a new environment")
+            raise ClosedEnvironmentError("the workers have ended: create a new environment")
         infos: dict[str, Any] = {}
-        told = [(worker, command) for worker, command in zip(self._workers, commands, strict=True) if command]
+        commanded = [(worker, command) for worker, command in zip(self._workers, commands, strict=True) if command]
         try:
-            for worker, command in told:
+            for worker, command in commanded:
                 worker.send(command)
-            for worker, _ in told:
+            for worker, _ in commanded:
                 for lane, info in worker.receive():
                     infos = self._add_info(infos, info, lane)
-        except BaseException:  # Ctrl-C included: unread replies would be taken for those to the next command
+        except BaseException:  # also Ctrl-C: unread replies would be mistaken for those to the next command
             self.close()
             raise
         return infos
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends the workers, by force those that take long."""
+        """End the workers; kill those that do not end in time."""
         self._end_workers()
 
 
@@ -164,9 +164,9 @@ Command = _Reset | bytes
 
 
 class _Rows(NamedTuple):
-    """What passes between the processes at a step, each `[N, ...]`."""
+    """The data exchanged between the processes at a step, each `[N, ...]`."""
 
-    action: Any  # nested as the space is
+    action: Any  # nested like the space
     observation: Any
     reward: NDArray[np.float64]
     terminated: NDArray[np.bool_]
@@ -174,7 +174,7 @@ class _Rows(NamedTuple):
 
 
 class _SharedLanes:
-    """The memory of `_Rows`, which can be sent to a process that is being spawned."""
+    """The shared memory of `_Rows`; it can be passed to a process that is being spawned."""
 
     def __init__(self, context: SpawnContext, num_envs: int, observation: Space, action: Space) -> None:
         self.num_envs = num_envs
@@ -204,7 +204,7 @@ def _row_bytes(space: Space) -> int:
 
 
 def _write(space: Space, rows: Any, lanes: slice, values: Any) -> None:
-    """Put the values of some lanes in their places."""
+    """Write the values of some lanes into the arrays."""
     for path in numbers(space):
         pick(rows, path)[lanes] = pick(values, path)
 
@@ -215,18 +215,18 @@ class _Worker:
     def __init__(self, context: SpawnContext, make_lanes: MakeLanes, lanes: slice, shared: _SharedLanes) -> None:
         self.lanes = lanes
         self.connection, theirs = context.Pipe()
-        with theirs:  # closed here, so that its end is seen when the worker dies
+        with theirs:  # closed in this process, to detect the end of the worker
             pickled = CloudpickleWrapper(make_lanes)  # type: ignore[type-var, arg-type]  # it takes any function
             self.process = context.Process(target=_work, args=(pickled, lanes, shared, theirs), daemon=True)
             self.process.start()
 
     def send(self, command: Command) -> None:
-        """Tell it what to do; if it is dead, `receive` will say why."""
+        """Send a command; if the worker is dead, `receive` reports it."""
         with suppress(OSError):
             self.connection.send(command)
 
     def receive(self) -> LaneInfos:
-        """Wait for its reply. Raises WorkerError if its environment failed or it died."""
+        """Wait for the reply. Raises WorkerError if the environment failed or the worker died."""
         name = f"the worker of lanes {self.lanes.start} to {self.lanes.stop - 1}"
         try:
             reply = self.connection.recv()
@@ -242,7 +242,7 @@ class _Worker:
 
 
 def _end(workers: list[_Worker]) -> None:
-    """A worker ends when its pipe does, unless its environment never comes back."""
+    """Close the pipes, which ends the workers unless an environment hangs."""
     for worker in workers:
         worker.connection.close()
     end_all([worker.process for worker in workers])
@@ -250,7 +250,7 @@ def _end(workers: list[_Worker]) -> None:
 
 
 def _work(pickled: Any, lanes: slice, shared: _SharedLanes, connection: Connection) -> None:
-    """A worker process, from its first line to its last; it ends when the parent's end of the pipe does."""
+    """The main function of a worker process; it returns when the parent closes its end of the pipe."""
     leave_stops_to_the_parent()
     make_lanes: MakeLanes = pickled.fn
     rows = shared.rows()
@@ -287,7 +287,7 @@ def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneIn
 
 
 def _to_send(infos: dict[str, Any], lanes: slice, ended: NDArray[np.bool_]) -> LaneInfos:
-    """All infos of lanes whose episode `ended` `[N]`, and what is sent always of the others."""
+    """All infos of the lanes that `ended` `[N]`, and the infos that are always sent of the others."""
     always = {key: values for key, values in infos.items() if key.removeprefix("_") in ALWAYS}
     sent = ((lane, _lane_info(infos if ended[lane] else always, lane)) for lane in range(len(ended)))
     return [(lanes.start + lane, info) for lane, info in sent if info or ended[lane]]

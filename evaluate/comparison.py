@@ -175,8 +175,8 @@ def default_marks(longest: float) -> list[float]:
 
 def metric_of(runs: Sequence[Run]) -> str:
     """'success' if all runs tell it, else 'return'."""
-    told = all(run.score("success") is not None and run.curve.successes is not None for run in runs)
-    return "success" if told else "return"
+    has_success = all(run.score("success") is not None and run.curve.successes is not None for run in runs)
+    return "success" if has_success else "return"
 
 
 def mean_at(runs: Sequence[Run], metric: str, name: str, mark: float) -> float | None:

@@ -98,8 +98,8 @@ def _main(argv: Sequence[str] | None) -> int:
     against = tuple(QUANTITIES) if arguments.against == "both" else (arguments.against,)
     title = f"Learning curves: {', '.join(envs)}"
     write_png(draw(groups, marks, title, against, arguments.metric, arguments.smooth), path)
-    told = f"{path} (curves {smoothing(arguments.smooth)})"
-    Console().print(told, highlight=False, markup=False, soft_wrap=True)
+    text = f"{path} (curves {smoothing(arguments.smooth)})"
+    Console().print(text, highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

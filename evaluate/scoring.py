@@ -121,7 +121,9 @@ def _policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy,
         env = saved_env(agent)
     policy = agent.agent if isinstance(agent, SavedAgent) else agent
     if not hasattr(policy, "step"):
-        raise ValueError(f"agent: expected an ActorCritic, a Policy or what rmc.load gives, got {type(agent).__name__}")
+        raise ValueError(
+            f"agent: expected an ActorCritic, a Policy or the result of rmc.load, got {type(agent).__name__}"
+        )
     if (spec := getattr(agent, "spec", None)) is not None:
         check_fits(spec, env)
     return policy, env

@@ -1,14 +1,14 @@
-"""Actor-critic agents for memory tasks, with a recurrent core that is swapped by one flag.
+"""Actor-critic agents for memory tasks, with a recurrent core that one flag selects.
 
     import rmc_agents as rmc
 
     saved = rmc.load("minipacman-rmc")
     print(rmc.evaluate(saved, "minipacman", episodes=100))
 
-A name is imported when it is first used: the import of the package costs nothing, and torch is loaded by what needs it.
+Public names are imported at first use, so importing the package is fast and loads torch only when it is needed.
 """
 
-TYPE_CHECKING = False  # type checkers take it for True; `typing` is not imported
+TYPE_CHECKING = False  # type checkers assume True; importing `typing` costs time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -61,15 +61,15 @@ _HOMES = {
     "resume": "train.run",
     "train": "",
 }
-"""Public name -> the module that has it; '': it is a module itself, or a package that is called (see `lazy`)."""
+"""Public name -> its module; '': the name is itself a module or a callable package (see `lazy`)."""
 
 __all__ = [*_HOMES]  # noqa: PLE0604
 
 
-if not TYPE_CHECKING:  # where a type checker would take it for every other name too
+if not TYPE_CHECKING:  # a type checker would accept any name through it
 
     def __getattr__(name: str) -> "Any":
-        """A public name, at its first use."""
+        """Import a public name at its first use."""
         from importlib import import_module, metadata
 
         if name == "__version__":

@@ -1,4 +1,4 @@
-"""`python -m rmc_agents`: what the commands are."""
+"""`python -m rmc_agents`: lists the commands."""
 
 import sys
 
@@ -6,13 +6,13 @@ from rmc_agents import __version__
 
 COMMANDS = {
     "rmc-train": "train an agent, evaluate it, record a video",
-    "rmc-evaluate": "how well a saved agent plays, beside random play; what its memory is worth",
-    "rmc-watch": "a video of a saved agent at work",
-    "rmc-export": "one small file that plays, out of a run",
-    "rmc-plot": "learning curves of runs",
-    "rmc-compare": "agents by seeds, to one table and one figure",
-    "rmc-sweep": "many trainings over ranges of settings, and which was best",
-    "rmc-bench": "where training time goes",
+    "rmc-evaluate": "score a saved agent against random play; measure what its memory is worth",
+    "rmc-watch": "record a video of a saved agent, or a replay page",
+    "rmc-export": "export a run's agent to one small file",
+    "rmc-plot": "plot learning curves",
+    "rmc-compare": "compare agents over several seeds in one table and one figure",
+    "rmc-sweep": "search ranges of settings with many trainings",
+    "rmc-bench": "measure where training time goes",
 }
 
 
@@ -24,7 +24,7 @@ def main() -> int:
     print(f"rmc-agents {__version__}: reinforcement learning for memory tasks\n")
     for name, purpose in COMMANDS.items():
         print(f"  {name:<13} {purpose}")
-    print("\nEach takes --help and --version. To begin with:")
+    print("\nEvery command takes --help and --version. To start:")
     print("  rmc-evaluate minipacman-rmc     a policy that comes with the package")
     print("  rmc-train --config minipacman-rmc")
     unknown = [word for word in sys.argv[1:] if word not in ("--help", "-h")]

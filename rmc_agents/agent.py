@@ -19,7 +19,7 @@ from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 BuildCore = Callable[[int], nn.Module]
 
 LOG_STD = -0.5
-"""Of the numbers in a Box at first: the logarithm of the standard deviation, where the bounds are -1 and 1."""
+"""Initial log standard deviation of continuous (Box) actions, which are rescaled to -1..1."""
 
 
 class ActorCritic(nn.Module):
@@ -33,29 +33,28 @@ class ActorCritic(nn.Module):
 
     Args:
       spec: the environment's spaces.
-      core: the recurrent core: a class or a function from the size of its inputs to a core, a registered name, or a
-        core whose inputs are as wide as the encoder's features. A core is a `Core`, or any module with its methods
+      core: the recurrent core: a class or function that takes the input size and returns a core, a registered name, or
+        a core with the encoder's output size as its input size. A core is a `Core`, or any module with the methods
         `initial_state`, `step` and `unroll`.
-      encoder: what makes features of observations: a class or a function from the spec to a module, a registered name,
-        or a module (see `register_encoder`).
+      encoder: maps observations to features: a class or function that takes the spec and returns a module, a
+        registered name, or a module (see `register_encoder`).
       encoder_sizes: widths of the fully connected layers of a built-in encoder.
-      encoder_args: arguments, beside the spec, of an encoder that is given by its registered name.
-      core_skip: the heads read the encoder's output beside that of a core with memory.
-      core_gain: the heads read the core's output times this; None: the core's `default_gain`.
+      encoder_args: further arguments of an encoder that is selected by its registered name.
+      core_skip: the heads read the encoder's output as well as the core's, if the core has memory.
+      core_gain: the heads multiply the core's output by this; None: the core's `default_gain`.
 
     Attributes:
       spec: as above.
       encoder, core: the modules.
 
     Raises:
-      ValueError: for a name that is not registered (the message has the nearest), and for parts that do not fit
-        together.
+      ValueError: if a name is not registered (the message suggests the nearest), or the parts do not fit together.
     """
 
     encoder: Any  # a module with output_size
     core: Core
     core_gain: Tensor
-    log_std: nn.Parameter | None  # [D] of D numbers in a Box: learned, the same in all states
+    log_std: nn.Parameter | None  # [D] for D continuous actions: learned, the same in all states
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class ActorCritic(nn.Module):
         self.core = _make_core(core, self.encoder.output_size)
         self.skip = core_skip and self.core.initial_state(1) != ()
         gain = self.core.default_gain if core_gain is None else core_gain
-        self.register_buffer("core_gain", torch.tensor(gain))  # saved: an agent outlives a change of the default
+        self.register_buffer("core_gain", torch.tensor(gain))  # saved: a later default must not change it
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
         self.policy = _head(features, spec.num_outputs, gain=0.01)
         self.value = _head(features, 1, gain=1.0)
@@ -82,7 +81,7 @@ class ActorCritic(nn.Module):
 
     @classmethod
     def from_config(cls, spec: SpaceSpec, core: CoreConfig, agent: AgentConfig) -> Self:
-        """The agent that settings describe. Raises ValueError as the constructor does."""
+        """Build the agent from settings. Raises ValueError as the constructor does."""
         return cls(
             spec,
             partial(make_core, core),
@@ -94,7 +93,7 @@ class ActorCritic(nn.Module):
         )
 
     def initial_state(self, batch_size: int) -> State:
-        """The core's state before an episode's first observation; every leaf `[batch_size, ...]`."""
+        """The core's state at the start of an episode; every leaf `[batch_size, ...]`."""
         return self.core.initial_state(batch_size)
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
@@ -130,10 +129,10 @@ class ActorCritic(nn.Module):
         return self._heads(outputs, encoded, steps.action_mask, self._head_weights()), state
 
     def encode(self, steps: TimeStep) -> Tensor:
-        """Features `[..., D]` of time steps whose fields are `[..., *obs_shape]` and `[...]`.
+        """Features `[..., D]` of time steps with fields `[..., *obs_shape]` and `[...]`.
 
         Raises:
-          ValueError: if an encoder of one's own makes others than it promised.
+          ValueError: if a custom encoder returns another shape than its `output_size` says.
         """
         leading = steps.is_first.shape
         if len(leading) != 1:
@@ -146,7 +145,7 @@ class ActorCritic(nn.Module):
 
     @torch.no_grad()
     def attention(self, steps: TimeStep, state: State) -> Tensor | None:
-        """Where the core's memory looks in this step, see `Core.attention_weights`; None for cores without."""
+        """The core's attention weights in this step (see `Core.attention_weights`); None if it has no attention."""
         return self.core.attention_weights(self.encode(steps), steps.is_first, state)
 
     def _heads(self, output: Tensor, encoded: Tensor, action_mask: Tensor | None, heads: "_Heads") -> AgentOutput:
@@ -168,13 +167,13 @@ class ActorCritic(nn.Module):
 class _Heads(NamedTuple):
     """Both heads as one linear map."""
 
-    core: Tensor  # [A+1, H], of the core's output; A logits or means
-    encoder: Tensor | None  # [A+1, D], of the encoder's
+    core: Tensor  # [A+1, H], applied to the core's output; A logits or means
+    encoder: Tensor | None  # [A+1, D], applied to the encoder's output
     bias: Tensor  # [A+1]
 
 
 def _make_core(core: str | nn.Module | BuildCore, input_size: int) -> Core:
-    """The core that was asked for, for inputs `[..., input_size]`."""
+    """Build the core for inputs `[..., input_size]`."""
     if isinstance(core, str):
         return make_core(CoreConfig(core=core), input_size)
     return as_core(core if isinstance(core, nn.Module) else core(input_size), input_size)

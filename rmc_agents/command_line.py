@@ -1,4 +1,4 @@
-"""What the command lines share: parsing by dataclass, help in two levels, and errors that are one line."""
+"""Shared by all commands: parsing into dataclasses, help in two levels, one-line errors."""
 
 import argparse
 import contextlib
@@ -27,7 +27,7 @@ from rmc_agents.plain_yaml import parse_yaml
 Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP
 TRACEBACK_HINT = "RMC_TRACEBACK=1 shows the whole traceback"
-MOST_TOLD = 2000  # characters of an error's line: names and messages come from anywhere
+MAX_ERROR_LENGTH = 2000  # characters: names and messages come from anywhere
 
 Imports = Annotated[
     tuple[str, ...],
@@ -35,18 +35,18 @@ Imports = Annotated[
     tyro.conf.arg(
         name="import",
         metavar="MODULE",
-        help="Import this module first, such as one that registers a core, an encoder or an environment of your own; "
+        help="Import this module first, for example one that registers a custom core, encoder or environment; "
         "may be given again.",
     ),
 ]
-"""A field that every command has; `plugins.load` takes its value."""
+"""A flag of every command; its value goes to `plugins.load`."""
 
 _registry = ConstructorRegistry()
 
 
 @_registry.primitive_rule
 def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any]] | None:
-    """Flags whose value is a mapping take NAME=VALUE, the value as YAML reads it."""
+    """Lets mappings be given as NAME=VALUE, with values in YAML syntax."""
     if get_origin(info.type) is not dict:
         return None
     return PrimitiveConstructorSpec(
@@ -59,7 +59,7 @@ def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any
 
 
 def assignments(texts: Sequence[str]) -> dict[str, Any]:
-    """'NAME=VALUE's to names and values, these as YAML reads them. Raises ValueError for anything else."""
+    """Parse NAME=VALUE texts, with values in YAML syntax. Raises ValueError for anything else."""
     values: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -83,19 +83,19 @@ def parse(
     first: Sequence[str] = (),
     more: Callable[[], str] | None = None,
 ) -> Arguments:
-    """The command line as a dataclass; fields become flags, without the names of sections in front.
+    """Parse the command line into a dataclass; fields become flags, without section names as prefixes.
 
     A wrong flag ends the program with one line on standard error and exit status 2; --help, --help-all and --version
     end it with 0.
 
     Args:
-      kind: the dataclass; it may have dataclasses as fields.
+      kind: the dataclass; its fields may be dataclasses.
       argv: the command line; None: this program's.
       prog: the command's name.
       description: the beginning of its help.
-      default: values of what no flag gives.
-      first: settings that --help explains, where it leaves the others to --help-all; none: --help has them all.
-      more: what --help says behind them.
+      default: the values that flags change.
+      first: the settings that --help explains, leaving the others to --help-all; empty: --help explains all.
+      more: text at the end of --help.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     if "--version" in argv:
@@ -123,8 +123,8 @@ def parse(
 
 
 def sources(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The flags that are needed before the settings are parsed: config and resume, which give their defaults; imports,
-    env, core, encoder and track, which may name modules to import; run_dir and trust.
+    """The flags needed before the settings are parsed: config and resume determine the defaults; imports, env, core,
+    encoder and track may name modules to import; also run_dir and trust.
 
     Raises:
       ValueError: for a flag without its value.
@@ -149,21 +149,21 @@ def _path(text: str) -> Path:
 
 
 def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
-    """The `sources`, after the import of the modules that they name, and of further ones (see `plugins.load`)."""
+    """Import the modules that the command line names, and further ones (see `plugins.load`); returns the `sources`."""
     found = sources(argv)
     plugins.load([*modules, *found.imports], *names, found.core, found.encoder, found.track, env=found.env)
     return found
 
 
 def check_names(config: Config, source: object) -> None:
-    """Refuse an unknown name, or a module that only a file names, before anything heavy is imported.
+    """Reject an unknown name, or a module that only a file names, before any slow import.
 
     Args:
       config: the settings.
-      source: the file that they may come from.
+      source: the file they may come from.
 
     Raises:
-      ValueError: with the nearest name, or what to type.
+      ValueError: with the nearest known name, or what to type.
     """
     from rmc_agents.envs import names
 
@@ -173,9 +173,9 @@ def check_names(config: Config, source: object) -> None:
 
 
 def _without_box(text: str) -> str:
-    """tyro's boxed message, and the flags that it suggests, in one line.
+    """tyro's boxed error message, and the flags it suggests, in one line.
 
-    Without UTF-8 the box has no sides, and its rules are of '-', one of them below the title.
+    Without UTF-8 the box has no sides, and its horizontal lines are made of '-', one of them below the title.
     """
     lines = [line.strip("│╭╮╰╯─ ") if line.strip(" -") else "" for line in text.splitlines()]
     body = [line for line in lines[1:] if not line.startswith("For full helptext")]
@@ -183,17 +183,19 @@ def _without_box(text: str) -> str:
     problem = " ".join(body[: body.index("")] if "" in body else body)
     meant = dict.fromkeys(line.split()[0].rstrip(",") for line in body if line.startswith("--"))
     hint = f"; did you mean {' or '.join(meant)}?" if meant and "Perhaps you meant" in text else ""
-    problem = re.sub(r"^Error parsing \w+: ", "", problem)  # a section's name, which is of no use beside the setting's
+    problem = re.sub(r"^Error parsing \w+: ", "", problem)  # the section's name adds nothing to the setting's
     return problem.rstrip(".") + hint
 
 
 def run(program: str, main: Callable[[], int]) -> int:
-    """Run a command: its exit status is main's, 2 after one line on standard error for anything a user can mend, 130
-    after Ctrl-C, and 141 without a message when the reader of its output has gone, as in `| head`.
-    Before the line comes what is noted on the error: the traceback through a user's own code.
+    """Run a command and return its exit status.
 
-    RMC_TRACEBACK=1 in the environment shows the whole traceback. The line mentions it for errors in a user's own code:
-    those with a note or an attribute `is_theirs`.
+    The status is main's; 2 after a one-line message on standard error for anything the user can fix; 130 after Ctrl-C;
+    141 without a message if standard output was closed, as by `| head`.
+
+    Notes on the error are printed before the line: the traceback through a user's own code. RMC_TRACEBACK=1 in the
+    environment shows the whole traceback; the line mentions it for errors in a user's own code, which are those with a
+    note or the attribute `is_theirs`.
     """
     try:
         try:
@@ -202,7 +204,7 @@ def run(program: str, main: Callable[[], int]) -> int:
             plugins.blame(error)
             raise
         finally:
-            sys.stdout.flush()  # fails here, if it does, and not while the interpreter ends
+            sys.stdout.flush()  # if it fails, it fails here and not at interpreter exit
     except KeyboardInterrupt:
         return _fail(program, "interrupted", 130)
     except (MemoryError, RuntimeError) as error:
@@ -230,9 +232,9 @@ def _fail(program: str, message: str, status: int = 2) -> int:
 
 
 def _output_is_closed() -> bool:
-    """Whether the reader of standard output has gone, as in `| head`; further output is then discarded."""
+    """Whether standard output was closed by its reader, as in `| head`; further output is then discarded."""
     output = select.poll()
-    output.register(sys.stdout, 0)  # errors alone
+    output.register(sys.stdout, 0)  # only errors
     if not output.poll(0):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -243,12 +245,15 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     line = " ".join(str(error).split())
-    return line if len(line) <= MOST_TOLD else f"{line[: MOST_TOLD // 2]} ... {line[-MOST_TOLD // 2 :]}"
+    half = MAX_ERROR_LENGTH // 2
+    return line if len(line) <= 2 * half else f"{line[:half]} ... {line[-half:]}"
 
 
 def stop_signals() -> list[signal.Signals]:
-    """The signals by which a user, a scheduler or a closed terminal ends a command. SIGHUP is one of them unless the
-    command was started by nohup, which has it ignored. None outside of the main thread, which alone may handle signals.
+    """The signals that stop a command: from the user, a job scheduler or a closed terminal.
+
+    SIGHUP is left out if the command was started with nohup, which ignores it. Empty outside the main thread, the only
+    one that may handle signals.
     """
     if threading.current_thread() is not threading.main_thread():
         return []
@@ -258,7 +263,7 @@ def stop_signals() -> list[signal.Signals]:
 
 @contextlib.contextmanager
 def interrupted_by_stops() -> Iterator[None]:
-    """In here, every signal of `stop_signals` raises KeyboardInterrupt, as Ctrl-C does."""
+    """Context in which every signal of `stop_signals` raises KeyboardInterrupt, as Ctrl-C does."""
     before = {number: signal.signal(number, signal.default_int_handler) for number in stop_signals()}
     try:
         yield
@@ -268,18 +273,18 @@ def interrupted_by_stops() -> Iterator[None]:
 
 
 def quoted(path: Path) -> str:
-    """A path as a shell reads it, for lines that say what to type next."""
+    """A path quoted for the shell, for lines that say what to type next."""
     return shlex.quote(str(path))
 
 
 def decimals(*scores: float) -> int:
-    """Digits after the point that give the largest of the scores three significant ones; at least one."""
+    """Decimals that give the largest score three significant digits; at least one."""
     largest = max((abs(score) for score in scores if math.isfinite(score)), default=0.0)
     return max(1, 2 - math.floor(math.log10(largest))) if largest else 1
 
 
 def with_interval(mean: float, interval: Sequence[float] | None, digits: int | None = None) -> str:
-    """'MEAN (LOW to HIGH)'; without an interval the mean alone. Digits as `decimals` has them, if not given."""
+    """'MEAN (LOW to HIGH)', or only the mean; the number of digits defaults to `decimals`."""
     digits = decimals(mean) if digits is None else digits
     if interval is None:
         return f"{mean:.{digits}f}"

@@ -1,4 +1,4 @@
-"""Distributions of actions, made of what a network puts out: `[..., P]` parameters, of which every step has its own.
+"""Distributions of actions, from a network's outputs: `[..., P]` parameters for each step.
 
 All have the same methods (see `types.Distribution`). Log-probabilities, entropies and divergences are `[...]`, in nats.
 """
@@ -15,34 +15,34 @@ from rmc_agents.types import Distribution
 
 LOG_2_PI = math.log(2 * math.pi)
 FORBIDDEN = -1e9
-"""The logit of an action that is not allowed: its probability is 0, and no sum becomes infinite."""
+"""Logit of a forbidden action: finite, so that no sum overflows, and with probability 0."""
 
 
 def forbid(logits: Tensor, allowed: Tensor | None) -> Tensor:
-    """The logits `[..., A]` of a policy that takes only allowed actions, `[..., A]` bool; None: all are."""
+    """Mask the logits `[..., A]` by the allowed actions `[..., A]` bool; None: all are allowed."""
     return logits if allowed is None else torch.where(allowed, logits, FORBIDDEN)
 
 
 class Categorical:
-    """One of A actions by its logits `[..., A]`; actions are `[...]` int64, counted from 0."""
+    """One of A actions, with logits `[..., A]`; actions are `[...]` int64, counted from 0."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        """Drawn actions. Raises ValueError if the policy has diverged."""
+        """Sampled actions. Raises ValueError if the policy has diverged."""
         cumulative = self.logits.softmax(dim=-1).cumsum(dim=-1)
         total = _finite(cumulative[..., -1:])
         threshold = total * torch.rand(total.shape, generator=generator, device=total.device)
-        last = (cumulative < total).sum(dim=-1)  # where rounding lets no action exceed the threshold
+        last = (cumulative < total).sum(dim=-1)  # the last action, if rounding keeps every sum below the threshold
         return torch.minimum((cumulative <= threshold).sum(dim=-1), last)
 
     def mode(self) -> Tensor:
-        """The likeliest actions."""
+        """The most likely actions."""
         return self.logits.argmax(dim=-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Of actions `[...]`."""
+        """Log-probabilities of actions `[...]`."""
         return functional.log_softmax(self.logits, dim=-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Tensor:
@@ -57,23 +57,23 @@ class Categorical:
 
 
 class Bernoulli:
-    """K independent bits by the logits `[..., K]` of 1; actions are `[..., K]` int64."""
+    """K independent bits, with logits `[..., K]` of the value 1; actions are `[..., K]` int64."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        """Drawn bits. Raises ValueError if the policy has diverged."""
+        """Sampled bits. Raises ValueError if the policy has diverged."""
         probability = _finite(self.logits).sigmoid()
         drawn = torch.rand(probability.shape, generator=generator, device=probability.device)
         return (drawn < probability).long()
 
     def mode(self) -> Tensor:
-        """The likelier value of each bit."""
+        """The more likely value of each bit."""
         return (self.logits > 0).long()
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Of bits `[..., K]`, all together."""
+        """Log-probabilities of bits `[..., K]`, summed over the bits."""
         return (action * self.logits - functional.softplus(self.logits)).sum(dim=-1)
 
     def entropy(self) -> Tensor:
@@ -87,13 +87,13 @@ class Bernoulli:
 
 
 class Gaussian:
-    """D independent normal numbers by their means and the logarithms of their standard deviations, each `[..., D]`."""
+    """D independent normal variables, with means and log standard deviations `[..., D]`."""
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean, self.log_std = mean, log_std
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        """Drawn numbers. Raises ValueError if the policy has diverged."""
+        """Sampled numbers. Raises ValueError if the policy has diverged."""
         noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
         return _finite(self.mean + self.log_std.exp() * noise)
 
@@ -102,12 +102,12 @@ class Gaussian:
         return self.mean
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """The logarithm of the density at numbers `[..., D]`."""
+        """Log-density of numbers `[..., D]`, summed over D."""
         deviations = (action - self.mean) * (-self.log_std).exp()
         return (-0.5 * deviations.square() - self.log_std - 0.5 * LOG_2_PI).sum(dim=-1)
 
     def entropy(self) -> Tensor:
-        """Differential: without a lower limit."""
+        """Differential entropy: it can be negative."""
         return (self.log_std + 0.5 * (1 + LOG_2_PI)).sum(dim=-1)
 
     def kl(self, other: "Gaussian") -> Tensor:
@@ -118,9 +118,9 @@ class Gaussian:
 
 
 class Joint:
-    """Independent parts whose actions stand side by side, `[..., W]`; a `Categorical` has one column.
+    """Independent parts with actions concatenated to `[..., W]`; a `Categorical` has one column.
 
-    Actions are int64, or the type of the Gaussians' numbers if there are any.
+    Actions are int64, or floating-point if there is a Gaussian.
 
     Args:
       parts: the distributions.
@@ -131,20 +131,20 @@ class Joint:
         self.parts, self.widths = parts, widths
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        """Of each part, in order."""
+        """Samples of all parts, in order."""
         return self._side_by_side([part.sample(generator) for part in self.parts])
 
     def mode(self) -> Tensor:
-        """Of each part."""
+        """The modes of all parts."""
         return self._side_by_side([part.mode() for part in self.parts])
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Of actions `[..., W]`, all columns together."""
+        """Log-probabilities of actions `[..., W]`, summed over the parts."""
         columns = action.split(list(self.widths), dim=-1)
         return self._sum([part.log_prob(_action_of(part, x)) for part, x in zip(self.parts, columns, strict=True)])
 
     def entropy(self) -> Tensor:
-        """Of all columns together."""
+        """The sum over the parts."""
         return self._sum([part.entropy() for part in self.parts])
 
     def kl(self, other: "Joint") -> Tensor:

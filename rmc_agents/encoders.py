@@ -1,4 +1,4 @@
-"""Encoders: what an observation becomes before the core. Time steps `[N, ...]` in, features `[N, D]` out."""
+"""Encoders: from time steps `[N, ...]` to features `[N, D]` for the core."""
 
 import difflib
 import inspect
@@ -21,31 +21,31 @@ from rmc_agents.trunks import OneHot, Trunks, make_trunk, trunk_size
 from rmc_agents.types import NotRegistered, TimeStep, map_leaves
 
 BUILT_IN = ("auto", "mlp", "conv")
-"""Names of `Encoder` with that trunk."""
+"""Names that select `Encoder` with that trunk."""
 
 BuildEncoder = Callable[..., nn.Module]
-"""From a `SpaceSpec`, and further arguments by name, to an encoder."""
+"""Builds an encoder from a `SpaceSpec` and further keyword arguments."""
 _registered: dict[str, BuildEncoder] = {}
 
 
 def register_encoder(name: str, build: BuildEncoder) -> None:
-    """Give an encoder a name, for `ActorCritic(encoder=name)`, the setting `encoder` and checkpoints.
+    """Register an encoder under a name, for `ActorCritic(encoder=name)`, the setting `encoder` and checkpoints.
 
     An encoder is a module that is called with a `TimeStep` whose fields are `[N, *obs_shape]` and `[N]` (time and lanes
     are one axis, so it keeps no state) and returns features `[N, D]` float32. Its attribute `output_size` is D.
-    Observations come in the dtypes of `spec.arrays`, nested ones in a dict by the names there; an array's scale brings
-    pictures to 0..1. Where `is_first` is set, `prev_action` is meaningless and `prev_reward` is 0: use neither there.
+    Observations have the dtypes of `spec.arrays`, nested ones are dicts with the names there; an array's `scale` maps
+    images to 0..1. Where `is_first` is set, `prev_action` is meaningless and `prev_reward` is 0: use neither there.
 
     Args:
-      name: what it is called; a name registered before is replaced.
-      build: a function, or the encoder's class, from a `SpaceSpec` to a new encoder. Further arguments are taken by
-        name from `encoder_args`, the setting and the argument of `ActorCritic`.
+      name: the encoder's name; registering it again replaces the builder.
+      build: a class or function that takes a `SpaceSpec` and returns a new encoder. Further keyword arguments come from
+        `encoder_args`, a setting and an argument of `ActorCritic`.
 
     Raises:
       ValueError: for the name of a built-in encoder, or a `build` that cannot be called.
     """
     if name in BUILT_IN:
-        raise ValueError(f"encoder {name!r}: expected another name than those of the built-in ones, {_or(BUILT_IN)}")
+        raise ValueError(f"encoder {name!r}: expected a name other than the built-in ones, {_or(BUILT_IN)}")
     if isinstance(build, nn.Module) or not callable(build):
         raise ValueError(
             f"encoder {name!r}: expected a class or a function from a SpaceSpec to a module, got {type(build).__name__}"
@@ -59,17 +59,17 @@ def make_encoder(
     sizes: Sequence[int],
     arguments: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """The encoder that was asked for.
+    """Build the encoder.
 
     Args:
-      encoder: a name, a module, or a function (or class) from the spec to a module; see `register_encoder`.
+      encoder: a name, a module, or a function or class that takes the spec; see `register_encoder`.
       spec: the environment's spaces.
-      sizes: widths of the fully connected layers of a built-in one.
-      arguments: further ones of a function or class that was registered.
+      sizes: widths of the fully connected layers of a built-in encoder.
+      arguments: further arguments of a registered function or class.
 
     Raises:
-      NotRegistered: for a name that is not registered, with the nearest that is.
-      ValueError: for what is no encoder, or does not fit the observations.
+      NotRegistered: for a name that is not registered; the message suggests the nearest.
+      ValueError: if it is not an encoder, or does not fit the observations.
     """
     if isinstance(encoder, str):
         if encoder in BUILT_IN:
@@ -110,7 +110,7 @@ def _find(name: str) -> BuildEncoder:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"expected {_or(known)}."
     raise NotRegistered(
-        f"encoder: there is no encoder {name!r}: {hint} Own ones are to be registered first, by "
+        f"encoder: there is no encoder {name!r}: {hint} Register your own first, by "
         f"rmc.register_encoder({name!r}, build); on the command line, {plugins.remedy(name)}"
     )
 
@@ -120,19 +120,19 @@ def _or(names: Sequence[str]) -> str:
 
 
 class Encoder(nn.Module):
-    """Observation, previous action and previous reward to one feature vector.
+    """Maps observation, previous action and previous reward to one feature vector.
 
-    Each array of a nested observation has a trunk of its own, and their outputs stand side by side. The previous action
-    (one-hot, bits, numbers clipped at -1 and 1) and reward are zero on an episode's first observation: they would
-    otherwise tell of the episode before.
+    Each array of a nested observation has its own trunk, and their outputs are concatenated. The previous action
+    (one-hot, bits, or numbers clipped to -1..1) and reward are zero at an episode's first observation, because they
+    belong to the previous episode.
 
     Args:
       spec: the environment's spaces.
-      trunk: conv: three strided convolutions, for pictures; mlp: flat; auto: what suits the observations.
+      trunk: conv: three strided convolutions, for images; mlp: flattened; auto: chosen by the observations.
       sizes: widths of the fully connected layers.
 
     Raises:
-      ValueError: for convolutions of what is no picture.
+      ValueError: for trunk conv if the observations are not images.
     """
 
     def __init__(self, spec: SpaceSpec, trunk: str = "auto", sizes: Sequence[int] = (256, 128)) -> None:
@@ -160,7 +160,7 @@ class Encoder(nn.Module):
 
 
 class _ActionFeatures(nn.Module):
-    """Actions `[N, W]`: categories one-hot, bits as they are, numbers within their bounds."""
+    """Encodes actions `[N, W]`: categories one-hot, bits unchanged, numbers clipped to their bounds."""
 
     def __init__(self, spec: SpaceSpec) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The first level of --help: the flags that one uses first, as the dataclasses of a command describe them."""
+"""The short --help of a command: its most used flags, described by the docstrings of its dataclasses."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, get_type_hints
 
 INDENT = 2
-COLUMN = 30  # where explanations begin
+COLUMN = 30  # where explanations start
 WIDEST = 110
 
 
@@ -18,14 +18,14 @@ def first_help(settings: Any, prog: str, description: str, first: Sequence[str],
     """The text of --help.
 
     Args:
-      settings: a dataclass that holds the defaults, itself or in dataclasses of its own.
+      settings: a dataclass with the defaults; its fields may be dataclasses.
       prog: the command's name.
-      description: the beginning.
+      description: text at the start.
       first: names of the settings to explain.
-      more: the end.
+      more: text at the end.
     """
     values = {name: (flag, text) for name, flag, text in _flags(settings)}
-    lines = [f"usage: {prog} [FLAGS]", "", description, "", "flags that one uses first, with their defaults:"]
+    lines = [f"usage: {prog} [FLAGS]", "", description, "", "most used flags, with their defaults:"]
     for name in first:
         lines += _entry(*values[name])
     rest = len(values) - len(first)
@@ -40,7 +40,7 @@ def names_entry(title: str, names: Iterable[str]) -> str:
 
 
 def _flags(settings: Any) -> Iterable[tuple[str, str, str]]:
-    """Of each setting: its name, its flag with its value, and what is said of it."""
+    """For each setting: its name, its flag with the default value, and its help text."""
     kind: Any = type(settings)
     documents, hints = docstrings(kind), get_type_hints(type(settings), include_extras=True)
     for each in fields(settings):
@@ -48,16 +48,16 @@ def _flags(settings: Any) -> Iterable[tuple[str, str, str]]:
         if is_dataclass(value):
             yield from _flags(value)
             continue
-        told = [mark for mark in getattr(hints[each.name], "__metadata__", ()) if getattr(mark, "help", None)]
-        if told:  # by `tyro.conf.arg`
-            yield each.name, f"--{told[0].name or each.name} {told[0].metavar}", told[0].help
+        marks = [mark for mark in getattr(hints[each.name], "__metadata__", ()) if getattr(mark, "help", None)]
+        if marks:  # by `tyro.conf.arg`
+            yield each.name, f"--{marks[0].name or each.name} {marks[0].metavar}", marks[0].help
         else:
             yield each.name, _flag(each.name, value), documents.get(each.name, "")
 
 
 @cache
 def docstrings(kind: type) -> dict[str, str]:
-    """The string below each field of a dataclass, base classes included, in one line."""
+    """The docstring below each field of a dataclass, base classes included, as one line."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
         tree = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]

@@ -1,4 +1,4 @@
-"""A package and a function of one name."""
+"""A package that can be called like a function."""
 
 import importlib
 import inspect
@@ -8,9 +8,9 @@ from typing import Any
 
 
 class CallablePackage(ModuleType):
-    """A package that is called like the function of its own name in one of its modules.
+    """A package that can be called like the function of the same name in one of its modules.
 
-    `rmc_agents.train` is a package, and `rmc_agents.train(...)` trains: whatever is imported first, the one name has
+    `rmc_agents.train` is a package, and `rmc_agents.train(...)` trains: regardless of import order, the one name has
     to be both. `FUNCTION` in the package names the module that has the function, which is imported when it is called.
     """
 

@@ -1,4 +1,4 @@
-"""An agent at play outside of this project's loops: the one place that keeps a recurrent state between calls."""
+"""Acting with an agent in your own loop: the only class that stores a recurrent state between calls."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -18,10 +18,10 @@ from rmc_agents.types import Observation, Policy, TimeStep, map_leaves
 
 
 class Player:
-    """Plays an agent one observation at a time, and keeps for it what it has to remember.
+    """Runs an agent one observation at a time and keeps its recurrent state.
 
-    That is the core's state, the previous action, and where episodes begin: there the state is reset before the
-    observation is consumed, as in training. One environment takes plain observations and gives plain actions:
+    It stores the core's state, the previous action, and where episodes begin: there the state is reset before the
+    observation is consumed, as in training. For one environment, observations and actions have no batch axis:
 
         player = Player(rmc.load("recall-rmc"))
         obs, _ = env.reset()
@@ -32,24 +32,24 @@ class Player:
                 obs, _ = env.reset()
             action = player.act(obs, reward, terminated, truncated)
 
-    With several, everything has the lanes as its first axis, and `autoreset_mode` says what the observation is that
-    comes with `terminated` or `truncated`, which nothing else could tell. NEXT_STEP: the last of the episode that has
-    ended; the lane's next one is the first of the next episode, and the action in between is ignored. SAME_STEP: the
-    first of the next episode already. DISABLED: likewise, since the caller resets the lanes that have ended before the
-    agent acts again, with `env.reset(options={"reset_mask": terminated | truncated})`.
+    With several, the lanes are the first axis of everything, and `autoreset_mode` says which observation comes with
+    `terminated` or `truncated`. NEXT_STEP: the last one of the ended episode; the lane's next observation is the first
+    of the next episode, and the action in between is ignored. SAME_STEP: the first one of the next episode. DISABLED:
+    also the first one, because the caller resets the ended lanes before the agent acts again, with
+    `env.reset(options={"reset_mask": terminated | truncated})`.
 
-    One environment resets like DISABLED: whether it is reset before the call, as above, or after it and followed by
-    `act(obs)` alone, a new episode begins. In `gymnasium.wrappers.Autoreset` it needs NEXT_STEP.
+    A single environment works like DISABLED: reset it before the call, as above, or after the call and then call
+    `act(obs)` alone. Inside `gymnasium.wrappers.Autoreset` it needs NEXT_STEP.
 
     Args:
-      agent: what `rmc.load` gives, or an `ActorCritic`, which plays in the mode (train or eval) that it is in.
-      num_envs: lanes, B.
-      deterministic: take the likeliest action instead of drawing one.
-      seed: of the draws.
-      autoreset_mode: see above; None: DISABLED for plain observations, NEXT_STEP for lanes, as gymnasium has it.
+      agent: the result of `rmc.load`, or an `ActorCritic`, which keeps its current mode (train or eval).
+      num_envs: number of lanes, B.
+      deterministic: take the most likely action instead of sampling.
+      seed: of the action sampling.
+      autoreset_mode: see above; None: DISABLED for plain observations, NEXT_STEP for lanes, gymnasium's default.
 
     Raises:
-      ValueError: for less than one lane, or an agent of which it is not known what observations it takes.
+      ValueError: for less than one lane, or an agent without a `spec` of its observations.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Player:
         self.policy: Policy = agent.agent if isinstance(agent, SavedAgent) else agent
         self.spec: SpaceSpec = getattr(agent, "spec", None)  # type: ignore[assignment]
         if self.spec is None:
-            raise ValueError(f"agent: expected an ActorCritic or what rmc.load gives, got {type(agent).__name__}")
+            raise ValueError(f"agent: expected an ActorCritic or the result of rmc.load, got {type(agent).__name__}")
         self.num_envs, self.deterministic, self.autoreset_mode = num_envs, deterministic, autoreset_mode
         self.device = device_of(self.policy)
         self.reset(seed)
@@ -74,17 +74,17 @@ class Player:
     def of(
         cls, agent: SavedAgent[Any] | Policy, env: gym.Env | VectorEnv, deterministic: bool = False, seed: int = 0
     ) -> Self:
-        """The player for an environment: with its number of lanes and its autoreset mode."""
+        """A player with an environment's number of lanes and autoreset mode."""
         if not isinstance(env, VectorEnv):
             return cls(agent, 1, deterministic, seed)
         return cls(agent, env.num_envs, deterministic, seed, env.metadata.get("autoreset_mode"))
 
     def reset(self, seed: int | None = None) -> None:
-        """Forget everything: the next observations begin new episodes. With a seed, the draws are seeded again."""
+        """Clear the state: the next observations begin new episodes. With a seed, seed the action sampling again."""
         if seed is not None:
             self._generator = torch.Generator(self.device).manual_seed(seed)
         self._state = self.policy.initial_state(self.num_envs)
-        self._ended = np.ones(self.num_envs, bool)  # nothing has begun
+        self._ended = np.ones(self.num_envs, bool)  # no episode has begun
         self._action = self.spec.no_action(self.num_envs)
         self._is_new, self._is_plain = True, False
         self._seen: tuple[TimeStep, Any] | None = None
@@ -101,20 +101,20 @@ class Player:
         """The action to take at an observation.
 
         Args:
-          obs: `[B, *obs_shape]`, or `[*obs_shape]` of one environment, as `make_env`'s environments give it; nested
-            observations likewise, `[B, ...]` or plain in every part.
-          reward: `[B]`, or a number: what came with the observation, not scaled; None where all episodes begin.
-          terminated: `[B]` bool, or one: with the reward.
+          obs: `[B, *obs_shape]`, or `[*obs_shape]` for one environment, as environments from `make_env` return it;
+            every part of a nested observation likewise.
+          reward: `[B]`, or a number: the unscaled reward of the last step; None if all episodes begin.
+          terminated: `[B]` bool, or one bool; None if all episodes begin.
           truncated: likewise.
-          action_mask: `[B, A]` or `[A]`: the allowed actions, in some environments `info["action_mask"]`; a mask in the
-            observation is found there. None: all.
+          action_mask: `[B, A]` or `[A]`: the allowed actions, in some environments `info["action_mask"]`; a mask inside
+            the observation is used without this. None: all actions.
 
         Returns:
-          Actions for `env.step`: `[B]` int64, where they are not Discrete `[B, ...]`, or a tuple of these. For a plain
-          observation an int, or the plain action.
+          Actions for `env.step`: `[B]` int64 if Discrete, else `[B, ...]`, or a tuple of these; without the lane axis
+          (an int if Discrete) for a plain observation.
 
         Raises:
-          ValueError: for another shape or kind of number, and for a missing reward while an episode is under way.
+          ValueError: for a wrong shape or dtype, or a missing reward in the middle of an episode.
         """
         lanes = self._as_lanes(obs)
         flags = (reward, terminated, truncated)
@@ -140,10 +140,10 @@ class Player:
 
     @property
     def attention(self) -> Tensor | None:
-        """Where the memory looked in the last step: `Core.attention_weights`, without lanes for a plain observation.
+        """Attention weights of the last step: `Core.attention_weights`, without the lane axis for a plain observation.
 
-        Of an rmc `[B, blocks, heads, slots, slots + 1]`, the input last. None before the first step, and for cores
-        that do not attend.
+        For an rmc `[B, blocks, heads, slots, slots + 1]`, the input last. None before the first step and for cores
+        without attention.
         """
         look = getattr(self.policy, "attention", None)
         if look is None or self._seen is None:
@@ -164,10 +164,10 @@ class Player:
         fields = (is_first, rewards, terminated & ~is_first, truncated & ~terminated & ~is_first)
         firsts, rewards_, terminations, truncations = (torch.from_numpy(field) for field in fields)
         steps = TimeStep(obs, firsts, self._action, rewards_, terminations, truncations)
-        return map_leaves(lambda x: x.clone().to(self.device), steps)  # copies: `attention` may come later
+        return map_leaves(lambda x: x.clone().to(self.device), steps)  # copies: `attention` may be read later
 
     def _to_mask(self, obs: Any, given: ArrayLike | None, steps: TimeStep) -> Tensor | None:
-        """The allowed actions `[B, A]`; None: all. Raises ValueError for none at all, and for another shape."""
+        """The allowed actions `[B, A]`; None: all. Raises ValueError for a wrong shape, or if none is allowed."""
         if isinstance(obs, Mapping) and self._is_plain and ACTION_MASK in obs:
             obs = {ACTION_MASK: np.asarray(obs[ACTION_MASK])[None]}
         infos = {} if given is None else {ACTION_MASK: np.asarray(given).reshape(self.num_envs, -1)}
@@ -180,7 +180,7 @@ class Player:
         return mask
 
     def _as_lanes(self, obs: Any) -> Observation:
-        """The observations as time steps have them; whether they came without the axis of lanes is noted."""
+        """The observations as in time steps; also records whether they came without the lane axis."""
         lanes, is_plain = {}, True
         for name, array in self.spec.arrays.items():
             part, shape, dtype = np.asarray(pick(obs, array.path)), array.shape, np.dtype(array.dtype)
@@ -191,7 +191,7 @@ class Player:
                 got = f"{list(part.shape)} of {part.dtype}" if part.dtype != object else type(obs).__name__
                 raise ValueError(
                     f"obs{name and ' '}{name}: expected {plain}{[self.num_envs, *shape]} of {dtype}, as rmc.make_env's "
-                    f"environments give them, got {got}"
+                    f"environments return them, got {got}"
                 )
             lanes[name] = array.encode(part[None] if is_plain else part)
         self._is_plain = is_plain
@@ -208,18 +208,18 @@ class Player:
         ):
             expected = "a number" if self._is_plain else f"[{self.num_envs}]"
             got = "None" if values is None else f"{list(array.shape)} of {array.dtype}"
-            raise ValueError(f"{name}: expected {expected}, as env.step gave it with the observation, got {got}")
+            raise ValueError(f"{name}: expected {expected}, as returned by env.step with the observation, got {got}")
         return array.reshape(self.num_envs)
 
     def _check_all_begin(self) -> None:
         if not self._ended.all():
             raise ValueError(
-                "reward, terminated, truncated: expected what env.step gave with the observation, got None while an "
-                "episode is under way; after env.reset(), call the player's reset() first"
+                "reward, terminated, truncated: expected the values from env.step, got None in the middle of an "
+                "episode; after env.reset(), call the player's reset() first"
             )
 
 
 def device_of(policy: Policy) -> torch.device:
-    """Where a policy lives: with its parameters, the CPU if it has none."""
+    """The device of a policy's parameters; the CPU if it has none."""
     parameters = policy.parameters() if isinstance(policy, nn.Module) else iter(())
     return next((parameter.device for parameter in parameters), torch.device("cpu"))

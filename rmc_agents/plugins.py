@@ -1,8 +1,8 @@
-"""Users' code in the commands: modules with cores, encoders and environments, imported by name.
+"""Users' modules in the commands: cores, encoders and environments, imported by name.
 
-Importing a module runs its code. So a module is imported only if its name was typed on the command line, by --import
+Importing a module runs its code. A module is therefore imported only if it is named on the command line, by --import
 or as 'module:Name' by --core, --encoder or --env; never because a checkpoint or a YAML file contains it.
-Processes that a command starts import the same modules.
+Subprocesses of a command import the same modules.
 """
 
 import importlib
@@ -18,32 +18,32 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-OWN = __name__.partition(".")[0]  # this package, which is imported anyway
+OWN = __name__.partition(".")[0]  # this package
 EXTRAS = ("popgym",)
-"""Modules of environments that are optional dependencies of this package, by the same names."""
-_typed: dict[str, None] = {}  # modules by name, in the order of their import
-_envs: dict[str, None] = {}  # names of environments, 'module:Name', that are registered with gymnasium
+"""Modules of environments that are optional dependencies; the extras have the same names."""
+_typed: dict[str, None] = {}  # module names in import order
+_envs: dict[str, None] = {}  # environments 'module:Name' registered with gymnasium
 
 
 class PluginError(ValueError):
-    """Code of a module that the user named failed, in its import or later; a note has the traceback through it."""
+    """A user's module failed, at import or later; a note holds the traceback through its code."""
 
     is_theirs = True  # see `command_line.run`
 
 
 def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> None:
-    """Import what a user typed for a command; modules in the current folder are found, as `python -m` finds them.
+    """Import the modules named on a command line; the current folder is searched, as by `python -m`.
 
     Args:
-      modules: of --import.
-      names: values of --core and --encoder; those of the form 'module:Name' count.
+      modules: the values of --import.
+      names: values of --core and --encoder; only the form 'module:Name' matters.
       env: the value of --env; likewise.
 
     Raises:
-      PluginError: if there is no such module or its code fails, which a note then shows.
-      ValueError: if `env` names something that makes no environment.
+      PluginError: if there is no such module or its code fails; a note then shows the traceback.
+      ValueError: if `env` names something that is not an environment.
     """
-    _typed.clear()  # a process may run several commands, one after the other
+    _typed.clear()  # a process may run several commands in sequence
     _envs.clear()
     flags = dict.fromkeys(modules, "--import")
     flags |= {module: name for name in (*names, env) if name and (module := module_of(name)) and module not in flags}
@@ -65,16 +65,16 @@ def _import(module: str, source: str) -> None:
         name = module if source == "--import" else source
         hint = f"; pip install 'rmc-agents[{module}]'" if module in EXTRAS and not find_spec(module) else ""
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-        told = _as_theirs(error, f"{name}: importing {module} failed", frames[1:])  # the first is of this file
-        told.args = (f"{told}{hint}",)
-        raise told from error
+        reported = _as_theirs(error, f"{name}: importing {module} failed", frames[1:])  # without the frame of this file
+        reported.args = (f"{reported}{hint}",)
+        raise reported from error
 
 
 def blame(error: BaseException) -> None:
-    """Find out whether an error came out of a module that the user named, such as a core's `cell`.
+    """Attribute an error to a user's module if it was raised there, for example in a core's `cell`.
 
     Raises:
-      PluginError: if so, and nothing else has said it.
+      PluginError: if so, unless the error has been attributed already.
     """
     if getattr(error, "is_theirs", False):
         return
@@ -84,35 +84,35 @@ def blame(error: BaseException) -> None:
         place = os.path.dirname(root) + os.sep if os.path.basename(root) == "__init__.py" else root
         if their := [i for i, frame in enumerate(frames) if frame.filename.startswith(place)]:
             last = frames[their[-1]]
-            told = _as_theirs(error, f"{module} failed", frames[their[0] :])
-            told.args = (f"{told} ({last.filename}, line {last.lineno}, in {last.name})",)
-            raise told from error
+            reported = _as_theirs(error, f"{module} failed", frames[their[0] :])
+            reported.args = (f"{reported} ({last.filename}, line {last.lineno}, in {last.name})",)
+            raise reported from error
 
 
 def _as_theirs(error: BaseException, what: str, frames: list[traceback.FrameSummary]) -> PluginError:
-    """The error as one line, with the traceback of the frames in a note."""
-    shown = traceback.TracebackException.from_exception(error)  # its text is the error's, or says that it has none
-    told = PluginError(f"{what}: {type(error).__name__}: {shown}")
+    """The error as one line, with the traceback through the frames in a note."""
+    shown = traceback.TracebackException.from_exception(error)  # its str() is the error's text, or a placeholder
+    reported = PluginError(f"{what}: {type(error).__name__}: {shown}")
     if frames or isinstance(error, SyntaxError):
         shown.stack = traceback.StackSummary.from_list(frames)
-        told.add_note("".join(shown.format()).rstrip())
-    return told
+        reported.add_note("".join(shown.format()).rstrip())
+    return reported
 
 
 def module_of(name: str) -> str:
-    """The user's module in 'module:Name'; '' for other names, text:PATH among them."""
+    """The user's module in 'module:Name'; '' for other names, such as text:PATH."""
     module, colon, _ = name.partition(":")
     is_module = colon and all(part.isidentifier() for part in module.split(".")) and module != "text"
     return module if is_module and module.partition(".")[0] != OWN else ""
 
 
 def find(name: str) -> Callable[..., Any] | None:
-    """The class or function 'module:Name' of a module that the user named; None where the user did not.
+    """The class or function 'module:Name' if the user named the module, else None.
 
-    The name may come from a file: nothing is imported, and only what the module's own package defines is found.
+    The name may come from a file: nothing is imported, and only definitions inside the module's package are found.
 
     Raises:
-      ValueError: if the module defines nothing of that name.
+      ValueError: if the module does not define that name.
     """
     module, _, attribute = name.partition(":")
     if module not in _typed:
@@ -124,14 +124,14 @@ def find(name: str) -> Callable[..., Any] | None:
 
 
 def _register_env(name: str) -> None:
-    """Have gymnasium know the class or function 'module:Name' of a module that the user named."""
+    """Register the class or function 'module:Name' of a user's module with gymnasium."""
     from rmc_agents.envs.names import split_stack
     from rmc_agents.envs.own import register_own
 
     base, _ = split_stack(name)
     module, _, attribute = base.partition(":")
     if module not in _typed or not hasattr(sys.modules[module], attribute):
-        return  # an id that the module registers, or no environment at all
+        return  # an id that the module registers, or an unknown name
     make = find(base)
     assert make is not None
     register_own(attribute, make)
@@ -139,17 +139,17 @@ def _register_env(name: str) -> None:
 
 
 def remedy(name: str) -> str:
-    """How to make an unknown part known, as the end of an error message."""
+    """The end of an error message: how to make an unknown name known."""
     if module := module_of(name):
         return f"importing {module} runs its code; if you trust it, add --import {module}"
-    return "if it is your own, import the module that registers it, by --import MODULE"
+    return "if it is your own, import the module that registers it with --import MODULE"
 
 
 def check_named(name: str, source: object) -> None:
-    """For an environment's name that may come from a file; registers it as `load` does.
+    """Check an environment name that may come from a file, and register it as `load` does.
 
     Raises:
-      ValueError: if its module would have to be imported.
+      ValueError: if its module has not been imported.
     """
     module = module_of(name)
     if module and module not in sys.modules:
@@ -158,17 +158,17 @@ def check_named(name: str, source: object) -> None:
 
 
 def flags() -> list[str]:
-    """Flags that make another command import the same modules."""
+    """Flags with which another command imports the same modules."""
     return [word for module in _typed for word in ("--import", module)]
 
 
-def told_flags() -> str:
-    """The same as text, with a space in front, to append to a suggested command; or nothing."""
+def flags_text() -> str:
+    """`flags` as text to append to a suggested command, with a leading space; '' without flags."""
     return "".join(f" {shlex.quote(word)}" for word in flags())
 
 
 def carried(function: Callable[..., Result]) -> Callable[..., Result]:
-    """The function for another process, where it first imports the same modules."""
+    """Wrap a function for another process, where it first imports the same modules."""
     return partial(_import_and_call, list(_typed), list(_envs), os.getcwd(), function) if _typed else function
 
 

@@ -1,4 +1,4 @@
-"""The parts of an environment's spaces: arrays of an observation and columns of an action; see `spaces`."""
+"""Parts of an environment's spaces: arrays of an observation and columns of an action; see `spaces`."""
 
 import logging
 from functools import cache
@@ -13,25 +13,25 @@ from torch import Tensor
 from rmc_agents.envs.nested import Place, leaves, name_of, numbers, pick
 
 MOST_CATEGORIES = 2**16
-"""Of one observation: each is a row of weights in the encoder's first layer."""
+"""Limit per observation: each category is a row of weights in the encoder's first layer."""
 
 logger = logging.getLogger(__name__)
 
 
 class ArraySpec(NamedTuple):
-    """One array of an observation; plain values."""
+    """One array of an observation, as plain values."""
 
     shape: tuple[int, ...]
-    dtype: str  # in a time step: uint8 for pictures, int8 for bits, int64 or int32 for categories, else float32
-    scale: float = 1.0  # observations are multiplied by this: 1/255 for pictures
-    categories: tuple[int, ...] = ()  # of each entry, if all are names of categories instead of amounts: how many
-    are_tokens: bool = False  # categories mean the same in whichever entry they are; the most important come first
-    start: tuple[int, ...] = ()  # what the environment calls each entry's first category; (): 0
-    path: Place = ()  # where it is in the observation
+    dtype: str  # in a time step: uint8 for images, int8 for bits, int64 or int32 for categories, else float32
+    scale: float = 1.0  # observations are multiplied by this: 1/255 for images
+    categories: tuple[int, ...] = ()  # if all entries are categorical: the number of categories of each
+    are_tokens: bool = False  # all entries share the categories; the most important come first
+    start: tuple[int, ...] = ()  # each entry's first category in the environment; (): 0
+    path: Place = ()  # its position in the observation
 
     @property
     def name(self) -> str:
-        """Its key in a time step's observation."""
+        """The key in a time step's observation."""
         return name_of(self.path)
 
     def described(self) -> str:
@@ -40,7 +40,7 @@ class ArraySpec(NamedTuple):
         return f"{self.name} {self.shape} of {self.dtype} ({numbers})".lstrip()
 
     def observe(self, obs: Any) -> Tensor:
-        """This part `[B, *shape]` of the observation of all lanes. Raises ValueError if it is not there."""
+        """Extract this part `[B, *shape]` from the observation of all lanes. Raises ValueError if it is missing."""
         array = np.asarray(pick(obs, self.path))
         if array.shape[1:] != self.shape:
             raise ValueError(f"observation {self.name!r}: expected {self.shape} in each lane, got {array.shape[1:]}")
@@ -48,7 +48,7 @@ class ArraySpec(NamedTuple):
 
     @property
     def space(self) -> Space:
-        """What `encode` gives, as a space."""
+        """The space of the arrays that `encode` returns."""
         if self.categories:
             return (
                 MultiDiscrete(np.reshape(self.categories, self.shape)) if self.shape else Discrete(self.categories[0])
@@ -60,30 +60,30 @@ class ArraySpec(NamedTuple):
         return Box(-np.inf, np.inf, self.shape, np.float32)
 
     def encode(self, array: NDArray[Any]) -> Tensor:
-        """The environment's array `[B, *shape]` as a time step has it."""
+        """Convert the environment's array `[B, *shape]` to its form in a time step."""
         if self.start:
             array = array - np.reshape(self.start, self.shape)
         return torch.as_tensor(np.ascontiguousarray(array, self.dtype))
 
 
 class ActionPart(NamedTuple):
-    """One space of an action; plain values."""
+    """One space of an action, as plain values."""
 
     kind: Literal["discrete", "binary", "box"]
     shape: tuple[int, ...]
     dtype: str  # the environment's
-    low: tuple[float, ...]  # the least value of each column
+    low: tuple[float, ...]  # the smallest value of each column
     high: tuple[float, ...]  # the largest
-    path: Place = ()  # where it is in a Tuple
+    path: Place = ()  # its position in a Tuple
 
     @property
     def sizes(self) -> list[int]:
-        """How many values each column has, if it has categories or bits."""
+        """The number of values of each categorical or binary column."""
         return [int(high - low) + 1 for low, high in zip(self.low, self.high, strict=True)]
 
     @property
     def num_outputs(self) -> int:
-        """Logits or means."""
+        """Number of logits or means."""
         return sum(self.sizes) if self.kind == "discrete" else len(self.low)
 
     def described(self) -> str:
@@ -92,7 +92,7 @@ class ActionPart(NamedTuple):
         return f"{self.kind} actions from {limits}"
 
     def to_env(self, columns: NDArray[Any]) -> NDArray[Any]:
-        """The environment's actions `[B, *shape]` of columns `[B, W]`; a Box's are clipped at its bounds."""
+        """Columns `[B, W]` as actions `[B, *shape]` of the environment; Box actions are clipped to the bounds."""
         low, high = np.array(self.low), np.array(self.high)
         if self.kind == "box":
             columns = np.clip(low + (columns + 1.0) / 2.0 * (high - low), low, high)
@@ -102,32 +102,32 @@ class ActionPart(NamedTuple):
 
 
 def is_vector_of_names(space: Space) -> bool:
-    """Whether observations are vectors in which each entry names one of its categories, counted from 0.
+    """Whether observations are vectors of categorical entries, counted from 0.
 
-    In uint8 the categories of each entry are its own, in int32 they are tokens, the same for all entries.
+    With uint8, each entry has its own categories; with int32, they are tokens that all entries share.
     """
     is_vector = isinstance(space, MultiDiscrete) and len(space.shape) == 1 and not space.start.any()
     return is_vector and space.dtype in (np.uint8, np.int32)
 
 
 def observation_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...]:
-    """The arrays of an observation but for those in some places. Raises ValueError for what cannot be encoded."""
+    """The arrays of an observation, except at paths in `without`. Raises ValueError if one cannot be encoded."""
     found = numbers(space)
     for path in leaves(space).keys() - found.keys():
-        _tell_left_out(name_of(path))
+        _warn_of_text(name_of(path))
     parts = tuple(array_spec(leaf, path) for path, leaf in found.items() if path not in without)
     if not parts or len({part.name for part in parts}) < len(parts):
-        raise ValueError(f"observations: expected parts with numbers, each with a name of its own, got {space}")
+        raise ValueError(f"observations: expected numeric parts with unique names, got {space}")
     return parts
 
 
 @cache
-def _tell_left_out(name: str) -> None:
-    logger.warning("observation %r is a text, which agents do not read: it is left out", name)
+def _warn_of_text(name: str) -> None:
+    logger.warning("observation %r is text, which agents cannot read: it is left out", name)
 
 
 def array_spec(space: Space, path: Place) -> ArraySpec:
-    """Raises ValueError for what is no array of numbers."""
+    """Describe a leaf space. Raises ValueError unless it is an array of numbers."""
     name = f"observation {name_of(path)!r}" if path else "observations"
     match space:
         case Box() if space.dtype.kind in "buif" and 0 not in space.shape:
@@ -152,14 +152,14 @@ def array_spec(space: Space, path: Place) -> ArraySpec:
 
 
 def action_parts(space: Space) -> tuple[ActionPart, ...]:
-    """The parts of an action. Raises ValueError for one that no policy of this package draws."""
+    """The parts of an action. Raises ValueError for an unsupported space."""
     if isinstance(space, Tuple) and space.spaces:
         return tuple(_action_part(part, (str(i),)) for i, part in enumerate(space.spaces))
     return (_action_part(space, ()),)
 
 
 def _action_part(space: Space, path: Place) -> ActionPart:
-    """Raises ValueError for actions that no policy of this package draws."""
+    """Describe a leaf space. Raises ValueError for an unsupported one."""
     name = f"actions, part {name_of(path)}" if path else "actions"
     match space:
         case Discrete() | MultiDiscrete():

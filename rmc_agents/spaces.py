@@ -1,8 +1,8 @@
-"""What an environment's spaces become: tensors of observations and actions, and the description of both that is saved.
+"""From an environment's spaces to tensors of observations and actions, with a description that is saved.
 
-An observation is one tensor, or, where the space is a Dict or a Tuple, a dict of tensors by the names of its leaves
-(`camera`, `arm/0`). An action is one tensor: `[B]` int64 for Discrete, else `[B, W]` with a column for each number in
-it. Categories count from 0, whatever a space's `start` is, and a Box is rescaled: -1 and 1 are its bounds.
+An observation is one tensor, or, if the space is a Dict or a Tuple, a dict of tensors keyed by the names of its leaves
+(`camera`, `arm/0`). An action is one tensor: `[B]` int64 for Discrete, else `[B, W]` with one column per number.
+Categories count from 0, whatever a space's `start` is, and a Box is rescaled to -1..1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,20 +29,20 @@ from rmc_agents.space_parts import (
 from rmc_agents.types import Distribution
 
 ACTION_MASK = "action_mask"
-"""The key of masks in observations and infos."""
+"""The key of action masks in observations and infos."""
 
 
 class SpaceSpec(NamedTuple):
-    """What an agent needs to know of an environment's spaces to be built; plain values, so that it can be saved."""
+    """An environment's spaces, as an agent is built for them; only plain values, to be saved."""
 
     obs_shape: tuple[int, ...]
-    obs_dtype: str  # a numpy name, 'uint8' or 'float32'
-    obs_scale: float  # observations are multiplied by this: 1/255 for pictures
-    num_actions: int  # of a Discrete space; 0 for others
+    obs_dtype: str  # a NumPy name, 'uint8' or 'float32'
+    obs_scale: float  # observations are multiplied by this: 1/255 for images
+    num_actions: int  # of a Discrete space; 0 for other spaces
     obs_categories: tuple[int, ...] = ()  # see `ArraySpec`
     obs_are_tokens: bool = False
-    action_parts: tuple[ActionPart, ...] = ()  # several for a Tuple; none for a Discrete space that starts at 0
-    obs_parts: tuple[ArraySpec, ...] = ()  # of a nested observation, of which the other fields say nothing
+    action_parts: tuple[ActionPart, ...] = ()  # several for a Tuple; empty for a Discrete space that starts at 0
+    obs_parts: tuple[ArraySpec, ...] = ()  # the arrays of a nested observation; the other obs fields are then unused
 
     @classmethod
     def of(cls, env: gym.Env | VectorEnv) -> Self:
@@ -56,7 +56,7 @@ class SpaceSpec(NamedTuple):
         """The spec of one lane's spaces.
 
         Raises:
-          ValueError: for a part of either that cannot be encoded; it says which, and why.
+          ValueError: if a part of either cannot be encoded; the message says which, and why.
         """
         num_actions = int(action_space.n) if isinstance(action_space, Discrete) else 0
         is_plain = isinstance(action_space, Discrete) and action_space.start == 0
@@ -74,9 +74,9 @@ class SpaceSpec(NamedTuple):
 
     @classmethod
     def from_fields(cls, fields: Sequence[Any]) -> Self:
-        """A spec that was saved as a list, in which tuples have become lists."""
+        """Restore a spec that was saved as a list, with tuples saved as lists."""
         spec = cls(*map(_frozen, fields))
-        # Before there were parts, their place had the action space in words.
+        # Older files have the action space in words in place of the parts.
         actions = () if isinstance(spec.action_parts, str) else (ActionPart(*part) for part in spec.action_parts)
         return spec._replace(action_parts=tuple(actions), obs_parts=tuple(ArraySpec(*part) for part in spec.obs_parts))
 
@@ -88,48 +88,48 @@ class SpaceSpec(NamedTuple):
 
     @property
     def array(self) -> ArraySpec:
-        """The observation, if it is not nested."""
+        """The only array of an observation that is not nested."""
         return ArraySpec(self.obs_shape, self.obs_dtype, self.obs_scale, self.obs_categories, self.obs_are_tokens)
 
     @property
     def arrays(self) -> dict[str, ArraySpec]:
-        """The arrays of an observation by name; '' for the only one of an observation that is not nested."""
+        """The arrays of an observation by name; '' if it is not nested."""
         return {part.name: part for part in self.obs_parts or (self.array,)}
 
     @property
     def num_outputs(self) -> int:
-        """Of a policy's head: a logit or a mean for each choice or number."""
+        """Outputs of a policy head: one logit per choice, one mean per continuous number."""
         return self.num_actions or sum(part.num_outputs for part in self.action_parts)
 
     @property
     def num_scales(self) -> int:
-        """Standard deviations that are learned beside: of all numbers in a Box."""
+        """Number of learned standard deviations: one per continuous number."""
         return sum(len(part.low) for part in self.action_parts if part.kind == "box")
 
     @property
     def is_mean(self) -> list[bool]:
-        """Which of the outputs are means of numbers in a Box."""
+        """Which outputs are means of continuous numbers."""
         return [part.kind == "box" for part in self.action_parts for _ in range(part.num_outputs)]
 
     def observe(self, obs: Any) -> Any:
-        """An environment's observations of all lanes as a time step has them. Raises ValueError if they do not fit."""
+        """Convert the observations of all lanes to their form in a time step. Raises ValueError if they do not fit."""
         if not self.obs_parts:
             return self.array.encode(obs)
         return {part.name: part.observe(obs) for part in self.obs_parts}
 
     @property
     def mask_sizes(self) -> list[int]:
-        """How many flags an action mask has for each choice: of Discrete and MultiDiscrete actions; else none."""
+        """Flags per choice in an action mask, for Discrete and MultiDiscrete actions; empty for others."""
         if self.num_actions:
             return [self.num_actions]
         is_one = len(self.action_parts) == 1 and self.action_parts[0].kind == "discrete"
         return self.action_parts[0].sizes if is_one and not self.action_parts[0].path else []
 
     def action_mask(self, obs: Any, infos: Mapping[str, Any]) -> NDArray[np.bool_] | None:
-        """Which actions the environment allows, `[B, sum of mask_sizes]`, in its observations or infos; None: all.
+        """The allowed actions `[B, sum of mask_sizes]` from observations or infos; None: all.
 
         Raises:
-          ValueError: for a mask of another shape.
+          ValueError: for a mask of the wrong shape.
         """
         in_obs = isinstance(obs, Mapping) and not any(part.path == (ACTION_MASK,) for part in self.obs_parts)
         mask = obs.get(ACTION_MASK) if in_obs else None
@@ -142,12 +142,12 @@ class SpaceSpec(NamedTuple):
             raise ValueError(
                 f"action_mask: expected {sum(self.mask_sizes)} flags in each lane, got {allowed.dtype} {allowed.shape}"
             )
-        told = np.asarray(infos.get(f"_{ACTION_MASK}", True)) if mask is infos.get(ACTION_MASK) else np.True_
-        return allowed.astype(bool) | ~told.reshape(-1, 1)
+        has_mask = np.asarray(infos.get(f"_{ACTION_MASK}", True)) if mask is infos.get(ACTION_MASK) else np.True_
+        return allowed.astype(bool) | ~has_mask.reshape(-1, 1)
 
     @property
     def action_limits(self) -> list[int | None]:
-        """How many values each column of an action takes, from 0; None: any number."""
+        """The number of values of each action column, counted from 0; None: continuous."""
         if self.num_actions:
             return [self.num_actions]
         limits: list[int | None] = []
@@ -156,12 +156,12 @@ class SpaceSpec(NamedTuple):
         return limits
 
     def no_action(self, lanes: int) -> Tensor:
-        """What stands for the previous action where there is none."""
+        """The placeholder for the previous action at the start of an episode."""
         shape = (lanes,) if self.num_actions else (lanes, len(self.action_limits))
         return torch.zeros(shape, dtype=torch.float32 if self.num_scales else torch.int64)
 
     def to_env(self, action: NDArray[Any]) -> Any:
-        """An agent's actions `[B]` or `[B, W]` as the environment takes those of all lanes."""
+        """Convert an agent's actions `[B]` or `[B, W]` to those that the environment takes for all lanes."""
         if not self.action_parts:
             return action
         ends = np.cumsum([len(part.low) for part in self.action_parts])[:-1]
@@ -170,7 +170,7 @@ class SpaceSpec(NamedTuple):
         return actions if self.action_parts[0].path else actions[0]
 
     def distribution(self, parameters: Tensor) -> Distribution:
-        """Of actions, by `[..., P]`: `num_outputs` logits and means, then the logarithms of the deviations."""
+        """The distribution with parameters `[..., P]`: `num_outputs` logits and means, then log standard deviations."""
         if self.num_actions:
             return Categorical(parameters)
         outputs, log_std = parameters.split([self.num_outputs, self.num_scales], dim=-1)

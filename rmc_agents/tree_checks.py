@@ -1,7 +1,7 @@
-"""Whether a tree out of a file is like one that this program would have saved: found out before anything is restored.
+"""Checks the structure of a tree from a file before anything is restored from it.
 
-What is expected is such a tree itself, made by the code that would save it: same keys and lengths, same types, dtypes
-and shapes. Values may differ, but counts are not negative, and no number is NaN or infinite.
+The expected tree is made by the code that saves one: keys, lengths, types, dtypes and shapes must be equal. Values may
+differ, but counts must not be negative, and no number may be NaN or infinite.
 """
 
 import reprlib
@@ -12,27 +12,27 @@ import numpy as np
 import torch
 
 ANYTHING: Any = object()
-"""In an expected tree: this part is checked by the code that restores it."""
-MOST = 2**63  # counts are below
+"""Placeholder in an expected tree: this part is checked by the code that restores it."""
+COUNT_LIMIT = 2**63  # counts are below
 
 
 class Either:
-    """In an expected tree: like one of these."""
+    """Placeholder in an expected tree: like one of these."""
 
     def __init__(self, *kinds: Any) -> None:
         self.kinds = kinds
 
 
 def check_like(found: Any, expected: Any, name: str) -> None:
-    """Compare a tree of a checkpoint with the one that is expected.
+    """Compare a checkpoint's tree with the expected one.
 
     Args:
       found: the tree, or a part of it.
-      expected: a tree like it; `ANYTHING` and `Either` may be in it.
-      name: of the part, for the message.
+      expected: a tree with the same structure; it may contain `ANYTHING` and `Either`.
+      name: the part's name, for the message.
 
     Raises:
-      ValueError: naming the first place that is not as expected.
+      ValueError: naming the first part that differs.
     """
     if expected is ANYTHING:
         return
@@ -56,15 +56,15 @@ def check_like(found: Any, expected: Any, name: str) -> None:
 
 
 def check_progress(tree: Mapping[str, Any]) -> None:
-    """Raises ValueError unless `frames`, `updates` and `seconds` are as a run counts them."""
+    """Raises ValueError unless `frames`, `updates` and `seconds` are valid counts."""
     for name, kind in (("frames", 0), ("updates", 0), ("seconds", 0.0)):
         check_like(tree[name], kind, name)
     if tree["seconds"] < 0:
-        raise _unlike("seconds", "no negative number", str(tree["seconds"]))
+        raise _unlike("seconds", "a number of at least 0", str(tree["seconds"]))
 
 
 def _check_either(found: Any, kinds: tuple[Any, ...], name: str) -> None:
-    """The last kind's complaint, if it is like none."""
+    """Raises the last kind's error if none fits."""
     for kind in kinds[:-1]:
         try:
             return check_like(found, kind, name)
@@ -87,7 +87,7 @@ def _check_array(found: Any, expected: torch.Tensor | np.ndarray, name: str) -> 
 def _check_plain(found: Any, expected: Any, name: str) -> None:
     if type(found) is not type(expected):
         raise _unlike(name, f"a {type(expected).__name__}", reprlib.repr(found))
-    if isinstance(found, int) and not 0 <= found < MOST:
+    if isinstance(found, int) and not 0 <= found < COUNT_LIMIT:
         raise _unlike(name, "a number of at least 0, below 2**63", reprlib.repr(found))
     if isinstance(found, float) and not np.isfinite(found):
         raise _unlike(name, "a finite number", str(found))
@@ -99,7 +99,7 @@ def _check_keys(found: Any, expected: dict[str, Any], name: str) -> None:
     for missing in expected.keys() - found.keys():
         raise ValueError(f"{name}: {missing} is missing")
     for unknown in found.keys() - expected.keys():
-        raise ValueError(f"{name}: there is no such part as {reprlib.repr(unknown)}")
+        raise ValueError(f"{name}: unknown part {reprlib.repr(unknown)}")
 
 
 def _unlike(name: str, expected: str, got: str) -> ValueError:

@@ -1,4 +1,4 @@
-"""What an array of an observation passes first in an encoder, by what it is: a picture, amounts, categories, tokens."""
+"""The first layers of an encoder, for each kind of array: images, numbers, categories, tokens."""
 
 import logging
 import math
@@ -11,21 +11,21 @@ from rmc_agents.kernels.lookup import rectified_lookup
 from rmc_agents.space_parts import ArraySpec
 from rmc_agents.spaces import SpaceSpec
 
-CONV_FROM = 36  # pixels: the smallest picture that the three convolutions leave something of
-LARGE = 84 * 84  # numbers: pictures from here on are better not flattened
-LOOKUP_SIZE = 128  # width of what categories or tokens become
-FIRST_TOKENS = 16  # how many are added up by themselves as well
+CONV_FROM = 36  # pixels: the smallest image side that the three convolutions can take
+LARGE = 84 * 84  # numbers: images of this size or more should not be flattened
+LOOKUP_SIZE = 128  # embedding width of categories and tokens
+FIRST_TOKENS = 16  # these are also summed separately
 
 logger = logging.getLogger(__name__)
 
 
 def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
-    """The trunk of one array: from `[N, *shape]`, scaled unless it has categories, to `[N, D]`.
+    """Make the trunk of one array: from `[N, *shape]`, scaled unless categorical, to `[N, D]`.
 
     Args:
-      array: what comes in.
+      array: the input.
       trunk: conv, mlp or auto; see `Encoder`.
-      sizes: widths of the fully connected layers behind it.
+      sizes: widths of the fully connected layers.
 
     Raises:
       ValueError: for convolutions of what is no picture.
@@ -37,7 +37,7 @@ def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
     channels_axis = find_channels(array.shape)
     if trunk == "conv" and channels_axis is None:
         raise ValueError(
-            f"encoder conv: expected pictures [H, W], [H, W, C] or [C, H, W] of at least {CONV_FROM}x{CONV_FROM} "
+            f"encoder conv: expected images [H, W], [H, W, C] or [C, H, W] of at least {CONV_FROM}x{CONV_FROM} "
             f"pixels, got observations of shape {array.shape}; use encoder mlp"
         )
     if trunk == "mlp" or channels_axis is None:
@@ -57,11 +57,11 @@ def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
 
 
 def find_channels(shape: tuple[int, ...]) -> int | None:
-    """Along which axis an observation is a picture's channels, if it is a picture that convolutions can take.
+    """The channel axis of an observation, if it is an image that convolutions can take.
 
     Returns:
-      2 for `[H, W, C]`, 0 for `[C, H, W]`, as stacks of frames are, 2 for `[H, W]`, which has one channel and no axis
-      for it, None for what is no picture or too small a one.
+      2 for `[H, W, C]`; 0 for `[C, H, W]`, such as stacked frames; 2 for `[H, W]`, with one implicit channel; None if
+      it is not an image or is too small.
     """
     if len(shape) in (2, 3) and min(shape[:2]) >= CONV_FROM:
         return 2
@@ -73,7 +73,7 @@ def _warn_of_flattening(shape: tuple[int, ...], sizes: Sequence[int]) -> None:
     if len(shape) > 1 and numbers >= LARGE and sizes:
         logger.warning(
             "observations of shape %s are flattened to %s numbers, for which the encoder's first layer alone has %s "
-            "parameters; --encoder conv takes pictures of at least %dx%d pixels",
+            "parameters; --encoder conv takes images of at least %dx%d pixels",
             shape,
             f"{numbers:,}",
             f"{numbers * sizes[0]:,}",
@@ -83,22 +83,22 @@ def _warn_of_flattening(shape: tuple[int, ...], sizes: Sequence[int]) -> None:
 
 
 class Trunks(nn.Module):
-    """A trunk for each array of a nested observation; their outputs side by side.
+    """A trunk for each array of a nested observation; their outputs are concatenated.
 
     Args:
-      arrays: what comes in.
-      trunk: auto, mlp, or conv, which is then for the pictures among them.
-      sizes: as of `make_trunk`.
+      arrays: the inputs.
+      trunk: auto, mlp, or conv, which applies to the images.
+      sizes: as in `make_trunk`.
 
     Raises:
-      ValueError: for convolutions where there is no picture.
+      ValueError: for trunk conv if none of the inputs is an image.
     """
 
     def __init__(self, arrays: Sequence[ArraySpec], trunk: str, sizes: Sequence[int]) -> None:
         super().__init__()
         if trunk == "conv" and all(find_channels(array.shape) is None for array in arrays):
             shapes = ", ".join(f"{array.name!r} {array.shape}" for array in arrays)
-            raise ValueError(f"encoder conv: expected a picture among the observations, got {shapes}; use encoder mlp")
+            raise ValueError(f"encoder conv: expected an image among the observations, got {shapes}; use encoder mlp")
         self.arrays = arrays
         self.each = nn.ModuleList(make_trunk(array, "mlp" if trunk == "mlp" else "auto", sizes) for array in arrays)
 
@@ -111,14 +111,14 @@ class Trunks(nn.Module):
 
 
 class OneHot(nn.Module):
-    """Categories `[N, ...]`, counted from 0, as zeros and ones `[N, sum of sizes]`: those of the first entry first.
+    """One-hot encoding of categories `[N, ...]`, counted from 0, to `[N, sum of sizes]`, the first entry first.
 
     Args:
-      sizes: how many categories each entry has.
+      sizes: the number of categories of each entry.
     """
 
-    entry: Tensor  # [sum of sizes]: of which entry each column tells
-    category: Tensor  # [sum of sizes]: and what
+    entry: Tensor  # [sum of sizes]: the entry of each column
+    category: Tensor  # [sum of sizes]: the category of each column
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
@@ -133,9 +133,9 @@ class OneHot(nn.Module):
 
 
 class _Lookup(nn.Module):
-    """Learned vectors, one for each category of each entry of an observation, added up and rectified.
+    """Sum of learned embeddings, one for each category of each entry, then ReLU.
 
-    What a linear layer would make of the entries one-hot, without the products with 0.
+    Equal to a linear layer on the one-hot entries, without the multiplications by 0.
     """
 
     first: Tensor  # [E], each entry's first row in the table
@@ -153,9 +153,10 @@ class _Lookup(nn.Module):
 
 
 class _Tokens(nn.Module):
-    """Embedded tokens, the most important first: the first of them added up and rectified, and beside it all of them.
+    """Embedded tokens, most important first: ReLU of the sum of the first ones, and of the sum of all, concatenated.
 
-    Most of what is far away says nothing and changes all the time. From the first alone is learned undisturbed.
+    Tokens far away change all the time and carry little information; the separate sum of the first ones learns without
+    this noise.
     """
 
     def __init__(self, categories: tuple[int, ...]) -> None:
@@ -169,13 +170,13 @@ class _Tokens(nn.Module):
 
 
 def _embedding(categories: tuple[int, ...]) -> nn.Embedding:
-    """Of entries that share their tokens and have the first so many of them; sums have a variance of 2 at first."""
+    """An embedding table shared by all entries; the sum over the entries has initial variance 2."""
     embedding = nn.Embedding(max(categories), LOOKUP_SIZE)
     nn.init.normal_(embedding.weight, std=math.sqrt(2 / len(categories)))
     return embedding
 
 
-def _rows(x: Tensor) -> Tensor:  # [N, ...] -> [N, D], of single numbers too
+def _rows(x: Tensor) -> Tensor:  # [N, ...] -> [N, D]; also for [N]
     return x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
 
 
@@ -194,7 +195,7 @@ class _ChannelsFirst(nn.Module):
 
 
 def trunk_size(trunk: nn.Module, spec: SpaceSpec) -> int:
-    """How wide the output of the trunk of these observations is."""
+    """The output width of a trunk for these observations."""
     ins = {
         name: torch.zeros(1, *array.shape, dtype=torch.int32 if array.categories else None)
         for name, array in spec.arrays.items()

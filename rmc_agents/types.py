@@ -1,8 +1,8 @@
-"""The shared vocabulary: what flows between environment, agent and losses.
+"""Shared types: the data that flows between environment, agent and losses.
 
-T is the number of steps of a rollout, B the number of lanes (environments), P the number of parameters of the actions'
-distribution: for Discrete actions, one logit for each. A rollout holds T + 1 observations: the last one is there to be
-bootstrapped from, and is the first of the next rollout.
+T is the number of steps of a rollout, B the number of lanes (environments), P the number of parameters of the action
+distribution: for Discrete actions, one logit per action. A rollout holds T + 1 observations: the last one provides the
+bootstrap value and is the first one of the next rollout.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ Observation = Any
 
 
 def map_leaves(function: Callable[..., Tensor], *trees: Any) -> Any:
-    """A tree like the first one (a state, time steps), each leaf the function of the leaves at its place in all trees.
+    """Apply a function to the corresponding leaves of one or more trees (states, time steps).
 
-    Leaves are tensors, nodes are tuples, named or plain, and dicts; None stays None.
+    Leaves are tensors; nodes are tuples, named or plain, and dicts; None stays None.
 
     Raises:
       ValueError: for tuples of different lengths.
@@ -37,16 +37,16 @@ def map_leaves(function: Callable[..., Tensor], *trees: Any) -> Any:
 
 
 def at(tree: Any, *index: Any) -> Any:
-    """Every leaf at an index: `at(steps, t)` is one of T time steps, `at(steps, slice(None), lanes)` some lanes."""
+    """Index every leaf: `at(steps, t)` is one of T time steps, `at(steps, slice(None), lanes)` selects lanes."""
     return map_leaves(lambda leaf: leaf[index], tree)
 
 
 class NotRegistered(ValueError):
-    """A name that no core or encoder has; the message has the nearest, and says how to register one."""
+    """An unknown core or encoder; the message suggests the nearest name and says how to register one."""
 
 
 class TimeStep(NamedTuple):
-    """What an environment hands out at one step, for all lanes. `map_leaves` slices, stacks and moves it.
+    """One step of the environment, for all lanes. `map_leaves` slices, stacks and moves it.
 
     Under NEXT_STEP autoreset an episode's last observation (`terminated` or `truncated`) is followed by the
     first one of the next episode (`is_first`); the step between the two is filler, and its action is ignored.
@@ -54,55 +54,55 @@ class TimeStep(NamedTuple):
 
     obs: Observation  # [B, ...], in the dtype of its `ArraySpec`
     is_first: Tensor  # [B] bool: this observation begins an episode
-    prev_action: Tensor  # [B] int64, or [B, W] (see `SpaceSpec`): what led here; meaningless where is_first
+    prev_action: Tensor  # [B] int64, or [B, W] (see `SpaceSpec`): the action that led here; meaningless where is_first
     prev_reward: Tensor  # [B] float32: the reward that came with the observation; 0 where is_first
-    terminated: Tensor  # [B] bool: this observation is its episode's last, and nothing follows
-    truncated: Tensor  # [B] bool: this observation is its episode's last, but only because it was cut short
-    action_mask: Tensor | None = None  # [B, A] bool: the actions that are allowed now; None: all are
+    terminated: Tensor  # [B] bool: the episode's last observation, without a bootstrap value
+    truncated: Tensor  # [B] bool: the episode's last observation, because the episode was cut short
+    action_mask: Tensor | None = None  # [B, A] bool: the allowed actions; None: all
 
 
 class Distribution(Protocol):
-    """Of actions, batched as `[...]`; see `distributions`."""
+    """A distribution of actions, with batch shape `[...]`; see `distributions`."""
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        """Drawn actions."""
+        """Sampled actions."""
 
     def mode(self) -> Tensor:
-        """The likeliest actions."""
+        """The most likely actions."""
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Log-probabilities, or log-densities, `[...]`."""
 
     def entropy(self) -> Tensor:
-        """In nats, `[...]`."""
+        """Entropies in nats, `[...]`."""
 
     def kl(self, other: Any) -> Tensor:
         """KL(self, other) in nats, `[...]`."""
 
 
 class Rollout(NamedTuple):
-    """A piece of experience of T steps: T + 1 time steps, and what the agent did in the first T of them."""
+    """T steps of experience: T + 1 time steps, and the agent's outputs at the first T of them."""
 
     steps: TimeStep  # every field [T+1, B, ...]
-    policy_logits: Tensor  # [T, B, P]: of the policy that acted
-    value: Tensor  # [T, B]: what the agent that acted expected
+    policy_logits: Tensor  # [T, B, P]: from the policy that acted
+    value: Tensor  # [T, B]: values from the agent that acted
     initial_state: State  # the core's state before steps[0] was consumed
-    targets: Tensor | None = None  # [T, B] int64: the right actions, -1 where nothing is asked; None: not told
-    distribution: Callable[[Tensor], Distribution] | None = None  # made of policy_logits; None: `Categorical`
+    targets: Tensor | None = None  # [T, B] int64: the correct actions, -1 for steps without one; None: not reported
+    distribution: Callable[[Tensor], Distribution] | None = None  # built from policy_logits; None: `Categorical`
 
 
 class AgentOutput(NamedTuple):
-    """What the agent says to one batch of observations, `[B, ...]` from a step, `[T, B, ...]` from an unroll."""
+    """The agent's outputs for a batch of observations: `[B, ...]` from `step`, `[T, B, ...]` from `unroll`."""
 
-    policy_logits: Tensor  # [..., P]: logits, means and deviations, as `SpaceSpec.distribution` takes them
+    policy_logits: Tensor  # [..., P]: logits, means and log standard deviations, for `SpaceSpec.distribution`
     value: Tensor  # [...]
 
 
 class Policy(Protocol):
-    """Whatever plays: an `ActorCritic`, or uniform random play."""
+    """Anything that can act: an `ActorCritic`, or uniform random play."""
 
     def initial_state(self, batch_size: int) -> State:
-        """The state before an episode."""
+        """The state at the start of an episode."""
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes."""

@@ -15,6 +15,7 @@ LAYERS = (
         "distributions",
         "space_parts",
         "spaces",
+        "settings",
         "config",
         "configs",
         "command_line",
@@ -47,6 +48,7 @@ LATE = {("rmc_agents.runs.saved", "rmc_agents.sb3.saved")}
 ALONE = {
     "rmc_agents.envs": {"torch", "rmc_agents"},
     "rmc_agents.types": {"rmc_agents"},
+    "rmc_agents.settings": {"torch", "rmc_agents.types", "rmc_agents.envs"},
     "rmc_agents.config": {"torch", "rmc_agents.types", "rmc_agents.envs"},
     "rmc_agents.losses": {"rmc_agents.cores", "rmc_agents.kernels", "rmc_agents.config"},
     "rmc_agents.runs.checkpoint": {"rmc_agents.agent", "rmc_agents.config"},

@@ -163,7 +163,7 @@ def test_attention_is_that_of_the_last_step() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((np.zeros(3),), "an episode is under way"),
+        ((np.zeros(3),), "in the middle of an episode"),
         ((np.zeros(2), 0.0, False, False), r"obs: expected \[3\] or \[1, 3\] of float32.* got \[2\] of float64"),
         (({"image": 0}, 0.0, False, False), "got dict"),
         ((np.zeros(3), 0.0), "terminated: expected a number.* got None"),
@@ -178,7 +178,7 @@ def test_what_is_given_wrongly_is_named(agent: ActorCritic, arguments: tuple, ex
 
 
 def test_who_cannot_play_is_named(agent: ActorCritic) -> None:
-    with pytest.raises(ValueError, match=r"expected an ActorCritic or what rmc.load gives, got Linear"):
+    with pytest.raises(ValueError, match=r"expected an ActorCritic or the result of rmc.load, got Linear"):
         Player(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="num_envs: expected at least 1, got 0"):
         Player(agent, num_envs=0)

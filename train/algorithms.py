@@ -1,4 +1,4 @@
-"""The one place where the name of an algorithm becomes a trainer."""
+"""From the name of an algorithm to its trainer."""
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -14,12 +14,12 @@ ON_POLICY = ("a2c", "ppo")
 
 
 def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = None) -> Trainer:
-    """The trainer that `config.train.algo` names.
+    """Create the trainer that `config.train.algo` names.
 
     Args:
       config: all settings.
-      device: where it learns.
-      env: where it plays, if that is not the environment of the settings; a2c, ppo and supervised alone can do that.
+      device: the learner's device.
+      env: replaces the environment of the settings; only for a2c, ppo and supervised.
 
     Raises:
       ValueError: for settings that do not fit together, or if Stable-Baselines3 is needed and not installed.
@@ -33,7 +33,7 @@ def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = N
     if config.train.algo == "impala":
         return Impala(config, device)
     try:
-        import rmc_agents.sb3  # noqa: F401  # says what is missing
+        import rmc_agents.sb3  # noqa: F401  # raises an error that says what is missing
     except ImportError as error:
         raise ValueError(f"--algo {config.train.algo}: {error}") from error
     from rmc_agents.train.sb3.trainer import Sb3Trainer

@@ -46,17 +46,17 @@ class Arguments(Config):
     """Files, and all settings of a run."""
 
     config: Path | None = None
-    """YAML file of settings by the names of the flags below, as a run's own config.yaml is, or a preset's name."""
+    """YAML file of settings, named like the flags below, such as a run's config.yaml; or the name of a preset."""
     run_dir: Path | None = None
-    """The run's own folder; None: a new one under runs/."""
+    """The run's folder; None: a new one under runs/."""
     resume: Path | None = None
-    """Continue the run in this folder from its newest valid checkpoint. With a checkpoint's file: continue from it in
-    a new folder, --run-dir or one beside the run."""
+    """Continue the run in this folder from its newest valid checkpoint. With a checkpoint file: continue from it in a
+    new folder, --run-dir or one next to the run."""
     trust: bool = False
-    """With --resume, open checkpoints of Stable-Baselines3's algorithms, which may run code of others."""
+    """With --resume, open checkpoints of Stable-Baselines3's algorithms, which can run any code in them."""
     track: str | None = None
-    """Also send metrics, settings, final scores and the video elsewhere: wandb (Weights & Biases), or module:Class, a
-    tracker of your own."""
+    """Also log metrics, settings, final scores and the video to wandb (Weights & Biases), or to module:Class, a custom
+    tracker."""
     imports: command_line.Imports = ()
 
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     first = command_line.import_typed(argv)
     base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
-    new = _parse(argv, base)  # for a run that is resumed, the flags alone count
+    new = _parse(argv, base)  # for a resumed run, only the flags matter
     if first.resume is None:
         _check(new, first.config)
         folder.check_unused(first.run_dir)
@@ -88,12 +88,12 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) -> int:
-    """All but the learners that torchrun may have started beside the first."""
+    """The command in the first learner; torchrun may have started others."""
     from .run import resume, train
 
     def with_flags(saved: Config) -> Config:
         config = _parse(argv, saved)
-        command_line.check_names(config, first.resume)  # the weights it began with are needed no more
+        command_line.check_names(config, first.resume)  # its initial weights are not needed any more
         return config
 
     console = Console()
@@ -126,14 +126,14 @@ def listed_names() -> str:
 
 
 def _check(config: Config, source: Path | None) -> None:
-    """Refuse unknown names of a new run before anything heavy is imported."""
+    """Reject unknown names of a new run before any slow import."""
     command_line.check_names(config, source)
     if config.run.init_from is not None:
         pretrained.check(config.run.init_from, "--init-from")
 
 
 def _check_resume(first: argparse.Namespace) -> None:
-    """Refuse early a run or checkpoint that cannot be resumed."""
+    """Reject early a run or checkpoint that cannot be resumed."""
     is_file = first.resume.is_file()
     if first.config is not None or (first.run_dir is not None and not is_file):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The clock that a training is timed by."""
+"""The clock of a training, without compilation and evaluation time."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,21 +8,22 @@ from typing import Any, Self
 from numba.core import event
 
 COMPILING = "numba:compile"
-"""Numba's event around a compilation; code that is found in its cache has none."""
+"""Numba's event for a compilation; there is none for cached code."""
 
 
 class TrainingClock(event.Listener):
-    """Seconds, of no meaning but their differences, that stand still while kernels are compiled in this process, and in
-    `standing_still`.
+    """A clock in seconds that pauses while kernels are compiled in this process and inside `standing_still`.
+
+    Only differences of its readings have a meaning.
 
     Args:
-      tell: called once, before the first compilation.
+      on_compile: called once, before the first compilation.
     """
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
-        self._told = False
-        self._depth = 0  # a kernel's compilation compiles those that it calls; an evaluation compiles too
+    def __init__(self, on_compile: Callable[[], None]) -> None:
+        self._on_compile = on_compile
+        self._has_compiled = False
+        self._depth = 0  # pauses nest: compiling a kernel compiles those that it calls, and evaluations compile too
         self._began = self._compiled = 0.0
 
     def __call__(self) -> float:
@@ -31,7 +32,7 @@ class TrainingClock(event.Listener):
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """In here, time does not pass."""
+        """Context in which the clock is paused."""
         self._stop()
         try:
             yield
@@ -39,14 +40,14 @@ class TrainingClock(event.Listener):
             self._go_on()
 
     def on_start(self, event: Any) -> None:
-        """Stand still."""
-        if not self._told:
-            self._told = True
-            self._tell()
+        """Pause."""
+        if not self._has_compiled:
+            self._has_compiled = True
+            self._on_compile()
         self._stop()
 
     def on_end(self, event: Any) -> None:
-        """Go on."""
+        """Continue."""
         self._go_on()
 
     def _stop(self) -> None:

@@ -1,22 +1,22 @@
-"""Why an agent learns as it does (`rmc-train --diagnostics`): scalars and pictures under diagnostics/ in TensorBoard.
+"""Diagnostics of learning (`rmc-train --diagnostics`): scalars and images under diagnostics/ in TensorBoard.
 
-All is measured on the rollout that was collected last, with the weights after the update it led to.
+Everything is measured on the last rollout, with the weights after its update.
 
 | scalars under diagnostics/     | what                                                                               |
 |--------------------------------|------------------------------------------------------------------------------------|
-| gradient_norm/MODULE           | of the update's last gradient, as the optimizer took it: clipped                   |
+| gradient_norm/MODULE           | of the update's last gradient, after clipping                                      |
 | weight_norm/MODULE             | of the weights after the update                                                    |
-| update_ratio/MODULE            | norm of the update's change of the weights, over that of the weights               |
+| update_ratio/MODULE            | norm of the update of the weights / norm of the weights                            |
 | output_rms/encoder, core       | root mean square of the features                                                   |
-| effective_rank/encoder, core   | directions that the features make use of, see `effective_rank`                     |
-| policy/core, policy/encoder    | root mean square of the part of the logits, less its mean over the actions         |
-| value/core, value/encoder      | root mean square of the part of the value                                          |
+| effective_rank/encoder, core   | number of directions that the features use, see `effective_rank`                   |
+| policy/core, policy/encoder    | root mean square of its part of the logits, minus the mean over the actions        |
+| value/core, value/encoder      | root mean square of its part of the value                                          |
 | gate_mean/GATE                 | of lstm, gru, mingru and rmc, over steps, lanes and units                          |
-| gate_saturated/GATE            | share of the gate's values below 0.05 or above 0.95                                |
-| attention_entropy              | of rmc, over that of equal attention: 1 looks everywhere, 0 at one row             |
-| slot_difference                | of rmc: root mean square of the slots less their mean, over that of the slots      |
+| gate_saturated/GATE            | fraction of the gate's values below 0.05 or above 0.95                             |
+| attention_entropy              | of rmc, relative to uniform attention: 1 is uniform, 0 attends to one row          |
+| slot_difference                | of rmc: RMS of the slots minus their mean / RMS of the slots                       |
 
-MODULE is encoder, core, policy or value, and each weight matrix of the core by its name.
+MODULE is encoder, core, policy, value, or the name of a weight matrix of the core.
 """
 
 import math
@@ -34,23 +34,23 @@ from rmc_agents.collect import Collector
 from rmc_agents.cores.inspection import Inspection, inspect
 from rmc_agents.types import at
 
-LANES = 4  # whose gates and attention are recomputed
-MOST_SAMPLES = 2048  # features that an effective rank is taken of
-SATURATED = 0.05  # a gate this near to 0 or to 1 hardly lets a gradient through
+LANES = 4  # gates and attention are recomputed for these
+MOST_SAMPLES = 2048  # rows of features for an effective rank
+SATURATED = 0.05  # a gate this close to 0 or 1 passes almost no gradient
 PICTURES_EVERY = 12  # points, the first included: once a minute at the default --log-every
 MOST_HEADS = 4  # drawn
 TINY = 1e-12
 
 
 class Diagnostics:
-    """Measures an agent in training. Draws no random numbers and changes nothing: the run is the same with and without.
+    """Measures an agent in training without changing the run: it draws no random numbers.
 
     Between points it costs one copy of the agent's parameters per update.
 
     Args:
-      agent: to be measured.
-      collector: has the rollout that was learned from last.
-      writer: where to write to.
+      agent: the agent to measure.
+      collector: holds the last rollout.
+      writer: receives the measurements.
     """
 
     def __init__(self, agent: ActorCritic, collector: Collector, writer: SummaryWriter) -> None:
@@ -60,13 +60,13 @@ class Diagnostics:
 
     @torch.no_grad()
     def remember_parameters(self) -> None:
-        """To be called after every update: the next one's change is counted from here."""
+        """Call this after every update: the next update is measured relative to these parameters."""
         for name, parameter in self._agent.named_parameters():
             self._before[name].copy_(parameter)
 
     @torch.no_grad()
     def write(self, frames: int) -> None:
-        """A point at that many frames; after an update, before `remember_parameters`."""
+        """Write a point; call this after an update, before `remember_parameters`."""
         agent, rollout = self._agent, self._collector.rollout
         steps = at(rollout.steps, slice(-1))
         encoded = agent.encode(steps)  # [T, B, D]
@@ -83,7 +83,7 @@ class Diagnostics:
         if inspection.attention is not None:
             slots = inspection.attention.shape[-2]
             if any(leaf.shape[1:2] == (slots,) and leaf[0].numel() == outputs.shape[-1] for leaf in few):
-                scalars["slot_difference"] = slot_difference(outputs, slots)  # the output is the slots, as of an rmc
+                scalars["slot_difference"] = slot_difference(outputs, slots)  # the output is the slots, as for an rmc
         for name, value in scalars.items():
             self._writer.add_scalar(f"diagnostics/{name}", value, frames)
         if self._points % PICTURES_EVERY == 0:
@@ -96,8 +96,8 @@ def parameter_scalars(agent: ActorCritic, before: dict[str, Tensor]) -> dict[str
     """Norms of gradients, weights and the change from the weights `before`, by module.
 
     Args:
-      agent: after an update, whose gradients it still holds.
-      before: its parameters before that, by name.
+      agent: after an update, still with its gradients.
+      before: the parameters before the update, by name.
     """
     scalars = {}
     for module, names in _modules(agent).items():
@@ -122,10 +122,10 @@ def _modules(agent: ActorCritic) -> dict[str, list[str]]:
 
 
 def contributions(agent: ActorCritic, outputs: Tensor, encoded: Tensor) -> dict[str, float]:
-    """How much the core's output `[T, B, H]` and the encoder's `[T, B, D]` say in logits and value.
+    """How much the core's output `[T, B, H]` and the encoder's `[T, B, D]` contribute to logits and value.
 
-    A constant added to all logits says nothing, so the logits' mean over the actions is taken out. Without a memory the
-    core hands on what the encoder says, and all is the encoder's.
+    A constant added to all logits has no effect, so the mean over the actions is subtracted. A core without memory
+    returns the encoder's output, so everything counts for the encoder.
     """
     heads = agent._head_weights()
     remembers = len(agent.initial_state(1)) > 0
@@ -141,9 +141,9 @@ def contributions(agent: ActorCritic, outputs: Tensor, encoded: Tensor) -> dict[
 
 
 def singular_values(features: Tensor) -> Tensor:
-    """Of features `[T, B, H]` as a matrix `[T*B, H]`, or of evenly chosen rows of a long one; they sum to 1.
+    """Singular values of features `[T, B, H]` as a matrix `[T*B, H]`, subsampled evenly if it is long; their sum is 1.
 
-    Descending. NaN where a feature is not finite; 0 where all are 0.
+    In descending order. NaN if a feature is not finite; 0 if all are 0.
     """
     rows = features.flatten(0, 1)
     rows = rows[:: math.ceil(len(rows) / MOST_SAMPLES)]
@@ -156,13 +156,13 @@ def singular_values(features: Tensor) -> Tensor:
 def effective_rank(values: Tensor) -> float:
     """The exponential of the entropy of singular values that sum to 1 (Roy & Vetterli, 2007).
 
-    Between 1 and their number: k directions of equal strength count as k; one that outdoes all others as 1.
+    Between 1 and their number: k directions of equal strength count as k; a single dominant one as 1.
     """
     return torch.special.entr(values).sum().exp().item()
 
 
 def inspection_scalars(inspection: Inspection) -> dict[str, float]:
-    """Mean and saturation of every gate, and the attention's entropy as a share of the largest possible."""
+    """Mean and saturation of every gate, and the attention's entropy relative to the maximum."""
     scalars = {}
     for name, gate in inspection.gates.items():
         scalars[f"gate_mean/{name}"] = gate.mean().item()
@@ -175,9 +175,9 @@ def inspection_scalars(inspection: Inspection) -> dict[str, float]:
 
 
 def slot_difference(outputs: Tensor, slots: int) -> float:
-    """How far the slots of an RMC, whose outputs are `[T, B, N * D]`, hold different things: 0 where all are the same.
+    """How different the slots of an RMC with outputs `[T, B, N * D]` are: 0 if all are equal.
 
-    Their mean is that over the slots at each step in each lane; slots that have nothing in common come to √(1 - 1/N).
+    The mean is over the slots at each step in each lane; orthogonal slots of equal norm give √(1 - 1/N).
     """
     memory = outputs.unflatten(-1, (slots, -1))
     return _rms(memory - memory.mean(dim=-2, keepdim=True)) / max(_rms(memory), TINY)
@@ -200,9 +200,9 @@ def _pictures(spectra: dict[str, Tensor], inspection: Inspection) -> Iterator[tu
 
 
 def draw_spectra(spectra: dict[str, Tensor]) -> Figure:
-    """The singular values of each kind of feature, as shares of their sum."""
+    """Plot the singular values of each kind of feature, relative to their sum."""
     figure = Figure(figsize=(5, 3.5), layout="constrained")
-    axes = figure.add_subplot(xlabel="number of the singular value", ylabel="share of the sum", yscale="log")
+    axes = figure.add_subplot(xlabel="index of the singular value", ylabel="share of the sum", yscale="log")
     axes.set_ylim(1e-6, 1)
     for name, values in spectra.items():
         label = f"{name}: effective rank {effective_rank(values):.1f} of {len(values)}"
@@ -212,7 +212,7 @@ def draw_spectra(spectra: dict[str, Tensor]) -> Figure:
 
 
 def draw_gates(gates: dict[str, Tensor]) -> Figure:
-    """How often each gate takes which value, over steps, lanes and units; bars at the edges are saturation."""
+    """Histogram of each gate over steps, lanes and units; bars at the edges are saturation."""
     figure = Figure(figsize=(3 * len(gates), 2.8), layout="constrained")
     for axes, (name, gate) in zip(figure.subplots(1, len(gates), squeeze=False)[0], gates.items(), strict=True):
         values = gate.flatten().cpu().numpy()
@@ -222,7 +222,7 @@ def draw_gates(gates: dict[str, Tensor]) -> Figure:
 
 
 def draw_attention(attention: Tensor) -> Figure:
-    """Where the slots look: one row of pictures per lane, one column per head; `attention` `[B, heads, N, N+1]`."""
+    """Attention maps: one row per lane, one column per head; `attention` `[B, heads, N, N+1]`."""
     attention = attention[:, :MOST_HEADS].cpu()
     lanes, heads, slots, _ = attention.shape
     figure = Figure(figsize=(2.2 * heads + 1, 2 * lanes), layout="constrained")
@@ -231,6 +231,6 @@ def draw_attention(attention: Tensor) -> Figure:
         image = axes.imshow(attention[lane, head].numpy(), vmin=0, vmax=1)
         axes.set(title=f"lane {lane}, head {head}", xticks=[0, slots], yticks=[0, slots - 1])
         axes.set_xticklabels(["slot 0", "input"])
-    figure.supylabel("slot that looks")
+    figure.supylabel("query slot")
     figure.colorbar(image, ax=grid, label="attention")
     return figure

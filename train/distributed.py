@@ -1,12 +1,12 @@
-"""What several learners of one agent tell each other.
+"""Communication between data-parallel learners.
 
-They are processes, each with lanes or actors of its own. All hold the same weights at all times: each finds the
-gradients of its own experience, and all take the step of their mean over the whole. `learners` starts them on one
-machine, torchrun on one or several.
+Each learner is a process with its own lanes or actors. All hold the same weights at all times: each computes the
+gradient of its own experience, and all take the same step along the mean gradient. `learners` starts them on one
+machine, torchrun on one or more.
 
-The first learner, rank 0, alone reads the command line and owns the run's folder (`run`); the others get settings and
-weights from it, and learn along (`follower`). In a process that is the only learner, every function here gives back
-what it was given, at once. All learners must call the same functions in the same order.
+Only the first learner, rank 0, reads the command line and owns the run's folder (`run`); the others receive settings
+and weights from it and train in step with it (`follower`). With a single learner, every function here returns its
+argument immediately. All learners must call the same functions in the same order.
 """
 
 import os
@@ -27,20 +27,20 @@ from rmc_agents.runs import checkpoint
 from .board import Board
 
 FIRST = 0  # rank
-FOREVER = timedelta(days=365)  # a run may be suspended; the end of another process is seen at once
+FOREVER = timedelta(days=365)  # a run may be suspended; the death of another process is detected anyway
 
 
 class LearnerLost(ValueError):
-    """Another learner has ended without a word, so that nothing can be agreed on any more."""
+    """Another learner has ended unexpectedly; communication is no longer possible."""
 
 
 class OtherFailed(WorkerError):
-    """What this learner need not tell of: the first one does."""
+    """A failure that the first learner reports, so this one does not."""
 
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """In here, this process is one of the learners that torchrun's environment variables tell of; if any.
+    """Context in which this process is one of torchrun's learners, if its environment variables are set.
 
     Raises:
       ValueError: if the others cannot be reached.
@@ -52,7 +52,7 @@ def joined() -> Iterator[None]:
         connect(_local("RANK"))
     except RuntimeError as error:
         place = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
-        raise ValueError(f"cannot reach the other learners by way of {place}: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"cannot reach the other learners at {place}: {str(error).splitlines()[0]}") from error
     try:
         yield
     finally:
@@ -60,17 +60,17 @@ def joined() -> Iterator[None]:
 
 
 def by_torchrun() -> bool:
-    """Whether torchrun has started this process beside others."""
+    """Whether torchrun has started this process as one of several."""
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def started_by_torchrun() -> int:
-    """How many learners torchrun has started on all machines; 1: it has not."""
+    """Number of learners that torchrun has started on all machines; 1 without torchrun."""
     return int(os.environ["WORLD_SIZE"]) if by_torchrun() else 1
 
 
 def on_this_machine(learners: int) -> int:
-    """How many of the learners are on this machine."""
+    """Number of the learners on this machine."""
     return _local("WORLD_SIZE") if by_torchrun() else learners
 
 
@@ -95,7 +95,7 @@ def beside(board: Board, rank: int, is_whole: Callable[[], bool] = lambda: True)
 
 
 def connect(gpu: int, **arguments: Any) -> None:
-    """Meet the other learners; arguments as of `init_process_group`. On a machine with GPUs take the given one."""
+    """Connect to the other learners; arguments as in `init_process_group`. With GPUs, use the given one."""
     gpus = torch.cuda.device_count()
     if gpus > gpu:
         torch.cuda.set_device(gpu)
@@ -103,17 +103,17 @@ def connect(gpu: int, **arguments: Any) -> None:
 
 
 def size() -> int:
-    """How many learners there are."""
+    """Number of learners."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Which of them this process is, from 0."""
+    """Index of this learner, from 0."""
     return dist.get_rank() if dist.is_initialized() else FIRST
 
 
 def total(tensor: Tensor) -> Tensor:
-    """The sum of all learners' tensors, the same to the bit in each."""
+    """The sum of all learners' tensors, bitwise equal in each."""
     if size() == 1:
         return tensor
     with _connected():
@@ -125,14 +125,14 @@ def total(tensor: Tensor) -> Tensor:
 
 
 def average(parameters: Iterable[nn.Parameter], metrics: Metrics, weight: Tensor) -> Metrics:
-    """Sets the parameters' gradients to their weighted mean over all learners, the same to the bit in each.
+    """Set the parameters' gradients to their weighted mean over all learners, bitwise equal in each.
 
     If a learner's loss is a mean over its `weight` steps, this is the gradient of the mean over all learners' steps.
 
     Args:
       parameters: with gradients.
       metrics: scalars.
-      weight: of this learner, a scalar; not 0 in all of them.
+      weight: this learner's weight, a scalar; not 0 in all learners.
 
     Returns:
       The weighted means of the metrics, without those of learners whose weight is 0.
@@ -149,7 +149,7 @@ def average(parameters: Iterable[nn.Parameter], metrics: Metrics, weight: Tensor
 
 
 def exchange(tensors: Sequence[Tensor], owners: Sequence[int]) -> None:
-    """Gives all learners the tensors of their owners, in place: tensor i is that of learner `owners[i]`."""
+    """Broadcast tensors in place: tensor i comes from learner `owners[i]`."""
     if size() == 1 or not tensors:
         return
     own = [
@@ -161,7 +161,7 @@ def exchange(tensors: Sequence[Tensor], owners: Sequence[int]) -> None:
 
 
 def highest(number: int) -> int:
-    """The highest of all learners' numbers: what the ranks agree on."""
+    """The maximum of all learners' numbers, as a way to agree on one."""
     if size() == 1:
         return number
     with _connected():
@@ -174,9 +174,9 @@ def highest(number: int) -> int:
 
 @contextmanager
 def failing_together() -> Iterator[None]:
-    """An exception in here, in any learner, is one in all.
+    """Context in which an exception in any learner raises one in all.
 
-    In the first learner it is its own or, as a WorkerError, another's; in the others it is `OtherFailed`.
+    The first learner raises its own exception or, as a WorkerError, another's; the others raise `OtherFailed`.
     """
     error = None
     try:
@@ -186,7 +186,7 @@ def failing_together() -> Iterator[None]:
     if highest(error is not None):
         faults = gather([None if error is None else list(Fault.of(error))])
         if rank() != FIRST:
-            raise OtherFailed("the first learner tells why") from error
+            raise OtherFailed("the first learner reports the reason") from error
         if error is None:
             raise _told(faults)
     if error is not None:
@@ -203,7 +203,7 @@ def _told(faults: Sequence[list[Any] | None]) -> WorkerError:
 
 
 def share(tree: dict[str, Any] | None) -> dict[str, Any]:
-    """The first learner's tree (see `checkpoint`), in all of them; what the others give does not matter."""
+    """Broadcast the first learner's tree (see `checkpoint`); the others' argument is ignored."""
     content = _to_tensor({} if tree is None else tree)
     length = torch.tensor(len(content))
     with _connected():
@@ -214,7 +214,7 @@ def share(tree: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def gather(items: list[Any]) -> list[Any]:
-    """All learners' items, rank by rank, in the first; in the others what they gave. Each item is a tree's part."""
+    """Gather all learners' items by rank in the first; the others get their own. Each item is part of a tree."""
     if size() == 1:
         return items
     parts = _gather(_to_tensor({"items": items}))
@@ -222,11 +222,11 @@ def gather(items: list[Any]) -> list[Any]:
 
 
 def gather_episodes(episodes: list[Episode]) -> list[Episode]:
-    """All learners' episodes, rank by rank, in the first; in the others their own."""
+    """Gather all learners' episodes by rank in the first; the others get their own."""
     if size() == 1:
         return episodes
-    told = {None: -1.0, False: 0.0, True: 1.0}
-    rows = [(episode.episode_return, episode.length, told[episode.success]) for episode in episodes]
+    codes = {None: -1.0, False: 0.0, True: 1.0}
+    rows = [(episode.episode_return, episode.length, codes[episode.success]) for episode in episodes]
     parts = _gather(torch.tensor(rows, dtype=torch.float64).flatten())
     if parts is None:
         return episodes
@@ -235,7 +235,7 @@ def gather_episodes(episodes: list[Episode]) -> list[Episode]:
 
 
 def _gather(content: Tensor) -> list[Tensor] | None:
-    """All learners' vectors, rank by rank, in the first; in the others None."""
+    """Gather all learners' vectors by rank in the first; the others get None."""
     lengths = [torch.tensor(0) for _ in range(size())]
     with _connected():
         dist.all_gather(lengths, torch.tensor(len(content)))
@@ -251,13 +251,13 @@ def _to_tensor(tree: dict[str, Any]) -> Tensor:
 
 
 def _from_tensor(content: Tensor) -> dict[str, Any]:
-    return checkpoint.from_bytes(content.numpy().tobytes(), "what another learner sent")
+    return checkpoint.from_bytes(content.numpy().tobytes(), "data from another learner")
 
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    """Around what all learners do at the same time. Raises LearnerLost if one of them is gone."""
+    """Context for collective operations. Raises LearnerLost if a learner is gone."""
     try:
         yield
     except RuntimeError as error:
-        raise LearnerLost(f"another of the {size()} learners has ended, and all end with it") from error
+        raise LearnerLost(f"one of the {size()} learners has ended, and all end with it") from error

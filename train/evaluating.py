@@ -1,8 +1,8 @@
-"""Evaluation between two updates: a point of the curve every so many frames, and the best agent so far in a file.
+"""Evaluation during training: a point of the curve every so many frames, and the best agent so far in a file.
 
-The episodes begin from `SELECTION_SEED`, not from the seed of the evaluation at the end: the agent that did best on
-some episodes is judged on others. The training's random generators are left as they are, so that it is the same to the
-bit with and without.
+The episodes start from `SELECTION_SEED`, not from the seed of the final evaluation: the best agent is selected on some
+episodes and judged on others. The global random generators are restored, so the training is bitwise the same with and
+without evaluation.
 """
 
 import random
@@ -29,19 +29,19 @@ SELECTION_SEED = 3_000_000
 
 
 class Evaluation(NamedTuple):
-    """How well the agent did at a point of its training."""
+    """The score of the agent at a point of its training."""
 
     frames: int
     statistics: Statistics
     is_best: bool  # of the run so far, by mean return
 
     def __str__(self) -> str:
-        told = self.statistics
-        accuracy = "" if told.accuracy is None else f", accuracy {told.accuracy:.1%}"
+        scores = self.statistics
+        accuracy = "" if scores.accuracy is None else f", accuracy {scores.accuracy:.1%}"
         best = ", the best so far" if self.is_best else ""
         return (
-            f"evaluation at {self.frames:,} frames: mean return {with_interval(told.mean_return, told.ci95)}{accuracy} "
-            f"over {told.episodes} episodes{best}"
+            f"evaluation at {self.frames:,} frames: mean return {with_interval(scores.mean_return, scores.ci95)}"
+            f"{accuracy} over {scores.episodes} episodes{best}"
         )
 
 
@@ -49,8 +49,8 @@ class Evaluator:
     """Evaluates a run's agent every `eval_every` frames and keeps the best one in the run's folder.
 
     Args:
-      trainer: whose agent.
-      run_dir: the run's folder; of a run that goes on, the best agent so far is in it.
+      trainer: trains the agent.
+      run_dir: the run's folder; for a resumed run it holds the best agent so far.
     """
 
     def __init__(self, trainer: Trainer, run_dir: Path) -> None:
@@ -61,16 +61,16 @@ class Evaluator:
         self._highest = -np.inf if best is None else best.provenance.mean_return
 
     def _due_rounds(self) -> int:
-        """How many evaluations there should have been by now."""
+        """Number of evaluations due so far."""
         return self._trainer.frames // self._every if self._every else 0
 
     @property
     def is_due(self) -> bool:
-        """Whether to evaluate after this update."""
+        """Whether an evaluation is due after this update."""
         return self._due_rounds() > self._rounds
 
     def evaluate(self) -> Evaluation:
-        """Play the episodes. An agent with a higher mean return than all before is kept.
+        """Run the episodes, and save the agent if its mean return is the highest so far.
 
         Raises:
           EnvError: if the environment's own code fails.
@@ -101,7 +101,7 @@ class Evaluator:
 
 
 def check_settings(config: Config) -> None:
-    """Raises ValueError for an evaluation without episodes."""
+    """Raises ValueError if evaluations are requested without episodes."""
     if config.run.eval_every and not config.run.eval_episodes:
         raise ValueError(
             "eval_every: expected eval_episodes of at least 1, got 0 (a vector environment cannot be evaluated in)"
@@ -110,7 +110,7 @@ def check_settings(config: Config) -> None:
 
 @contextmanager
 def untouched_generators() -> Iterator[None]:
-    """After this, the global random generators are as they were: an environment of one's own may draw from them."""
+    """Context that restores the global random generators, because custom environments may use them."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         yield

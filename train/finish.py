@@ -20,17 +20,17 @@ from rmc_agents.runs.folder import RunFolder
 from .reporting import say, write_hparams
 from .trainer import Trainer
 
-VIDEO_STEPS = 500  # enough to see how it plays; rmc-watch records more
+VIDEO_STEPS = 500  # for an impression; rmc-watch records more
 
 
 def env_of(trainer: Trainer) -> str | EnvFactory:
-    """Where the agent is evaluated and filmed."""
+    """The environment for evaluation and video."""
     return with_arguments(evaluation_name(trainer.config.env.env), trainer.config.env.env_kwargs)
 
 
 def extra_flags(trainer: Trainer) -> str:
     """Flags that a command needs to open the run, such as --import for users' modules."""
-    return trainer.trust_flag + plugins.told_flags()
+    return trainer.trust_flag + plugins.flags_text()
 
 
 def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console: Console) -> None:
@@ -68,7 +68,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
 
 
 def summarize(trainer: Trainer, seconds: float, run_dir: Path) -> dict[str, Any]:
-    """What `summary.json` says before evaluation and video."""
+    """The content of `summary.json` before evaluation and video."""
     best = best_of(run_dir)
     return {
         "frames": trainer.frames,
@@ -82,7 +82,7 @@ def summarize(trainer: Trainer, seconds: float, run_dir: Path) -> dict[str, Any]
 
 
 def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None:
-    """The video's path in the run's folder; None after a line that says why: the run itself is done."""
+    """Record a video; returns its path in the run's folder, or None after printing why it failed."""
     path = folder.path / "videos" / f"update-{trainer.updates:09d}.mp4"
     env, device = trainer.config.env.env, trainer.lanes.device
     title = f"{env} · {trainer.config.core.core} · {trainer.frames:,} frames"
@@ -118,8 +118,8 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
         lines.append(f"  video           {run_dir / summary['video']}")
     run = quoted(run_dir)
     lines.append("next:")
-    if not trainer.config.env.env.startswith(NAMESPACE):  # no command could make an environment of this process alone
-        if summary["video"] or not trainer.config.run.video:  # else there are no pictures to show
+    if not trainer.config.env.env.startswith(NAMESPACE):  # commands cannot create environments given in Python
+        if summary["video"] or not trainer.config.run.video:  # otherwise the environment cannot render
             lines.append(f"  rmc-watch {run} --episodes 3{flags}")
         lines += [
             f"  rmc-evaluate {run} --episodes 200{flags}",

@@ -1,4 +1,4 @@
-"""The learners beside the first (see `distributed`)."""
+"""The learners other than the first (see `distributed`)."""
 
 from contextlib import closing
 from pathlib import Path
@@ -15,23 +15,23 @@ from .stopping import StopSignals
 from .trainer import Trainer
 
 GO_ON, SAVE, END = 0, 1, 2
-"""What the first learner tells the others, before the first update and after every one."""
+"""Orders from the first learner to the others, before the first update and after every update."""
 
 
 def lead(trainer: Trainer, saved: Saved | None, run_dir: Path) -> None:
-    """In the first learner, before its first update: the others begin where it does.
+    """In the first learner, before its first update: send the others the initial state.
 
     Args:
-      trainer: its own.
-      saved: what it goes on from, if anything; from another run's checkpoint, it is saved in this run's folder at once.
+      trainer: the first learner's.
+      saved: the checkpoint it continues from, if any; one of another run is saved in this run's folder immediately.
       run_dir: the run's folder.
 
     Raises:
-      WorkerError: if another learner cannot begin.
+      WorkerError: if another learner cannot start.
     """
     if distributed.size() > 1:
-        told = {"config": trainer.config.to_mapping(), "saved": saved and saved.tree}
-        distributed.share(told | {"weights": trainer.agent.state_dict(), "torch_rng": torch.get_rng_state()})
+        start = {"config": trainer.config.to_mapping(), "saved": saved and saved.tree}
+        distributed.share(start | {"weights": trainer.agent.state_dict(), "torch_rng": torch.get_rng_state()})
         with distributed.failing_together():
             pass
     is_branch = saved is not None and not saved.path.is_relative_to(run_dir)
@@ -40,10 +40,10 @@ def lead(trainer: Trainer, saved: Saved | None, run_dir: Path) -> None:
 
 
 def follow() -> int:
-    """Learn along with the first learner. Returns the exit status.
+    """Train in step with the first learner. Returns the exit status.
 
-    That is 0, and nothing is said, when all learners end alike: it is for the first one to tell why, and torchrun
-    would end it before it could, if another had ended with a failure by then.
+    The status is 0 without a message if all learners fail together: the first one reports the reason, and torchrun
+    would kill it before that if another had already exited with an error.
     """
     with StopSignals() as stop:
         try:
@@ -55,24 +55,24 @@ def follow() -> int:
 
 
 def _begin() -> Learner:
-    """A trainer where the first learner's is."""
-    told = distributed.share(None)
+    """A trainer in the same state as the first learner's."""
+    start = distributed.share(None)
     with distributed.failing_together():
-        trainer = new_trainer(Config().updated(told["config"], "the first learner"))
+        trainer = new_trainer(Config().updated(start["config"], "the first learner"))
         assert isinstance(trainer, Learner)  # Stable-Baselines3 has one process
-        if told["saved"] is None:
-            trainer.take_weights(told["weights"])
+        if start["saved"] is None:
+            trainer.take_weights(start["weights"])
         else:
-            trainer.set_state(told["saved"])
-        torch.set_rng_state(told["torch_rng"])
+            trainer.set_state(start["saved"])
+        torch.set_rng_state(start["torch_rng"])
     return trainer
 
 
 def _learn_along(trainer: Learner, stop: StopSignals) -> None:
-    """The training loop of `run`, step by step, but for what it shows and writes."""
+    """The training loop of `loop`, without reporting and saving."""
     order = distributed.highest(GO_ON)
     if order == SAVE:
-        trainer.get_state()  # all take part in what the first one saves
+        trainer.get_state()  # collective: all contribute to what the first one saves
     try:
         while trainer.frames < trainer.train.total_frames and order != END and not stop.agreed():
             trainer.update()

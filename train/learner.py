@@ -1,4 +1,4 @@
-"""What all of this project's trainers share: an agent, its optimizer, and how a loss becomes a step."""
+"""The base class of this project's trainers: an agent, its optimizer, and optimizer steps from losses."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -27,15 +27,15 @@ class Diverged(ValueError):
 
 
 class Learner(ABC):
-    """An agent that is about to learn; a subclass says from what (see `Trainer`).
+    """An agent with its optimizer; subclasses define the experience it learns from (see `Trainer`).
 
     Args:
       config: all settings.
       spec: the environment's spaces.
-      device: where the agent lives.
+      device: the agent's device.
 
     Attributes:
-      backend: which code runs the core's scan.
+      backend: the implementation of the core's scan.
       frames: environment steps learned from so far, over all lanes.
       updates: calls of `update` so far.
       trust_flag: see `Trainer`.
@@ -55,26 +55,26 @@ class Learner(ABC):
 
     @abstractmethod
     def update(self) -> Metrics:
-        """Take experience and learn from it. Returns scalars that name what happened."""
+        """Collect experience and learn from it. Returns metrics."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the processes and environments that it learns from; the agent stays."""
+        """Close the environments and end their processes; the agent stays usable."""
 
     @abstractmethod
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
-        """Why the run does not go on exactly from a checkpoint's tree; nothing if it does."""
+        """Reasons why the run does not resume exactly from a checkpoint's tree; empty if it does."""
 
     def _optimize(self, loss: Tensor, metrics: Metrics, steps: Tensor) -> Metrics:
-        """One step of the optimizer, along the clipped gradient of a loss; adds to its metrics.
+        """One optimizer step along the clipped gradient of a loss; returns the metrics with further ones.
 
         Args:
-          loss: a mean over some of a rollout's steps.
+          loss: a mean over steps of a rollout.
           metrics: other means.
-          steps: how many of them. With several learners all these are means over all learners' steps.
+          steps: their number. With several learners, loss and metrics are averaged over all learners' steps.
 
         Raises:
-          Diverged: instead of the step that would spoil the weights.
+          Diverged: if the gradient is not finite; the weights are not changed.
         """
         learning_rate = self._learning_rate()
         self.optimizer.set_learning_rate(learning_rate)
@@ -85,19 +85,19 @@ class Learner(ABC):
         if not torch.isfinite(grad_norm):
             raise Diverged(
                 f"training diverged after {self.frames:,} frames (the gradient's norm is {grad_norm.item()}): try a "
-                "smaller --learning-rate; the checkpoints saved before are sound"
+                "smaller --learning-rate; earlier checkpoints are intact"
             )
         self.optimizer.step()
         return metrics | {"losses/grad_norm": grad_norm, "charts/learning_rate": torch.tensor(learning_rate)}
 
     def _learning_rate(self) -> float:
-        """For the step to come."""
+        """The learning rate of the next step."""
         if self.train.learning_rate_schedule == "constant":
             return self.train.learning_rate
         return self.train.learning_rate * max(0.0, 1.0 - self.frames / self.train.total_frames)
 
     def take_weights(self, weights: dict[str, Any]) -> None:
-        """Begin with the `state_dict` of another agent of the same settings."""
+        """Start with the `state_dict` of another agent with the same settings."""
         self.agent.load_state_dict(weights)
 
     def measure(self, writer: SummaryWriter) -> Measure | None:
@@ -105,11 +105,11 @@ class Learner(ABC):
         return None
 
     def describe(self) -> list[str]:
-        """What a run's first lines say of it."""
+        """The first lines that a run prints."""
         return [describe(self, self.agent.core)]
 
     def save(self, run_dir: Path, seconds: float) -> Path:
-        """Save a checkpoint in a run's folder, after so many seconds of training."""
+        """Save a checkpoint in a run's folder; `seconds` is the training time so far."""
         tree = self.get_state() | {"seconds": seconds}
         return checkpoint.save_numbered(run_dir, self.updates, tree, self.config.run.keep_checkpoints)
 
@@ -119,11 +119,11 @@ class Learner(ABC):
         save_agent(path, SavedAgent(self.agent, self.config, self.spec, path, self.frames), provenance)
 
     def get_state(self) -> dict[str, Any]:
-        """The tree of a checkpoint (see `checkpoint`); of several learners, all call this at the same time."""
+        """The tree of a checkpoint (see `checkpoint`). Collective: all learners call this together."""
         return self._own_state() | {"optimizer": self.optimizer.get_state()}
 
     def _own_state(self) -> dict[str, Any]:
-        """What a learner needs no other for."""
+        """The part of the state that needs no other learner."""
         return {
             "config": self.config.to_mapping(),
             "spec": self.spec,
@@ -134,12 +134,12 @@ class Learner(ABC):
         }
 
     def expected_state(self) -> dict[str, Any]:
-        """What a checkpoint's tree is like (see `tree_checks`); settings and spec are compared by value elsewhere."""
+        """The structure of a checkpoint's tree (see `tree_checks`), without settings and spec."""
         checked = {"config": ANYTHING, "spec": ANYTHING, "optimizer": self.optimizer.expected_state()}
         return self._own_state() | checked
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Raises ValueError if a checkpoint's tree is not one of a run with these settings."""
+        """Raises ValueError unless a checkpoint's tree fits a run with these settings."""
         for name, kind in self.expected_state().items():
             if name not in state:
                 raise ValueError(f"{name} is missing")
@@ -148,7 +148,7 @@ class Learner(ABC):
             raise ValueError(f"spec: expected that of the environment, {self.spec}, got {found}")
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's tree that `check_state` found to be one."""
+        """Continue from a checkpoint's tree that has passed `check_state`."""
         self.agent.load_state_dict(state["agent"])
         self.optimizer.set_state(state["optimizer"])
         torch.set_rng_state(state["torch_rng"])
@@ -156,13 +156,13 @@ class Learner(ABC):
 
 
 def state_norm(state: State) -> Tensor:
-    """Mean over lanes of the norm of everything a lane's state holds; 0 for a core without one."""
+    """Norm of a lane's recurrent state, averaged over lanes; 0 for a core without state."""
     leaves = [leaf.flatten(start_dim=1) for leaf in state]
     return torch.cat(leaves, dim=1).norm(dim=1).mean() if leaves else torch.tensor(0.0)
 
 
 def make_agent(config: Config, spec: SpaceSpec, device: torch.device) -> ActorCritic:
-    """A new agent by the settings, its core's scan by the run's backend and precision."""
+    """A new agent from the settings, with the run's backend and precision for the core's scan."""
     agent = ActorCritic.from_config(spec, config.core, config.agent).to(device)
     agent.core.backend, agent.core.precision = config.run.backend, config.run.precision
     return agent

@@ -1,7 +1,7 @@
-"""Several learners on one machine: how many, and the processes of those beside the first.
+"""Several learners on one machine: how many, and the processes of all but the first.
 
-`--learners 2` starts one process beside this one. Both meet over a port of the loopback interface that the system
-picks, and then are what torchrun's processes are (see `distributed`): there is one path for both.
+`--learners 2` starts one more process. Both connect through a free port of the loopback interface and then work like
+torchrun's processes (see `distributed`): both ways share one implementation.
 """
 
 import os
@@ -41,7 +41,7 @@ from rmc_agents.envs.processes import (
 from . import distributed
 from .board import Board
 
-FEWEST_LANES = 32  # of a learner, for --learners auto: with fewer, a step costs hardly less than with all
+FEWEST_LANES = 32  # per learner, for --learners auto: a step with fewer is hardly faster
 BYTES_OF_LEARNER = 350 << 20  # of memory that a process with torch and compiled kernels has to itself, at the least
 LOOPBACK = "127.0.0.1"
 GUARD = "a script that trains with several learners needs the usual `if __name__ == '__main__':`"
@@ -50,10 +50,10 @@ Lost = TypeVar("Lost", bound=ValueError)
 
 
 def settled(config: Config, device: torch.device) -> Config:
-    """The settings with the number of learners in place of 'auto', or that of torchrun's processes.
+    """The settings with 'auto' replaced by the number of learners, or by the number of torchrun's processes.
 
     Raises:
-      ValueError: if so many learners cannot be.
+      ValueError: if that number of learners is not possible.
     """
     by_torchrun, wanted = distributed.started_by_torchrun(), config.run.learners
     number = by_torchrun if by_torchrun > 1 else automatic(config, device) if wanted == "auto" else wanted
@@ -64,16 +64,16 @@ def settled(config: Config, device: torch.device) -> Config:
 
 
 def automatic(config: Config, device: torch.device) -> int:
-    """As many learners as there are GPUs or physical cores, but not more than have lanes enough."""
+    """One learner per GPU or physical core, but at most as many as have enough lanes."""
     if config.train.algo == "impala" or config.train.algo in SB3_ALGORITHMS or config.env.env_workers:
-        return 1  # actors and workers keep the cores busy; Stable-Baselines3 has one process
+        return 1  # actors and workers keep the cores busy; Stable-Baselines3 uses one process
     cpu = device.type == "cpu"
     most = min(cores(), config.env.num_envs // FEWEST_LANES) if cpu else torch.cuda.device_count()
     return max(1, min(most, _most_learners(config), _room()))
 
 
 def cores() -> int:
-    """Physical cores that this process may use, at least 1: all, unless its affinity or container says less."""
+    """Physical cores available to this process, at least 1, limited by its affinity and container."""
     physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else physical
     with suppress(OSError, ValueError):
@@ -83,20 +83,20 @@ def cores() -> int:
 
 
 def _most_learners(config: Config) -> int:
-    """With more, some learner would have no lane in some minibatch."""
+    """The largest number with which every learner has a lane in every minibatch."""
     lanes, train = config.env.num_envs, config.train
     return lanes // min(train.ppo_minibatches, lanes) if train.algo == "ppo" else lanes
 
 
 def _room() -> int:
-    """Learners that there is memory for."""
+    """Number of learners that fit in memory."""
     return psutil.virtual_memory().available // BYTES_OF_LEARNER
 
 
 def _check(config: Config, number: int, device: torch.device) -> None:
     algo, env = config.train.algo, config.env
     if algo in SB3_ALGORITHMS:
-        raise ValueError(f"learners: expected 1 for {algo}, which has one process, got {number}")
+        raise ValueError(f"learners: expected 1 for {algo}, which uses one process, got {number}")
     if algo != "impala" and number > (most := _most_learners(config)):
         raise ValueError(
             f"learners: expected at most {most}, each with a lane in every minibatch, for {env.num_envs} lanes"
@@ -108,27 +108,27 @@ def _check(config: Config, number: int, device: torch.device) -> None:
     if device.type == "cuda" and (gpus := torch.cuda.device_count()) < here:
         raise ValueError(f"learners: expected a GPU for each of {here} on this machine, got {gpus}; or --device cpu")
     if not distributed.by_torchrun() and number > (room := _room()):
-        raise ValueError(f"learners: expected at most {room}, for which there is memory, got {number}")
+        raise ValueError(f"learners: expected at most {room}, limited by memory, got {number}")
 
 
 def notes(config: Config, device: torch.device) -> list[str]:
-    """What a user should know of the number of learners."""
+    """Hints for the user about the number of learners."""
     number, here = int(config.run.learners), cores()
     if device.type != "cpu" or distributed.by_torchrun() or config.env.env.startswith(NAMESPACE):
         return []
     if number > max(1, here):
         return [f"warning: {number} learners on {here} physical cores: more learners than cores are slower"]
     if number == 1 and (possible := automatic(config, device)) > 1:
-        return [f"one core of {here} is used; if the others are idle: --learners auto, which makes {possible} learners"]
+        return [f"one of {here} CPU cores is used; if the others are idle: --learners auto, for {possible} learners"]
     return []
 
 
 @contextmanager
 def beside(config: Config) -> Iterator[None]:
-    """In here, this process is the first of the learners that the settings ask for, and the others learn along.
+    """Context in which this process is the first of several learners, with the others started by it.
 
-    Nothing happens for one learner, or where torchrun has started them all. The others end with this context, and with
-    this process however it ends.
+    Does nothing for one learner, or if torchrun has started them. The others end with this context, and with this
+    process, however it ends.
 
     Raises:
       LearnerLost: if one of them has ended; the message says how.
@@ -138,7 +138,7 @@ def beside(config: Config) -> Iterator[None]:
     if learners == distributed.size():
         yield
         return
-    with socket.create_server((LOOPBACK, 0)) as server:  # a port that nothing else has
+    with socket.create_server((LOOPBACK, 0)) as server:  # a free port
         port = server.getsockname()[1]
         others: list[_Other] = []
         try:
@@ -162,7 +162,7 @@ def beside(config: Config) -> Iterator[None]:
         finally:
             has_met = dist.is_initialized()
             if has_met:
-                dist.destroy_process_group()  # which the others see
+                dist.destroy_process_group()  # the others detect this
             for other in others:
                 other.connection.close()
                 if not has_met:
@@ -171,16 +171,16 @@ def beside(config: Config) -> Iterator[None]:
 
 
 class _Other:
-    """Another learner as the first one sees it."""
+    """The first learner's handle of another one."""
 
     def __init__(self, context: SpawnContext, arguments: tuple[Any, ...]) -> None:
         self.connection, theirs = context.Pipe()
-        with theirs:  # closed here, so that its end is seen when the learner dies
+        with theirs:  # closed in this process, to detect the end of the learner
             self.process = context.Process(target=_run, args=(*arguments, theirs))
             self.process.start()
 
     def wait(self) -> Fault | None:
-        """Until it is ready (None), has failed or is gone."""
+        """Wait until it is ready (None), or has failed or died."""
         try:
             message: Fault | None = self.connection.recv()
         except (EOFError, OSError):
@@ -188,7 +188,7 @@ class _Other:
         return message
 
     def fault(self, seconds: float) -> Fault | None:
-        """How it has ended within so many seconds; None: not at all, or only because another has."""
+        """How it ended, waiting up to `seconds`; None: not at all, or only because another has ended."""
         self.process.join(seconds)
         with suppress(EOFError, OSError):
             if self.connection.poll():
@@ -198,7 +198,7 @@ class _Other:
 
 
 def _start(others: list[_Other], config: Config, port: int, board: Board) -> None:
-    """Adds processes to `others`, and waits until they can be met."""
+    """Add processes to `others` and wait until they are ready to connect."""
     spec = gym.spec(config.env.env) if config.env.env.startswith(NAMESPACE) else None
     learners = int(config.run.learners)
     try:
@@ -218,7 +218,7 @@ def _start(others: list[_Other], config: Config, port: int, board: Board) -> Non
 
 
 def _explained(error: distributed.LearnerLost, others: Sequence[_Other]) -> distributed.LearnerLost:
-    """What is known of the learner that was lost."""
+    """The error with what is known about the lost learner."""
     deadline = time.monotonic() + SECONDS_TO_END
     for number, other in enumerate(others, start=1):
         if fault := other.fault(max(0.0, deadline - time.monotonic())):
@@ -234,10 +234,10 @@ def _told(kind: type[Lost], number: int, fault: Fault) -> Lost:
 
 
 def _run(follow: bytes, number: int, board: Board, connection: Connection) -> None:
-    """Another learner's process, from its first line to its last."""
+    """The main function of another learner's process."""
     leave_stops_to_the_parent()
     threading.Thread(target=end_with_the_parent, daemon=True).start()
-    with suppress(OSError):  # nobody listens any more
+    with suppress(OSError):  # the first learner is gone
         try:
             cloudpickle.loads(follow)(number, board, connection)
         except Exception as error:
@@ -260,7 +260,7 @@ def _follow(spec: EnvSpec | None, learners: int, port: int, number: int, board: 
 
 
 def _meet(store: dist.Store, number: int, learners: int) -> None:
-    """Connect with the other learners over the loopback interface alone."""
+    """Connect to the other learners, only over the loopback interface."""
     interfaces = psutil.net_if_addrs().items()
     loopback = next((name for name, found in interfaces if any(each.address == LOOPBACK for each in found)), None)
     before = os.environ.get(INTERFACE)

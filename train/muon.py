@@ -14,8 +14,7 @@ EPSILON = 1e-7
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon (Jordan et al., 2024) with Nesterov's momentum, its steps as large as Adam's in the mean over a matrix (Liu
-    et al., 2025).
+    """Muon (Jordan et al., 2024) with Nesterov's momentum, steps with the same RMS as Adam's (Liu et al., 2025).
 
     As `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` and without weight decay, but on a CPU in float32: at
     these sizes torch's bfloat16 products take longer to prepare than to compute.

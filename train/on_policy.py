@@ -1,4 +1,4 @@
-"""A2C and PPO: a process plays and learns by turns.
+"""A2C and PPO: collect a rollout, learn from it, repeat.
 
     rollout = collector.collect()             T steps of all lanes
     targets = lambda_targets(rollout)         once, from the values of the agent that acted
@@ -7,11 +7,11 @@
         loss = clipped_actor_critic(output, targets)
         one step of the optimizer
 
-A minibatch is some of the lanes, unrolled over all T steps from the state that was stored when they were played, so
-that time is cut at a rollout's ends alone.
+A minibatch is a subset of the lanes, unrolled over all T steps from their stored initial state: backpropagation through
+time is truncated only at the ends of a rollout.
 
-Several learners (see `distributed`) have lanes of their own. Together they compute what one would with all lanes: their
-minibatches are parts of the same whole, over which advantages are normalised and losses and gradients averaged.
+With several learners (see `distributed`), each has its own lanes, and the result equals that of one learner with all
+lanes: advantages are normalised, and losses and gradients averaged, over the minibatches of all learners.
 """
 
 from collections.abc import Iterator, Sequence
@@ -76,13 +76,13 @@ class OnPolicy(Learner):
         )
 
     def update(self) -> Metrics:
-        """Collect one rollout and learn from it. Returns scalars that name what happened."""
+        """Collect one rollout and learn from it. Returns metrics."""
         with distributed.failing_together():
             rollout = self.collector.collect()
         return self.learn(rollout)
 
     def learn(self, rollout: Rollout) -> Metrics:
-        """Learn from the rollout that was collected last. Returns the means of all minibatches' metrics."""
+        """Learn from the last rollout. Returns the metrics, averaged over the minibatches."""
         every = [self._optimize(*minibatch) for minibatch in self.losses(rollout)]
         self.frames += self.train.unroll_length * self.share.total
         self.updates += 1
@@ -137,12 +137,12 @@ class OnPolicy(Learner):
         return Diagnostics(self.agent, self.collector, writer)
 
     def close(self) -> None:
-        """Ends the environments, unless they were given."""
+        """Close the environments, unless they were passed in."""
         if self._owns_env:
             self.lanes.env.close()
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
-        """Why the run does not go on exactly from a checkpoint's tree; nothing if it does."""
+        """Reasons why the run does not resume exactly from a checkpoint's tree; empty if it does."""
         notes = []
         if (learners := state["config"].get("learners", 1)) != len(self.shares):
             notes.append(
@@ -150,11 +150,9 @@ class OnPolicy(Learner):
                 "is not exact"
             )
         if state["collector"]["device"] != self.lanes.device.type:
-            notes.append("the device is another: the draws of actions start anew, so the resume is not exact")
+            notes.append("the device has changed: action sampling restarts from the seed, so the resume is not exact")
         if state["collector"]["lanes"] is None:
-            notes.append(
-                "this environment's state cannot be saved: its episodes start anew, so the resume is not exact"
-            )
+            notes.append("this environment's state cannot be saved: its episodes restart, so the resume is not exact")
         return notes
 
     def get_state(self) -> dict[str, Any]:
@@ -187,7 +185,7 @@ def minibatches(shares: Sequence[Share], epochs: int, parts: int) -> Iterator[tu
 
 
 def lanes_of(rollout: Rollout, lanes: Tensor) -> Rollout:
-    """The rollout of some of its lanes."""
+    """The rollout of a subset of the lanes."""
     return Rollout(
         at(rollout.steps, slice(None), lanes),
         rollout.policy_logits[:, lanes],

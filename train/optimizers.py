@@ -1,4 +1,4 @@
-"""The one place where the name of an optimizer becomes one."""
+"""Optimizers by name: Adam, and Muon with Adam."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from .distributed import rank
 
 
 def _uncompiled(kind: Any) -> Any:
-    """The optimizer without what torch wraps it in for torch.compile, whose import takes two seconds of CPU time."""
+    """The optimizer without torch's wrapper for torch.compile, which takes two seconds of CPU time to import."""
     wrapped = ("add_param_group", "state_dict", "load_state_dict", "zero_grad")
     methods = {name: inspect.unwrap(getattr(kind, name)) for name in wrapped}
     return type(kind.__name__, (kind,), methods | {"step": torch.no_grad()(inspect.unwrap(kind.step))})
@@ -28,16 +28,16 @@ MOMENTS: dict[type[torch.optim.Optimizer], Callable[[Tensor], dict[str, Tensor]]
     Adam: lambda p: {"step": torch.tensor(0.0), "exp_avg": p, "exp_avg_sq": p},
     Muon: lambda p: {"momentum_buffer": p},
 }
-"""What an optimizer keeps of a parameter."""
-FEWEST = 16  # rows and columns of a matrix that Muon takes
+"""The per-parameter state of the optimizers."""
+FEWEST = 16  # minimum rows and columns of a matrix for Muon
 
 
 class Optimizers:
     """Optimizers of different parameters, stepped together.
 
     Attributes:
-      parts: each with parameters of its own. Of several learners, which all have the same gradients, each steps some of
-        Muon's matrices and has their momentum, and all of the rest: what one learner does alone is done once.
+      parts: each with its own parameters. With several learners, which all have the same gradients, each learner steps
+        some of Muon's matrices, and holds their momentum, and all other parameters.
     """
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
@@ -46,7 +46,7 @@ class Optimizers:
         self._matrices: list[Tensor] = [matrix for group in groups for matrix in group["params"]]
 
     def zero_grad(self) -> None:
-        """Forgets all gradients."""
+        """Clear all gradients."""
         for part in self.parts:
             part.zero_grad(set_to_none=True)
 
@@ -55,7 +55,7 @@ class Optimizers:
         others = [matrix for matrix, owner in zip(self._matrices, self._owners(), strict=True) if owner != rank()]
         gradients = [matrix.grad for matrix in others]
         for matrix in others:
-            matrix.grad = None  # which an optimizer passes over
+            matrix.grad = None  # the optimizer then skips it
         for part in self.parts:
             part.step()
         for matrix, gradient in zip(others, gradients, strict=True):
@@ -63,7 +63,7 @@ class Optimizers:
         distributed.exchange([matrix.detach() for matrix in self._matrices], self._owners())
 
     def _owners(self) -> list[int]:
-        """The learner that steps each of Muon's matrices: the dearest first, to whoever has least to do."""
+        """The learner that steps each of Muon's matrices: the most expensive first, to the least loaded learner."""
         costs = [matrix.numel() * min(matrix.shape) for matrix in self._matrices]
         loads, owners = [0] * distributed.size(), [0] * len(costs)
         for job in sorted(range(len(costs)), key=lambda job: -costs[job]):
@@ -72,7 +72,7 @@ class Optimizers:
         return owners
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """For the steps to come, of all parts."""
+        """Set the learning rate of all parts."""
         for group in self._groups():
             group["lr"] = learning_rate
 
@@ -81,9 +81,9 @@ class Optimizers:
             yield from part.param_groups
 
     def get_state(self) -> list[dict[str, Any]]:
-        """The state of each parameter, part by part; `{}` where none has been needed yet.
+        """The state of each parameter, part by part; `{}` where there is none yet.
 
-        Of several learners, all call this at the same time.
+        Collective: all learners call this together.
         """
         if distributed.size() > 1 and self._matrices:
             states = [self.parts[-1].state[matrix] for matrix in self._matrices]
@@ -97,7 +97,7 @@ class Optimizers:
         return states
 
     def expected_state(self) -> list[Either]:
-        """What a saved state is like (see `tree_checks`): no parameter's, or moments as large as it is."""
+        """The structure of a saved state (see `tree_checks`): per parameter none, or moments of its shape."""
         return [
             Either({}, MOMENTS[type(part)](parameter))
             for part in self.parts
@@ -106,13 +106,13 @@ class Optimizers:
         ]
 
     def set_state(self, states: list[dict[str, Any]]) -> None:
-        """Go on from what `get_state` gave.
+        """Restore a state from `get_state`.
 
         Raises:
-          ValueError: for another number of parameters, or a negative count of steps or mean of squares.
+          ValueError: for another number of parameters, or a negative step count or second moment.
         """
         if any(name in state and (state[name] < 0).any() for state in states for name in ("step", "exp_avg_sq")):
-            raise ValueError("optimizer: expected no negative steps and means of squares")
+            raise ValueError("optimizer: expected step counts and second moments of at least 0")
         sizes = [sum(len(group["params"]) for group in part.param_groups) for part in self.parts]
         if len(states) != sum(sizes):
             raise ValueError(f"expected the optimizer's state of {sum(sizes)} parameters, got {len(states)}")
@@ -123,11 +123,11 @@ class Optimizers:
 
 
 def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
-    """The optimizer that `config.optimizer` names, for all of the agent's parameters.
+    """Create the optimizer that `config.optimizer` names, for all of the agent's parameters.
 
-    Muon (Jordan et al., 2024) brings the singular values of a matrix's averaged gradient to about 1 before the step:
-    directions in which gradients are always small, such as those that lead through a memory, learn as fast as others.
-    Vectors and the heads are Adam's (Kingma & Ba, 2015).
+    Muon (Jordan et al., 2024) sets the singular values of a matrix's averaged gradient to about 1 before the step:
+    directions with small gradients, such as those through a memory, learn as fast as others. Vectors and the heads use
+    Adam (Kingma & Ba, 2015).
     """
     matrices = list(_hidden_matrices(agent)) if config.optimizer == "muon" else []
     taken = {id(matrix) for matrix in matrices}
@@ -139,9 +139,7 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
 
 
 def _hidden_matrices(agent: ActorCritic) -> Iterator[nn.Parameter]:
-    """Encoder's and core's, but for embeddings, whose rows are vectors of their own, and for those with few rows or
-    columns, whose directions are all of use.
-    """
+    """The matrices of encoder and core, except embeddings, whose rows are independent vectors, and small matrices."""
     embeddings = {id(module.weight) for module in agent.encoder.modules() if isinstance(module, nn.Embedding)}
     for module in (agent.encoder, agent.core):
         for parameter in module.parameters():

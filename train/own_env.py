@@ -1,4 +1,4 @@
-"""Environments given in Python: they get a gymnasium id, by which training, evaluation and videos make them."""
+"""Environments given in Python: registered with gymnasium, so training, evaluation and video can create them."""
 
 import copy
 import re
@@ -16,24 +16,24 @@ OwnEnv = gym.Env | VectorEnv | Callable[..., gym.Env] | Callable[..., VectorEnv]
 
 
 def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
-    """The settings of a run in a user's own environment, and its lanes if a vector environment is given.
+    """The settings of a run in a custom environment, and its lanes if it is a vector environment.
 
-    It is registered with gymnasium as own/NAME in this process and replaces another of that name.
+    It is registered with gymnasium as own/NAME in this process, replacing any other with that name.
 
     Args:
       config: all settings; `env_kwargs` are the arguments of a class or function.
       env: a class or function, called once for each lane or, if it takes `num_envs`, once for all lanes; an
-        environment, of which each lane is a copy (made from its gymnasium spec if it has one); or a vector environment,
-        which is stepped as it is. No other one can then be made, so the run ends without evaluation and video.
+        environment, which is copied for each lane (from its gymnasium spec if it has one); or a vector environment,
+        which is used directly. It cannot be copied, so the run ends without evaluation and video.
 
     Raises:
-      ValueError: for anything else, and for an algorithm whose environments run in other processes.
+      ValueError: for anything else, or an algorithm with environments in other processes.
     """
     if config.train.algo == "impala":
-        raise ValueError("env: expected an algo that plays in this process (ppo, a2c, supervised), got impala")
+        raise ValueError("env: expected algo ppo, a2c or supervised, with environments in this process, got impala")
     if isinstance(env, VectorEnv):
         if config.run.learners not in (1, "auto"):
-            raise ValueError(f"learners: expected 1 for a vector environment that is given, got {config.run.learners}")
+            raise ValueError(f"learners: expected 1 for a vector environment object, got {config.run.learners}")
         own = {"env": _name(type(env.unwrapped)), "num_envs": env.num_envs, "eval_episodes": 0, "video": False}
         own["learners"] = 1
         return config.updated(own, "env"), env
@@ -43,7 +43,9 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     elif callable(env):
         register_own(name := _name(env), env)
     else:
-        raise ValueError(f"env: expected a gymnasium environment, a function that makes one or a VectorEnv, got {env}")
+        raise ValueError(
+            f"env: expected a gymnasium environment, a function that returns one or a VectorEnv, got {env}"
+        )
     return config.updated({"env": name}, "env"), None
 
 

@@ -1,4 +1,4 @@
-"""What a person sees of a run while it goes: a live line, TensorBoard, plain lines where there is no terminal."""
+"""Progress of a run: a live line on terminals, plain lines elsewhere, and TensorBoard."""
 
 import logging
 from collections import deque
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     from .evaluating import Evaluation
     from .tracking import Tracking
 
-RECENT = 200  # episodes that the shown mean return is over
+RECENT = 200  # episodes in the displayed mean return
 SHOWN = {
     "charts/accuracy": "accuracy {:.1%}",
     "losses/cross_entropy": "loss {:.3f}",
     "losses/entropy": "entropy {:.2f}",
 }
-"""The metrics in a line of progress, and their format."""
-WARNINGS = logging.getLogger("rmc_agents")  # what goes wrong and is mended, such as an actor that was replaced
+"""Metrics in a progress line, and their format."""
+WARNINGS = logging.getLogger("rmc_agents")  # problems that were handled, such as a replaced actor
 
 
 class Reporter:
     """Shows and records a run's progress.
 
     Args:
-      run_dir: TensorBoard events go to `run_dir/tensorboard`; points beyond `trainer.frames` of an earlier part of
-        the run are dropped there.
-      trainer: whose progress.
+      run_dir: TensorBoard events go to `run_dir/tensorboard`; points from earlier parts of the run that are beyond
+        `trainer.frames` are dropped.
+      trainer: the trainer to report on.
       seconds: training time of the run's earlier parts.
       log_every: seconds between points.
       console: where to print.
-      clock: what tells the time.
-      tracking: told of every point too.
+      clock: returns the time in seconds.
+      tracking: also receives every point.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Reporter:
         return self._earlier + self._clock() - self._began
 
     def update(self, metrics: Metrics) -> list[Episode]:
-        """To be called after every update. Returns the episodes that ended in it."""
+        """Call this after every update. Returns the episodes that ended in it."""
         episodes = distributed.gather_episodes(self.trainer.lanes.take_episodes())
         self._recent.extend(episodes)
         self._since_point.extend(episodes)
@@ -114,20 +114,22 @@ class Reporter:
         return episodes
 
     def evaluating(self) -> None:
-        """To be called before an evaluation."""
+        """Call this before an evaluation."""
         self._progress.update(self._task, evaluation="  evaluating")
 
     def evaluated(self, evaluation: "Evaluation") -> None:
-        """To be called after it."""
-        told = evaluation.statistics
-        scalars = {TIME_TAG: self.seconds, "evaluation/return": told.mean_return}
-        scalars |= {"evaluation/low": told.ci95[0], "evaluation/high": told.ci95[1]}
+        """Call this after an evaluation."""
+        statistics = evaluation.statistics
+        scalars = {TIME_TAG: self.seconds, "evaluation/return": statistics.mean_return}
+        scalars |= {"evaluation/low": statistics.ci95[0], "evaluation/high": statistics.ci95[1]}
         for name in ("success_rate", "accuracy", "bits"):
-            if (value := getattr(told, name)) is not None:
+            if (value := getattr(statistics, name)) is not None:
                 scalars[f"evaluation/{name}"] = value
         self._add(scalars, evaluation.frames)
         score = (
-            f"{told.mean_return:.{decimals(told.mean_return)}f}" if told.accuracy is None else f"{told.accuracy:.1%}"
+            f"{statistics.mean_return:.{decimals(statistics.mean_return)}f}"
+            if statistics.accuracy is None
+            else f"{statistics.accuracy:.1%}"
         )
         self._progress.update(self._task, evaluation=f"  evaluation {score}")
         if not self.console.is_terminal:
@@ -143,7 +145,7 @@ class Reporter:
             scalars["charts/episodic_return"] = float(np.mean([e.episode_return for e in self._since_point]))
             scalars["charts/episodic_length"] = float(np.mean([e.length for e in self._since_point]))
             self._tells_success |= any(e.success is not None for e in self._since_point)
-            if self._tells_success:  # some environments report successes only: the rest are failures
+            if self._tells_success:  # some environments report only successes: the others are failures
                 scalars["charts/success_rate"] = float(np.mean([bool(e.success) for e in self._since_point]))
             self._since_point = []
         self._add(scalars | {name: value.item() for name, value in metrics.items()}, frames)
@@ -151,13 +153,14 @@ class Reporter:
             self._measure.write(frames)
             self._writer.flush()
         shown = with_interval(float(np.mean([e.episode_return for e in self._recent])), None) if self._recent else "-"
-        told = "  ".join(text.format(metrics[name].item()) for name, text in SHOWN.items() if name in metrics)
-        headline = told if "charts/accuracy" in metrics else f"return {shown}"
+        extra = "  ".join(text.format(metrics[name].item()) for name, text in SHOWN.items() if name in metrics)
+        headline = extra if "charts/accuracy" in metrics else f"return {shown}"
         self._progress.update(self._task, speed=f"{speed:,.0f}", headline=headline)
         if not self.console.is_terminal:
             eta = timedelta(seconds=round((self.total_frames - frames) / speed)) if frames < self.total_frames else "-"
             self.console.print(
-                f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s  return {shown}  {told}  ETA {eta}",
+                f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s  return {shown}  {extra}  "
+                f"ETA {eta}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -170,7 +173,7 @@ class Reporter:
 
 
 def final_scores(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a run's summary that runs are compared by."""
+    """The scores of a run's summary by which runs are compared."""
     evaluation, best = summary.get("evaluation") or {}, summary.get("best") or {}
     scores = {
         "final/return": evaluation.get("mean_return"),
@@ -183,9 +186,9 @@ def final_scores(summary: Mapping[str, Any]) -> dict[str, float]:
 
 
 def write_hparams(run_dir: Path, config: Config, summary: Mapping[str, Any]) -> None:
-    """Settings and final scores, in the run's own events: what TensorBoard's HPARAMS compares runs by.
+    """Write settings and final scores to the run's events, for TensorBoard's HPARAMS tab.
 
-    `SummaryWriter.add_hparams` would add a folder, which TensorBoard takes for another run.
+    `SummaryWriter.add_hparams` would add a subfolder, which TensorBoard shows as another run.
     """
     settings = {
         name: value if isinstance(value, bool | int | float) else str(value)
@@ -200,7 +203,7 @@ def write_hparams(run_dir: Path, config: Config, summary: Mapping[str, Any]) -> 
 
 
 class _ConsoleHandler(logging.Handler):
-    """Prints records above the live line, each in one line however wide the console is."""
+    """Prints log records above the live line, one line each, whatever the width of the console."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -211,5 +214,5 @@ class _ConsoleHandler(logging.Handler):
 
 
 def say(console: Console, text: str) -> None:
-    """A line as it is: paths are not broken at the terminal's edge, nor are brackets taken for markup."""
+    """Print a line unchanged: no wrapping of paths at the terminal's edge, no markup in brackets."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -1,4 +1,4 @@
-"""Resuming a run: which checkpoint, which settings may change, and what the user should know."""
+"""Resuming a run: the checkpoint, the settings that may change, and notes for the user."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +51,7 @@ class Saved(NamedTuple):
     config: Config
     path: Path  # the checkpoint
     seconds: float  # of training so far
-    tree: dict[str, Any]  # what the trainer's set_state takes
+    tree: dict[str, Any]  # for the trainer's set_state
 
 
 def reopen(
@@ -60,14 +60,14 @@ def reopen(
     """A trainer in the state of a checkpoint.
 
     Args:
-      source: the checkpoint, or a run's folder, whose newest valid one is taken.
-      settings: from those that were saved to those that the user wants; few may differ.
-      trust: whether checkpoints that may run code are opened.
+      source: a checkpoint, or a run's folder for its newest valid one.
+      settings: maps the saved settings to the wanted ones; few may differ.
+      trust: whether to open checkpoints that can run code.
       env: the run's environment, if it was given in Python (see `settle_env`).
 
     Raises:
       CheckpointError: if there is no valid checkpoint.
-      ValueError: if a setting cannot be changed, or a checkpoint may run code and is not trusted.
+      ValueError: if a setting cannot be changed, or a checkpoint can run code and is not trusted.
     """
 
     def open_one(path: Path) -> tuple[Trainer, Saved]:
@@ -90,7 +90,7 @@ def reopen(
 
 
 def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
-    """The trainer of these settings, at the beginning; arguments and errors as of `make_trainer`."""
+    """A new trainer for these settings; arguments and errors as in `make_trainer`."""
     check_settings(config)
     torch.set_num_threads(config.run.threads)
     device = pick_device(config.run.device)
@@ -98,11 +98,11 @@ def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
 
 
 def read_saved(path: Path, trust: bool) -> Saved:
-    """A checkpoint, of which all that can be is checked without an environment.
+    """Read a checkpoint and check it as far as possible without an environment.
 
     Raises:
-      CheckpointError: if it is damaged, or holds no run.
-      ValueError: if it may run code and is not trusted.
+      CheckpointError: if it is damaged, or is not of a run.
+      ValueError: if it can run code and is not trusted.
     """
     if archive.is_archive(path):
         facts = archive.Facts.read(path)
@@ -112,8 +112,7 @@ def read_saved(path: Path, trust: bool) -> Saved:
     tree = checkpoint.load(path)
     if "provenance" in tree:
         raise checkpoint.CheckpointError(
-            f"{path} holds an agent only: it plays (rmc-evaluate, rmc-watch) and --init-from takes it, but it "
-            "cannot be resumed"
+            f"{path} holds only an agent: rmc-evaluate, rmc-watch and --init-from take it, but it cannot be resumed"
         )
     with checkpoint.opening(path, passing=NotRegistered):
         config, _ = to_settings(tree)
@@ -127,21 +126,20 @@ def _check_unchanged(old: Config, new: Config) -> None:
     changed = [name for name in differing(old, new) if name not in MAY_CHANGE_ON_RESUME]
     if changed:
         raise ValueError(
-            f"--resume cannot change {', '.join(changed)}, which must stay as they are; it can change "
-            f"{', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
+            f"--resume cannot change {', '.join(changed)}; it can change {', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
         )
 
 
 def differing(one: Config, other: Config) -> list[str]:
-    """Names of the settings in which two configurations differ."""
+    """Names of the settings that differ between two configurations."""
     before, after = one.to_mapping(), other.to_mapping()
     return [name for name in before if before[name] != after[name]]
 
 
 def notes(trainer: Trainer, saved: Saved, folder: RunFolder) -> list[str]:
-    """What a user should know before the run continues."""
+    """Notes for the user before the run continues."""
     is_branch = not saved.path.is_relative_to(folder.path)
-    where = f" in a new folder, {folder.path}; the checkpoint's own run stays as it is" if is_branch else ""
+    where = f" in a new folder, {folder.path}; the checkpoint's run is not changed" if is_branch else ""
     return [
         f"resumed from {saved.path} at {trainer.frames:,} frames{where}",
         *_edited(saved.config, trainer.config, folder),
@@ -151,7 +149,7 @@ def notes(trainer: Trainer, saved: Saved, folder: RunFolder) -> list[str]:
 
 
 def _edited(saved: Config, config: Config, folder: RunFolder) -> list[str]:
-    """Settings edited in `config.yaml`; the checkpoint's and the flags win over them."""
+    """Warnings about settings edited in `config.yaml`, which the checkpoint's and the flags override."""
     path = folder.path / CONFIG
     if not path.is_file():
         return []
@@ -168,7 +166,7 @@ def _edited(saved: Config, config: Config, folder: RunFolder) -> list[str]:
 
 
 def _learning_rate(trainer: Trainer, old: Config) -> list[str]:
-    """A warning if a linear schedule with another end makes the learning rate jump."""
+    """A warning if a changed end of the linear schedule makes the learning rate jump."""
     train, before = trainer.train, old.train.total_frames
     if train.learning_rate_schedule != "linear" or train.total_frames == before or trainer.frames >= train.total_frames:
         return []

@@ -1,4 +1,4 @@
-"""Which lanes each of several learners plays, and the states of their lanes as one."""
+"""The distribution of lanes over learners, and the states of their collectors as one."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,7 +17,7 @@ learners."""
 
 
 def deal(lanes: int, learners: int) -> list[Share]:
-    """Lanes dealt out to learners in order, almost equally."""
+    """Distribute lanes over learners in order, almost equally."""
     bounds = [lanes * learner // learners for learner in range(learners + 1)]
     return [Share(first, end - first, lanes) for first, end in pairwise(bounds)]
 
@@ -25,7 +25,7 @@ def deal(lanes: int, learners: int) -> list[Share]:
 def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The states of all learners' collectors, in order, as that of one collector with all lanes.
 
-    If the state of an environment of one's own is not by lanes, nobody could deal it out again: episodes start anew.
+    A custom environment's state without a lane axis cannot be split again: its episodes then restart.
     """
     if not all(_is_by_lane(state["lanes"], len(state["lanes"]["returns"])) for state in states if state["lanes"]):
         return states[0] | dict.fromkeys(BY_LANE)
@@ -33,7 +33,7 @@ def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def part(state: dict[str, Any], share: Share) -> dict[str, Any]:
-    """The state that one learner's collector has in a state of all lanes."""
+    """One learner's part of a collector state for all lanes."""
     return state | {name: _part(state[name], slice(share.first, share.first + share.lanes)) for name in BY_LANE}
 
 
@@ -61,7 +61,7 @@ def _joined(trees: Sequence[Any]) -> Any:
 
 
 def _padded(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Arrays `[N, ...]`, some of which have room for more in a lane than others, filled up with zeros."""
+    """Pad arrays `[N, ...]` with zeros to the same shape per lane."""
     shape = np.max([array.shape[1:] for array in arrays], axis=0, initial=0)
     return [
         np.pad(array, [(0, 0), *((0, room - size) for room, size in zip(shape, array.shape[1:], strict=True))])

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: noted, so that training ends between two updates."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: training ends between two updates."""
 
 import os
 import signal
@@ -11,10 +11,10 @@ from . import distributed
 
 
 class StopSignals:
-    """While entered, the `command_line.stop_signals` are noted in `received`; a second one ends the process at once.
+    """Context that records `command_line.stop_signals` in `received`; a second signal ends the process immediately.
 
-    Not so under torchrun: what a scheduler sends to all processes, it passes on to its own once more. It kills those
-    that do not end.
+    Except under torchrun, which forwards a signal that a scheduler has already sent to all processes. It kills the
+    processes that do not end.
     """
 
     def __init__(self) -> None:
@@ -32,9 +32,9 @@ class StopSignals:
             signal.signal(number, handler)
 
     def agreed(self) -> bool:
-        """Whether one has been received, here or by another learner: the same in all of them, as is `received` then.
+        """Whether this or another learner has received a signal. Collective: all learners agree, also on `received`.
 
-        That torchrun itself was killed counts as SIGTERM.
+        If torchrun itself was killed, this counts as SIGTERM.
         """
         if distributed.by_torchrun() and os.getppid() != self._parent:
             self.received = signal.SIGTERM

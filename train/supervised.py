@@ -1,13 +1,13 @@
-"""Supervised learning of sequences: the environment names the right action, and the agent learns to take it.
+"""Supervised learning of sequences: the environment reports the correct action, and the agent learns to take it.
 
-    rollout = collector.collect()              T steps of all lanes, by the agent's own likeliest answers
-    output = agent.unroll(rollout)             from the state that the rollout before has left, without its gradient
+    rollout = collector.collect()              T steps of all lanes, with the agent's most likely actions
+    output = agent.unroll(rollout)             from the last state of the previous rollout, detached
     loss = cross_entropy(output, rollout.targets)
     one step of the optimizer
 
-This is truncated backpropagation through time: a lane is a stream of sequences, the core's state is carried from
-rollout to rollout, and starts anew where a sequence does. The loss is the mean over the steps at which something is
-asked, however few of a rollout's steps they are.
+This is truncated backpropagation through time: a lane is a stream of sequences, and the core's state is carried from
+rollout to rollout and reset at the start of a sequence. The loss is the mean over the steps with a target, however few
+they are.
 """
 
 import torch
@@ -26,10 +26,10 @@ from .trainer import Metrics
 class Supervised(OnPolicy):
     """A run of supervised learning. The value head learns nothing.
 
-    Args: as of `OnPolicy`; the environment tells the right actions, as those in `envs.sequences` do.
+    Args: as in `OnPolicy`; the environment reports the correct actions, as those in `envs.sequences` do.
 
     Raises:
-      ValueError: if it tells none, or has less to learn from than one rollout.
+      ValueError: if it does not, or has less data than one rollout.
     """
 
     def __init__(self, config: Config, device: torch.device, env: VectorEnv | None = None) -> None:
@@ -41,7 +41,7 @@ class Supervised(OnPolicy):
             raise
 
     def learn(self, rollout: Rollout) -> Metrics:
-        """Learn from the rollout that was collected last. Where nothing was asked in it, no step is taken."""
+        """Learn from the last rollout. Without any targets in it, no optimizer step is taken."""
         assert rollout.targets is not None
         steps = at(rollout.steps, slice(-1))
         output, _ = self.agent.unroll(steps, rollout.initial_state)
@@ -52,13 +52,13 @@ class Supervised(OnPolicy):
             metrics = self._optimize(loss, metrics, asked)
         self.frames += frames
         self.updates += 1
-        told = {"charts/asked": every / frames, "charts/recurrent_state_norm": state_norm(self.collector.state)}
-        return metrics | told
+        extra = {"charts/asked": every / frames, "charts/recurrent_state_norm": state_norm(self.collector.state)}
+        return metrics | extra
 
     def _check_lanes(self) -> None:
         if self.lanes.targets is None:
             raise ValueError(
-                "--algo supervised: expected an environment that tells the right actions in infos['target'], such as "
+                "--algo supervised: expected an environment that reports targets in infos['target'], such as "
                 f"nth-farthest, program or text:PATH, got {self.config.env.env!r}"
             )
         if (check_unroll := getattr(self.lanes.env, "check_unroll", None)) is not None:

@@ -1,6 +1,6 @@
-"""Where a run's numbers go besides TensorBoard, if the user asks for it: nothing is imported or sent otherwise.
+"""Experiment trackers besides TensorBoard: nothing is imported or sent without --track.
 
-What a user asks for is never in a file: a run that goes on is tracked if its command says so again.
+The choice is never saved: a resumed run is tracked only if its command says so again.
 """
 
 import os
@@ -18,26 +18,26 @@ from rmc_agents.runs.checkpoint import write_atomically
 
 
 class Tracker(Protocol):
-    """Made from a run's folder and its settings by name, then told what happens."""
+    """Created from a run's folder and its settings by name; receives metrics and the final scores."""
 
     def log(self, scalars: Mapping[str, float], frames: int) -> None:
-        """Scalars by their names in TensorBoard, after so many frames; in a run that goes on, frames may come again."""
+        """Log scalars by their TensorBoard names; in a resumed run, frames may repeat."""
 
     def finish(self, scores: Mapping[str, float] | None, video: Path | None) -> None:
-        """The end of the run: its final scores (None: it failed) and its video, if it has one."""
+        """End the run, with its final scores (None: it failed) and its video, if any."""
 
 
 MakeTracker = Callable[[Path, dict[str, Any]], Tracker]
 
 
 class Wandb:
-    """Weights & Biases, of which WANDB_MODE=offline, WANDB_PROJECT and its other variables decide where things go."""
+    """Weights & Biases, configured by its environment variables, such as WANDB_MODE=offline and WANDB_PROJECT."""
 
     def __init__(self, run_dir: Path, settings: dict[str, Any]) -> None:
         import wandb
 
         self._video = wandb.Video
-        kept = run_dir / "wandb-run-id"  # a run that goes on is the same one there
+        kept = run_dir / "wandb-run-id"  # a resumed run continues there
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "rmc-agents"),
             name=run_dir.name,
@@ -64,11 +64,11 @@ class Wandb:
 
 TRACKERS: dict[str, MakeTracker] = {"wandb": Wandb}
 PACKAGES = {"wandb": "wandb"}
-"""What those need, as pip calls it."""
+"""The pip packages of these trackers."""
 
 
 def find_tracker(name: str) -> MakeTracker:
-    """What --track names: one of `TRACKERS`, or a class 'module:Class' of a module that the user named.
+    """The tracker that --track names: one of `TRACKERS`, or 'module:Class' of an imported module.
 
     Raises:
       ValueError: if there is none, or its package is not installed.
@@ -80,24 +80,24 @@ def find_tracker(name: str) -> MakeTracker:
     found = plugins.find(name)
     if found is None:
         known = ", ".join(TRACKERS)
-        raise ValueError(f"--track: expected {known}, or module:Class for a tracker of your own, got {name!r}")
+        raise ValueError(f"--track: expected {known}, or module:Class for a custom tracker, got {name!r}")
     return found
 
 
 class Tracking:
-    """A run's tracker, or none, from the run's beginning to its end. What fails in it does not end the run.
+    """A run's tracker, or none, from start to end. Its failures do not end the run.
 
     Args:
-      track: a name as `find_tracker` takes it, a class or function that makes a tracker, or None.
+      track: a name for `find_tracker`, a class or function that creates a tracker, or None.
       run_dir: the run's folder.
       config: its settings.
-      console: where it is said that the tracker failed.
+      console: for the message that the tracker failed.
 
     Attributes:
-      summary: of the run, as in `summary.json`; to be set when there is one.
+      summary: the run's, as in `summary.json`; set by the caller.
 
     Raises:
-      ValueError: if the tracker cannot be made.
+      ValueError: if the tracker cannot be created.
     """
 
     def __init__(self, track: str | MakeTracker | None, run_dir: Path, config: Config, console: Console) -> None:
@@ -121,7 +121,7 @@ class Tracking:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        from .reporting import final_scores  # with torch, which a refusal of --track does not wait for
+        from .reporting import final_scores  # imports torch, which is slow
 
         scores = None if error is not None else final_scores(self.summary)
         video = self.summary.get("video")
@@ -137,4 +137,4 @@ class Tracking:
 
             self._tracker = None
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            say(self._console, f"--track {self._name} failed, and the run goes on without it: {reason}")
+            say(self._console, f"--track {self._name} failed, and the run continues without it: {reason}")

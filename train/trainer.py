@@ -1,4 +1,4 @@
-"""What a run needs of whoever learns in it: this project's own trainers and Stable-Baselines3's algorithms alike."""
+"""The interface of trainers: this project's own and those of Stable-Baselines3's algorithms."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,20 +17,20 @@ __all__ = ["Measure", "Metrics", "TrainedAgent", "Trainer", "TrainingLanes", "co
 
 
 class Measure(Protocol):
-    """Writes more of a training to TensorBoard than its metrics; see `diagnostics`."""
+    """Writes further measurements to TensorBoard; see `diagnostics`."""
 
     def remember_parameters(self) -> None:
-        """To be called after every update."""
+        """Call this after every update."""
 
     def write(self, frames: int) -> None:
-        """A point at that many frames; after an update, before `remember_parameters`."""
+        """Write a point; call this after an update, before `remember_parameters`."""
 
 
 class TrainedAgent(Protocol):
-    """An agent that plays (an `types.Policy`) and is a module of torch."""
+    """An agent that can act (a `types.Policy`) and is a torch module."""
 
     def initial_state(self, batch_size: int) -> State:
-        """The state before an episode."""
+        """The state at the start of an episode."""
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes."""
@@ -44,33 +44,33 @@ class TrainedAgent(Protocol):
         """Switch to training mode, or back."""
 
     def parameters(self) -> Any:
-        """All that is learned."""
+        """All learned parameters."""
 
     def state_dict(self) -> dict[str, Any]:
         """All tensors by name."""
 
 
 class TrainingLanes(Protocol):
-    """Where a trainer plays."""
+    """A trainer's lanes."""
 
     @property
     def device(self) -> torch.device:
-        """Where the agent lives."""
+        """The agent's device."""
 
     def take_episodes(self) -> list[Episode]:
         """The episodes that ended since the last call."""
 
 
 class Trainer(Protocol):
-    """A training run: made from settings alone, it learns update by update and can be saved in between.
+    """A training: created from settings, it learns update by update and can be saved in between.
 
     Attributes:
-      config: all settings, as they are really used.
-      train: its section of the learner's settings.
-      backend: which code runs the core's scan.
+      config: all settings, as actually used.
+      train: the section with the learner's settings.
+      backend: the implementation of the core's scan.
       frames: environment steps so far, over all lanes.
       updates: calls of `update` so far.
-      trust_flag: what a command needs on top to open the run's checkpoints, with a space in front; or nothing.
+      trust_flag: the flag, with a leading space, that commands need to open the run's checkpoints; or ''.
     """
 
     config: Config
@@ -82,42 +82,42 @@ class Trainer(Protocol):
 
     @property
     def agent(self) -> TrainedAgent:
-        """Who learns."""
+        """The agent that learns."""
 
     @property
     def lanes(self) -> TrainingLanes:
-        """Where it plays."""
+        """The lanes it acts in."""
 
     def update(self) -> Metrics:
-        """Collect one rollout and learn from it. Returns scalars that name what happened."""
+        """Collect one rollout and learn from it. Returns metrics."""
 
     def take_weights(self, weights: dict[str, Any]) -> None:
-        """Begin with another agent's `state_dict`. Raises ValueError where that cannot be."""
+        """Start with another agent's `state_dict`. Raises ValueError if that is not supported."""
 
     def measure(self, writer: SummaryWriter) -> Measure | None:
-        """What the settings want measured besides, if anything."""
+        """Further measurements that the settings ask for, if any."""
 
     def close(self) -> None:
-        """Ends the processes and environments that it learns from; the agent stays."""
+        """Close the environments and end their processes; the agent stays usable."""
 
     def describe(self) -> list[str]:
-        """What a run's first lines say of it."""
+        """The first lines that a run prints."""
 
     def save(self, run_dir: Path, seconds: float) -> Path:
-        """Save a checkpoint in a run's folder, after so many seconds of training."""
+        """Save a checkpoint in a run's folder; `seconds` is the training time so far."""
 
     def save_best(self, run_dir: Path, provenance: Provenance) -> None:
-        """Keep the agent in a run's folder as the best so far, with how well it did (see `runs.best`)."""
+        """Save the agent in a run's folder as the best so far, with its evaluation (see `runs.best`)."""
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what was saved."""
+        """Continue from a saved state."""
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
-        """Why the run does not go on exactly from what was saved; nothing if it does."""
+        """Reasons why the run does not resume exactly; empty if it does."""
 
 
 def describe(trainer: Trainer, *memory: nn.Module) -> str:
-    """A run's first line, with the parameters of those modules counted as the core's."""
+    """The first line of a run; the parameters of `memory` count as the core's."""
     config = trainer.config
     core = sum(parameter.numel() for module in memory for parameter in module.parameters())
     threads = torch.get_num_threads()
@@ -134,5 +134,5 @@ def _learners(config: Config) -> str:
 
 
 def count_parameters(agent: TrainedAgent) -> int:
-    """How many numbers are learned."""
+    """Number of learned parameters."""
     return sum(parameter.numel() for parameter in agent.parameters())

@@ -1,4 +1,4 @@
-"""BoxWorld: keys, boxes and one gem, in a room seen through a window."""
+"""BoxWorld: keys, boxes and one gem, in a room observed through a window."""
 
 from .env import BoxWorldEnv, BoxWorldVectorEnv
 

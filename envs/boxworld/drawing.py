@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
 SIDE, SMALLEST_CELL = 384, 12
-"""A room is about this wide with its walls, but a cell not smaller."""
+"""Target width of a room with its walls, and minimum size of a cell, in pixels."""
 STRIP, TILE, PITCH = 48, 26, 36
 """Below the room: height, side of a tile, and from one tile to the next."""
 LARGER = 4
@@ -33,7 +33,7 @@ DIMMED, FADED = 0.6, 90
 
 
 def draw_frame(state: State, rules: Rules, lane: int) -> NDArray[np.uint8]:
-    """One lane's picture, uint8 [height, width, 3], of the same size for all levels of the same room size."""
+    """One lane's image, uint8 [height, width, 3]; all levels with the same room size have the same size."""
     from PIL import Image
 
     cell = max(SMALLEST_CELL, SIDE // (rules.room_size + 2))
@@ -71,7 +71,7 @@ def _letter(thing: int) -> str:
 
 
 def _part(state: State, lane: int, row: int, column: int) -> str:
-    """What the thing here is: "content" or "lock" of a locked box, or "loose"."""
+    """The kind of object here: "content" or "lock" of a locked box, or "loose"."""
     line = state.board[lane, row]
     if column + 1 < len(line) and line[column + 1] != FLOOR:
         return "content"
@@ -79,7 +79,7 @@ def _part(state: State, lane: int, row: int, column: int) -> str:
 
 
 def _with_window(room: Picture, row: int, column: int, reach: int, cell: int) -> Picture:
-    """Dims what lies outside the window and draws a line around it, as far as it lies in the picture."""
+    """Dim everything outside the window and draw its outline, as far as it lies in the image."""
     from PIL import ImageDraw
 
     left, top = max(0, (column - reach) * cell), max(0, (row - reach) * cell)
@@ -91,7 +91,7 @@ def _with_window(room: Picture, row: int, column: int, reach: int, cell: int) ->
 
 
 def _draw_strip(picture: Picture, state: State, lane: int, top: int) -> None:
-    """The key in hand on the left; on the right the keys that lead to the gem, those of opened boxes faded."""
+    """Draw the held key on the left; on the right the keys that lead to the gem, faded for opened boxes."""
     from PIL import ImageDraw, ImageFont
 
     draw, font, middle = ImageDraw.Draw(picture), ImageFont.load_default(12), top + STRIP // 2
@@ -119,7 +119,7 @@ def _paste_tile(picture: Picture, thing: int, left: int, middle: int, is_over: b
 
 @cache
 def _floor(room_size: int, cell: int) -> Picture:
-    """The empty room and its walls, not to be drawn on."""
+    """The empty room and its walls; not to be modified."""
     from PIL import Image, ImageDraw
 
     picture = Image.new("RGB", ((room_size + 2) * cell,) * 2, WALL_FILL)
@@ -175,7 +175,7 @@ def _draw_diamond(draw: ImageDraw, side: int) -> None:
 
 @cache
 def _agent(held: int, cell: int) -> Picture:
-    """The agent, within a ring of the colour of the key that it holds."""
+    """The agent, with a ring in the colour of the key that it holds."""
     picture, draw, side = _canvas(cell)
     ring = tuple(PALETTE[held].tolist()) if held else EDGE
     draw.ellipse([side * edge for edge in (0.06, 0.06, 0.94, 0.94)], ring)

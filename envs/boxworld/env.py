@@ -44,8 +44,8 @@ class BoxWorldEnv(NativeEnv):
 
     `Box(0, 255, (viewport + 1, viewport, 3), uint8)`, RGB with one pixel a cell. The first row shows the key in hand:
     all its cells have the key's colour, or are black. Below is the window with the agent in its middle; with
-    `viewport=None` the whole room, `(room_size + 1, room_size, 3)`. A row of its own keeps the key at a fixed place for
-    a linear layer, the observation a picture for a convolution and for people, and the window as in the room.
+    `viewport=None` the whole room, `(room_size + 1, room_size, 3)`. The
+    separate row keeps the key at a fixed place for a linear layer, and the observation remains an image.
 
     Floor (128, 128, 128), agent (64, 64, 64), gem (255, 255, 255), walls and all that is outside the room (0, 0, 0);
     keys and locks have 20 other colours, whose channels are 0, 128 or 255 (see `palette`).

@@ -32,15 +32,15 @@ class Rooms(Lanes):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """As `Lanes`."""
+        """See `Lanes`."""
         return self.state.solution_length > 0
 
     def seed(self, lane: int, seed: int) -> None:
-        """As `Lanes`."""
+        """See `Lanes`."""
         self.state.key[lane], self.state.counter[lane] = key_of_seed(seed), 0
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """As `Lanes`."""
+        """See `Lanes`."""
         start_lanes(self.state, self.rules, mask)
 
     def observe(self) -> NDArray[np.uint8]:
@@ -50,7 +50,7 @@ class Rooms(Lanes):
         return observations
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
-        """As `Lanes`; rewards are float32."""
+        """See `Lanes`; rewards are float32."""
         lanes = len(actions)
         observations, rewards = self._empty(), np.empty(lanes, np.float32)
         terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
@@ -64,7 +64,7 @@ class Rooms(Lanes):
         return {"is_success": state.is_success.copy()} | {name: x.astype(np.int64) for name, x in numbers.items()}
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
-        """As `Lanes`."""
+        """See `Lanes`."""
         return state_from_dict(fields, len(self.state.key), self.rules)
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:

@@ -1,7 +1,7 @@
 """MiniGrid's MemoryEnv for many lanes at once, to the bit of minigrid 3.2.0: random numbers, levels, steps, views.
 
 The rules are those of `minigrid.envs.memory.MemoryEnv` (Chevalier-Boisvert et al., 2023, arXiv 2306.13831). Nothing
-is ever carried there and no door opened, so all actions but left, right and forward only let time pass.
+can be carried and there are no doors, so all actions except left, right and forward only let time pass.
 
 Random numbers are those of numpy's `Generator(PCG64(seed))`, which gymnasium gives every environment: PCG XSL-RR
 128/64 (O'Neill, 2014), whose 64-bit draws are used in two halves, the lower one first, and `Generator.integers`,

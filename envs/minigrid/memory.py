@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 CELL_CATEGORIES = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
 DIRECTIONS = 4
 ACTION_SETS = {"all": None, "moves": 3}
-"""How many of an environment's actions, from the first on; None: all."""
+"""Action set -> number of actions, from the first on; None: all."""
 LARGEST_VIEW = 63
 ROOM_END = 4  # MemoryEnv: the column in which the room with the cue ends
 
@@ -24,9 +24,9 @@ class MiniGridView(gym.Wrapper):
 
     ## Observation
 
-    `MultiDiscrete`, `uint8`. The numbers are names, not amounts: a network should look up a learned vector for each
-    (entry, category) and add them up, which is the same function as a linear map of the entries one-hot, in a quarter
-    of its time forward and about four tenths with the gradient.
+    `MultiDiscrete`, `uint8`. The numbers are categories: a network should sum learned embeddings of each (entry,
+    category), which equals a linear map of the one-hot entries, in a quarter of its time forward and about four tenths
+    with the gradient.
 
     | entries                    | categories | what                                                               |
     |----------------------------|------------|--------------------------------------------------------------------|
@@ -34,9 +34,9 @@ class MiniGridView(gym.Wrapper):
     | 1                          | 4          | direction the agent faces: right, down, left, up                   |
     | 1 for each word that varies | vocabulary | its place in the sorted vocabulary, as in `MissionWords`           |
 
-    Previous action and reward are not in it: the agent is fed those from everywhere.
+    Previous action and reward are not included: agents receive them in every environment.
 
-    `info["is_success"]` tells at an episode's end whether it was solved, which in MiniGrid is when it ends on a
+    At the end of an episode, `info["is_success"]` says whether it was solved, which in MiniGrid means a
     positive reward. In MemoryEnv `info["corridor_length"]` tells how many cells lay between the room with the cue and
     the crossing.
 
@@ -60,17 +60,18 @@ class MiniGridView(gym.Wrapper):
         space = env.observation_space
         assert isinstance(space, gym.spaces.Dict)
         self._mission = MissionWords(space.spaces.get("mission"))
-        self.observation_space = view_space(int(np.prod(space["image"].shape[:2])), self._mission.categories)  # type: ignore[index]
+        height, width = space["image"].shape[:2]  # type: ignore[index]
+        self.observation_space = view_space(height * width, self._mission.categories)
         assert isinstance(env.action_space, Discrete)
         self.action_space = Discrete(num_actions(actions, int(env.action_space.n)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[NDArray, dict]:
-        """As gymnasium's."""
+        """As in gymnasium."""
         obs, info = self.env.reset(seed=seed, options=options)
         return self._view(obs), info
 
     def step(self, action: Any) -> tuple[NDArray, float, bool, bool, dict[str, Any]]:
-        """As gymnasium's, with `is_success` in the info of an episode's last step."""
+        """As in gymnasium, with `is_success` in the info of an episode's last step."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             info = {**info, "is_success": bool(terminated and float(reward) > 0)}
@@ -98,7 +99,7 @@ class MissionWords:
         there is one word only does not count. None: there is no mission.
 
     Attributes:
-      categories: for each varying word how many there are.
+      categories: the vocabulary size of each varying word.
     """
 
     def __init__(self, space: Space | None) -> None:
@@ -109,7 +110,7 @@ class MissionWords:
         self._known: dict[str, tuple[int, ...]] = {}
 
     def numbers(self, mission: str) -> tuple[int, ...]:
-        """The place of each varying word in its sorted vocabulary.
+        """The index of each varying word in its sorted vocabulary.
 
         Raises:
           ValueError: for another sentence, or a word that is not in the vocabulary.
@@ -143,7 +144,7 @@ def view_space(cells: int, words: Sequence[int] = ()) -> MultiDiscrete:
 
 
 def num_actions(actions: str, available: int) -> int:
-    """How many actions a set has. Raises ValueError for an unknown set."""
+    """The number of actions in a set. Raises ValueError for an unknown set."""
     if actions not in ACTION_SETS:
         raise ValueError(f"actions: expected one of {', '.join(ACTION_SETS)}; received {actions!r}")
     return min(available, ACTION_SETS[actions] or available)
@@ -157,7 +158,7 @@ def checked_view_size(view_size: int) -> int:
 
 
 def _set_view_size(env: gym.Env, view_size: int) -> None:
-    """Gives MiniGrid's own environment another view. Its ViewSizeWrapper would compute both, and draw the old one."""
+    """Change the view size of MiniGrid's environment. Its ViewSizeWrapper would compute both views and draw the old."""
     base: Any = env.unwrapped
     base.agent_view_size = checked_view_size(view_size)
     image = gym.spaces.Box(0, 255, (view_size, view_size, 3), np.uint8)

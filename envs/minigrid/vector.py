@@ -40,15 +40,15 @@ class MemoryLanes(Lanes):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """As `Lanes`."""
+        """See `Lanes`."""
         return self.state.hallway_end > 0
 
     def seed(self, lane: int, seed: int) -> None:
-        """As `Lanes`."""
+        """See `Lanes`."""
         seed_lane(self.state, lane, seed)
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """As `Lanes`."""
+        """See `Lanes`."""
         start_lanes(self.state, self.level, mask)
 
     def observe(self) -> NDArray[np.uint8]:
@@ -58,7 +58,7 @@ class MemoryLanes(Lanes):
         return observations
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
-        """As `Lanes`; rewards are float64."""
+        """See `Lanes`; rewards are float64."""
         lanes = len(actions)
         observations, rewards = self._empty(), np.empty(lanes)
         terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
@@ -70,11 +70,11 @@ class MemoryLanes(Lanes):
         return {"is_success": rewards > 0, "corridor_length": self.state.hallway_end.astype(np.int64) - ROOM_END}
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
-        """As `Lanes`."""
+        """See `Lanes`."""
         return state_from_dict(fields, self.level, len(self.state.hallway_end))
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8]:
-        """Minigrid's picture, uint8 [32 * size, 32 * size, 3], by its own environment put into the lane's state."""
+        """MiniGrid's image, uint8 [32 * size, 32 * size, 3], drawn by its own environment in the lane's state."""
         level, state = self.level, self.state
         if self._drawn is None:
             self._drawn = MemoryEnv(level.size, agent_view_size=level.view_size, render_mode=render_mode)
@@ -90,7 +90,7 @@ class MemoryLanes(Lanes):
 class MemoryVectorEnv(NativeVectorEnv):
     """Many lanes of MiniGrid's `MemoryEnv` in one compiled loop, on one thread.
 
-    It behaves to the bit like gymnasium's SyncVectorEnv of `MiniGridView`s of minigrid's own environment (3.2.0), lane
+    It equals gymnasium's SyncVectorEnv of `MiniGridView`s of minigrid's own environment (3.2.0) to the bit, lane
     by lane and seed by seed: observations [N, E], rewards (float64), both flags, infos.
 
     Args:
@@ -119,6 +119,6 @@ class MemoryVectorEnv(NativeVectorEnv):
     ) -> None:
         """See the class."""
         self.level = make_level(size, random_length, max_steps, checked_view_size(view_size))
-        """What all lanes share; not to be written to."""
+        """The data that all lanes share, read-only."""
         lanes = MemoryLanes(checked_num_envs(num_envs), self.level, num_actions(actions, len(Actions)))
         super().__init__(lanes, render_mode, autoreset_mode)

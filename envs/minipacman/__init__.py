@@ -1,1 +1,1 @@
-"""Mini PacMan: rules, compiled engine, environments, drawings."""
+"""Mini PacMan: rules, compiled engine, environments, rendering."""

@@ -39,7 +39,7 @@ ENDING_STEPS = 6
 
 
 def draw_frame(state: State, lane: int, viewport: int | None) -> NDArray[np.uint8]:
-    """One lane's maze, uint8 [360, 456, 3].
+    """One lane's maze as an image, uint8 [360, 456, 3].
 
     Args:
         state: of all lanes.
@@ -83,7 +83,7 @@ def _paste(picture: Picture, sprite: Picture, cell: int) -> None:
 
 
 def _with_window(frame: NDArray[np.uint8], cell: int, viewport: int) -> NDArray[np.uint8]:
-    """Dims what lies outside the window and draws a line around it, as far as it lies on the map."""
+    """Dim everything outside the window and draw its outline, as far as it lies on the map."""
     reach, line = viewport // 2, 2
     row, column, height, width = int(CELL_ROW[cell]), int(CELL_COLUMN[cell]), ROWS * CELL, COLUMNS * CELL
     top, bottom = max(0, (row - reach) * CELL), min(height, (row + reach + 1) * CELL)
@@ -106,7 +106,7 @@ def _canvas(width: int, height: int, colour: tuple[int, ...]) -> tuple[Picture, 
 
 @cache
 def _maze() -> Picture:
-    """The walls, as tubes through the centres of neighbouring wall cells; an RGB picture not to be drawn on."""
+    """The walls, as tubes through the centres of neighbouring wall cells; an RGB image, not to be modified."""
     picture, draw = _canvas(COLUMNS, ROWS, FLOOR)
     for half_width, colour in ((0.34, WALL_EDGE), (0.27, WALL_FILL)):
         thick = half_width * BIG
@@ -144,7 +144,7 @@ def _pacman(facing: int) -> Picture:
 
 
 def _fright(power: int) -> int:
-    """How ghosts look: 0 as always, 1 edible, 2 edible and about to recover."""
+    """The look of ghosts: 0 normal, 1 edible, 2 edible and about to recover."""
     if power == 0:
         return 0
     return 2 if power <= ENDING_STEPS and power % 2 == 1 else 1
@@ -152,7 +152,7 @@ def _fright(power: int) -> int:
 
 @cache
 def _ghost(number: int, heading: int, fright: int) -> Picture:
-    """A ghost looking where it goes; see `_fright`."""
+    """A ghost looking in its direction; see `_fright`."""
     body = (GHOSTS[number], SCARED, ENDING)[fright]
     picture, draw = _canvas(1, 1, (*body, 0))
     left, right, top, foot = 0.09 * BIG, 0.91 * BIG, 0.07 * BIG, 0.84 * BIG

@@ -40,15 +40,15 @@ class Games(Lanes):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """As `Lanes`."""
+        """See `Lanes`."""
         return self.state.level > 0
 
     def seed(self, lane: int, seed: int) -> None:
-        """As `Lanes`."""
+        """See `Lanes`."""
         self.state.key[lane], self.state.counter[lane] = key_of_seed(seed), 0
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """As `Lanes`."""
+        """See `Lanes`."""
         start_lanes(self.state, self.maze, mask)
 
     def observe(self) -> NDArray[np.uint8]:
@@ -58,7 +58,7 @@ class Games(Lanes):
         return observations
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
-        """As `Lanes`; rewards are float32."""
+        """See `Lanes`; rewards are float32."""
         self.state = with_room_for_ghosts(self.state)
         lanes = len(actions)
         observations = np.empty((lanes, *self.shape), np.uint8)
@@ -73,7 +73,7 @@ class Games(Lanes):
         return {"level": self.state.level.astype(np.int64), "power": self.state.power.astype(np.int64)}
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
-        """As `Lanes`."""
+        """See `Lanes`."""
         return state_from_dict(fields, len(self.state.key))
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:

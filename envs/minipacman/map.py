@@ -40,7 +40,7 @@ WALL_COLOUR = (255, 255, 255)
 
 
 class Maze(NamedTuple):
-    """What the rules look up about the maze, with `cell` the index of a free cell.
+    """Lookup tables of the maze, with `cell` the index of a free cell.
 
     row, column     int32 [138]         place of a cell
     next_cell       uint8 [138, 6]      the cell a heading leads to; the same cell into a wall and for heading 1
@@ -82,7 +82,7 @@ class View(NamedTuple):
 
 @cache
 def make_maze() -> Maze:
-    """Builds the maze's tables (once a process; treat the arrays as read-only)."""
+    """Build the maze's tables (once per process; the arrays are read-only)."""
     index = np.full(WALLS.shape, -1)
     index[CELL_ROW, CELL_COLUMN] = np.arange(CELLS)
     next_cell = np.tile(np.arange(CELLS, dtype=np.uint8)[:, None], (1, 6))
@@ -139,7 +139,7 @@ def view_shape(viewport: int | None) -> tuple[int, int, int]:
 
 @cache
 def make_view(viewport: int | None) -> View:
-    """Builds the drawing tables of a viewport (see `view_shape` for what it may be; read-only arrays)."""
+    """Build the drawing tables of a viewport (see `view_shape`; the arrays are read-only)."""
     height, width, channels = view_shape(viewport)
     if viewport is None:
         top, left = np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int32)

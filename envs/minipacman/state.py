@@ -13,7 +13,7 @@ from .map import CELLS
 PILLS = 2
 POWER_STEPS = 20
 GONE = 255
-"""In place of a cell: an eaten pill, an eaten or unused ghost."""
+"""Placeholder cell of an eaten pill, or of an eaten or unused ghost."""
 
 
 class Rules(NamedTuple):
@@ -96,7 +96,7 @@ def make_state(lanes: int, ghost_capacity: int = 4) -> State:
 
 
 def with_room_for_ghosts(state: State) -> State:
-    """The same state with at least the ghost capacity that the next step may need: it starts one level at most."""
+    """The state with at least the ghost capacity that the next step may need: it starts at most one level."""
     lanes, capacity = state.ghost_cell.shape
     needed = int(state.level.max(initial=0)) // 2 + 1
     if needed <= capacity:
@@ -121,7 +121,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int) -> State:
     if len(ghost_shape) != 2 or ghost_shape[1] < 1:
         raise ValueError(f"state field 'ghost_cell': expected shape ({lanes}, G) with G >= 1, received {ghost_shape}")
     state = State(**copied_like(fields, make_state(lanes, ghost_shape[1])._asdict()))
-    # Lanes whose room for ghosts was another may have been joined: what stands beyond a level's ghosts means nothing.
+    # Lanes with different ghost capacities may have been joined: entries beyond a level's ghosts are meaningless.
     unused = np.arange(ghost_shape[1]) >= _ghosts(state)[:, None]
     state.ghost_cell[unused], state.ghost_heading[unused] = GONE, 0
     _check_ranges(state)
@@ -129,7 +129,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int) -> State:
 
 
 def _ghosts(state: State) -> NDArray[np.int64]:
-    """How many each lane's level began with, int64 [N]."""
+    """The number of ghosts at the start of each lane's level, int64 [N]."""
     return (state.level.astype(np.int64) + 1) // 2
 
 

@@ -1,7 +1,7 @@
-"""Mini PacMan's whole map as tokens: what lies in every free cell, named together with where that is from Pacman.
+"""Mini PacMan's whole map as tokens: one per free cell, for its content and its position relative to Pacman.
 
-What is learned of a ghost two cells to the left then holds wherever Pacman is, as it does in a window around it. The
-picture of the whole map says the same, and an encoder that does not know its geometry learns little from it.
+What is learned about a ghost two cells to the left then applies wherever Pacman is, as in a window around Pacman. An
+image of the whole map has the same information, but an encoder that does not know the geometry learns little from it.
 """
 
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ _CELL_PIXEL = CELL_ROW * COLUMNS + CELL_COLUMN
 
 
 class Vocabulary(NamedTuple):
-    """What tokens mean. They are numbered so that small ones name what can be near."""
+    """The meaning of the tokens. Small numbers stand for cells that can be near."""
 
-    order: NDArray[np.int64]  # [C, C]: for each of Pacman's cells all cells, by how many steps away they are
-    empty: NDArray[np.int64]  # [C, C]: the tokens of nothing in them; then come those of the other kinds
-    places: NDArray[np.int64]  # [P, 2]: rows down and columns right of Pacman; place p's tokens begin at p * KINDS
+    order: NDArray[np.int64]  # [C, C]: for each cell of Pacman, all cells sorted by distance in steps
+    empty: NDArray[np.int64]  # [C, C]: the tokens of empty cells; those of the other kinds follow
+    places: NDArray[np.int64]  # [P, 2]: rows down and columns right of Pacman; the tokens of place p start at p * KINDS
     pacman: int  # the token of Pacman in cell 0
-    power: int  # the token of no power, in which ghosts could be eaten
-    sizes: NDArray[np.int64]  # [C + 2]: below which the tokens of each entry of an observation are
+    power: int  # the token of power 0; the other values of power follow
+    sizes: NDArray[np.int64]  # [C + 2]: exclusive upper limit of the tokens of each entry
 
 
 @cache
@@ -55,9 +55,9 @@ def make_vocabulary() -> Vocabulary:
 
 
 def map_tokens(pictures: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """The tokens `[N, 140]` of pictures of the whole map, `[N, 15, 19, 3]`.
+    """The tokens `[N, 140]` for images of the whole map, `[N, 15, 19, 3]`.
 
-    Cells come in the order of how many steps away they are, the nearest first, and then Pacman's cell and the power.
+    Cells come in order of their distance in steps, the nearest first, then Pacman's cell and the power.
     """
     vocabulary = make_vocabulary()
     red, green, blue = pictures.reshape(len(pictures), -1, 3)[:, _CELL_PIXEL].transpose(2, 0, 1)  # each [N, C]
@@ -70,10 +70,10 @@ def map_tokens(pictures: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 
 class MapTokens(VectorObservationWrapper):
-    """Mini PacMan with the whole map, which is shown as tokens.
+    """Mini PacMan with the whole map, observed as tokens.
 
     Args:
-      env: Mini PacMan with pictures of the whole map, and NEXT_STEP autoreset.
+      env: Mini PacMan with images of the whole map, and NEXT_STEP autoreset.
 
     Raises:
       ValueError: for another environment or mode.
@@ -82,11 +82,11 @@ class MapTokens(VectorObservationWrapper):
     def __init__(self, env: VectorEnv) -> None:
         """See the class."""
         if env.single_observation_space.shape != (ROWS, COLUMNS, 3):
-            raise ValueError(f"expected pictures of the whole map, got observations in {env.single_observation_space}")
+            raise ValueError(f"expected images of the whole map, got observations in {env.single_observation_space}")
         if env.metadata["autoreset_mode"] != AutoresetMode.NEXT_STEP:
             raise ValueError(
-                "minipacman-map is for the agents of this package, with NEXT_STEP autoreset; use minipacman-full, "
-                "which shows pictures of the same"
+                "minipacman-map needs NEXT_STEP autoreset, as used by the agents of this package; minipacman-full has "
+                "images of the same map"
             )
         super().__init__(env)
         self.single_observation_space = MultiDiscrete(make_vocabulary().sizes, dtype=np.int32)
@@ -97,9 +97,9 @@ class MapTokens(VectorObservationWrapper):
         return map_tokens(observations)
 
     def get_state(self) -> dict[str, Any]:
-        """The environment's."""
+        """The environment's state."""
         return self.env.get_state()  # type: ignore[attr-defined]
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `get_state` gave; raises ValueError where it does not fit."""
+        """Restore a state from `get_state`. Raises ValueError if it does not fit."""
         self.env.set_state(state)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Sequences as environments: a lane shows one sequence after the other, step by step, and asks for an answer at some.
+"""Sequences as environments: a lane shows sequences step by step and asks for an answer at some of the steps.
 
 A sequence of `length` steps has `length + 1` observations: one for each step, and a last one at which nothing is asked.
 """
@@ -20,7 +20,7 @@ NOTHING_ASKED = -1
 
 
 class Sequences(Lanes):
-    """Sequences of one kind in N lanes: how one begins, what it shows and what it asks.
+    """Sequences of one kind in N lanes: how they start, what they show and what they ask.
 
     The reward is 1 after the right action where one was asked, else 0. An episode terminates with its sequence.
 
@@ -40,12 +40,12 @@ class Sequences(Lanes):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """As `Lanes`."""
+        """See `Lanes`."""
         return self.state.time >= 0
 
     @property
     def needs_reset(self) -> NDArray[np.bool_]:
-        """As `Lanes`."""
+        """See `Lanes`."""
         return self.state.time == self.state.length
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Sequences(Lanes):
         return {"is_success": self.state.all_right.copy()} if self.is_answer_whole else {}
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> Any:
-        """As `Lanes`."""
+        """See `Lanes`."""
         check_field_names(fields, self.state._fields)
         state = self.state._replace(**copied_like(fields, self.state._asdict()))
         self.check_state(state)

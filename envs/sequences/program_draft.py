@@ -1,6 +1,6 @@
-"""What programs are written with: characters, the state of the lanes, and an expression that grows on both sides.
+"""Building blocks of programs: characters, the state of the lanes, and an expression that grows at both ends.
 
-The expression under way lies in a buffer with room at both ends. When it is given a name, it moves to the program's
+The expression in progress is a buffer with room at both ends. When it is assigned to a name, it moves to the program's
 text, and the name takes its place.
 """
 

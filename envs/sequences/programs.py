@@ -175,7 +175,7 @@ class ProgramEnv(SequenceEnv):
     | addition | a program with sums                                                                            |
     | control  | a program with loops, branches and conditional expressions                                     |
     | copy     | `nesting * length` digits, to be repeated                                                      |
-    | reverse  | the same, to be told from the last to the first                                                |
+    | reverse  | the same, to be repeated in reverse order                                                      |
     | double   | the same, to be repeated twice                                                                 |
 
     ## Action space

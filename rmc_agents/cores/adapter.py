@@ -1,4 +1,4 @@
-"""Modules of other people as cores."""
+"""Modules that are not a `Core`, wrapped as one."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ METHODS = ("initial_state", "step", "unroll")
 
 
 class AdaptedCore(Core):
-    """A module with the three methods `initial_state`, `step` and `unroll` of a `Core`, made one.
+    """Wraps a module that has the methods `initial_state`, `step` and `unroll` of a `Core`.
 
-    What else a core can report (`gate_values`, `attention_weights`, `matrix_products`) is asked of the module if it has
-    such a method. The width of its outputs is its `output_size`, else that of a step's output.
+    The optional methods of a core (`gate_values`, `attention_weights`, `matrix_products`) are called on the module if
+    it has them. The output width is its `output_size`, or else the width of a step's output.
 
     Args:
-      module: the module; its state is a tuple of tensors, and all its lanes start equal.
+      module: its state is a tuple of tensors, and all lanes start with the same state.
       input_size: width of the inputs.
 
     Raises:
-      ValueError: for a module without the three methods, or whose state or output is none of a core's.
+      ValueError: if one of the three methods is missing, or a state or output is not valid for a core.
     """
 
     def __init__(self, module: nn.Module, input_size: int) -> None:
@@ -38,7 +38,7 @@ class AdaptedCore(Core):
         self.default_gain = getattr(module, "default_gain", Core.default_gain)  # type: ignore[misc]  # of this one
 
     def initial_leaves(self) -> State:
-        """The module's initial state of one lane."""
+        """The module's initial state for one lane."""
         return self.initial_state(1)
 
     def initial_state(self, batch_size: int) -> State:
@@ -65,18 +65,18 @@ class AdaptedCore(Core):
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
         """See `Core.gate_values`."""
-        tell = getattr(self.module, "gate_values", super().gate_values)
-        return tell(inputs, should_reset, state)
+        method = getattr(self.module, "gate_values", super().gate_values)
+        return method(inputs, should_reset, state)
 
     def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: State) -> Tensor | None:
         """See `Core.attention_weights`."""
-        tell = getattr(self.module, "attention_weights", super().attention_weights)
-        return tell(inputs, should_reset, state)
+        method = getattr(self.module, "attention_weights", super().attention_weights)
+        return method(inputs, should_reset, state)
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product] | None:
         """See `Core.matrix_products`."""
-        tell = getattr(self.module, "matrix_products", super().matrix_products)
-        return tell(steps, lanes)
+        method = getattr(self.module, "matrix_products", super().matrix_products)
+        return method(steps, lanes)
 
     @property
     def _module(self) -> Any:
@@ -84,17 +84,17 @@ class AdaptedCore(Core):
 
 
 def as_core(module: object, input_size: int) -> Core:
-    """The module itself if it is a `Core`, else adapted.
+    """The module itself if it is a `Core`, else wrapped.
 
     Raises:
-      ValueError: if it can be none, or takes inputs of another width.
+      ValueError: if it cannot be wrapped, or has another input size.
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"core: expected a torch module, got {type(module).__name__}")
     core = module if isinstance(module, Core) else AdaptedCore(module, getattr(module, "input_size", input_size))
     if core.input_size != input_size:
         raise ValueError(
-            f"core: expected one for inputs {input_size} wide, got {type(module).__name__} for {core.input_size}; "
+            f"core: expected input size {input_size}, got {type(module).__name__} with {core.input_size}; "
             "a class or a function of the input size always fits"
         )
     return core
@@ -102,7 +102,7 @@ def as_core(module: object, input_size: int) -> Core:
 
 @torch.no_grad()
 def _output_size(module: Any, input_size: int) -> int:
-    """The width of the outputs, reported by the module or found by one step."""
+    """The output width, from the module's attribute or from one step."""
     like = next(iter(module.parameters()), torch.empty(0))
     state, name = module.initial_state(1), type(module).__name__
     if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) and len(leaf) == 1 for leaf in state):

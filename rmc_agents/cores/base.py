@@ -1,4 +1,4 @@
-"""What every recurrent core is: state in, state out, and one place for resets and checks."""
+"""The base class of recurrent cores: explicit state, resets and argument checks in one place."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +24,10 @@ Step = Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
 class Core(nn.Module, ABC):
     """The memory between the encoder and the heads.
 
-    The state is always passed in and out; nothing of it stays inside. Where `should_reset` is set, the lane's state
+    The state is always passed in and out and never stored. Where `should_reset` is set, the lane's state
     is replaced by the initial state before its input is consumed, in `step`, `unroll` and `forward` alike.
 
-    Your own core has two methods, `initial_leaves` and `cell`:
+    A custom core defines two methods, `initial_leaves` and `cell`:
 
         class Decay(Core):
             def initial_leaves(self):
@@ -38,23 +38,23 @@ class Core(nn.Module, ABC):
                 return trace, (trace,)
 
     It may override `gate_values` and `attention_weights`, which the diagnostics and the videos show, and
-    `matrix_products`, which `rmc-bench` counts. It works in its own dtype, that of its parameters, autocast or not.
+    `matrix_products`, which `rmc-bench` counts. It computes in the dtype of its parameters, also under autocast.
 
     Args:
       input_size: width of the inputs.
-      output_size: width of the outputs; None: as wide as the inputs.
+      output_size: width of the outputs; None: input_size.
 
     Attributes:
-      default_gain: the heads of an agent multiply the output by this if the settings do not say otherwise.
-      backend: which code runs the scan, one of `kernels.dispatch.Backend`; may be set at any time.
-      precision: of the operands of the scan's matrix products, one of `kernels.products.Precision`; likewise.
+      default_gain: an agent's heads multiply the output by this unless the settings change it.
+      backend: the implementation of the scan, one of `kernels.dispatch.Backend`; may be set at any time.
+      precision: of the operands in the scan's matrix products, one of `kernels.products.Precision`; likewise.
 
     Raises:
       ValueError: for a size that is not a positive integer.
     """
 
     default_gain: ClassVar[float] = 1.0
-    _like: Tensor  # of the core's device and dtype; cores without parameters have these too
+    _like: Tensor  # has the core's device and dtype, even if there are no parameters
 
     def __init__(self, input_size: int, output_size: int | None = None) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Core(nn.Module, ABC):
 
     @abstractmethod
     def initial_leaves(self) -> State:
-        """The initial state of one lane: a tuple of tensors `[1, ...]`, named or plain; `()` without memory."""
+        """The initial state of one lane: a named or plain tuple of tensors `[1, ...]`; `()` without memory."""
 
     @abstractmethod
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
@@ -83,7 +83,7 @@ class Core(nn.Module, ABC):
         """
 
     def initial_state(self, batch_size: int) -> State:
-        """The state before the first step, on the core's device: leaves `[B, ...]`, all lanes the same."""
+        """The state before the first step, on the core's device: leaves `[B, ...]`, equal for all lanes."""
         check_sizes(batch_size=batch_size)
         return map_leaves(lambda leaf: leaf.repeat(batch_size, *[1] * (leaf.dim() - 1)), self._initial())
 
@@ -92,8 +92,8 @@ class Core(nn.Module, ABC):
 
         Args:
           inputs: `[B, D]`.
-          should_reset: `[B]` bool: the lane's input is the first of an episode.
-          state: from `initial_state` or from the step before.
+          should_reset: `[B]` bool: reset the lane's state first, because its input starts an episode.
+          state: from `initial_state` or the previous step.
 
         Returns:
           The output, `[B, output_size]`, and the state after the step.
@@ -117,11 +117,11 @@ class Core(nn.Module, ABC):
         yield self.step
 
     def unroll(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """T steps of all lanes, one after the other, as `step` would do them.
+        """T steps of all lanes, equal to T calls of `step`.
 
         Args:
           inputs: `[T, B, D]`.
-          should_reset: `[T, B]` bool: the lane's input at that step is the first of an episode.
+          should_reset: `[T, B]` bool: reset the lane's state before this step, because its input starts an episode.
           state: before the first step.
 
         Returns:
@@ -141,21 +141,21 @@ class Core(nn.Module, ABC):
         lengths: Tensor | Sequence[int] | None = None,
         batch_first: bool = False,
     ) -> tuple[Tensor, State]:
-        """`unroll` with defaults: takes the place of `torch.nn.LSTM` in any module.
+        """`unroll` with defaults: a drop-in replacement for `torch.nn.LSTM`.
 
         Args:
           x: the inputs, `[T, B, D]`, or `[B, T, D]` with batch_first.
           state: before the first step; None: the initial state.
           should_reset: `[T, B]` bool, or `[B, T]` with batch_first; None: no resets.
-          lengths: `[B]`, the steps of each sequence that count, 1 to T; the rest is padding. None: all of them.
-          batch_first: the batch is the first axis of x, should_reset and outputs. A state's always is.
+          lengths: `[B]`, the length of each sequence, 1 to T; the rest is padding. None: no padding.
+          batch_first: the batch is the first axis of x, should_reset and outputs; it always is in states.
 
         Returns:
-          The outputs `[T, B, output_size]`, or `[B, T, output_size]` with batch_first, 0 at padding; and the state
+          The outputs `[T, B, output_size]`, or `[B, T, output_size]` with batch_first, 0 at padding, and the state
           after each sequence's last step.
 
         Raises:
-          ValueError: for a shape, a dtype or a length other than these.
+          ValueError: for a wrong shape, dtype or length.
         """
         if not isinstance(x, Tensor) or x.dim() != 3:
             got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -173,7 +173,7 @@ class Core(nn.Module, ABC):
         return (outputs.transpose(0, 1) if batch_first else outputs), state
 
     def chosen_backend(self) -> str:
-        """The backend that runs the scan. Raises ValueError if `backend` and `precision` ask for one that cannot."""
+        """The backend that runs the scan. Raises ValueError if `backend` or `precision` is not supported."""
         check_names(self.backend, self.precision)
         if self.backend not in ("auto", "reference") or self.precision != "float32":
             raise ValueError(
@@ -183,7 +183,7 @@ class Core(nn.Module, ABC):
         return "reference"
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """`unroll` on arguments that have been checked: here a loop over `cell`."""
+        """`unroll` without argument checks; here a loop over `cell`."""
         self.chosen_backend()
         inputs, state, initial = self.cast(inputs), map_leaves(self.cast, state), self._initial()
 
@@ -201,27 +201,27 @@ class Core(nn.Module, ABC):
         return outputs, state
 
     def cast(self, x: Tensor) -> Tensor:
-        """x in the core's dtype: what comes from layers under autocast has another. Integers stay as they are."""
+        """Cast x to the core's dtype, because layers under autocast return another one. Integers are unchanged."""
         return x.to(self._like.dtype) if x.is_floating_point() else x
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
-        """The gates of one step, arguments as of `step`: by name, `[B, ...]` between 0 and 1; {} if there are none."""
+        """The gates of one step by name, `[B, ...]` between 0 and 1; {} without gates. Arguments as in `step`."""
         return {}
 
     def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: State) -> Tensor | None:
-        """Where memory slots look in one step, arguments as of `step`; None for a core without attention.
+        """The attention weights of one step; None for a core without attention. Arguments as in `step`.
 
         Returns:
-          Softmax weights `[B, blocks, heads, N, N+1]`: of each slot (axis -2) over the N slots and, last, the input.
+          Softmax weights `[B, blocks, heads, N, N+1]`: from each slot (axis -2) to the N slots and, last, the input.
         """
         return None
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product] | None:
-        """The matrix products of an unroll and its gradients, for `rmc-bench`; None: the core does not report them."""
+        """The matrix products of an unroll and its backward pass, for `rmc-bench`; None: not reported."""
         return None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """As torch's; raises ValueError for a module or tensor under a method's name, which would hide one of both."""
+        """As in torch; raises ValueError if a module or tensor would shadow a method."""
         if isinstance(value, nn.Module | Tensor) and callable(getattr(type(self), name, None)):
             raise ValueError(f"{type(self).__name__}.{name} is a method: expected another name for this attribute")
         super().__setattr__(name, value)
@@ -232,7 +232,7 @@ class Core(nn.Module, ABC):
         return map_leaves(lambda leaf: self.cast(leaf.to(self._like.device)), leaves)
 
     def _typed(self, state: State) -> State:
-        """A state that a reader has taken apart and put together again as a plain tuple or a list."""
+        """Convert a plain tuple or list back to the core's state type."""
         initial = self.initial_leaves()
         if type(state) not in (tuple, list) or len(state) != len(initial):
             return state
@@ -241,9 +241,9 @@ class Core(nn.Module, ABC):
     def _unroll_padded(
         self, inputs: Tensor, should_reset: Tensor, state: State, lengths: Tensor | Sequence[int]
     ) -> tuple[Tensor, State]:
-        """Unrolls from one sequence's end to the next, each time only the sequences that have not ended."""
+        """Unroll in segments between sequence ends, each with the sequences that have not ended yet."""
         if torch.jit.is_tracing():
-            raise ValueError("lengths: a trace would keep these for all inputs; trace without lengths")
+            raise ValueError("lengths: a trace would hard-code them; trace without lengths")
         self._check(inputs, should_reset, state, axes=("T", "B"))
         steps, batch_size = inputs.shape[:2]
         ends = checked_lengths(lengths, steps, batch_size).to(inputs.device)
@@ -291,14 +291,14 @@ class Core(nn.Module, ABC):
 
 
 def truncated_normal(*shape: int, fan_in: int) -> nn.Parameter:
-    """A new weight, drawn with standard deviation 1/√fan_in and cut at twice that."""
+    """A new weight from a normal distribution with standard deviation 1/√fan_in, truncated at twice that."""
     std = fan_in**-0.5
     return nn.Parameter(nn.init.trunc_normal_(torch.empty(shape), std=std, a=-2 * std, b=2 * std))
 
 
 def linear(in_features: int, out_features: int) -> nn.Linear:
-    """A linear map with truncated normal weights of standard deviation 1/√in_features, and biases 0."""
-    layer = nn.Linear(in_features, out_features, device="meta")  # whose own weights are never drawn
+    """A linear layer with truncated normal weights of standard deviation 1/√in_features, and zero biases."""
+    layer = nn.Linear(in_features, out_features, device="meta")  # meta: skips the default initialisation
     layer.weight = truncated_normal(out_features, in_features, fan_in=in_features)
     layer.bias = nn.Parameter(torch.zeros(out_features))
     return layer

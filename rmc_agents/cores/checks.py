@@ -1,4 +1,4 @@
-"""What is asked of a core's arguments, and of what the two methods of one's own core return."""
+"""Checks of a core's arguments, and of what the methods of a custom core return."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,42 +11,42 @@ from rmc_agents.types import State
 
 
 def check_leaves(core: object, leaves: Any) -> State:
-    """What `initial_leaves` returned. Raises ValueError unless it is the state of one lane."""
-    if tracing():  # there, a size is a tensor
+    """Check the result of `initial_leaves`. Raises ValueError unless it is the state of one lane."""
+    if tracing():  # sizes are tensors then
         return leaves
     if not isinstance(leaves, tuple) or not all(isinstance(x, Tensor) and x.dim() and len(x) == 1 for x in leaves):
         raise ValueError(
-            f"{type(core).__name__}.initial_leaves: expected a tuple of tensors [1, ...], got {_told(leaves)}"
+            f"{type(core).__name__}.initial_leaves: expected a tuple of tensors [1, ...], got {_described(leaves)}"
         )
     return leaves
 
 
 def check_result(core: object, result: Any, initial: State) -> tuple[Tensor, State]:
-    """What `cell` returned. Raises ValueError unless it is an output and a state like the initial one."""
+    """Check the result of `cell`. Raises ValueError unless it is an output and a state like the initial one."""
     if tracing():
         return result
     is_pair = isinstance(result, tuple | list) and len(result) == 2 and isinstance(result[0], Tensor)
     if not is_pair or _lane_shapes(result[1]) != _lane_shapes(initial):
         raise ValueError(
-            f"{type(core).__name__}.cell: expected an output and the next state, {_told(initial)} with B lanes, "
-            f"got {_told(result)}"
+            f"{type(core).__name__}.cell: expected an output and the next state, {_described(initial)} with B lanes, "
+            f"got {_described(result)}"
         )
     return result[0], result[1]
 
 
 def _lane_shapes(state: Any) -> list[Any]:
-    """The leaves' shapes without the lanes' axis; of what is no state, nothing that a state has."""
+    """The leaves' shapes without the lane axis; for anything but a state, a value that no state has."""
     if not isinstance(state, tuple):
         return [None]
     return [leaf.shape[1:] if isinstance(leaf, Tensor) else None for leaf in state]
 
 
-def _told(value: Any) -> str:
-    """The types of a value's parts, or the shapes of tensors."""
+def _described(value: Any) -> str:
+    """A description of a value: the types of its parts, and the shapes of tensors."""
     if isinstance(value, Tensor):
         return f"a tensor {list(value.shape)}"
     if isinstance(value, tuple | list):
-        return f"({', '.join(map(_told, value))})"
+        return f"({', '.join(map(_described, value))})"
     return type(value).__name__
 
 
@@ -62,7 +62,7 @@ def checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int
 def check_sizes(**sizes: int) -> None:
     """Raises ValueError unless every size is a positive integer."""
     if torch.jit.is_tracing():
-        return  # there, a size read from a shape is a tensor
+        return  # sizes read from shapes are tensors then
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"{name}: expected a positive integer, got {size!r}")

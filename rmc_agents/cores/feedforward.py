@@ -1,4 +1,4 @@
-"""No memory at all."""
+"""The core without memory."""
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from rmc_agents.types import State
 
 
 class Feedforward(Core):
-    """Hands its inputs on: the ablation without memory, behind the same interface.
+    """Returns its inputs unchanged: the memoryless baseline, with the same interface as the other cores.
 
     Args:
       input_size: width of the inputs, and of the output.
@@ -29,7 +29,7 @@ class Feedforward(Core):
         return x, state
 
     def chosen_backend(self) -> str:
-        """Nothing is computed, whatever backend is asked for."""
+        """Always the reference: nothing is computed."""
         return "none"
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:

@@ -21,7 +21,7 @@ class GRU(KernelCore):
     Args:
       input_size: width of the inputs.
       hidden_size: width of h, which is the output.
-      update_bias: where the update gate's bias starts; above 0, h keeps most of what it holds from the beginning.
+      update_bias: initial bias of the update gate; above 0, a new GRU keeps most of h in every step.
 
     Raises:
       ValueError: for a size that is not a positive integer.
@@ -44,7 +44,7 @@ class GRU(KernelCore):
         return HiddenState(self.bias_ih.new_zeros(1, self.output_size))
 
     def weights(self) -> RecurrentWeights:
-        """The parameters, as the kernels take them."""
+        """The parameters in the form that the kernels take."""
         return RecurrentWeights(Affine(self.weight_ih, self.bias_ih), self.weight_hh, self.bias_hh)
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: HiddenState) -> dict[str, Tensor]:

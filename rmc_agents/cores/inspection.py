@@ -1,4 +1,4 @@
-"""What a core does inside: its gates and its attention, recomputed for steps it has taken or could take."""
+"""A look inside a core: its gates and attention, recomputed for given inputs."""
 
 from typing import NamedTuple
 
@@ -10,19 +10,19 @@ from rmc_agents.types import State, map_leaves
 
 
 class Inspection(NamedTuple):
-    """An unroll seen from inside."""
+    """An unroll with its internals."""
 
     outputs: Tensor  # [T, B, H]
     gates: dict[str, Tensor]  # by name, each [T, B, ...] between 0 and 1; {} for a core without gates
-    attention: Tensor | None  # [T, B, blocks, heads, N, N+1], see Core.attention_weights; None: there is none
+    attention: Tensor | None  # [T, B, blocks, heads, N, N+1], see Core.attention_weights; None without attention
 
 
 @torch.no_grad()
 def inspect(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> Inspection:
-    """The unroll of the same arguments, with the gates and the attention that the core reports; without gradient.
+    """Unroll without gradient, with the gates and the attention that the core reports.
 
-    Steps are taken by the core itself. Gates and attention follow, for all steps at once, from the input and the state
-    before each.
+    The core takes the steps one by one. Gates and attention are then computed for all steps together, from the input
+    and state of each.
 
     Raises:
       ValueError: as `core.step` does.

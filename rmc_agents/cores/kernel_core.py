@@ -1,4 +1,4 @@
-"""The base of the cores that have kernels."""
+"""The base class of cores with kernels."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ from rmc_agents.types import State, map_leaves
 
 
 class KernelCore(Core):
-    """A core whose scan is one of `rmc_agents.kernels`, on the backend that it is set to.
+    """A core whose scan is one of `rmc_agents.kernels`, on the selected backend.
 
-    A subclass gives `initial_leaves`, the name of its folder among the kernels, and its `weights`.
+    A subclass defines `initial_leaves`, the name of its folder among the kernels, and its `weights`.
     """
 
     kernel: ClassVar[str]
 
     @abstractmethod
     def weights(self) -> Any:
-        """The parameters, as the kernels take them."""
+        """The parameters in the form that the kernels take."""
 
     def chosen_scan(self) -> Scan:
-        """The scan on `backend`. Raises ValueError if that cannot run this core where it is."""
+        """The scan on `backend`. Raises ValueError if the backend cannot run this core on its device."""
         return choose(self.kernel, self.backend, self.precision, self.weights(), self.initial_leaves())
 
     def chosen_backend(self) -> str:
@@ -60,7 +60,7 @@ class KernelCore(Core):
         return outputs.squeeze(0), state
 
     def _after_reset(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """A step's arguments, checked, as its arithmetic takes them: the inputs and the state after the reset."""
+        """Check a step's arguments; returns the inputs and the state after the reset."""
         self._check(inputs, should_reset, state, axes=("B",))
         state = reference.reset(should_reset, self.initial_leaves(), map_leaves(self.cast, state))
         return self.cast(inputs), state

@@ -16,13 +16,13 @@ from rmc_agents.kernels.weights import Affine, LSTMState, RecurrentWeights
 class LSTM(KernelCore):
     """LSTM (Hochreiter & Schmidhuber 1997, with forget gates): one layer, the output is h.
 
-    The arithmetic and the order of the gates (i, f, g, o) are those of `torch.nn.LSTM`, whose two biases are
-    one here: `bias` is their sum.
+    The arithmetic and the order of the gates (i, f, g, o) are those of `torch.nn.LSTM`; `bias` is the sum of its two
+    biases.
 
     Args:
       input_size: width of the inputs.
       hidden_size: width of h and c, and of the output.
-      forget_bias: where the forget gate's bias starts; at 1, the cell keeps what it holds from the beginning.
+      forget_bias: initial bias of the forget gate; at 1, a new LSTM keeps most of its cell state in every step.
 
     Raises:
       ValueError: for a size that is not a positive integer.
@@ -45,7 +45,7 @@ class LSTM(KernelCore):
         return LSTMState(zeros, zeros)
 
     def weights(self) -> RecurrentWeights:
-        """The parameters, as the kernels take them."""
+        """The parameters in the form that the kernels take."""
         return RecurrentWeights(Affine(self.weight_ih, self.bias), self.weight_hh, None)
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: LSTMState) -> dict[str, Tensor]:

@@ -15,19 +15,19 @@ class MinGRU(KernelCore):
 
         h' = (1 - z) * h + z * n,    y = o * h' + (1 - o) * skip(x)
 
-    The input gate z = σ(W_z x), what is new n = W_n x and the output gate o = σ(W_o x) depend on the input alone, so
-    no step multiplies the state by a matrix: all products are done for all steps at once. n is linear, as in the
-    paper's first form: h is then a mean of what came in, of either sign, and bounded by it. The paper's g(n) > 0 is
-    there to take logarithms for a parallel scan, which this one does not need.
+    The input gate z = σ(W_z x), the candidate n = W_n x and the output gate o = σ(W_o x) depend only on the input, so
+    the state is never multiplied by a matrix, and all matrix products run for all steps together. n is linear, as in
+    the paper's first form: h is then a weighted mean of past candidates, of either sign, and bounded by them. The
+    paper's g(n) > 0 allows logarithms for a parallel scan, which this implementation does not need.
 
-    skip(x) is the input itself where it is as wide as h, as it is from the second layer on, else a linear map of it.
-    The gates of a single layer know only the present input; those of the second know what the first remembers.
+    skip(x) is x itself if it has the width of h, as from the second layer on, else a linear map of x. The gates of a
+    single layer see only the current input; those of the second layer see the memory of the first.
 
     Args:
       input_size: width of the inputs.
       hidden_size: H, width of each layer's h, and of the output.
-      num_layers: layers, one on top of another.
-      forget_bias: the bias of z starts at -forget_bias: at first h keeps about σ(forget_bias) of itself in a step.
+      num_layers: number of stacked layers.
+      forget_bias: the bias of z starts at -forget_bias: a new MinGRU keeps about σ(forget_bias) of h in every step.
 
     Raises:
       ValueError: for a size that is not a positive integer.
@@ -44,11 +44,11 @@ class MinGRU(KernelCore):
         self.layers = nn.ModuleList(_Layer(width, hidden_size, forget_bias) for width in widths)
 
     def initial_leaves(self) -> HiddenState:
-        """h of all layers side by side, zero, `[1, layers * H]`."""
+        """h of all layers, concatenated, zero, `[1, layers * H]`."""
         return HiddenState(self._like.new_zeros(1, len(self.layers) * self.output_size))
 
     def weights(self) -> tuple[MinGRULayer, ...]:
-        """The parameters of each layer, as the kernels take them."""
+        """The parameters of each layer in the form that the kernels take."""
         return tuple(map(_layer_weights, self.layers))
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: HiddenState) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""From a name to a core, built-in or registered."""
+"""From names to cores, built-in or registered."""
 
 import difflib
 import inspect
@@ -23,15 +23,15 @@ from rmc_agents.types import NotRegistered
 
 
 def register_core(name: str, build: Callable[..., nn.Module]) -> None:
-    """Register your own core under a name, for `--core NAME` and `CoreConfig(core=NAME)`.
+    """Register a custom core under a name, for `--core NAME` and `CoreConfig(core=NAME)`.
 
     Args:
-      name: of the core; registering it again replaces the builder.
-      build: a class or a function; `build(input_size, **core_args)` returns a `Core`, or a module with its methods
+      name: the core's name; registering it again replaces the builder.
+      build: a class or a function; `build(input_size, **core_args)` returns a `Core`, or a module with the methods
         `initial_state`, `step` and `unroll`.
 
     Raises:
-      ValueError: for the name of a built-in core, or a builder that cannot be called.
+      ValueError: for the name of a built-in core, or a builder that is not callable.
     """
     if not isinstance(name, str) or not name:
         raise ValueError(f"register_core: expected a name, got {name!r}")
@@ -46,8 +46,8 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
     """The core that `config.core` names, for inputs `[..., input_size]`.
 
     Raises:
-      NotRegistered: for an unknown name, with the nearest known one and how to register another.
-      ValueError: for arguments that the core does not take, and for a senseless size.
+      NotRegistered: for an unknown name; the message suggests the nearest and how to register one.
+      ValueError: for arguments that the core does not take, or an invalid size.
     """
     if config.core in _BUILT_IN and config.core_args:
         raise ValueError(config.unused_core_args())
@@ -55,7 +55,7 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
 
 
 def settings_used(core: str) -> set[str]:
-    """Names of the settings in `CoreConfig` that the core of that name is made from.
+    """The settings of `CoreConfig` that the core of that name uses.
 
     Raises:
       NotRegistered: for an unknown name.
@@ -92,7 +92,7 @@ def _make_built_in(kind: Callable[..., Core], config: CoreConfig, input_size: in
 
 
 def _own(name: str) -> Callable[..., nn.Module] | None:
-    """What builds the core registered by that name, or the 'module:Class' that the user named on the command line."""
+    """The builder registered under that name, or the 'module:Class' that the user named on the command line."""
     return _registered[name] if name in _registered else plugins.find(name)
 
 
@@ -116,5 +116,5 @@ _BUILT_IN: dict[str, type[Core]] = {
     "relational-rnn": RelationalRNN,
     "none": Feedforward,
 }
-"""Their arguments, but for the input size, are the settings of `CoreConfig` that have the same names."""
+"""Built-in cores. Their arguments, except the input size, are the settings of the same names in `CoreConfig`."""
 _registered: dict[str, Callable[..., nn.Module]] = {}

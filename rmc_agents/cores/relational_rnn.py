@@ -1,4 +1,4 @@
-"""An LSTM with a relational memory beside it."""
+"""An LSTM with a relational memory."""
 
 import torch
 from torch import Tensor, nn
@@ -12,24 +12,24 @@ from rmc_agents.kernels.weights import RelationalRNNState, RelationalRNNWeights,
 
 
 class RelationalRNN(KernelCore):
-    """An LSTM that consults a relational memory in every step.
+    """An LSTM that reads and writes a relational memory at every step.
 
-    The LSTM proposes h from the input and the last h. That h, brought to a slot's width by a linear map,
-    joins the N slots of the memory as one more row; all rows attend to one another (multi-head attention,
-    output projection, residual) and pass a row-wise MLP (D -> 2D -> D, ReLU). The slots take their rows by gates,
-    M' = σ(o) ⊙ tanh(σ(f) ⊙ M + σ(i) ⊙ tanh(row)), and the input's row is what was read:
+    The LSTM proposes h from the input and the last h. That h, mapped linearly to the width of a slot, joins the N slots
+    of the memory as one more row; all rows attend to one another (multi-head attention, output projection, residual)
+    and pass through a row-wise MLP (D -> 2D -> D, ReLU). The slots are updated through gates,
+    M' = σ(o) ⊙ tanh(σ(f) ⊙ M + σ(i) ⊙ tanh(row)), and the row of h is the read vector:
     the output and the next h are tanh(W [h ; read] + b).
 
-    The memory starts as small fixed noise (standard deviation 0.01), the same for every lane and every seed,
-    kept in the state_dict.
+    The memory starts as small fixed noise (standard deviation 0.01), equal for all lanes and seeds, and saved in the
+    state_dict.
 
     Args:
       input_size: width of the inputs.
       hidden_size: width of h and c, and of the output.
       mem_slots: N, slots of the memory.
       num_heads: attention heads.
-      head_size: width of one head; a slot is D = num_heads * head_size wide.
-      forget_bias: where the bias of the LSTM's forget gate starts.
+      head_size: width of one head; a slot has width D = num_heads * head_size.
+      forget_bias: initial bias of the LSTM's forget gate.
 
     Raises:
       ValueError: for a size that is not a positive integer.
@@ -67,7 +67,7 @@ class RelationalRNN(KernelCore):
         return RelationalRNNState(*self.lstm.initial_leaves(), self.initial_memory)
 
     def weights(self) -> RelationalRNNWeights:
-        """The parameters, as the kernels take them."""
+        """The parameters in the form that the kernels take."""
         return RelationalRNNWeights(
             lstm=self.lstm.weights(),
             row=affine(self.row),

@@ -19,27 +19,27 @@ GateStyle = Literal["unit", "coupled", "memory", "none"]
 class RMC(KernelCore):
     """Relational Memory Core (Santoro et al. 2018, arXiv:1806.01822; the arithmetic of Sonnet v1).
 
-    The memory is a matrix of N slots, each D = num_heads * head_size wide. In every step the slots attend to
-    one another and to the input by multi-head attention; each slot then takes what it found through an input
-    gate and keeps what it had through a forget gate. The output is the whole memory, flattened: `[B, N * D]`.
+    The memory is a matrix of N slots of width D = num_heads * head_size. At every step the slots attend to one another
+    and to the input by multi-head attention; an input gate controls what each slot writes, and a forget gate what it
+    keeps. The output is the whole memory, flattened: `[B, N * D]`.
 
-    The memory starts as the identity matrix, padded or cut to N x D: slots that start equal would stay equal.
+    The memory starts as the identity matrix, padded or cropped to N x D: slots that start equal would stay equal.
 
     Args:
       input_size: width of the inputs.
       mem_slots: N, slots of the memory.
       head_size: width of one head's values.
       num_heads: attention heads.
-      num_blocks: times the slots attend per step; each has its own projection and LayerNorms.
-      key_size: width of one head's queries and keys; None: as wide as head_size.
-      gate_style: 'unit': a pair of gates for each unit; 'memory': one for each slot; 'none': no gates; 'coupled': a
+      num_blocks: attention blocks per step; each has its own projection and LayerNorms.
+      key_size: width of one head's queries and keys; None: head_size.
+      gate_style: 'unit': a pair of gates for each unit; 'memory': a pair for each slot; 'none': no gates; 'coupled': a
         forget gate for each unit, and input gate = 1 - forget gate (Greff et al., 2017, CIFG; not in the paper): the
-        memory is then a mean of what was proposed so far, all between -1 and 1, where otherwise it may add up.
+        memory is then a weighted mean of past candidates, between -1 and 1, while with the others it can grow.
       attention_mlp_layers: layers of the row-wise MLP after attention, which all blocks share.
       forget_bias: added to the forget gate before its sigmoid.
-      input_bias: added to the input gate before its sigmoid, if it is one of its own.
-      slot_embedding: add a learned vector to each slot as a step begins (not in the paper). The slots share all
-        weights: without it they differ only by what is left of their initial values, and become the same within an
+      input_bias: added to the input gate before its sigmoid; not used by 'coupled'.
+      slot_embedding: add a learned vector to each slot at the start of every step (not in the paper). The slots share
+        all weights: without it they differ only by the remains of their initial values, and become equal within an
         episode.
 
     Raises:
@@ -48,8 +48,8 @@ class RMC(KernelCore):
 
     kernel = "rmc"
     default_gain = 0.5
-    """A fresh RMC's values are around 1.2 in size, a fresh LSTM's output around 0.13: at equal gain, one step of Adam
-    would change the policy nine times more by way of the one than of the other (docs/decisions/recipe.md)."""
+    """A new RMC's outputs have a magnitude of about 1.2, a new LSTM's about 0.13: at equal gain, one step of Adam would
+    change the policy nine times more through the RMC (docs/decisions/recipe.md)."""
     initial_memory: Tensor  # [1, N, D]
     slot_embedding: nn.Parameter | None  # [N, D]
 
@@ -90,14 +90,14 @@ class RMC(KernelCore):
         self.register_buffer("initial_memory", torch.eye(mem_slots, slot_size).unsqueeze(0), persistent=False)
 
     def initial_leaves(self) -> RMCState:
-        """The memory, the identity matrix padded or cut to `[1, N, D]`."""
+        """The memory, the identity matrix padded or cropped to `[1, N, D]`."""
         return RMCState(self.initial_memory)
 
     def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: RMCState) -> Tensor:
-        """Where the slots look when `step` is called with the same arguments.
+        """The attention weights of the step that `step` takes with the same arguments.
 
         Returns:
-          The softmax weights, `[B, num_blocks, num_heads, N, N+1]`: of each slot (axis -2) over the N slots
+          The softmax weights, `[B, num_blocks, num_heads, N, N+1]`: from each slot (axis -2) to the N slots
           and, last, the input. They sum to 1 over the last axis.
 
         Raises:
@@ -115,9 +115,9 @@ class RMC(KernelCore):
         return {} if gates is None else gates._asdict()
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product]:
-        """The input row takes part in the attention of all blocks, but of the last one's result only the slots count.
+        """See `Core.matrix_products`.
 
-        See `Core.matrix_products`.
+        The input's row takes part in the attention of all blocks, but the last block computes results only for slots.
         """
         weights, slots = self.weights(), self.initial_memory.shape[1]
         inputs, memory, joint = Use(steps * lanes, 1), Use(lanes * slots, steps), Use(lanes * (slots + 1), steps)
@@ -133,7 +133,7 @@ class RMC(KernelCore):
         return products
 
     def weights(self) -> RMCWeights:
-        """The parameters, as the kernels take them."""
+        """The parameters in the form that the kernels take."""
         gates = None
         if self.input_gates is not None and self.memory_gates is not None:
             gates = (affine(self.input_gates), affine(self.memory_gates))
@@ -152,7 +152,7 @@ class RMC(KernelCore):
 
 
 class _Block(nn.Module):
-    """What belongs to one attention block alone."""
+    """The parameters that attention blocks do not share."""
 
     def __init__(self, slot_size: int, qkv_size: int) -> None:
         super().__init__()

@@ -13,8 +13,8 @@ from rmc_agents.kernels.weights import Affine, HiddenState, RecurrentWeights
 class RNN(KernelCore):
     """Elman network: h = tanh(W_x x + W_h h + b), and the output is h.
 
-    The arithmetic is that of `torch.nn.RNN`, whose two biases are one here. W_h starts orthogonal, so that at
-    first neither h nor its gradient dies out or explodes.
+    The arithmetic is that of `torch.nn.RNN`, with one bias instead of two. W_h starts orthogonal, so neither h nor its
+    gradient vanishes or explodes at first.
 
     Args:
       input_size: width of the inputs.
@@ -38,7 +38,7 @@ class RNN(KernelCore):
         return HiddenState(self.bias.new_zeros(1, self.output_size))
 
     def weights(self) -> RecurrentWeights:
-        """The parameters, as the kernels take them."""
+        """The parameters in the form that the kernels take."""
         return RecurrentWeights(Affine(self.weight_ih, self.bias), self.weight_hh, None)
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product]:

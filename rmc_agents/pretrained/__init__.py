@@ -1,4 +1,4 @@
-"""Policies that come with the project, one file each. rmc-export makes them; they play wherever a checkpoint does."""
+"""Pretrained policies, one file each, made by rmc-export; usable wherever a checkpoint is."""
 
 import difflib
 from os import PathLike
@@ -14,7 +14,7 @@ def names() -> list[str]:
 
 
 def listed() -> str:
-    """The policies' names, in words."""
+    """The policies' names as text."""
     return ", ".join(names()) or "none"
 
 
@@ -22,28 +22,28 @@ def find(name: str) -> Path:
     """The file of a policy.
 
     Raises:
-      ValueError: if there is none of that name; the message has the nearest and all that there are.
+      ValueError: for an unknown name; the message suggests the nearest and lists all.
     """
     if name not in names():
         near = difflib.get_close_matches(name, names(), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"there is no pretrained policy {name!r}{hint} (there are: {listed()})")
+        raise ValueError(f"there is no pretrained policy {name!r}{hint} (available: {listed()})")
     return FOLDER / f"{name}{SUFFIX}"
 
 
 def check(source: str, flag: str) -> None:
-    """Raises ValueError, beginning with the flag, if that is neither a path nor a policy's name."""
+    """Raises ValueError, beginning with the flag, unless `source` is an existing path or a policy's name."""
     if not Path(source).exists() and source not in names():
         raise ValueError(f"{flag}: expected a run, a file or a pretrained policy ({listed()}), got {source!r}")
 
 
 def choose(run: str | PathLike[str] | None, name: str | None = None) -> Path:
-    """What a command opens: the path of its argument RUN, or the policy of its flag --pretrained.
+    """The file that a command opens: the path of its argument RUN, or the policy of its flag --pretrained.
 
-    A RUN that does not exist may be a policy's name.
+    If the path RUN does not exist, it may be a policy's name.
 
     Raises:
-      ValueError: if both are given or neither is, or there is no such policy.
+      ValueError: if both or neither are given, or there is no such policy.
     """
     if run is not None and name is None:
         path = Path(run)

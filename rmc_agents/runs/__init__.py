@@ -1,1 +1,1 @@
-"""All that is on disk: checkpoints, run folders, saved agents."""
+"""Everything on disk: checkpoints, run folders, saved agents."""

@@ -1,8 +1,8 @@
-"""Archives of Stable-Baselines3 as checkpoints of a run: what can be known of them without opening them.
+"""Archives of Stable-Baselines3 as checkpoints of a run: what can be read from them without unpickling.
 
-An archive holds pickled objects, and opening those runs whatever code somebody put there. So archives are opened only
-for a user who says --trust. What the project itself has to know of a run stands beside the pickles as JSON, in a member
-of the same zip file that Stable-Baselines3 passes over: finding, describing and refusing an archive runs nothing.
+An archive holds pickled objects, and unpickling can run arbitrary code, so archives are opened only with --trust. What
+this project needs to know about the run is stored next to the pickles as JSON, in a member of the zip file that
+Stable-Baselines3 ignores: finding, describing and rejecting an archive runs no code.
 """
 
 import io
@@ -17,11 +17,11 @@ from rmc_agents.runs.checkpoint import CheckpointError, check_regular, numbered,
 SUFFIX = ".zip"
 MEMBER = "rmc_agents.json"
 MOST_UNPACKED = 20
-"""Times its own size that an archive may unpack to."""
+"""An archive may unpack to at most this many times its own size."""
 
 
 class Facts(NamedTuple):
-    """What a run's archive says of the run; plain values."""
+    """What an archive records about its run, as plain values."""
 
     config: dict[str, Any]  # all settings
     spec: list[Any]  # a SpaceSpec's fields
@@ -29,14 +29,14 @@ class Facts(NamedTuple):
     updates: int
     seconds: float  # of training so far
     parameters: int
-    provenance: dict[str, Any] | None = None  # a `saved.Provenance`'s fields: how well it did; None: not known
+    provenance: dict[str, Any] | None = None  # the fields of a `saved.Provenance`; None: not evaluated
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The facts of an archive, whose members' checksums are all looked at.
+        """Read the facts of an archive after checking the checksums of all its members.
 
         Raises:
-          CheckpointError: if the file is missing, damaged, or no archive of a run.
+          CheckpointError: if the file is missing, damaged, or not an archive of a run.
         """
         from rmc_agents.tree_checks import ANYTHING, check_like, check_progress
 
@@ -48,7 +48,7 @@ class Facts(NamedTuple):
                 if damaged is not None:
                     raise CheckpointError(f"{path} is damaged: {damaged} does not match its checksum")
                 if MEMBER not in archive.namelist():
-                    raise CheckpointError(f"{path} is no checkpoint of rmc-train: expected {MEMBER} in it")
+                    raise CheckpointError(f"{path} is not a checkpoint of rmc-train: expected {MEMBER} in it")
                 facts = cls(**json.loads(archive.read(MEMBER)))
             check_progress(facts._asdict())
             check_like(facts.parameters, 0, "parameters")
@@ -57,7 +57,7 @@ class Facts(NamedTuple):
 
 
 def _check_declared(archive: zipfile.ZipFile, path: Path) -> None:
-    """Raises ValueError for what would unpack to far more than it is: Stable-Baselines3 compresses nothing."""
+    """Raises ValueError for a zip bomb; Stable-Baselines3 itself does not compress."""
     size = path.stat().st_size
     declared = sum(member.file_size for member in archive.infolist())
     if declared > MOST_UNPACKED * size:
@@ -72,7 +72,7 @@ def is_archive(path: Path) -> bool:
 
 
 def save_numbered(run_dir: Path, archive: bytes, facts: Facts, keep: int) -> Path:
-    """Save an archive of Stable-Baselines3 with its facts as `checkpoint.save_numbered` does: atomically, `keep` kept.
+    """Save an archive of Stable-Baselines3 with its facts, like `checkpoint.save_numbered`.
 
     Raises:
       OSError: if it cannot be written.
@@ -81,7 +81,7 @@ def save_numbered(run_dir: Path, archive: bytes, facts: Facts, keep: int) -> Pat
 
 
 def with_facts(archive: bytes, facts: Facts) -> bytes:
-    """The archive with its facts in it."""
+    """The archive with its facts added."""
     content = io.BytesIO(archive)
     with zipfile.ZipFile(content, "a") as file:
         file.writestr(MEMBER, json.dumps(facts._asdict()))
@@ -89,7 +89,7 @@ def with_facts(archive: bytes, facts: Facts) -> bytes:
 
 
 def find(path: Path) -> tuple[Path, Facts]:
-    """The archive that a user means by `path`, unopened: the file itself, or the newest valid one of a run's folder.
+    """Find the archive at `path` without opening it: the file itself, or the newest valid one of a run's folder.
 
     Raises:
       CheckpointError: if there is none.
@@ -98,9 +98,9 @@ def find(path: Path) -> tuple[Path, Facts]:
 
 
 def check_trust(path: Path, trust: bool) -> None:
-    """Raises ValueError, with the reason and the remedy, unless the user trusts the archive."""
+    """Raises ValueError, with the reason and the remedy, unless `trust` is set."""
     if not trust:
         raise ValueError(
-            f"{path} is an archive of Stable-Baselines3, and opening one runs whatever code was put in it: if it is "
-            "your own, or from somebody you trust, add --trust"
+            f"{path} is an archive of Stable-Baselines3, and opening one can run any code inside it: if it is your "
+            "own, or from somebody you trust, add --trust"
         )

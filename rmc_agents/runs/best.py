@@ -1,4 +1,4 @@
-"""The best agent of a run so far, in a file of the run's folder that plays wherever a checkpoint does."""
+"""The best agent of a run so far, saved in the run's folder; usable wherever a checkpoint is."""
 
 import logging
 from pathlib import Path
@@ -14,20 +14,20 @@ logger = logging.getLogger(__name__)
 
 
 class Best(NamedTuple):
-    """What the file says of its agent."""
+    """What the file records about its agent."""
 
-    frames: int  # it was trained for
-    provenance: Provenance  # how well it did then
+    frames: int  # trained for
+    provenance: Provenance  # its evaluation
 
 
 def best_path(run_dir: Path) -> Path | None:
-    """The file; None while there is none."""
+    """The file's path; None if there is none."""
     paths = [run_dir / f"{BEST}{suffix}" for suffix in (checkpoint.SUFFIX, archive.SUFFIX)]
     return next(filter(Path.is_file, paths), None)
 
 
 def best_of(run_dir: Path) -> Best | None:
-    """What the file says, without running code; None if there is none or, after a warning, it is damaged."""
+    """Read the file's records; None if there is no file or, after a warning, if it is damaged."""
     path = best_path(run_dir)
     if path is None:
         return None
@@ -37,12 +37,12 @@ def best_of(run_dir: Path) -> Best | None:
             check_like(tree["frames"], 0, "frames")
             return Best(tree["frames"], to_provenance(tree["provenance"]))
     except CheckpointError as error:
-        logger.warning("passed over: %s", error)
+        logger.warning("skipped: %s", error)
         return None
 
 
 def take_best(source: Path, run_dir: Path, frames: int) -> None:
-    """Copy the best agent of a run to a run that goes on from its first `frames` frames, unless it is a later one."""
+    """Copy a run's best agent to a branch that starts at `frames`, unless it was trained for more frames."""
     best, path = best_of(source), best_path(source)
     if best is not None and path is not None and best.frames <= frames:
         write_atomically(run_dir / path.name, path.read_bytes())

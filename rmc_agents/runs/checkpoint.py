@@ -1,8 +1,8 @@
-"""Checkpoints: one file that is written whole or not at all, checks itself, and cannot carry code.
+"""Checkpoints: one file each, written atomically, with a checksum, and unable to carry code.
 
-A checkpoint is a tree of dicts and lists whose leaves are tensors, numpy arrays and plain values. It is stored as one
-safetensors file: the tensors as they are, the tree as JSON in the file's metadata, beside a SHA-256 over both and the
-version, since neither safetensors nor torch notices a flipped bit.
+A checkpoint is a tree of dicts and lists with tensors, NumPy arrays and plain values as leaves. It is stored as one
+safetensors file: the tensors as tensors, the tree as JSON in the file's metadata, with a SHA-256 over both and the
+version, because neither safetensors nor torch detects a flipped bit.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ FORMAT = f"{FORMATS}1"
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
 UNREADABLE = ".unreadable"
-MOST_HEADER = 100_000_000  # bytes, as safetensors has it
-MOST_TOLD = 300  # characters of another's error message; torch's can be a page
+MOST_HEADER = 100_000_000  # bytes, the limit of safetensors
+MAX_PROBLEM_LENGTH = 300  # characters of another library's error message; torch's can be a page long
 _NAME = re.compile(r"update-\d+")
 
 Opened = TypeVar("Opened")
@@ -37,15 +37,15 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is missing, damaged or no checkpoint of ours; the message is for the user."""
+    """A checkpoint that is missing, damaged or not from this project; the message is for the user."""
 
 
 def save(path: Path, tree: dict[str, Any]) -> None:
-    """Write the tree to `path`, atomically: whatever happens, the file is the old one or the new one, whole.
+    """Write the tree to `path` atomically: after a crash the file is either the old one or the new one.
 
     Raises:
       OSError: if the disk is full or the folder cannot be written to; nothing is left behind.
-      TypeError: for a leaf that is neither tensor, array nor plain value.
+      TypeError: for a leaf that is not a tensor, array or plain value.
     """
     write_atomically(path, to_bytes(tree))
 
@@ -64,7 +64,7 @@ def load(path: Path) -> dict[str, Any]:
     """The tree that was saved, tensors on the CPU.
 
     Raises:
-      CheckpointError: if the file is missing, damaged, or no checkpoint of this project.
+      CheckpointError: if the file is missing, damaged, or not a checkpoint of this project.
     """
     with opening(path):
         check_regular(path)
@@ -72,10 +72,10 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def check_header(path: Path) -> None:
-    """Find out, in less time than it takes to load it, that a file is no checkpoint of this version.
+    """Check quickly, without loading the tensors, that a file is a checkpoint of this version.
 
     Raises:
-      CheckpointError: if so, or it is missing.
+      CheckpointError: if it is not, or is missing.
     """
     with opening(path):
         check_regular(path)
@@ -84,44 +84,44 @@ def check_header(path: Path) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Raises CheckpointError for what is no regular file: reading a pipe or a device can hang."""
+    """Raises CheckpointError unless it is a regular file: reading a pipe or a device can hang."""
     if not path.exists():
         raise CheckpointError(f"there is no checkpoint {path}")
     if not path.is_file():
-        raise CheckpointError(f"{path} is no checkpoint: expected a regular file")
+        raise CheckpointError(f"{path} is not a checkpoint: expected a regular file")
 
 
 @contextmanager
 def opening(source: Path | str, passing: type[Exception] = CheckpointError) -> Iterator[None]:
-    """Whatever goes wrong in here, with contents that can be anything, is one CheckpointError that names the source.
+    """Context that turns any error, from contents that can be anything, into a CheckpointError that names the source.
 
-    Not so a lack of memory, nor an exception `passing`, whose causes are elsewhere.
+    Except for lack of memory and exceptions of type `passing`, which have other causes.
     """
     try:
         yield
     except (CheckpointError, MemoryError, passing):
         raise
     except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":  # torch's, which may not have been imported
+        if type(error).__name__ == "OutOfMemoryError":  # by name, because torch may not have been imported
             raise
-        problem = " ".join(str(error).split())[:MOST_TOLD] or type(error).__name__
-        raise CheckpointError(f"{source} is damaged or no checkpoint of this version: {problem}") from error
+        problem = " ".join(str(error).split())[:MAX_PROBLEM_LENGTH] or type(error).__name__
+        raise CheckpointError(f"{source} is damaged or not a checkpoint of this version: {problem}") from error
 
 
 def from_bytes(content: bytes, source: str) -> dict[str, Any]:
-    """The tree that `to_bytes` was given, tensors on the CPU.
+    """The inverse of `to_bytes`, with tensors on the CPU.
 
     Raises:
-      CheckpointError: if it is damaged or nothing of this project; the message names the source.
+      CheckpointError: if it is damaged or not from this project; the message names the source.
     """
     with opening(source):
         metadata = _metadata(content)
         _check_format(metadata, source)
-        from safetensors.torch import load as from_safetensors  # torch too, once there is something for it
+        from safetensors.torch import load as from_safetensors  # imports torch, so only when needed
 
         tensors = from_safetensors(content)
         text, version = metadata.get("tree", ""), metadata.get("version", "")
-        sealed = version + text, text  # the latter in older files
+        sealed = version + text, text  # older files seal only the text
         if not any(metadata.get("sha256") == _digest(each, tensors) for each in sealed):
             raise CheckpointError(
                 f"{source} is damaged: its contents do not match its checksum; use another checkpoint"
@@ -133,7 +133,7 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """What safetensors keeps beside the tensors, in a header of JSON behind eight bytes that hold its length."""
+    """The metadata in safetensors' JSON header, which follows eight bytes with its length."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     metadata: dict[str, str] = header.get("__metadata__", {})
     return metadata
@@ -144,7 +144,7 @@ def _check_format(metadata: dict[str, str], source: str) -> None:
     if found == FORMAT:
         return
     if not found.startswith(FORMATS):
-        raise CheckpointError(f"{source} is no checkpoint of rmc-agents (expected format {FORMAT})")
+        raise CheckpointError(f"{source} is not a checkpoint of rmc-agents (expected format {FORMAT})")
     made_by = metadata.get("version", "unknown")
     raise CheckpointError(
         f"{source} is a checkpoint of another version of rmc-agents: made by version {made_by} in format "
@@ -153,14 +153,14 @@ def _check_format(metadata: dict[str, str], source: str) -> None:
 
 
 def save_numbered(run_dir: Path, update: int, tree: dict[str, Any], keep: int) -> Path:
-    """Save as the checkpoint of an update in a run's folder; see `write_numbered`."""
+    """Save a run's checkpoint of an update; see `write_numbered`."""
     return write_numbered(run_dir, update, to_bytes(tree), keep)
 
 
 def write_numbered(run_dir: Path, update: int, content: bytes, keep: int, suffix: str = SUFFIX) -> Path:
-    """Write the checkpoint of an update in a run's folder, atomically, then delete all but the newest `keep`.
+    """Write a run's checkpoint of an update atomically, then delete all but the newest `keep`.
 
-    A run that was resumed has set aside the damaged ones (`set_aside_newer`), so that none counts as kept.
+    A resumed run has set the damaged ones aside (`set_aside_newer`), so none of them counts.
     """
     path = run_dir / FOLDER / f"update-{update:09d}{suffix}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,12 +173,12 @@ def write_numbered(run_dir: Path, update: int, content: bytes, keep: int, suffix
 
 
 def find(path: Path, open_one: Callable[[Path], Opened], suffix: str = SUFFIX) -> Opened:
-    """What `open_one` makes of the checkpoint a user means by `path`: the file itself, or a run's newest valid one.
+    """Open the checkpoint at `path` with `open_one`: the file itself, or the newest valid one of a run's folder.
 
-    A run's checkpoint for which it raises CheckpointError is passed over, with a warning, for the next older one.
+    If `open_one` raises CheckpointError for a run's checkpoint, the next older one is tried, with a warning.
 
     Raises:
-      CheckpointError: if there is no valid one, with what is wrong with the newest.
+      CheckpointError: if none is valid; the message says what is wrong with the newest.
     """
     if not path.is_dir():
         return open_one(path)
@@ -190,7 +190,7 @@ def find(path: Path, open_one: Callable[[Path], Opened], suffix: str = SUFFIX) -
             problems.append(str(error))
             continue
         for problem in problems:
-            logger.warning("passed over: %s", problem)
+            logger.warning("skipped: %s", problem)
         return opened
     if problems:
         raise CheckpointError(f"{path} holds no valid checkpoint; {problems[0]}")
@@ -198,7 +198,7 @@ def find(path: Path, open_one: Callable[[Path], Opened], suffix: str = SUFFIX) -
 
 
 def find_and_load(path: Path) -> tuple[Path, dict[str, Any]]:
-    """The checkpoint a user means by `path`, and its tree. Raises CheckpointError as `find` does."""
+    """The checkpoint at `path`, and its tree. Raises CheckpointError as `find` does."""
     return find(path, lambda candidate: (candidate, load(candidate)))
 
 
@@ -209,16 +209,16 @@ def numbered(run_dir: Path, suffix: str = SUFFIX) -> Iterator[Path]:
 
 
 def set_aside_newer(path: Path) -> list[Path]:
-    """Rename the checkpoints that are newer than the one a run continues from: they were unreadable.
+    """Rename the unreadable checkpoints that are newer than the one a run continues from; returns their new paths.
 
-    Otherwise they would count among those to keep, in place of valid ones. Returns their new paths.
+    Otherwise they would be kept in place of valid ones.
     """
     newer = [other for other in numbered(path.parent.parent, path.suffix) if other.name > path.name]
     return [other.rename(other.with_name(other.name + UNREADABLE)) for other in newer]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a temporary file beside `path`, flush it to the disk, and rename it.
+    """Write a temporary file next to `path`, flush it to disk, and rename it.
 
     Raises:
       OSError: if it cannot be written; the old file, if any, stays as it was.
@@ -253,15 +253,15 @@ def _digest(text: str, tensors: "dict[str, torch.Tensor]") -> str:
     digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        if tensor.numel():  # the stride of an empty one may be 0, which `view` refuses
+        if tensor.numel():  # an empty tensor may have stride 0, which `view` rejects
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 def _take_tensors(tree: Any, name: str, tensors: "dict[str, torch.Tensor]") -> Any:
-    """The tree with every tensor and array moved to `tensors` under its place's name.
+    """The tree with every tensor and array moved to `tensors`, under the name of its path.
 
-    In a name, the parts of a place are separated by slashes, and a key's own are written ~1, as in JSON pointers.
+    The parts of a path are separated by slashes; a slash inside a key is written ~1, as in JSON pointers.
     """
     import torch
 
@@ -285,7 +285,7 @@ def _escaped(key: str) -> str:
 
 
 def _put_tensors(tree: Any, tensors: "dict[str, torch.Tensor]") -> Any:
-    """The tree with its tensors in their places, each in one: a file that names one twice ends in a KeyError."""
+    """Put the tensors back into the tree, each once: a file that uses one twice raises KeyError."""
     if isinstance(tree, list):
         return [_put_tensors(value, tensors) for value in tree]
     if not isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""A run's folder: who may write to it, and what it says of how the run was made."""
+"""A run's folder: a lock for its writer, and the files that describe the run."""
 
 import json
 import platform
@@ -19,9 +19,9 @@ from rmc_agents.runs.checkpoint import FOLDER, numbered, write_atomically
 CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
 LOCK = ".lock"
 BEST = "best"
-"""The name, without suffix, of the file that keeps the best agent."""
+"""The file name of the best agent, without suffix."""
 TIME_TAG = "time/time_elapsed"
-"""In TensorBoard: seconds of training, earlier parts of the run included."""
+"""TensorBoard tag: seconds of training, earlier parts of the run included."""
 PACKAGES = ("rmc-agents", "torch", "numpy", "numba", "gymnasium", "minigrid", "safetensors")
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 
@@ -31,7 +31,7 @@ class RunFolder:
 
     Args:
       path: the folder; made if it does not exist.
-      resuming: whether to continue the run in it; a new run needs a folder without one.
+      resuming: whether to continue the run in the folder; a new run needs a folder without one.
 
     Raises:
       ValueError: if another process trains in it, or a new run would overwrite an old one.
@@ -59,22 +59,22 @@ class RunFolder:
             self._clean()
 
     def _clean(self) -> None:
-        """Remove what a run left that ended before its first checkpoint, so that it does not mix with a new one's."""
+        """Remove the files of a run that ended before its first checkpoint, to not mix them with the new run's."""
         if not (self.path / VERSIONS).is_file():
-            return  # what is here is none of ours
+            return  # no run has been here: the files are the user's
         leftovers = [*(self.path / TENSORBOARD).glob("events.out.tfevents.*"), *(self.path / FOLDER).glob(".update-*")]
         leftovers += [self.path / f"{BEST}{suffix}" for suffix in (checkpoint.SUFFIX, archive.SUFFIX)]
         for leftover in [self.path / SUMMARY, *leftovers]:
             leftover.unlink(missing_ok=True)
 
     def take_curve(self, source: Path) -> None:
-        """Copy the TensorBoard events of the run that a checkpoint belongs to, if it does to one."""
+        """Copy the TensorBoard events of the run that a checkpoint belongs to, if any."""
         run = run_of(source)
         if run is not None and (run / TENSORBOARD).is_dir():
             shutil.copytree(run / TENSORBOARD, self.path / TENSORBOARD, dirs_exist_ok=True)
 
     def write_config(self, config: Config) -> None:
-        """`config.yaml`, which `--config` takes, and `versions.json`."""
+        """Write `config.yaml`, which `--config` takes, and `versions.json`."""
         import torch
 
         write_atomically(self.path / CONFIG, config.to_yaml().encode())
@@ -89,14 +89,14 @@ class RunFolder:
         (self.path / SUMMARY).unlink(missing_ok=True)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        """`summary.json`."""
+        """Write `summary.json`."""
         self._write_json(SUMMARY, summary)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let others have the folder."""
+        """Release the lock."""
         self._lock.release()
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def read_config(run: Path) -> Config:
 
 
 def has_checkpoints(path: Path) -> bool:
-    """Whether the folder's run can be resumed, with one kind of checkpoints or the other."""
+    """Whether the folder holds a run that can be resumed, with either kind of checkpoint."""
     return any(True for suffix in (checkpoint.SUFFIX, archive.SUFFIX) for _ in numbered(path, suffix))
 
 
@@ -122,7 +122,7 @@ def check_resumable(path: Path) -> None:
 
 
 def check_unused(path: Path | None) -> None:
-    """Raises ValueError if there is a run in the folder already, which a new one would overwrite."""
+    """Raises ValueError if the folder already holds a run, which a new one would overwrite."""
     if path is not None and has_checkpoints(path):
         raise ValueError(f"{path} already holds a run; continue it with --resume {path}, or choose another --run-dir")
 
@@ -146,6 +146,6 @@ def branch_path(source: Path) -> Path:
 
 
 def default_path(config: Config) -> Path:
-    """`runs/ENV-CORE-seedN-TIME`, with what a file name cannot hold replaced."""
+    """`runs/ENV-CORE-seedN-TIME`, with characters replaced that file names cannot have."""
     env = config.env.env.replace(":", "-").replace("/", "-")
     return Path("runs") / f"{env}-{config.core.core}-seed{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -1,4 +1,4 @@
-"""An agent as it was saved: what evaluation and video need of a run or a checkpoint."""
+"""Loading and saving agents: from runs, checkpoints, exported files and pretrained policies."""
 
 from functools import partial
 from os import PathLike
@@ -23,13 +23,13 @@ Agent_co = TypeVar("Agent_co", bound=Policy, covariant=True)
 
 
 class Provenance(NamedTuple):
-    """What an exported agent, or a run's best one, says of itself: how well it did when it was saved."""
+    """The evaluation of an exported agent, or of a run's best one, when it was saved."""
 
     version: str  # of this project
-    mean_return: float  # on the environment of its settings, by drawn actions
+    mean_return: float  # on the environment of its settings, with sampled actions
     ci95: tuple[float, float]  # of the mean return
     episodes: int
-    seed: int  # episode i began from seed + i
+    seed: int  # episode i started from seed + i
 
     def __str__(self) -> str:
         return (
@@ -39,46 +39,46 @@ class Provenance(NamedTuple):
 
 
 class SavedAgent(NamedTuple, Generic[Agent_co]):
-    """An agent, in eval mode, and where it comes from."""
+    """An agent in eval mode, with its settings and origin."""
 
     agent: Agent_co
     config: Config
     spec: SpaceSpec
     path: Path  # the checkpoint
-    frames: int  # it was trained for
-    provenance: Provenance | None = None  # None: a run's checkpoint, which was not exported
+    frames: int  # trained for
+    provenance: Provenance | None = None  # None: a checkpoint of a run, not an exported file
 
 
 def load(source: str | PathLike[str], *, device: str = "auto", trust: bool = False) -> SavedAgent[Any]:
-    """Open a saved agent, to play, to be evaluated or to learn on.
+    """Load a saved agent, for acting, evaluation or further training.
 
         saved = rmc.load("minipacman-rmc")
         saved.agent, saved.spec, saved.config.env.env
 
-    Nothing in a file of this project runs or imports code. Your own core or encoder has to be registered
-    before (`register_core`, `register_encoder`).
+    Loading runs and imports no code from the file. Register a custom core or encoder first (`register_core`,
+    `register_encoder`).
 
     Args:
-      source: a run's folder (its newest valid checkpoint is taken), a checkpoint, an exported file, or the name of a
+      source: a run's folder (the newest valid checkpoint is used), a checkpoint, an exported file, or the name of a
         pretrained policy.
-      device: auto: cuda where there is a GPU that works, else cpu.
-      trust: open archives of Stable-Baselines3 too, which may run code that was put into them.
+      device: auto: cuda if a working GPU is available, else cpu.
+      trust: also open archives of Stable-Baselines3, which can run code.
 
     Returns:
-      The agent with its settings and its spec: an `ActorCritic`, from an archive of Stable-Baselines3 a `Policy`.
+      The agent with its settings and its spec: an `ActorCritic`, or a `Policy` from an archive of Stable-Baselines3.
 
     Raises:
-      CheckpointError: if there is no such file, or it is damaged or foreign.
-      ValueError: for a name that is not known, an archive that is not trusted, or a device that is not there.
+      CheckpointError: if there is no such file, or it is damaged or not from this project.
+      ValueError: for an unknown name, an archive that is not trusted, or a device that is not available.
     """
     return load_policy(pretrained.choose(source), pick_device(device), trust)
 
 
 def load_policy(path: str | PathLike[str], device: torch.device, trust: bool) -> SavedAgent[Policy]:
-    """As `load_agent`, for all that only plays: archives of Stable-Baselines3 are opened too, if they are trusted.
+    """Like `load_agent`, for acting only: also opens archives of Stable-Baselines3 if they are trusted.
 
     Raises:
-      ValueError: if they are not, or Stable-Baselines3 is not installed.
+      ValueError: for an archive that is not trusted, or if Stable-Baselines3 is not installed.
       CheckpointError: as `load_agent` does.
     """
     path = Path(path)
@@ -94,7 +94,7 @@ def load_policy(path: str | PathLike[str], device: torch.device, trust: bool) ->
         config, spec = Config().updated(facts.config, "config"), SpaceSpec.from_fields(facts.spec)
         provenance = to_provenance(facts.provenance) if facts.provenance is not None else None
     model = load_model(config.train.algo, path, device)
-    if not (spec.num_actions or spec.action_parts):  # saved when it had no parts
+    if not (spec.num_actions or spec.action_parts):  # from before specs had action parts
         spec = spec._replace(action_parts=action_parts(model.action_space))
     agent = make_player(model, spec)
     return SavedAgent(agent, config, spec, path, facts.frames, provenance)
@@ -104,8 +104,8 @@ def load_agent(path: str | PathLike[str], device: torch.device) -> SavedAgent[Ac
     """The agent of a checkpoint, or of the newest valid checkpoint of a run's folder.
 
     Raises:
-      CheckpointError: if there is none, or it is damaged or foreign.
-      ValueError: for an archive of Stable-Baselines3, which holds no agent of this project.
+      CheckpointError: if there is none, or it is damaged or not from this project.
+      ValueError: for an archive of Stable-Baselines3.
     """
     path = Path(path)
     if archive.is_archive(path):
@@ -128,24 +128,25 @@ def _open_agent(path: Path, device: torch.device) -> SavedAgent[ActorCritic]:
 
 
 def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
-    """The settings of a checkpoint's tree, once its weights are found to be those of an agent of these settings.
+    """The settings and spec in a checkpoint's tree, after checking that its weights fit them.
 
-    Whatever is raised means that they are not (see `checkpoint.opening`).
+    Any exception means that they do not (see `checkpoint.opening`).
     """
     config, spec = Config().updated(tree["config"], "config"), SpaceSpec.from_fields(tree["spec"])
-    with torch.device("meta"), _WithoutValues():  # takes no memory, whatever sizes the file claims
+    with torch.device("meta"), _WithoutValues():  # allocates nothing, whatever sizes the file claims
         expected = ActorCritic.from_config(spec, config.core, config.agent).state_dict()
     check_like(tree["agent"], dict(expected), "agent")
     return config, spec
 
 
 class _WithoutValues(TorchFunctionMode):
-    """Leaves out what only gives tensors their values, where they have none: on the device meta, torch does some of
-    that by its compiler, whose import takes several seconds.
+    """Skips initialisation on the meta device, where tensors have no values.
+
+    torch runs some of these functions through its compiler there, and importing that takes several seconds.
     """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The result of `function`, which may be anything that makes or changes a tensor."""
+        """The result of any torch function."""
         kwargs, name = kwargs or {}, getattr(function, "__name__", "")
         if name in ("normal_", "uniform_"):
             return args[0] if args else kwargs["tensor"]
@@ -159,10 +160,10 @@ class _WithoutValues(TorchFunctionMode):
 
 
 def saved_env_name(saved: SavedAgent[Any]) -> str:
-    """The environment that an agent was trained in, to play it there.
+    """The name of the environment that an agent was trained in.
 
     Raises:
-      ValueError: if that imports a module which the user has not named.
+      ValueError: if it needs a module that the user has not named.
     """
     name = saved.config.env.env
     plugins.check_named(name, saved.path)
@@ -170,12 +171,12 @@ def saved_env_name(saved: SavedAgent[Any]) -> str:
 
 
 def saved_env(saved: SavedAgent[Any]) -> str | EnvFactory:
-    """The same with the arguments that it had."""
+    """The environment that an agent was trained in, with its arguments."""
     return with_arguments(saved_env_name(saved), saved.config.env.env_kwargs)
 
 
 def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:
-    """A saved agent's settings and its number of parameters, for which archives need not be opened.
+    """A saved agent's settings and number of parameters, without unpickling archives.
 
     Raises:
       CheckpointError: as `load_agent` does.
@@ -190,13 +191,13 @@ def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:
 
 
 def to_provenance(fields: dict[str, Any]) -> Provenance:
-    """A provenance that was saved by its fields. Raises ValueError if it is none."""
+    """Restore a saved provenance. Raises ValueError if the fields are not valid."""
     check_like(fields, {"version": "", "mean_return": 0.0, "ci95": [0.0, 0.0], "episodes": 0, "seed": 0}, "provenance")
     return Provenance(**fields | {"ci95": tuple(fields["ci95"])})
 
 
 def save_agent(path: str | PathLike[str], saved: SavedAgent[ActorCritic], provenance: Provenance) -> None:
-    """Write an agent alone, atomically: a checkpoint that plays, but with nothing of what a resumed run needs.
+    """Write only an agent, atomically: a checkpoint for acting, which cannot be resumed.
 
     Raises:
       OSError: if it cannot be written.
@@ -212,13 +213,13 @@ def save_agent(path: str | PathLike[str], saved: SavedAgent[ActorCritic], proven
 
 
 def pick_device(name: str) -> torch.device:
-    """'auto', 'cpu' or 'cuda' to a device that works.
+    """From 'auto', 'cpu' or 'cuda' to an available device.
 
     Raises:
-      ValueError: for another name, and if CUDA is asked for and there is none.
+      ValueError: for another name, or if CUDA is requested but not available.
     """
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device cuda: this torch sees no CUDA GPU; use --device cpu, or a CUDA build of torch")
+        raise ValueError("device cuda: torch finds no CUDA GPU; use --device cpu, or install a CUDA build of torch")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

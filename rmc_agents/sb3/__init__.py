@@ -1,11 +1,11 @@
-"""The cores in Stable-Baselines3, and environments across the border in both directions.
+"""The cores in Stable-Baselines3, and environments converted in both directions.
 
     from sb3_contrib import RecurrentPPO
     from rmc_agents.sb3 import make_sb3_env
 
     model = RecurrentPPO("RmcPolicy", make_sb3_env("minipacman", num_envs=64))
 
-Importing this makes "RmcPolicy" a name that RecurrentPPO knows.
+Importing this package registers "RmcPolicy" with RecurrentPPO.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""What an observation becomes before the core, in Stable-Baselines3's terms."""
+"""Feature extractors for Stable-Baselines3: from observations to features for the core."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,7 +8,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import CombinedExtractor, FlattenExtractor
 from torch import Tensor, nn
 
-CONVOLUTIONS_FROM = 36  # pixels: the smallest picture that NatureCNN leaves something of
+CONVOLUTIONS_FROM = 36  # pixels: the smallest image side that NatureCNN can take
 
 
 class MlpFeatures(FlattenExtractor):
@@ -16,12 +16,12 @@ class MlpFeatures(FlattenExtractor):
 
     Args:
       observation_space: any but a dictionary.
-      sizes: the layers' widths; with none, the observation is flattened only.
+      sizes: the layers' widths; empty: the observation is only flattened.
     """
 
     def __init__(self, observation_space: spaces.Space, sizes: Sequence[int]) -> None:
         super().__init__(observation_space)
-        widths = [int(self.features_dim), *sizes]  # of a MultiDiscrete space, a number of numpy's: no nn.LSTM takes it
+        widths = [int(self.features_dim), *sizes]  # int: for MultiDiscrete it is a NumPy integer, which nn.LSTM rejects
         self.layers = nn.Sequential(*(m for pair in pairwise(widths) for m in (nn.Linear(*pair), nn.ReLU())))
         self._features_dim = widths[-1]
 
@@ -31,12 +31,12 @@ class MlpFeatures(FlattenExtractor):
 
 
 class DictFeatures(CombinedExtractor):
-    """Each entry of a dictionary by itself, side by side: pictures from 36x36 on convolved, all others flattened.
+    """Features of each dictionary entry, concatenated: convolutions for images of 36x36 or more, others flattened.
 
     Args:
       observation_space: a dictionary.
-      cnn_output_dim: features of each convolved picture.
-      normalized_image: pictures are in 0..1 already, in any dtype.
+      cnn_output_dim: features of each convolved image.
+      normalized_image: images are already in 0..1, in any dtype.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class DictFeatures(CombinedExtractor):
             for name, space in observation_space.items()
         }
         super().__init__(spaces.Dict(entries), cnn_output_dim, normalized_image)
-        self._features_dim = int(self.features_dim)  # of MultiDiscrete entries, a number of numpy's
+        self._features_dim = int(self.features_dim)  # int: for MultiDiscrete it is a NumPy integer
 
 
 def is_large_picture(space: spaces.Space, normalized_image: bool = False) -> bool:
-    """Whether observations are pictures, channels first or last, that convolutions leave something of."""
+    """Whether observations are images, channels first or last, large enough for the convolutions."""
     if not is_image_space(space, check_channels=False, normalized_image=normalized_image):
         return False
     return sorted(space.shape or ())[1] >= CONVOLUTIONS_FROM

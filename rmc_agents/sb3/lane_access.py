@@ -1,4 +1,4 @@
-"""Attributes and methods of single lanes, as far as a vector environment lets anybody reach them."""
+"""Attributes and methods of single lanes, as far as a vector environment gives access to them."""
 
 import re
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ STEPS_ALL = ("step", "reset")  # what a vector environment does itself, for all 
 
 
 class LaneAccess(Protocol):
-    """What a `VecEnv` is asked of its lanes; names that do not exist raise AttributeError and leave all as it was."""
+    """Access to the lanes of a `VecEnv`. Unknown names raise AttributeError and change nothing."""
 
     def has(self, name: str) -> bool:
         """Whether the lanes have an attribute."""
 
     def get(self, name: str, lanes: Sequence[int]) -> list[Any]:
-        """An attribute of each."""
+        """An attribute of each lane."""
 
     def set(self, name: str, value: Any, lanes: Sequence[int]) -> None:
-        """Set an attribute. Raises ValueError where it cannot be."""
+        """Set an attribute. Raises ValueError if it cannot be set."""
 
     def call(self, name: str, lanes: Sequence[int], /, *args: Any, **kwargs: Any) -> list[Any]:
-        """What a method of each returns. Raises ValueError where it cannot be called for these lanes."""
+        """Call a method of each lane. Raises ValueError if it cannot be called for these lanes."""
 
     def is_wrapped(self, wrapper_class: type[gym.Wrapper], lanes: Sequence[int]) -> list[bool]:
-        """Whether each has a wrapper of that class."""
+        """Whether each lane has a wrapper of that class."""
 
 
 def access_to(vector_env: VectorEnv) -> LaneAccess:
@@ -39,7 +39,7 @@ def access_to(vector_env: VectorEnv) -> LaneAccess:
 
 
 class SeparateLanes:
-    """Of gymnasium's SyncVectorEnv: every lane is an environment of this process."""
+    """For gymnasium's SyncVectorEnv: every lane is an environment in this process."""
 
     def __init__(self, envs: Sequence[gym.Env]) -> None:
         self._envs = envs
@@ -62,9 +62,9 @@ class SeparateLanes:
 
 
 class RemoteLanes:
-    """Of gymnasium's AsyncVectorEnv: every lane is an environment of another process, and all are called at once.
+    """For gymnasium's AsyncVectorEnv: every lane is an environment in another process, and all are called together.
 
-    A process ends at the first exception. So what may not exist is asked for before it is used.
+    A process ends at its first exception, so attributes that may not exist are checked before use.
     """
 
     def __init__(self, base: Any) -> None:
@@ -92,9 +92,9 @@ class RemoteLanes:
         return [results[lane] for lane in lanes]
 
     def is_wrapped(self, wrapper_class: type[gym.Wrapper], lanes: Sequence[int]) -> list[bool]:
-        """By the names of the classes, which are all that a lane tells: `<Outer<Inner<Env<id>>>>`."""
-        told = self._base.call("__str__")
-        return [wrapper_class.__name__ in re.findall(r"<(\w+)(?=<)", told[lane]) for lane in lanes]
+        """Compares class names, the only information available: `<Outer<Inner<Env<id>>>>`."""
+        classes = self._base.call("__str__")
+        return [wrapper_class.__name__ in re.findall(r"<(\w+)(?=<)", classes[lane]) for lane in lanes]
 
     def _check(self, name: str) -> None:
         if not self.has(name):
@@ -102,7 +102,7 @@ class RemoteLanes:
 
 
 class EngineLanes:
-    """Of an engine that plays all lanes: its attributes are every lane's, and its methods are called once for all."""
+    """For an engine that steps all lanes: its attributes apply to every lane, its methods are called once for all."""
 
     def __init__(self, base: Any) -> None:
         self._base = base
@@ -115,7 +115,7 @@ class EngineLanes:
 
     def set(self, name: str, value: Any, lanes: Sequence[int]) -> None:
         kind = type(self._base).__name__
-        raise ValueError(f"{name}: expected to be set when {kind} is made, it cannot be later")
+        raise ValueError(f"{name}: cannot be set later; pass it when {kind} is created")
 
     def call(self, name: str, lanes: Sequence[int], /, *args: Any, **kwargs: Any) -> list[Any]:
         if name == "get_wrapper_attr":
@@ -132,11 +132,11 @@ class EngineLanes:
 
 
 def _attribute(name: str) -> str:
-    """What `get_wrapper_attr` is asked for, by place or by name."""
+    """The name for `get_wrapper_attr`, given by position or keyword."""
     return name
 
 
 def _check_callable(base: Any, name: str, lanes: Sequence[int], reads: Sequence[str]) -> None:
-    """Raises ValueError for a method that is the engine's own, or that would change other lanes too."""
+    """Raises ValueError for a method of the engine itself, or one that would also change other lanes."""
     if name in STEPS_ALL or (len(lanes) < base.num_envs and name not in reads):
         raise ValueError(f"env_method: {name!r} can only be called for all lanes of {type(base).__name__}")

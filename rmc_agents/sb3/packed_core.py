@@ -1,4 +1,4 @@
-"""A core as sb3-contrib takes it: with the attributes and the state of an `nn.LSTM`."""
+"""A core in the form sb3-contrib needs: with the attributes and the state of an `nn.LSTM`."""
 
 from typing import Any
 
@@ -12,20 +12,20 @@ from rmc_agents.types import State, map_leaves
 PackedState = tuple[Tensor, Tensor]
 """A core's state as a pair, each `[1, B, hidden_size]`, as `nn.LSTM` has h and c.
 
-It is the state less the initial state, as one row of numbers cut in half: sb3-contrib stores pairs, and makes a fresh
-state of zeros. An LSTM's pair is its own h and c.
+It is the difference to the initial state, flattened and cut in half: sb3-contrib stores pairs and creates new states as
+zeros. For an LSTM, the pair is h and c.
 """
 
 
 class PackedCore(nn.Module):
-    """A core that takes and gives packed states, and sequences in sb3-contrib's order.
+    """A core with packed states, and sequences in sb3-contrib's order.
 
     Args:
       core: the core.
 
     Attributes:
-      input_size, num_layers, hidden_size: as of the `nn.LSTM` that has room for the state. A state of an odd number of
-        elements is filled up by a zero; a core without memory has hidden_size 0.
+      input_size, num_layers, hidden_size: those of an `nn.LSTM` large enough for the state. A state with an odd number
+        of elements is padded by a zero; a core without memory has hidden_size 0.
     """
 
     num_layers = 1
@@ -41,13 +41,13 @@ class PackedCore(nn.Module):
         """All steps of B sequences in one scan.
 
         Args:
-          inputs: the sequences, one after the other, all of length T, `[B * T, input_size]`.
-          state: before their first steps.
-          episode_starts: `[B * T]`, 1 where the core is to start from its initial state, else 0.
+          inputs: the sequences of length T, concatenated, `[B * T, input_size]`.
+          state: before the first steps.
+          episode_starts: `[B * T]`, 1 where the core starts from its initial state, else 0.
 
         Returns:
-          The outputs, `[B * T, output_size]`, and the state after the last steps. Where sequences are filled up at
-          their end, as RecurrentPPO's minibatches are, the outputs before are not changed by that.
+          The outputs, `[B * T, output_size]`, and the state after the last steps. Padding at the end of a sequence, as
+          in RecurrentPPO's minibatches, does not change the outputs before it.
 
         Raises:
           ValueError: for a state of another core.
@@ -67,7 +67,7 @@ class PackedCore(nn.Module):
         return first, second
 
     def unpack(self, state: PackedState) -> State:
-        """The core's state that a pair stands for; raises ValueError if it is another core's."""
+        """The core's state from a pair. Raises ValueError for the state of another core."""
         shapes = [list(half.shape) for half in state]
         if any(shape[0] != self.num_layers or shape[2:] != [self.hidden_size] for shape in shapes):
             expected = f"[{self.num_layers}, lanes, {self.hidden_size}]"

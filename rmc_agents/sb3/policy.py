@@ -22,43 +22,43 @@ from rmc_agents.sb3.extractors import DictFeatures, is_large_picture
 from rmc_agents.sb3.packed_core import PackedCore, PackedState
 
 CORE_OPTIONS = (*(field.name for field in fields(CoreConfig)), "core_skip", "core_gain", "backend", "precision")
-"""What `RmcPolicy` takes beside the options of Stable-Baselines3's own policies; as in `rmc-train --help`."""
+"""Options of `RmcPolicy` besides those of Stable-Baselines3's policies; see `rmc-train --help`."""
 
 SB3_OPTIONS = set(inspect.signature(ActorCriticPolicy.__init__).parameters)
 SB3_OPTIONS -= {"self", "observation_space", "action_space", "lr_schedule"}
 RMC_GATES = {"gate_style": "coupled", "slot_embedding": True, "core_gain": 1.0, "forget_bias": 0.0}
-"""Of an rmc for which no `gate_style` is asked. On CartPole without velocities, after 50,000 steps with sb3-contrib's
-settings for its LSTM, three seeds have returns of 500, 460 and 350 with these, and of 442, 170 and 447 with a forget
-bias of 1."""
+"""Default gates of an rmc if no `gate_style` is given. On CartPole without velocities, after 50,000 steps with
+sb3-contrib's settings for its LSTM, three seeds reach returns of 500, 460 and 350 with these, and 442, 170 and 447 with
+a forget bias of 1."""
 
-GATES = "lstm_actor.core.memory_gates.bias"  # in the state of a policy with an rmc
+GATES = "lstm_actor.core.memory_gates.bias"  # in the state_dict of a policy with an rmc
 
 
 class RmcPolicy(RecurrentActorCriticPolicy):
     """Actor and critic on one recurrent core, for `RecurrentPPO(RmcPolicy, env, policy_kwargs={"core": "rmc", ...})`.
 
-    Observations pass the features extractor, then the core; the networks of `net_arch` read the core's output and,
-    past it, the features, as this project's own agent does: without that skip a recurrent agent long learns nothing.
-    Actor and critic share the core, and both train it (sb3-contrib keeps two LSTMs, or cuts off the critic's gradient).
-    With `core="lstm", core_skip=False` this computes what its LSTM policy does (see `copy_lstm_policy`).
+    Observations pass through the features extractor, then the core; the networks of `net_arch` read the core's output
+    and, by a skip connection, the features, as in this project's own agent: without the skip, a recurrent agent learns
+    nothing for a long time. Actor and critic share the core, and both train it (sb3-contrib keeps two LSTMs, or stops
+    the critic's gradient). With `core="lstm", core_skip=False` this equals its LSTM policy (see `copy_lstm_policy`).
 
-    With `share_features_extractor=False` the critic has an extractor of its own, which its networks read past the core;
-    the core reads the actor's.
+    With `share_features_extractor=False` the critic has its own extractor, which its networks read through the skip
+    connection; the core reads the actor's.
 
-    Where an episode starts, the core begins at its own initial state, which need not be zero. A minibatch is one scan,
-    with the resets inside it. The state that `predict` takes and gives is that of `PackedCore`.
+    At the start of an episode, the core starts from its own initial state, which may differ from zero. A minibatch is
+    one scan, with the resets inside. `predict` takes and returns states of `PackedCore`.
 
     Args:
-      observation_space, action_space, lr_schedule: as RecurrentPPO passes them.
-      options: those of `CORE_OPTIONS` (core, hidden_size, mem_slots, core_skip, ...) with the defaults of this
-        project, but for an rmc's gates: unless a `gate_style` is asked for they are `RMC_GATES`, since with the
-        paper's it learns little here. And those of Stable-Baselines3's ActorCriticPolicy (net_arch,
-        features_extractor_class, optimizer_class, ...). The features extractor is NatureCNN for pictures from 36x36
-        on, DictFeatures for dictionaries, else FlattenExtractor.
+      observation_space, action_space, lr_schedule: passed by RecurrentPPO.
+      options: those of `CORE_OPTIONS` (core, hidden_size, mem_slots, core_skip, ...), with this project's defaults
+        except for an rmc's gates: without a `gate_style` they are `RMC_GATES`, because it learns little here with the
+        paper's gates. Also those of Stable-Baselines3's ActorCriticPolicy (net_arch, features_extractor_class,
+        optimizer_class, ...). The features extractor is NatureCNN for images of 36x36 or more, DictFeatures for
+        dictionaries, else FlattenExtractor.
 
     Raises:
-      ValueError: for an option that does not exist (with the nearest that does), a value out of its range, or a
-        critic's extractor that nothing would read.
+      ValueError: for an unknown option (the message suggests the nearest), a value out of range, or a critic's
+        extractor that nothing would read.
     """
 
     core_gain: Tensor
@@ -76,34 +76,34 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         self._config, self._core_options = _checked(_with_gates(options)), options
         if not (sb3_options.get("share_features_extractor", True) or self._config.agent.core_skip):
             raise ValueError(
-                "share_features_extractor=False: expected core_skip=True, without which none is the critic's"
+                "share_features_extractor=False: expected core_skip=True, else the critic's extractor is unused"
             )
-        # Past the parent, which would build its LSTMs.
+        # Skips the parent's constructor, which would build its LSTMs.
         super(RecurrentActorCriticPolicy, self).__init__(observation_space, action_space, lr_schedule, **sb3_options)
 
     def _build_mlp_extractor(self) -> None:
-        """The core, and the networks on top of it; called before the heads and the optimizer are made."""
+        """Build the core and the networks on top of it; called before the heads and the optimizer are built."""
         config, agent = self._config.core, self._config.agent
-        features_size = int(self.features_dim)  # of a MultiDiscrete space, a number of numpy's
+        features_size = int(self.features_dim)  # for MultiDiscrete it is a NumPy integer
         core = make_core(config, features_size)
         core.backend, core.precision = self._config.run.backend, self._config.run.precision
         self.lstm_actor = PackedCore(core)  # the name that RecurrentPPO looks for
         self.lstm_hidden_state_shape = (PackedCore.num_layers, 1, self.lstm_actor.hidden_size)
         self.skip = agent.core_skip and (core.initial_state(1) != () or not self.share_features_extractor)
         gain = core.default_gain if agent.core_gain is None else agent.core_gain
-        self.register_buffer("core_gain", torch.tensor(gain))  # saved: a policy outlives a change of the default
+        self.register_buffer("core_gain", torch.tensor(gain))  # saved: a later default must not change it
         width = core.output_size + (features_size if self.skip else 0)
         self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, device=self.device)
 
     def _unroll(
         self, obs: PyTorchObs, state: PackedState, episode_starts: Tensor
     ) -> tuple[Tensor, Tensor, PackedState]:
-        """What the actor's and the critic's head read, `[B * T, ...]`, and the state after the last step.
+        """The inputs of the actor's and the critic's head, `[B * T, ...]`, and the state after the last step.
 
         Args:
-          obs: B sequences of T observations, one after the other, `[B * T, ...]`.
+          obs: B sequences of T observations, concatenated, `[B * T, ...]`.
           state: of the B sequences.
-          episode_starts: `[B * T]`: 1 where an observation is an episode's first.
+          episode_starts: `[B * T]`: 1 at an episode's first observation.
         """
         features = self.extract_features(obs)
         actors, critics = (features, features) if isinstance(features, Tensor) else features
@@ -143,13 +143,13 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         latent_pi, latent_vf, _ = self._unroll(obs, lstm_states.pi, episode_starts)
         distribution = self._get_action_dist_from_latent(latent_pi)
         if isinstance(self.action_space, spaces.MultiBinary):
-            actions = actions.float()  # the buffer keeps int8, of which a Bernoulli distribution takes no logarithm
+            actions = actions.float()  # the buffer stores int8, which Bernoulli's log_prob does not take
         return self.value_net(latent_vf), distribution.log_prob(actions), distribution.entropy()
 
     def _predict(
         self, observation: PyTorchObs, lstm_states: PackedState, episode_starts: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, PackedState]:
-        """One step. Raises ValueError for a state of other lanes, which would else pass for that of sequences."""
+        """One step. Raises ValueError for a state with another number of lanes, which would be read as sequences."""
         lanes = len(next(iter(observation.values())) if isinstance(observation, dict) else observation)
         if lstm_states[0].shape[1] != lanes or episode_starts.numel() != lanes:
             raise ValueError(
@@ -164,8 +164,8 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         return parameters | {"share_features_extractor": self.share_features_extractor}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As torch's. An archive tells only the options that were asked for: where these leave the gates open, a state
-        of when the paper's were the default makes the policy one with those."""
+        """As in torch. An archive stores only the options that were given: if `gate_style` is not among them and the
+        weights are from the time when the paper's gates were the default, the policy is rebuilt with those."""
         mine, given = self.state_dict().get(GATES), state_dict.get(GATES)
         is_paired = mine is not None and given is not None and len(given) == 2 * len(mine)  # input and forget gate
         if is_paired and "gate_style" not in self._core_options:
@@ -177,11 +177,11 @@ class RmcPolicy(RecurrentActorCriticPolicy):
 
 
 def copy_lstm_policy(source: RecurrentActorCriticPolicy, target: RmcPolicy) -> None:
-    """Give an `RmcPolicy` the weights of sb3-contrib's LSTM policy, and so what it has learned.
+    """Copy the weights of sb3-contrib's LSTM policy to an `RmcPolicy`.
 
     Args:
-      source: made with `shared_lstm=True, enable_critic_lstm=False`, one layer, the features extractor shared.
-      target: made with `core="lstm", core_skip=False` and the same sizes.
+      source: created with `shared_lstm=True, enable_critic_lstm=False`, one layer, a shared features extractor.
+      target: created with `core="lstm", core_skip=False` and the same sizes.
 
     Raises:
       ValueError: if they do not fit.
@@ -200,14 +200,14 @@ def copy_lstm_policy(source: RecurrentActorCriticPolicy, target: RmcPolicy) -> N
 
 
 def _with_gates(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with the gates of an rmc for which none are asked."""
+    """The options, with the default gates for an rmc without a `gate_style`."""
     if "gate_style" in options or options.get("core", "rmc") != "rmc":
         return options
     return RMC_GATES | options
 
 
 def _checked(options: dict[str, Any]) -> Config:
-    """A configuration with the options of `CORE_OPTIONS`; raises ValueError for others, and for wrong values."""
+    """A configuration with the options of `CORE_OPTIONS`. Raises ValueError for other options and invalid values."""
     for name in options:
         if name not in CORE_OPTIONS:
             near = difflib.get_close_matches(name, [*CORE_OPTIONS, *sorted(SB3_OPTIONS)], n=1)

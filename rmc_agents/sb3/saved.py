@@ -1,4 +1,4 @@
-"""Trained models of Stable-Baselines3 as policies that evaluation and video take."""
+"""Trained models of Stable-Baselines3 as policies for evaluation and video."""
 
 from pathlib import Path
 from typing import Any
@@ -19,32 +19,32 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 
 ALGORITHMS: dict[str, type[OnPolicyAlgorithm]] = {"recurrent-ppo": RecurrentPPO, "sb3-a2c": A2C, "sb3-ppo": PPO}
-"""What `rmc-train --algo` calls them."""
+"""Model classes by their names in `rmc-train --algo`."""
 
 
 def load_model(algo: str, path: Path, device: torch.device, env: VecEnv | None = None) -> OnPolicyAlgorithm:
-    """The model of an archive. Whatever code is in the archive is run: it is for the caller to know that it is trusted.
+    """Load the model of an archive. This can run any code in the archive: the caller must know that it is trusted.
 
     Args:
       algo: a name of `ALGORITHMS`.
       path: the archive.
-      device: where the model is to live.
-      env: to go on learning in.
+      device: the model's device.
+      env: for further training.
 
     Raises:
       ValueError: if it cannot be opened.
     """
     try:
         return ALGORITHMS[algo].load(path, env=env, device=device)
-    except Exception as error:  # what pickles call may raise anything
+    except Exception as error:  # unpickling may raise anything
         raise ValueError(f"{path} does not hold a model that Stable-Baselines3 can open: {error!r}") from error
 
 
 class Player(nn.Module):
-    """A policy without memory, as `types.Policy` wants it.
+    """A policy without memory, as a `types.Policy`.
 
     Args:
-      policy: any.
+      policy: the policy of a model.
       spec: the spaces of the environment that it was trained in.
     """
 
@@ -53,7 +53,7 @@ class Player(nn.Module):
         self.policy, self.spec = policy, spec
 
     def initial_state(self, batch_size: int) -> State:
-        """None is needed."""
+        """`()`: there is no state."""
         return ()
 
     @torch.no_grad()
@@ -64,13 +64,13 @@ class Player(nn.Module):
         return AgentOutput(parameters, self.policy.predict_values(obs).flatten()), state
 
     def _to_obs(self, steps: TimeStep) -> Any:
-        """Observations in the order and on the device that the policy takes them."""
+        """Observations in the layout and on the device of the policy."""
         obs = map_leaves(torch.Tensor.cpu, steps.obs)
         arrays = {name: x.numpy() for name, x in obs.items()} if isinstance(obs, dict) else obs.numpy()
         return self.policy.obs_to_tensor(arrays)[0]
 
     def _to_parameters(self, distribution: Distribution) -> torch.Tensor:
-        """Of the actions of B lanes, `[B, P]`, as `SpaceSpec.distribution` takes them."""
+        """The parameters `[B, P]` that `SpaceSpec.distribution` takes."""
         torch_distribution: Any = distribution.distribution
         if isinstance(torch_distribution, list):
             return torch.cat([entry.logits for entry in torch_distribution], dim=-1)
@@ -84,10 +84,10 @@ class Player(nn.Module):
 
 
 class RecurrentPlayer(Player):
-    """The same with memory; its state is that of sb3-contrib, with the lanes in the second axis."""
+    """A policy with memory; its state is sb3-contrib's, with the lanes in the second axis."""
 
     def initial_state(self, batch_size: int) -> RNNStates:
-        """Zeros, which stand for a fresh state; `step` resets each lane where its episode begins anyway."""
+        """Zeros, the packed initial state; `step` also resets each lane where an episode begins."""
         layers, _, size = self.policy.lstm_hidden_state_shape
         actor, critic = (
             tuple(torch.zeros(layers, batch_size, size, device=self.policy.device) for _ in range(2)) for _ in range(2)
@@ -96,7 +96,7 @@ class RecurrentPlayer(Player):
 
     @torch.no_grad()
     def step(self, steps: TimeStep, state: RNNStates) -> tuple[AgentOutput, RNNStates]:
-        """One step of all lanes, those in which an episode begins from a fresh state."""
+        """One step of all lanes, from the initial state where an episode begins."""
         obs, episode_starts = self._to_obs(steps), steps.is_first.float()
         parameters = self._to_parameters(self.policy.get_distribution(obs, state.pi, episode_starts)[0])
         _, value, _, state = self.policy(obs, state, episode_starts, deterministic=True)
@@ -104,7 +104,7 @@ class RecurrentPlayer(Player):
 
 
 def make_player(model: OnPolicyAlgorithm, spec: SpaceSpec) -> Player:
-    """The player of a model's policy, ready to play in environments of these spaces."""
+    """The player of a model's policy, for environments with these spaces."""
     is_recurrent = isinstance(model.policy, RecurrentActorCriticPolicy)
     player = (RecurrentPlayer if is_recurrent else Player)(model.policy, spec)
     return player.eval()

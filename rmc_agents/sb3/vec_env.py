@@ -1,8 +1,8 @@
-"""Vector environments as those of Stable-Baselines3, and the other way round.
+"""Conversion of vector environments to Stable-Baselines3 and back.
 
-They differ in what follows an episode's end. Stable-Baselines3 resets at once: the observation is the next episode's
-first, and the info has the last one (`terminal_observation`). Here, the last observation comes as any other, and a
-further step, whose action is ignored, brings the first of the next episode (gymnasium's `AutoresetMode.NEXT_STEP`).
+They differ at an episode's end. Stable-Baselines3 resets in the same step: the observation is the next episode's first,
+and the info holds the last one (`terminal_observation`). Here, the last observation is returned like any other, and one
+more step, with its action ignored, returns the first of the next episode (gymnasium's `AutoresetMode.NEXT_STEP`).
 """
 
 from collections.abc import Callable, Sequence
@@ -41,19 +41,19 @@ def make_sb3_env(
     wrapper_kwargs: dict[str, Any] | None = None,
     monitor_dir: str | PathLike[str] | None = None,
 ) -> VecEnv:
-    """An environment of `rmc-train --env` for Stable-Baselines3, with its episodes counted.
+    """An environment of `rmc-train --env` for Stable-Baselines3, wrapped in a VecMonitor.
 
     Args:
       name: a short name, such as minipacman, or a gymnasium id; see `make_vector_env`.
       num_envs: lanes.
-      seed: lane i starts from seed + i; None: from anywhere.
+      seed: lane i starts from seed + i; None: a random seed.
       render_mode: "rgb_array" for videos.
       env_kwargs: arguments of the environment.
-      wrapper_class: a wrapper for each lane's environment, or a function that wraps it. The lanes are then environments
-        of their own, stepped one by one, where else a native engine steps them all at once.
-      wrapper_kwargs: arguments of the wrapper, behind the environment.
-      monitor_dir: a folder, made if there is none, for `monitor.csv`: a line for each episode of all lanes, as
-        Stable-Baselines3's `load_results` reads it.
+      wrapper_class: a wrapper for each lane's environment, or a function that wraps it. The lanes are then separate
+        environments, stepped one by one instead of together by a native engine.
+      wrapper_kwargs: further arguments of the wrapper.
+      monitor_dir: a folder for `monitor.csv`, created if needed: one line per episode, as read by Stable-Baselines3's
+        `load_results`.
 
     Raises:
       ValueError: as `make_vector_env` does.
@@ -71,31 +71,31 @@ def make_sb3_env(
 
 
 def cheapest_autoreset(name: str, num_workers: int = 0) -> AutoresetMode:
-    """The mode that costs a VecEnv least: SAME_STEP, but for stacked views and workers, which do not know it."""
+    """The cheapest mode for a VecEnv: SAME_STEP, except for stacked views and workers, which do not support it."""
     if STACKED.fullmatch(name) or num_workers:
         return AutoresetMode.NEXT_STEP
     return AutoresetMode.SAME_STEP
 
 
 def to_sb3(vector_env: VectorEnv) -> "EngineVecEnv":
-    """A vector environment of gymnasium for Stable-Baselines3. Raises ValueError as `EngineVecEnv` does."""
+    """Convert a gymnasium vector environment for Stable-Baselines3. Raises ValueError as `EngineVecEnv` does."""
     return EngineVecEnv(vector_env)
 
 
 def from_sb3(vec_env: VecEnv) -> VectorEnv:
-    """An environment of Stable-Baselines3 as a NEXT_STEP vector environment, with observations that agents can take.
+    """Convert an environment of Stable-Baselines3 to a NEXT_STEP vector environment that agents can take.
 
-    A lane that waits for its next episode's first observation must stand still while the others step, and a VecEnv
-    steps all lanes or none. So its environments are stepped one by one, by `env_method`: their own terminated and
-    truncated come through as they are, but the processes of a SubprocVecEnv take turns. What `to_sb3` made is given
-    back, at full speed, and what `make_sb3_env` made is made anew.
+    With NEXT_STEP, a lane that waits for its next episode must not step while the others do, but a VecEnv steps all
+    lanes or none. Its environments are therefore stepped one by one, through `env_method`: terminated and truncated
+    stay separate, but the processes of a SubprocVecEnv take turns. An environment from `to_sb3` is unwrapped, and one
+    from `make_sb3_env` is created again; both keep their full speed.
 
     Args:
-      vec_env: a DummyVecEnv, a SubprocVecEnv, or what `make_sb3_env`, or `to_sb3` of a NEXT_STEP environment, made.
-        A VecMonitor around it is left out.
+      vec_env: a DummyVecEnv, a SubprocVecEnv, or an environment from `make_sb3_env` or from `to_sb3` with NEXT_STEP.
+        A VecMonitor around it is removed.
 
     Raises:
-      ValueError: for another one, and as `make_vector_env` does for its spaces.
+      ValueError: for another environment, and as `make_vector_env` does for its spaces.
     """
     base = vec_env
     while isinstance(base, VecMonitor):
@@ -113,20 +113,20 @@ def from_sb3(vec_env: VecEnv) -> VectorEnv:
 
 
 class EngineVecEnv(VecEnv):
-    """A vector environment of gymnasium, stepped as a whole, for Stable-Baselines3.
+    """A gymnasium vector environment, stepped as a whole, for Stable-Baselines3.
 
-    Nothing is done for each lane in Python but for those whose episode has just ended: they alone have an info, with
-    `terminal_observation`, `TimeLimit.truncated`, and what the environment said of their last step.
+    Python code runs per lane only for lanes that have just ended: only these have an info, with
+    `terminal_observation`, `TimeLimit.truncated`, and the environment's info of their last step.
 
-    `get_attr`, `set_attr` and `env_method` reach the lanes where these are environments of their own (gymnasium's
-    SyncVectorEnv and, all lanes at once, AsyncVectorEnv). Where one engine plays all lanes, its attributes are every
-    lane's, cannot be set, and its methods are called once for all.
+    `get_attr`, `set_attr` and `env_method` reach the lanes if they are separate environments (gymnasium's SyncVectorEnv
+    and, all lanes together, AsyncVectorEnv). If one engine steps all lanes, its attributes apply to every lane and
+    cannot be set, and its methods are called once for all.
 
-    Nested observations, whatever their structure, are flat dictionaries (`camera`, `arm/0`), as `MultiInputPolicy` and
-    `RmcPolicy` take them; categories count from 0, and an action mask is left out.
+    Nested observations of any structure become flat dictionaries (`camera`, `arm/0`), for `MultiInputPolicy` and
+    `RmcPolicy`; categories count from 0, and an action mask is left out.
 
     Args:
-      vector_env: with any autoreset mode, and new arrays from every step; where the mode is not SAME_STEP, it has to
+      vector_env: in any autoreset mode, returning new arrays from every step; unless the mode is SAME_STEP, it has to
         support `reset(options={"reset_mask": ...})`, as this project's and gymnasium's do.
 
     Raises:
@@ -135,7 +135,7 @@ class EngineVecEnv(VecEnv):
 
     metadata: dict[str, Any]
     make_next_step: Callable[[], VectorEnv] | None = None
-    """Makes the same vector environment again, with NEXT_STEP autoreset; None if that is not known how."""
+    """Creates the same vector environment with NEXT_STEP autoreset; None if that is not possible."""
 
     def __init__(self, vector_env: VectorEnv) -> None:
         """See the class."""
@@ -154,7 +154,7 @@ class EngineVecEnv(VecEnv):
         self._no_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
 
     def reset(self) -> VecEnvObs:
-        """The first observations, `[N, ...]`, from the seeds and options set before."""
+        """The first observations, `[N, ...]`, with the seeds and options set before."""
         options = self._options[0]
         if any(other != options for other in self._options):
             raise ValueError("set_options: expected the same options for all lanes, which are reset together")
@@ -166,11 +166,11 @@ class EngineVecEnv(VecEnv):
         return self._flat(obs)
 
     def step_async(self, actions: np.ndarray) -> None:
-        """Keeps the actions `[N, ...]` for `step_wait`."""
+        """Store the actions `[N, ...]` for `step_wait`."""
         self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Observations `[N, ...]`, rewards float32 `[N]`, whether episodes have ended `[N]`, and infos, one a lane."""
+        """Observations `[N, ...]`, rewards float32 `[N]`, whether episodes have ended `[N]`, and one info per lane."""
         obs, rewards, terminated, truncated, infos = self.vector_env.step(self._actions)
         dones = terminated | truncated
         lane_infos = self._no_infos.copy()
@@ -189,11 +189,11 @@ class EngineVecEnv(VecEnv):
         return self._flat(obs), np.array(rewards, np.float32), dones, lane_infos
 
     def _flat(self, obs: Any) -> Any:
-        """The observations of all lanes; nested ones as a dict of arrays by the names of `SpaceSpec`."""
+        """The observations of all lanes; nested ones as a dict of arrays, keyed by the names of `SpaceSpec`."""
         return {part.name: part.observe(obs).numpy() for part in self._parts} if self._parts else obs
 
     def _ended(self, last_obs: NDArray[Any]) -> list[Any]:
-        """The same of the last observations of single lanes."""
+        """`_flat` for the last observations of single lanes."""
         if not self._parts:
             return list(last_obs)
         arrays = [{part: np.asarray(pick(obs, part.path))[None] for part in self._parts} for obs in last_obs]
@@ -204,7 +204,7 @@ class EngineVecEnv(VecEnv):
         self.vector_env.close()
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        """One picture a lane; None each without render_mode "rgb_array"."""
+        """One image per lane; None without render_mode "rgb_array"."""
         frames: Any = self.vector_env.render() if self.render_mode == "rgb_array" else None
         return [None] * self.num_envs if frames is None else list(frames)
 
@@ -215,25 +215,25 @@ class EngineVecEnv(VecEnv):
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """An attribute of the lanes; raises AttributeError if there is none."""
         lanes = list(self._get_indices(indices))
-        if attr_name in ("observation_space", "action_space"):  # the engine's own are those of all lanes
+        if attr_name in ("observation_space", "action_space"):  # the engine's are batched over all lanes
             return [getattr(self, attr_name)] * len(lanes)
         return self._access.get(attr_name, lanes)
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Set an attribute of the lanes. Raises ValueError where one engine plays all: it takes settings when made."""
+        """Set an attribute of the lanes. Raises ValueError if one engine steps all lanes."""
         self._access.set(attr_name, value, list(self._get_indices(indices)))
 
     def env_method(self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any) -> list[Any]:
-        """What a method of the lanes returns; a tuple that the engine of all lanes returns is taken for one each.
+        """Call a method of the lanes; a tuple from an engine of all lanes is read as one value per lane.
 
         Raises:
           AttributeError: if there is none.
-          ValueError: for some of the lanes, or `step` and `reset`, where the lanes cannot be reached one by one.
+          ValueError: for a subset of lanes, or `step` and `reset`, if the lanes are not separate environments.
         """
         return self._access.call(method_name, list(self._get_indices(indices)), *args, **kwargs)
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
-        """Whether the lanes have a wrapper: those of other processes by its name; an engine of all lanes has none."""
+        """Whether the lanes have a wrapper; compared by name in other processes; an engine of all lanes has none."""
         return self._access.is_wrapped(wrapper_class, list(self._get_indices(indices)))
 
 
@@ -248,7 +248,7 @@ class _LanesOfVecEnv(SyncVectorEnv):
     def close_extras(self, **kwargs: Any) -> None:
         try:
             self._vec_env.close()
-        except PROCESS_ENDED:  # those behind it were not told to end
+        except PROCESS_ENDED:  # the processes after it did not receive the command
             for process in self._vec_env.processes:
                 process.terminate()
 
@@ -282,7 +282,7 @@ def _make_lane(vec_env: VecEnv, lane: int) -> gym.Env:
 
 
 def _with_large_counts(space: gym.Space[Any]) -> gym.Space[Any]:
-    """The same space, whose numbers of categories can be summed up: Stable-Baselines3 does so in their own type."""
+    """The same space with int64 category counts: Stable-Baselines3 sums them in their dtype, which can overflow."""
     if not isinstance(space, MultiDiscrete):
         return space
     large = deepcopy(space)
@@ -291,10 +291,10 @@ def _with_large_counts(space: gym.Space[Any]) -> gym.Space[Any]:
 
 
 def _infos_of_lanes(infos: dict[str, Any], lanes: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """The infos of a vector environment, where `_name` tells which lanes have a `name`, as one dictionary a lane."""
+    """A vector environment's infos, where `_name` marks the lanes that have `name`, as one dict per lane."""
     lane_infos: list[dict[str, Any]] = [{} for _ in lanes]
     for name, values in infos.items():
-        if name.startswith("_") or name in ("final_obs", "final_info"):  # under SAME_STEP, of the episode before
+        if name.startswith("_") or name in ("final_obs", "final_info"):  # under SAME_STEP, from the previous episode
             continue
         column = _infos_of_lanes(values, lanes) if isinstance(values, dict) else values[lanes]
         has_name = infos[f"_{name}"][lanes].tolist() if f"_{name}" in infos else [True] * len(lanes)

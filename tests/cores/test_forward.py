@@ -159,7 +159,7 @@ class TestModes:
 
     @pytest.mark.filterwarnings("ignore")
     def test_lengths_are_not_traced(self, rmc: RMC, x: Tensor) -> None:
-        with pytest.raises(ValueError, match="lengths: a trace would keep these for all inputs"):
+        with pytest.raises(ValueError, match="lengths: a trace would hard-code them"):
             torch.jit.trace(lambda y: rmc(y, lengths=LENGTHS)[0], x)
 
 

@@ -227,7 +227,7 @@ class TestRefusals:
                 nn.Linear(SIZE, 2),
                 "expected a Core, or a module with the methods initial_state, step, unroll; Linear has no",
             ),
-            (LSTM(SIZE + 1), "expected one for inputs 4 wide, got LSTM for 5"),
+            (LSTM(SIZE + 1), "expected input size 4, got LSTM with 5"),
             ("lstm", "expected a torch module, got str"),
         ],
     )

@@ -142,7 +142,7 @@ def test_a_fault_in_this_process_is_shown_once_and_the_training_is_saved(
     )
     frames = (FAILS_AT // UNROLL) * UNROLL * LANES
     assert (
-        f"failed at {frames} frames; saved; go on with: rmc-train --resume {run} --import helpers.homemade\n"
+        f"failed at {frames} frames; saved; continue with: rmc-train --resume {run} --import helpers.homemade\n"
         in said.out
     )
     assert checkpoint.find_and_load(run)[1]["frames"] == frames

@@ -95,14 +95,14 @@ def test_a_fault_in_own_code_is_told_as_theirs() -> None:
         (lambda: make_env("minipacman", env_kwargs={"autoreset_mode": 1}), "multiple values for .*'autoreset_mode'"),
         (lambda: make_env("memory-s7", env_kwargs={"autoreset_mode": 1}), "multiple values for .*'autoreset_mode'"),
         (lambda: make_env(3), "expected a name, a class, a function or an object, got int"),  # type: ignore[arg-type]
-        (lambda: make_env(Noise(), 2), "Noise: expected num_envs 1 for one environment object, got 2; give its class"),
-        (lambda: make_env(Noise(), render_mode="rgb_array"), "for what is made here, not for an environment object"),
+        (lambda: make_env(Noise(), 2), "Noise: expected num_envs 1 for one environment object, got 2; pass its class"),
+        (lambda: make_env(Noise(), render_mode="rgb_array"), "do not apply to an environment object"),
         (lambda: make_env(make_lanes(2), 3), "SyncVectorEnv: expected 3 lanes, got 2"),
         (lambda: make_env(lambda num_envs: make_lanes(1), 3), "expected 3 lanes, got 1"),
-        (lambda: make_env(lambda num_envs: Noise(), 3), "expected a gymnasium VectorEnv to be made, got Noise"),
+        (lambda: make_env(lambda num_envs: Noise(), 3), "expected a gymnasium VectorEnv, got Noise"),
         (
             lambda: make_env(lambda: make_lanes(1)),
-            "got SyncVectorEnv; what makes a vector environment takes .* num_envs",
+            "got SyncVectorEnv; for a vector environment, add an argument num_envs",
         ),
         (lambda: make_env(make_lanes, 4, num_workers=2), "num_workers: expected 0 for make_lanes"),
         (lambda: make_env(make_lanes, wrapper=lambda env: env), "wrapper: expected none"),

@@ -256,7 +256,7 @@ def test_backends_that_do_not_have_the_environment_are_refused() -> None:
     for name, backend, message in (
         ("recall", "native", "env_backend: expected auto for 'recall', which has no native engine, got native"),
         ("MiniGrid-DoorKey-5x5-v0", "native", "which has no native engine"),
-        ("minipacman", "minigrid", "'minipacman', which is none of minigrid's environments"),
+        ("minipacman", "minigrid", "'minipacman', which is not a minigrid environment"),
         ("recall-stack2", "native", "which has no native engine"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -214,7 +214,7 @@ def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path, capsys:
             read_curve(tmp_path / "run")
         return
     assert compare.main([str(path), "--out", str(tmp_path / "out")]) == 2
-    assert "it is no regular file" in capsys.readouterr().err
+    assert "not a regular file" in capsys.readouterr().err
 
 
 def test_a_damaged_summary_is_no_finished_run(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert said.count("\n") == 1
     assert compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--encoder", "conv"]) == 2
     said = capsys.readouterr().err
-    assert "training of minipacman-none-seed0 failed: rmc-train: encoder conv: expected pictures" in said
+    assert "training of minipacman-none-seed0 failed: rmc-train: encoder conv: expected images" in said
 
 
 @pytest.mark.slow

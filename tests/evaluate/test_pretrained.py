@@ -122,13 +122,13 @@ def test_which_agent_is_said_once_and_by_a_name_that_exists(
     for argv, message in (
         (
             ["litle"],
-            "there is no pretrained policy 'litle'; did you mean 'little'? (there are: little)",
+            "there is no pretrained policy 'litle'; did you mean 'little'? (available: little)",
         ),
         (
             ["--pretrained", "litle"],
-            "there is no pretrained policy 'litle'; did you mean 'little'? (there are: little)",
+            "there is no pretrained policy 'litle'; did you mean 'little'? (available: little)",
         ),
-        (["--pretrained", "else"], "there is no pretrained policy 'else' (there are: little)"),
+        (["--pretrained", "else"], "there is no pretrained policy 'else' (available: little)"),
         ([by_name, "--pretrained", "little"], "expected a RUN or --pretrained NAME, got both"),
         ([], "expected a RUN or --pretrained NAME, got neither (pretrained policies: little)"),
     ):
@@ -154,7 +154,7 @@ def test_an_exported_file_cannot_be_resumed(
     shutil.copy(exported, in_a_run)
     for path in (exported, tmp_path / "run"):
         line = refused(capsys, train_cli, "--resume", path)
-        assert "holds an agent only" in line
+        assert "holds only an agent" in line
         assert "cannot be resumed" in line
         assert line.count("\n") == 1
 

@@ -54,7 +54,7 @@ def test_a_film_of_an_environment_class(agent: rmc.ActorCritic, tmp_path: Path) 
         (lambda agent: rmc.evaluate(agent, "recall"), "does not fit environment 'recall'"),
         (
             lambda agent: rmc.evaluate("recall-rmc", "recall"),
-            "expected an ActorCritic, a Policy or what rmc.load gives",
+            "expected an ActorCritic, a Policy or the result of rmc.load",
         ),
         (lambda agent: rmc.evaluate(agent, Noise, 0), "episodes: expected at least 1, got 0"),
         (lambda agent: rmc.record_video(agent, Noise, "x.avi"), "expected a file name that ends in .mp4 or .gif"),

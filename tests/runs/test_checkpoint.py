@@ -61,7 +61,7 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         checkpoint.load(tmp_path / "missing")
     save_file({"a": torch.zeros(2)}, tmp_path / "foreign")
-    with pytest.raises(CheckpointError, match="no checkpoint of rmc-agents"):
+    with pytest.raises(CheckpointError, match="not a checkpoint of rmc-agents"):
         checkpoint.load(tmp_path / "foreign")
     torch.save({"a": torch.zeros(2)}, tmp_path / "pickle")
     with pytest.raises(CheckpointError, match="damaged or no checkpoint"):

@@ -166,7 +166,7 @@ def test_attributes_and_methods_of_an_engine() -> None:
     assert [frame.shape for frame in env.env_method("render", indices=[0, 2])] == [(360, 456, 3)] * 2
     assert len(env.env_method("get_state")) == 3
     assert env.env_is_wrapped(VecMonitor) == [False] * 3
-    with pytest.raises(ValueError, match="mode: expected to be set when MiniPacmanVectorEnv is made"):
+    with pytest.raises(ValueError, match="mode: cannot be set later; pass it when MiniPacmanVectorEnv is created"):
         env.set_attr("mode", "hunt")
     with pytest.raises(ValueError, match="'set_state' can only be called for all lanes"):
         env.env_method("set_state", {}, indices=[0])

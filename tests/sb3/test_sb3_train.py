@@ -285,7 +285,7 @@ def test_what_needs_our_own_agent_refuses_in_one_line(
         (evaluate_cli.main, [str(trained), "--trust", "--ablate-memory"], "--ablate-memory: expected an agent of"),
         (export.main, [str(trained), out], foreign),
         (train_cli.main, [*SMALL, "--init-from", str(trained), "--run-dir", out], foreign),
-        (bench.main, ["--algo", "sb3-ppo", "--num-envs", "2"], "rmc-bench takes a2c and ppo apart"),
+        (bench.main, ["--algo", "sb3-ppo", "--num-envs", "2"], "--algo: expected a2c or ppo"),
     ):
         status = command(flags)
         captured = capsys.readouterr()

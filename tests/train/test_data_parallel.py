@@ -113,7 +113,7 @@ def test_a_failure_of_one_is_one_of_all(two: list[dict[str, Any]]) -> None:
     kind, message = two[0]["failed"]
     assert (kind, message.split(" (")[0]) == ("WorkerError", "learner 1: WorkerError: its own")
     assert two[1]["failed"][0] == "OtherFailed"
-    assert "another of the 2 learners has ended" in two[0]["lost"]
+    assert "one of the 2 learners has ended" in two[0]["lost"]
 
 
 def start(*flags: str) -> subprocess.Popen:

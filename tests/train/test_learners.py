@@ -229,9 +229,9 @@ def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyP
     [
         (["--num-envs", "8", "--learners", "3"], "learners: expected at most 2, each with a lane in every minibatch"),
         (["--algo", "a2c", "--num-envs", "2", "--learners", "3"], "for 2 lanes, got 3"),
-        (["--algo", "sb3-a2c", "--learners", "2"], "learners: expected 1 for sb3-a2c, which has one process, got 2"),
+        (["--algo", "sb3-a2c", "--learners", "2"], "learners: expected 1 for sb3-a2c, which uses one process, got 2"),
         (["--env", "CartPole-v1", "--env-workers", "2", "--learners", "2"], "env_workers: expected 0 for 2 learners"),
-        (["--learners", "900", "--num-envs", "9000"], "for which there is memory, got 900"),
+        (["--learners", "900", "--num-envs", "9000"], "limited by memory, got 900"),
         (["--learners", "0"], "learners"),
         (["--learners", "all"], "learners"),
     ],
@@ -242,7 +242,7 @@ def test_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: lis
 
 
 def test_a_vector_environment_that_is_given_has_one_learner() -> None:
-    with pytest.raises(ValueError, match="learners: expected 1 for a vector environment that is given, got 2"):
+    with pytest.raises(ValueError, match="learners: expected 1 for a vector environment object, got 2"):
         train({"learners": 2}, env=SyncVectorEnv([Noise] * 4))
 
 
@@ -274,7 +274,7 @@ def test_ctrl_c_saves_and_stops_all_and_the_run_goes_on(tmp_path: Path, capsys: 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (130, "")
-    assert f"stopped by SIGINT and saved; go on with: rmc-train --resume {run_dir}" in out
+    assert f"stopped by SIGINT and saved; continue with: rmc-train --resume {run_dir}" in out
     assert processes
     assert not processes & running().keys()
     frames = newest(run_dir)["frames"]
@@ -294,17 +294,17 @@ def test_a_learner_that_is_killed_ends_all(tmp_path: Path, who: str) -> None:
     if who == "second":
         assert process.returncode == 2
         assert err.splitlines()[-1].startswith("rmc-train: learner 1 was killed by SIGKILL")
-        assert f"go on from the newest checkpoint with: rmc-train --resume {run_dir}" in out
+        assert f"continue from the newest checkpoint with: rmc-train --resume {run_dir}" in out
     wait_for_end(processes)
     assert newest(run_dir)["updates"] >= 2
 
 
 @pytest.mark.slow
 def test_an_environment_fails_in_another_learner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first learner tells it, and what was learned is saved."""
+    """The first learner reports it, and what was learned is saved."""
     flags = [*RUN, "--env", name_of("nan reward"), "--num-envs", "2", "--unroll-length", "5", "--core", "none"]
     assert cli.main([*flags, "--run-dir", str(tmp_path / "run")]) == 2  # a reward is NaN in the second lane
     output = capsys.readouterr()
     assert "learner 1: " in output.err
-    assert "failed at 20 frames; saved; go on with" in output.out
+    assert "failed at 20 frames; saved; continue with" in output.out
     assert newest(tmp_path / "run")["frames"] == 20

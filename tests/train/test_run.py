@@ -82,8 +82,12 @@ def test_training_in_another_thread(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "env", "expected"),
     [
-        ({}, "recall", "expected a gymnasium environment, a function that makes one or a VectorEnv, got recall"),
-        ({"algo": "impala"}, Walk, "expected an algo that plays in this process .ppo, a2c, supervised., got impala"),
+        ({}, "recall", "expected a gymnasium environment, a function that returns one or a VectorEnv, got recall"),
+        (
+            {"algo": "impala"},
+            Walk,
+            "expected algo ppo, a2c or supervised, with environments in this process, got impala",
+        ),
         ({"cor": "gru"}, Walk, "there is no setting 'cor'; did you mean 'core'"),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_tracker_is_told_what_tensorboard_is(tmp_path: Path) -> None:
 
 def test_a_tracker_that_fails_ends_no_run(tmp_path: Path) -> None:
     notebook, said = train_with(Broken, tmp_path / "run")
-    assert said.count("--track Broken failed, and the run goes on without it: RuntimeError: no connection\n") == 1
+    assert said.count("--track Broken failed, and the run continues without it: RuntimeError: no connection\n") == 1
     assert notebook.finished == []
     with pytest.raises(ValueError, match="--track Unmade: KeyError: 'no account'"):
         train_with(type("Unmade", (), {"__init__": lambda *_: {}["no account"]}), tmp_path / "other")
@@ -140,7 +140,7 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
     for name, expected in (
         ("wandb", "--track wandb needs a package that is not installed: pip install wandb"),
-        ("wanbd", "--track: expected wandb, or module:Class for a tracker of your own, got 'wanbd'"),
+        ("wanbd", "--track: expected wandb, or module:Class for a custom tracker, got 'wanbd'"),
         ("no_such_module:Mine", "importing no_such_module failed"),
     ):
         assert expected in refused(capsys, cli, *FLAGS, "--run-dir", tmp_path / "run", "--track", name)

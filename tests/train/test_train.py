@@ -195,7 +195,7 @@ BAD = {
         "an rmc with one block, got 2",
     ),
     "missing run": (["--resume", "nowhere"], "expected a run's folder"),
-    "cuda": (["--device", "cuda"], "sees no CUDA GPU"),
+    "cuda": (["--device", "cuda"], "finds no CUDA GPU"),
     "run-dir without a name": (["--run-dir", ""], "--run-dir: expected a path, got an empty one"),
     "resume and run-dir": (["--resume", "a", "--run-dir", "b"], "leave out"),
 }
@@ -245,7 +245,7 @@ def test_an_unknown_key_in_a_config_names_the_nearest(tmp_path: Path, capsys: py
     for text, expected in (
         ("learning_rat: 1", "did you mean 'learning_rate'?"),
         ("- 1", "expected lines of 'name: value'"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is not valid YAML"),
         ("core: lstmm", "did you mean 'lstm'?"),
     ):
         (tmp_path / "x.yaml").write_text(text)
@@ -283,7 +283,7 @@ def test_a_checkpoint_without_a_part_is_one_line(
     capsys.readouterr()
     assert resume(tmp_path / "run", "--total-frames", "80") == 2
     captured = capsys.readouterr()
-    assert f"{path} is damaged or no checkpoint of this version" in captured.err
+    assert f"{path} is damaged or not a checkpoint of this version" in captured.err
     assert captured.err.count("\n") == 1
 
 

@@ -13,23 +13,23 @@ from rmc_agents.runs.checkpoint import write_atomically
 
 DESCRIPTION = """Measure where training time goes, for one environment, core, number of lanes and device.
 
-Takes every setting of rmc-train. Each thing below is done once a round, one after the other, so that a disturbance
-meets all of them; reported are medians over the rounds, and the interquartile range over the median (±).
+Takes every setting of rmc-train. Every item below is measured once per round, so a disturbance affects all of them;
+reported are medians over the rounds, and the interquartile range relative to the median (±).
 
-  training     one update, everything included; frames are environment steps over all lanes
-  environment  the lanes stepped unroll-length times by a fixed action
-  acting       collecting a rollout less the environment: encoder, core, heads, the draw of actions
-  update       all minibatches: loss, gradient, optimizer. Of it, forward: the losses alone, without gradients;
-               backward: losses and gradients less forward; optimizer: update less losses and gradients
-  core steps   the core alone, stepped unroll-length times without gradients, as acting does it
-  scan         the core's unroll over unroll-length steps of all lanes, and its gradient
-  products     the matrix products of that scan, forward and backward, and nothing in between: what depends on no memory
-               and each weight's gradient in one product each, the rest step by step; by the fastest library at hand,
-               and by torch.mm
+  training     one complete update; frames are environment steps over all lanes
+  environment  the lanes stepped unroll-length times with a fixed action
+  acting       collecting a rollout minus environment: encoder, core, heads, action sampling
+  update       all minibatches: loss, gradient, optimizer step. forward: only the losses, without gradients;
+               backward: losses and gradients minus forward; optimizer: update minus losses and gradients
+  core steps   only the core, stepped unroll-length times without gradients, as in acting
+  scan         the core's unroll over unroll-length steps of all lanes, forward and backward
+  products     only the matrix products of that scan, forward and backward: one product each for everything that does
+               not depend on the memory and for each weight's gradient, the others step by step; with the fastest
+               available library, and with torch.mm
 
-A scan's operations are those of these products; attention's own and all that is no product are not counted. Outside the
-scan is training less one such scan. Peak memory is read after two updates, before anything else is measured: on a GPU
-what torch allocated there, else the process's resident set, interpreter and libraries included.
+The operation count of a scan covers these products, without those of attention and without elementwise operations.
+"Outside the scan" is training minus one such scan. Peak memory is read after two updates, before other measurements:
+on a GPU the memory allocated by torch, else the process's resident set, interpreter and libraries included.
 
   rmc-bench --core rmc --num-envs 256 --num-heads 4 --backends reference --json bench.json"""
 
@@ -38,18 +38,18 @@ FIRST = ("env", "core", "config", "num_envs", "unroll_length", "threads", "backe
 
 @dataclass(frozen=True)
 class Arguments(Config):
-    """What to measure, and all settings of a run."""
+    """Options of the measurement, and all settings of a run."""
 
     config: Path | None = None
-    """YAML file of settings by the names of the flags below, or a preset's name."""
+    """YAML file of settings, named like the flags below, or the name of a preset."""
     repeats: int = 15
-    """Rounds that count, after two that do not."""
+    """Measured rounds, after two warm-up rounds."""
     seconds: float | None = None
-    """Begin no further round after so many seconds, whatever --repeats says; one counts always."""
+    """Start no further round after so many seconds, regardless of --repeats; at least one round is measured."""
     backends: tuple[Literal["auto", "reference", "fused", "triton"], ...] = ()
-    """Measure the scan by each of these as well."""
+    """Also measure the scan with each of these backends."""
     json: Path | None = None
-    """Also write everything to this file."""
+    """Also write the report to this file."""
     imports: command_line.Imports = ()
 
 
@@ -78,7 +78,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> Arguments:
-    """Flags over --config over the defaults, as rmc-train has it."""
+    """Flags override --config, which overrides the defaults, as in rmc-train."""
     first = command_line.import_typed(argv)
     base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
     default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})

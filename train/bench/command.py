@@ -1,4 +1,4 @@
-"""Where training time goes: what rmc-bench measures and prints."""
+"""The measurements of rmc-bench, and its report."""
 
 import platform
 from collections.abc import Callable, Iterator, Sequence
@@ -22,18 +22,18 @@ from rmc_agents.types import Rollout
 from .operations import plain_products
 from .timing import Figure, peak_memory, rounds
 
-UPDATES_BEFORE = 2  # the second one runs beside the optimizer's state and the first one's leftovers
-RESETS = 0.02  # episodes begin at so many of the scan's steps
+UPDATES_BEFORE = 2  # the second runs with the optimizer's state and cached memory of the first
+RESETS = 0.02  # fraction of the scan's steps at which episodes begin
 
 
 def run(config: Config, backends: Sequence[str], repeats: int, limit: float | None) -> dict[str, Any]:
-    """Measure as `measure` does, for settings, and print what came out.
+    """Run `measure` for settings, and print the report.
 
     Raises:
-      ValueError: for settings that do not fit together, or an algorithm that cannot be taken apart.
+      ValueError: for settings that do not fit together, or an algorithm other than a2c and ppo.
     """
     if config.train.algo not in ON_POLICY:
-        raise ValueError(f"rmc-bench takes a2c and ppo apart: expected one of them as --algo, got {config.train.algo}")
+        raise ValueError(f"--algo: expected a2c or ppo, which rmc-bench can measure, got {config.train.algo}")
     torch.set_num_threads(config.run.threads)
     config = config.updated({"learners": 1}, "rmc-bench")
     trainer = OnPolicy(config, pick_device(config.run.device))
@@ -45,13 +45,13 @@ def run(config: Config, backends: Sequence[str], repeats: int, limit: float | No
 
 
 def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: float | None) -> dict[str, Any]:
-    """Everything that the command reports, as written to JSON.
+    """The command's report, as written to JSON.
 
     Args:
-      trainer: fresh; it learns on the way.
-      backends: of further measurements of the scan.
-      repeats: rounds that count.
-      limit: no further round begins after so many seconds; None: `repeats` decide alone.
+      trainer: a new one; it is trained on the way.
+      backends: further backends to measure the scan with.
+      repeats: measured rounds.
+      limit: seconds after which no further round starts; None: no limit.
     """
     device, core = trainer.lanes.device, trainer.agent.core
     for _ in range(UPDATES_BEFORE):
@@ -60,8 +60,8 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
     own = trainer.backend
     scans = list(dict.fromkeys((own, *backends)))
     length, lanes = trainer.train.unroll_length, trainer.lanes.num_lanes
-    told = core.matrix_products(length, lanes)
-    products = told or []
+    reported = core.matrix_products(length, lanes)
+    products = reported or []
     seconds = rounds(_work(trainer, scans, products), repeats, limit, device)
 
     operations = sum(product.operations for product in products)
@@ -75,7 +75,7 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
         "frames_per_update": length * lanes,
         "rounds": len(seconds["collect"]),
         "parts": _parts(seconds, length * lanes),
-        "scan_gflop": None if told is None else operations / 1e9,  # null: the core does not report its products
+        "scan_gflop": None if reported is None else operations / 1e9,  # null: the core does not report its products
         "scan": {
             name: _arithmetic(figure, operations)
             | {"of_products": figure.rate(plain.seconds) if products else None}
@@ -95,7 +95,7 @@ def _training(seconds: dict[str, list[float]]) -> list[float]:
 
 
 def _parts(seconds: dict[str, list[float]], frames: int) -> dict[str, dict[str, float | None]]:
-    """Training and its parts, some of which are differences, taken round by round."""
+    """Training and its parts; some are differences, computed per round."""
     parts = {
         "training": _training(seconds),
         "environment": seconds["environment"],
@@ -107,7 +107,7 @@ def _parts(seconds: dict[str, list[float]], frames: int) -> dict[str, dict[str, 
         "core steps": seconds["core steps"],
     }
     figures = {name: Figure.of(times) for name, times in parts.items()}
-    return {name: figure.told() | {"frames_per_second": figure.rate(frames)} for name, figure in figures.items()}
+    return {name: figure.as_json() | {"frames_per_second": figure.rate(frames)} for name, figure in figures.items()}
 
 
 def _difference(whole: list[float], part: list[float]) -> list[float]:
@@ -115,11 +115,11 @@ def _difference(whole: list[float], part: list[float]) -> list[float]:
 
 
 def _arithmetic(figure: Figure, operations: int) -> dict[str, float | None]:
-    return figure.told() | {"gflop_per_second": figure.rate(operations / 1e9)}
+    return figure.as_json() | {"gflop_per_second": figure.rate(operations / 1e9)}
 
 
 def _work(trainer: OnPolicy, backends: Sequence[str], products: Sequence[Product]) -> dict[str, Callable[[], object]]:
-    """What a round does, by name."""
+    """The work of a round, by name."""
     core, lanes, length = trainer.agent.core, trainer.lanes, trainer.train.unroll_length
     action = torch.zeros(lanes.num_lanes, dtype=torch.int64, device=lanes.device)
     inputs = torch.randn(length, lanes.num_lanes, core.input_size, device=lanes.device)
@@ -168,7 +168,7 @@ def _core_steps(core: Core, inputs: Tensor, should_reset: Tensor) -> Callable[[]
 
 
 def _unroll(core: Core, inputs: Tensor, should_reset: Tensor, backend: str) -> Callable[[], None]:
-    """The scan and its gradient, down to the inputs and all weights, as training takes it."""
+    """The scan and its backward pass to the inputs and all weights, as in training."""
     gradient = torch.randn(*inputs.shape[:2], core.output_size, device=inputs.device)
     wanted = [inputs.clone().requires_grad_(), *core.parameters()]
     state = core.initial_state(inputs.shape[1])
@@ -183,7 +183,7 @@ def _unroll(core: Core, inputs: Tensor, should_reset: Tensor, backend: str) -> C
 
 @contextmanager
 def using(core: Core, backend: str) -> Iterator[None]:
-    """The core with another backend for a while."""
+    """Context in which the core has another backend."""
     before = core.backend
     core.backend = backend
     try:
@@ -215,7 +215,7 @@ def _print_header(trainer: OnPolicy, console: Console) -> None:
 
 
 def _print_report(report: dict[str, Any], console: Console) -> None:
-    """The report for a person: a table, and what follows from it."""
+    """Print the report: a table, and derived figures."""
     whole, parts = report["parts"]["training"]["ms"], report["parts"]
     table = Table(f"median of {report['rounds']}", box=box.SIMPLE_HEAD)
     for column in ("rate", "ms", "±", "of training"):
@@ -235,8 +235,8 @@ def _print_report(report: dict[str, Any], console: Console) -> None:
                 f"{scan['of_torch_mm']:.0%} of that of torch.mm",
             )
     gflop = report["scan_gflop"]
-    told = "the core does not report its matrix products" if gflop is None else f"{gflop:,.3f} GFLOP"
-    _say(console, f"operations of the scan's products: {told}")
+    text = "the core does not report its matrix products" if gflop is None else f"{gflop:,.3f} GFLOP"
+    _say(console, f"operations of the scan's products: {text}")
     _say(console, f"outside the scan: {report['outside_scan']:.0%} of training's time")
     _say(console, f"peak memory: {report['peak_memory_mib']:,.0f} MiB")
 

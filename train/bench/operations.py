@@ -1,7 +1,7 @@
-"""The matrix products of a scan (see `kernels.operations`), done as plain products with nothing in between.
+"""The matrix products of a scan (see `kernels.operations`), computed alone.
 
-That is the time which a perfect scan would take on the same machine: the rate of a scan told from its list of products
-is a lower bound, and its share of the plain products' rate is a ratio of times.
+Their time is that of a perfect scan on the same machine: the ratio of both times says how efficient a scan is. The
+scan's rate in FLOP/s is a lower bound, because only the listed products are counted.
 """
 
 import math
@@ -15,12 +15,12 @@ from rmc_agents.kernels.products import product, transposed_product
 
 
 def plain_products(products: Sequence[Product], device: torch.device, *, fastest: bool) -> Callable[[], None]:
-    """What does the products one after the other; their operands share two buffers, as large as the largest needs.
+    """A function that computes the products in sequence; operands share two buffers of the largest size.
 
     Args:
-      products: which.
-      device: where.
-      fastest: by the library that `kernels.products` takes, instead of `torch.mm`.
+      products: the products.
+      device: the operands' device.
+      fastest: with the library that `kernels.products` uses, instead of `torch.mm`.
     """
     shapes = [((p.inner, p.rows) if p.transposed else (p.rows, p.inner), (p.columns, p.inner)) for p in products]
     buffers = [torch.randn(max(map(math.prod, operand)), device=device) for operand in zip(*shapes, strict=True)]

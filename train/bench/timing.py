@@ -1,4 +1,4 @@
-"""How long pieces of work take, taken in turn, and how much memory the process has needed."""
+"""Interleaved timing of pieces of work, and peak memory."""
 
 import resource
 import sys
@@ -10,27 +10,27 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
-WARM_UP = 2  # rounds that do not count: compilation, caches, the first allocations
+WARM_UP = 2  # unmeasured rounds: compilation, caches, first allocations
 
 
 class Figure(NamedTuple):
-    """What repeated measurements come to."""
+    """The summary of repeated measurements."""
 
     seconds: float  # median
     spread: float | None  # interquartile range over the median; None: measured once, or the median is not positive
 
     @classmethod
     def of(cls, times: Sequence[float]) -> Self:
-        """The figure of measurements in seconds."""
+        """Summarise measurements in seconds."""
         first, median, third = (float(value) for value in np.percentile(times, [25, 50, 75]))
         return cls(median, (third - first) / median if len(times) > 1 and median > 0 else None)
 
     def rate(self, amount: float) -> float | None:
-        """Amount per second; None for a difference of measurements that was lost in their noise."""
+        """Amount per second; None for a difference of measurements that is not positive, because of noise."""
         return amount / self.seconds if self.seconds > 0 else None
 
-    def told(self) -> dict[str, float | None]:
-        """As it stands in JSON."""
+    def as_json(self) -> dict[str, float | None]:
+        """The figure for JSON."""
         return {"ms": 1e3 * self.seconds, "spread": self.spread}
 
 
@@ -40,10 +40,10 @@ def rounds(
     """Seconds that each piece of work took, round by round.
 
     Args:
-      work: what a round does, one after the other.
-      repeats: rounds that count; `WARM_UP` others come first.
-      limit: no further round begins after so many seconds, and the last one counts in any case; None: no limit.
-      device: waited for before and after each piece.
+      work: the pieces of a round, run in order.
+      repeats: measured rounds; `WARM_UP` others come first.
+      limit: seconds after which no further round starts; at least one round is measured. None: no limit.
+      device: synchronised before and after each piece.
     """
     times: dict[str, list[float]] = {name: [] for name in work}
     began, done = time.perf_counter(), 0
@@ -66,11 +66,11 @@ def _synchronize(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: on a GPU the most that torch had allocated there, else the process's largest resident set so far."""
+    """Peak memory in bytes: on a GPU as allocated by torch, else the process's maximum resident set so far."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")
-    if status.exists():  # getrusage's figure is inherited from the parent process
+    if status.exists():  # getrusage inherits its figure from the parent process
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
         return 1024 * int(line.split()[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

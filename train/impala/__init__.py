@@ -1,1 +1,1 @@
-"""IMPALA: actors that play, a learner that corrects by V-trace."""
+"""IMPALA: parallel actors, and a learner with V-trace."""

@@ -1,4 +1,4 @@
-"""An actor of IMPALA: the agent in lanes of its own, and what it sends to the learner, whichever way that travels."""
+"""An actor of IMPALA: the agent in its own lanes, and the messages it sends to the learner."""
 
 import math
 import time
@@ -19,26 +19,26 @@ from rmc_agents.train.learner import make_agent
 from rmc_agents.types import Rollout, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
-UNTOLD = -1  # in place of an episode's success, where the environment does not report it
+UNKNOWN = -1  # an episode's success if the environment does not report it
 
 
 class Parcel(NamedTuple):
-    """A rollout on its way to the learner, and where it comes from."""
+    """A rollout for the learner, with its origin."""
 
     actor: int
     sequence: int  # of this actor's rollouts, from 0
-    version: int  # updates that the weights had been through with which it was made
-    acted: float  # seconds it took to make
-    waited: float  # seconds the actor had waited before
+    version: int  # of the weights it was made with: their number of updates
+    acted: float  # seconds spent acting
+    waited: float  # seconds the actor had waited before it
     rollout: Rollout
     episodes: list[Episode]  # that ended in it
-    snapshot: dict[str, Any]  # the actor after it, as `Actor.set_state` takes it
+    snapshot: dict[str, Any]  # the actor's state after it, for `Actor.set_state`
 
     def to_bytes(self) -> bytes:
-        """As it travels: a checkpoint's format, which cannot carry code and tells when it is damaged."""
+        """Serialise in the format of checkpoints, which cannot carry code and detects damage."""
         rollout, episodes = self.rollout, self.episodes
-        successes = [UNTOLD if episode.success is None else int(episode.success) for episode in episodes]
-        parts = rollout._replace(distribution=None)._asdict()  # the learner knows it from the spaces
+        successes = [UNKNOWN if episode.success is None else int(episode.success) for episode in episodes]
+        parts = rollout._replace(distribution=None)._asdict()  # the learner derives it from the spaces
         tree = self._asdict() | {
             "rollout": {name: list(v) if isinstance(v, tuple) else v for name, v in parts.items()},
             "episodes": {
@@ -51,16 +51,16 @@ class Parcel(NamedTuple):
 
 
 class Actor:
-    """Plays the agent in its lanes, with the weights that it is given.
+    """Runs the agent in its lanes, with weights from the learner.
 
     Args:
       config: all settings, settled.
-      index: which of its learner's actors; lane i of it is lane `index * lanes_per_actor + i` of a run with all lanes.
-      learner: which of several learners it plays for; their actors are numbered one learner after the other.
+      index: the actor's index in its learner; its lane i is lane `index * lanes_per_actor + i` of the run.
+      learner: the index of its learner; actors are numbered learner by learner.
 
     Attributes:
       sequence: the number of its next rollout.
-      version: of the weights.
+      version: the version of the weights.
     """
 
     def __init__(self, config: Config, index: int, learner: int = 0) -> None:
@@ -73,18 +73,18 @@ class Actor:
         self.lanes = Lanes(env, self._seed, CPU)
         self.agent = make_agent(config, self.lanes.spec, CPU)
         if config.run.backend == "triton":
-            self.agent.core.backend = "auto"  # as it is the learner's, on a GPU
+            self.agent.core.backend = "auto"  # the learner's backend may be for a GPU
         seed = int(np.random.SeedSequence((config.run.seed, number)).generate_state(1, np.uint32)[0])
         self.collector = Collector(self.agent, self.lanes, config.train.unroll_length, seed)
         self.sequence, self.version = 0, -1
 
     def take_weights(self, version: int, weights: bytes) -> None:
-        """Act with these from now on; they come from `pack_weights`."""
+        """Act with these weights, from `pack_weights`, from now on."""
         self.agent.load_state_dict(safetensors.torch.load(weights))
         self.version = version
 
     def act(self, waited: float) -> Parcel:
-        """The next rollout, after having waited so many seconds for leave to make it."""
+        """Collect the next rollout; `waited` is the time in seconds spent waiting for the request."""
         began = time.perf_counter()
         rollout = self.collector.collect()
         sequence, self.sequence = self.sequence, self.sequence + 1
@@ -93,43 +93,43 @@ class Actor:
         return Parcel(self.index, sequence, self.version, acted, waited, rollout, episodes, self.get_state())
 
     def get_state(self) -> dict[str, Any]:
-        """The state from which another actor of this index continues after the rollouts made so far."""
+        """The state from which another actor with this index continues."""
         return {"sequence": self.sequence, "collector": self.collector.get_state()}
 
     def expected_state(self) -> dict[str, Any]:
-        """What a saved state is like (see `tree_checks`)."""
+        """The structure of a saved state (see `tree_checks`)."""
         return {"sequence": 0, "collector": self.collector.expected_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from what `get_state` returned; with new episodes where the environment cannot be saved."""
+        """Continue from a state of `get_state`; with new episodes if the environment cannot be saved."""
         self.sequence = state["sequence"]
         if state["collector"]["lanes"] is None:
             self.lanes.reset(seed_after(self._seed, self.sequence * self._frames))
         self.collector.set_state(state["collector"])
 
     def close(self) -> None:
-        """Ends the environments."""
+        """Close the environments."""
         self.lanes.env.close()
 
 
 MakeActor = Callable[[int], Actor]
-"""From an actor's index."""
+"""Creates an actor from its index."""
 
 
 def pack_weights(agent: torch.nn.Module) -> bytes:
-    """An agent's weights, as they travel to the actors; of an architecture's always as many bytes."""
+    """Serialise an agent's weights for the actors; the size depends only on the architecture."""
     return safetensors.torch.save({name: tensor.detach().cpu() for name, tensor in agent.state_dict().items()})
 
 
 class UnfitParcel(ValueError):
-    """Something else than a rollout of this run came from an actor; the message says what."""
+    """An actor sent something other than a rollout of this run; the message says what."""
 
 
 class ParcelReader:
-    """Opens parcels, and lets none pass that is not what an actor of this run would send.
+    """Opens parcels and rejects any that an actor of this run would not send.
 
     Args:
-      example: a rollout of an actor of this run.
+      example: a rollout from an actor of this run.
       spec: the environment's spaces.
     """
 
@@ -143,11 +143,11 @@ class ParcelReader:
         """The parcel that `Parcel.to_bytes` packed.
 
         Args:
-          content: from an actor.
-          actor: from which.
+          content: the bytes from an actor.
+          actor: the actor's index.
 
         Raises:
-          UnfitParcel: for damage, a wrong shape or dtype, numbers that are not finite or out of range.
+          UnfitParcel: for damaged bytes, a wrong shape or dtype, or numbers that are not finite or out of range.
         """
         try:
             tree = checkpoint.from_bytes(content, "the parcel")
@@ -156,7 +156,7 @@ class ParcelReader:
             next_sequence = parcel.snapshot["sequence"]
         except ValueError as error:
             raise UnfitParcel(str(error)) from error
-        except Exception as error:  # what is not of the right kind can fail in any way
+        except Exception as error:  # invalid content can fail in any way
             raise UnfitParcel(f"{type(error).__name__}: {error}") from error
         counts = (parcel.actor, parcel.sequence, parcel.version)
         if parcel.actor != actor or any(type(count) is not int or count < 0 for count in counts):
@@ -190,8 +190,8 @@ class ParcelReader:
     def _episodes(self, returns: np.ndarray, lengths: np.ndarray, successes: np.ndarray) -> list[Episode]:
         if not len(returns) == len(lengths) == len(successes) <= self._most_episodes or not np.isfinite(returns).all():
             raise UnfitParcel("episodes: expected as many finite returns as lengths and successes")
-        told = (None if success == UNTOLD else bool(success) for success in successes)
-        return [Episode(float(r), int(n), s) for r, n, s in zip(returns, lengths, told, strict=True)]
+        outcomes = (None if success == UNKNOWN else bool(success) for success in successes)
+        return [Episode(float(r), int(n), s) for r, n, s in zip(returns, lengths, outcomes, strict=True)]
 
 
 def _check_boundaries(steps: TimeStep) -> None:
@@ -201,7 +201,7 @@ def _check_boundaries(steps: TimeStep) -> None:
 
 
 def named_tensors(rollout: Rollout) -> dict[str, Tensor]:
-    """All that a rollout consists of, each under a name of its own."""
+    """All tensors of a rollout by unique names."""
     fields = {name: field for name, field in rollout.steps._asdict().items() if field is not None}
     tensors = {**fields, "policy_logits": rollout.policy_logits, "value": rollout.value}
     if isinstance(obs := rollout.steps.obs, dict):

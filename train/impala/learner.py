@@ -1,8 +1,8 @@
-"""IMPALA (Espeholt et al., 2018): actors play all the time, and the learner corrects for their older weights.
+"""IMPALA (Espeholt et al., 2018): actors collect rollouts continuously, and the learner corrects for older weights.
 
-Agent, lanes and rollouts are A2C's; only where they are differs. An actor begins each rollout with the newest weights
-there are. While it plays, and while its rollout waits, the learner goes on, so that the policy which acted is some
-updates older than the one which learns: V-trace makes up for that.
+Agent, lanes and rollouts are as in A2C, but in other processes. An actor starts each rollout with the newest weights.
+Meanwhile the learner makes further updates, so the policy that acted is some updates older than the one that learns;
+V-trace corrects for that.
 """
 
 import math
@@ -30,23 +30,23 @@ from .actors import Actor, Parcel, ParcelReader, pack_weights
 from .pool import ActorEngine, ActorPool
 from .processes import ProcessEngine
 
-ROOM = 1 << 16  # bytes by which parcels may differ in what is written out in them
-BYTES_OF_EPISODE = 17  # of which there are never more in a parcel than steps
-BYTES_OF_ACTOR = 250 << 20  # of memory that a process with torch and an environment has to itself, at the least
+ROOM = 1 << 16  # bytes by which the text in parcels may differ
+BYTES_OF_EPISODE = 17  # at most one per step in a parcel
+BYTES_OF_ACTOR = 250 << 20  # minimum private memory of a process with torch and an environment
 
 
 class Impala(Learner):
-    """A run whose actors play beside the learner. A checkpoint keeps the actors too, where they can be saved.
+    """A run with asynchronous actors. A checkpoint also holds the actors' states, where they can be saved.
 
-    Which rollouts meet in an update depends on which come first, so that no two runs are alike to the bit.
+    Which rollouts share an update depends on their arrival, so no two runs are bitwise equal.
 
-    With several learners (see `distributed`) each has as many actors as the settings say, and learns from as many
-    rollouts an update; frames, losses and episodes are all learners', other metrics this one's. Each normalises the
+    With several learners (see `distributed`), each has the number of actors and rollouts per update of the settings.
+    Frames, losses and episodes are those of all learners, other metrics those of this one. Each learner normalises the
     advantages of its own rollouts.
 
     Args:
       config: all settings.
-      device: where the learner's agent lives; actors are on the CPU.
+      device: of the learner's agent; actors are on the CPU.
 
     Raises:
       ValueError: for settings that do not fit together.
@@ -68,7 +68,7 @@ class Impala(Learner):
         self._pool: ActorPool | None = None
 
     def update(self) -> Metrics:
-        """Learn from the next rollouts. Returns scalars that name what happened."""
+        """Learn from the next rollouts. Returns metrics."""
         pool = self._pool or self._start()
         began = time.perf_counter()
         with distributed.failing_together():
@@ -86,13 +86,13 @@ class Impala(Learner):
         }
 
     def learn(self, rollout: Rollout) -> Metrics:
-        """One step of the optimizer."""
+        """Take one optimizer step."""
         output, state = self.agent.unroll(rollout.steps, rollout.initial_state)
         metrics = self._optimize(*self._loss(output, rollout), (~rollout.steps.is_first[1:]).sum())
         return metrics | {"charts/recurrent_state_norm": state_norm(state).detach()}
 
     def _loss(self, output: AgentOutput, rollout: Rollout) -> tuple[Tensor, Metrics]:
-        """With V-trace, or, where that is switched off, as if the present weights had acted."""
+        """The loss with V-trace, or, with `vtrace` off, as if the current weights had acted."""
         config = self.train
         returns = {
             "discount": config.discount,
@@ -120,7 +120,7 @@ class Impala(Learner):
         return {f"actors/{name}": torch.tensor(float(value)) for name, value in scalars.items()}
 
     def _start(self) -> ActorPool:
-        """Start the actors: at the first update, when all that is resumed from is known."""
+        """Start the actors, at the first update, when any resumed state is known."""
         settings, first = self.config.actors, distributed.rank() * self.config.actors.actors
         weights = pack_weights(self.agent)
         self._pool = ActorPool(
@@ -144,28 +144,28 @@ class Impala(Learner):
         return ProcessEngine(make_actor, settings.actors, settings.rollouts_ahead, self._parcel_bytes, weights_bytes)
 
     def close(self) -> None:
-        """Ends the actors."""
+        """End the actors."""
         if self._pool is not None:
             self._states = self._pool.get_state()
             self._pool.close()
             self._pool = None
 
     def describe(self) -> list[str]:
-        """What a run's first lines say of it."""
+        """The first lines that a run prints."""
         settings, learners = self.config.actors, int(self.config.run.learners)
         each = f"{learners} learners, each with " if learners > 1 else ""
         return [
             *super().describe(),
             f"{each}{settings.actors} actors of {settings.lanes_per_actor} lanes ({settings.actor_engine}), "
-            f"{settings.batch_rollouts} rollouts an update",
+            f"{settings.batch_rollouts} rollouts per update",
         ]
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
-        """Why resuming from a checkpoint's tree is not exact."""
-        return ["which rollouts meet in an update is a matter of time, so the resume is not exact"]
+        """Reasons why resuming from a checkpoint's tree is not exact."""
+        return ["which rollouts share an update depends on timing, so the resume is not exact"]
 
     def get_state(self) -> dict[str, Any]:
-        """The tree of a checkpoint (see `checkpoint`): once actors play, to be called by all learners at a time."""
+        """The tree of a checkpoint (see `checkpoint`). Collective once actors run: all learners call this together."""
         states = self._states if self._pool is None else distributed.gather(self._pool.get_state())
         return super().get_state() | {"actors": list(states)}
 
@@ -174,24 +174,25 @@ class Impala(Learner):
         return super().expected_state() | {"actors": [Either(None, self._actor_state)] * len(self._states)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's tree: actors after the last rollouts of theirs that were learned from. With another
-        number of learners there are others too, which begin anew, or fewer.
+        """Continue from a checkpoint's tree: each actor after its last rollout that was learned from.
+
+        With another number of learners, additional actors start from the beginning, and surplus ones are dropped.
         """
         saved, actors = list(state["actors"]), len(self._states)
         state = state | {"actors": [*saved, *[None] * (actors - len(saved))][:actors]}
         self.check_state(state)
         with closing(Actor(self.config, 0)) as actor:
             for actor_state in filter(None, state["actors"]):
-                actor.set_state(actor_state)  # here and now, what no environment can be in is the checkpoint's fault
+                actor.set_state(actor_state)  # checked here, so an invalid state is reported as the checkpoint's fault
         super().set_state(state)
         self._states = state["actors"]
 
 
 class RemoteLanes:
-    """What a run wants to know of lanes that are elsewhere.
+    """The interface of lanes that are in other processes.
 
     Attributes:
-      device: where the learner's agent lives.
+      device: of the learner's agent.
       episodes: those that ended since they were last taken out.
     """
 
@@ -206,7 +207,7 @@ class RemoteLanes:
 
 
 def joined(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
-    """The rollouts side by side, as one of all their lanes."""
+    """Concatenate rollouts along the lane axis."""
 
     def side_by_side(lane_axis: int, *parts: Tensor) -> Tensor:
         return torch.cat(parts, dim=lane_axis).to(device)
@@ -230,12 +231,12 @@ def check_settings(config: Config) -> None:
     oldest = math.ceil(actors * settings.rollouts_ahead / batch)
     if settings.max_policy_lag < oldest:
         raise ValueError(
-            f"max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = {oldest}, as old as weights "
-            f"get while the learner is the slower side, got {settings.max_policy_lag}; raise it or batch_rollouts"
+            f"max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = {oldest}, the lag when the "
+            f"learner is slower than the actors, got {settings.max_policy_lag}; raise it or batch_rollouts"
         )
     room = psutil.virtual_memory().available // BYTES_OF_ACTOR
     if settings.actor_engine == "local" and actors > room:
-        raise ValueError(f"actors: expected at most {room}, for which there is memory, got {actors}")
+        raise ValueError(f"actors: expected at most {room}, limited by memory, got {actors}")
     if settings.actor_engine == "ray" and find_spec("ray") is None:
         raise ValueError("--actor-engine ray needs Ray: pip install 'rmc-agents[ray]'")
     if settings.actor_engine != "ray" and settings.ray_address is not None:

@@ -1,4 +1,4 @@
-"""All actors of a run, whatever runs them: their rollouts in, their replacement when they fail, and what is lost."""
+"""The actors of a run: receives their rollouts, replaces failed actors, and counts losses."""
 
 import logging
 import time
@@ -12,71 +12,71 @@ from rmc_agents.envs.processes import WorkerError
 
 from .actors import Parcel, ParcelReader, UnfitParcel
 
-TRIES = 3  # failures of an actor, one after the other without a good rollout in between, that end the run
-POLL = 0.5  # seconds between looks at who hangs
+TRIES = 3  # consecutive failures of an actor that end the run
+POLL = 0.5  # seconds between checks for hung actors
 
 logger = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """A parcel has arrived; the actor may be asked for another."""
+    """A parcel has arrived; another rollout may be requested from the actor."""
 
     actor: int
     content: bytes
 
 
 class Failure(NamedTuple):
-    """An actor has ended by itself and has to be started again."""
+    """An actor has ended and has to be restarted."""
 
     actor: int
-    reason: str  # what happened to it, in words that fit behind its name
-    trace: str = ""  # where, if its program raised something
+    reason: str  # what happened, as the rest of a sentence after its name
+    trace: str = ""  # the traceback, if it raised an exception
 
 
 class ActorEngine(Protocol):
-    """What runs actors, and carries rollouts and weights between them and the learner.
+    """Runs actors, and transfers rollouts and weights between them and the learner.
 
-    An actor makes a rollout for every `grant`, in order, with the weights last published before it or newer ones.
+    An actor makes one rollout per `grant`, in order, with the last weights published before it or newer ones.
     """
 
     def start(self, actor: int, state: dict[str, Any] | None) -> None:
-        """Start an actor, from the state of an earlier one or from nothing. Returns before it is ready."""
+        """Start an actor, new or from the state of an earlier one. Returns before it is ready."""
 
     def publish(self, version: int, weights: bytes) -> None:
-        """Rollouts granted from now on are made with these weights or newer; `version` grows from call to call."""
+        """Set the weights for rollouts granted from now on; `version` increases with every call."""
 
     def grant(self, actor: int) -> None:
-        """Leave to make one more rollout."""
+        """Request one more rollout."""
 
     def receive(self, seconds: float) -> Sequence[Arrival | Failure]:
-        """What has happened since the last call; if nothing has, waits for so many seconds at most."""
+        """Events since the last call; waits up to `seconds` if there are none."""
 
     def kill(self, actor: int) -> None:
-        """End an actor at once, without a `Failure`; what it sent before is lost."""
+        """Kill an actor, without a `Failure`; its unread messages are lost."""
 
     def close(self) -> None:
-        """End all actors and give back what they were run with."""
+        """End all actors and release their resources."""
 
 
 @dataclass
 class _Seat:
-    """What is known of an actor, whichever process is it at the moment."""
+    """The state of an actor, independent of its current process."""
 
-    snapshot: dict[str, Any] | None = None  # after the last good rollout that has come
-    taken: dict[str, Any] | None = None  # after the last one that was taken
+    snapshot: dict[str, Any] | None = None  # after the last valid rollout that arrived
+    taken: dict[str, Any] | None = None  # after the last rollout that was taken
     next_sequence: int = 0
     owed: int = 0  # outstanding rollout requests
-    heard: float = 0.0  # when it was last started, asked for a rollout or heard from
+    heard: float = 0.0  # time of its last start, request or message
     failures: int = 0
 
 
 class PoolCounts(NamedTuple):
-    """What has become of rollouts and actors since the run was started."""
+    """Counts of rollouts and actors since the start of the run."""
 
-    stale: int = 0  # rollouts dropped because their weights were too old
-    unfit: int = 0  # parcels that were no good rollout
-    repeated: int = 0  # rollouts that had come before
-    replaced: int = 0  # actors started again
+    stale: int = 0  # rollouts dropped because of too old weights
+    unfit: int = 0  # invalid parcels
+    repeated: int = 0  # rollouts that had arrived before
+    replaced: int = 0  # restarted actors
 
 
 class ActorPool:
@@ -84,15 +84,15 @@ class ActorPool:
 
     Args:
       engine: runs them; closed with the pool.
-      reader: opens what they send.
-      states: one for each actor: where an earlier part of the run left it, None: at the beginning.
-      rollouts_ahead: how many rollouts each may be ahead of what was taken.
-      max_policy_lag: how many updates old the weights of a rollout may be.
-      timeout: seconds after which an actor that owes a rollout is taken to hang.
+      reader: opens their parcels.
+      states: one for each actor, from an earlier part of the run; None: a new actor.
+      rollouts_ahead: rollouts that each actor may have in progress or not yet taken.
+      max_policy_lag: maximum age of a rollout's weights, in updates.
+      timeout: seconds after which an actor with a requested rollout counts as hung.
 
     Attributes:
-      counts: what has become of rollouts and actors.
-      episodes: those that ended in the rollouts that have come, since they were last taken out.
+      counts: see `PoolCounts`.
+      episodes: episodes that ended in the rollouts that arrived, since the last `take_episodes`.
     """
 
     def __init__(
@@ -123,19 +123,19 @@ class ActorPool:
 
     @property
     def queued(self) -> int:
-        """Rollouts that have come and have not been taken."""
+        """Rollouts that have arrived and not been taken."""
         return len(self._queue)
 
     def publish(self, version: int, weights: bytes) -> None:
-        """Give the actors the weights after so many updates."""
+        """Send the actors the weights after so many updates."""
         self._version = version
         self._engine.publish(version, weights)
 
     def take(self, count: int) -> list[Parcel]:
-        """The next rollouts, the oldest first, as soon as there are so many; those of too old weights are dropped.
+        """Wait for `count` rollouts and return them, oldest first; those with too old weights are dropped.
 
         Raises:
-          WorkerError: if an actor fails again and again; nothing was taken then.
+          WorkerError: if an actor fails repeatedly; no rollout is taken then.
         """
         self._listen(0.0)
         self._drop_stale()
@@ -154,11 +154,11 @@ class ActorPool:
         return episodes
 
     def get_state(self) -> list[dict[str, Any] | None]:
-        """The state of each actor after the last of its rollouts that was taken; None: before its first."""
+        """The state of each actor after its last rollout that was taken; None: before its first."""
         return [seat.taken for seat in self._seats]
 
     def close(self) -> None:
-        """Ends all actors."""
+        """End all actors."""
         self._engine.close()
 
     def _start(self, actor: int) -> None:
@@ -200,7 +200,7 @@ class ActorPool:
                 )
         except UnfitParcel as error:
             self._count(unfit=1)
-            self._note_failure(Failure(event.actor, f"sent something that is no rollout of this run: {error}"))
+            self._note_failure(Failure(event.actor, f"sent something other than a rollout of this run: {error}"))
             self._grant(event.actor)
             return
         if parcel.sequence < seat.next_sequence:
@@ -217,7 +217,7 @@ class ActorPool:
         self._start(failure.actor)
 
     def _note_failure(self, failure: Failure) -> None:
-        """Raises WorkerError if it was one too many."""
+        """Count a failure. Raises WorkerError at the last one allowed."""
         seat = self._seats[failure.actor]
         seat.failures += 1
         if seat.failures < TRIES:

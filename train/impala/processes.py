@@ -1,7 +1,7 @@
-"""Actors in processes of this machine: rollouts and weights pass through shared memory.
+"""Actors in processes on this machine: rollouts and weights pass through shared memory.
 
-Nothing listens anywhere: parent and actor share a pair of sockets without a name, and memory without one, which the
-system takes back from processes however they end.
+There are no listening ports: parent and actor share an anonymous socket pair and anonymous memory, which the system
+frees however the processes end.
 """
 
 import ctypes
@@ -39,15 +39,15 @@ GRANT = b"g"
 class ProcessEngine:
     """An `ActorEngine` of processes on this machine.
 
-    Actors are spawned, as the workers of `envs.workers` are. Each has a slot of shared memory for every rollout that
-    it may be ahead, and writes its parcels into them by turns.
+    Actors are spawned, like the workers of `envs.workers`. Each has one slot of shared memory per rollout that it may
+    be ahead, and writes its parcels into the slots in rotation.
 
     Args:
-      make_actor: from an actor's index; pickled by cloudpickle.
-      actors: how many.
-      slots: of each: as many as it may be granted rollouts that have not come.
-      parcel_bytes: the most that a parcel may have.
-      weights_bytes: what packed weights have.
+      make_actor: creates an actor from its index; pickled by cloudpickle.
+      actors: number of actors.
+      slots: per actor, the maximum number of outstanding rollouts.
+      parcel_bytes: maximum size of a parcel.
+      weights_bytes: size of packed weights.
     """
 
     def __init__(self, make_actor: MakeActor, actors: int, slots: int, parcel_bytes: int, weights_bytes: int) -> None:
@@ -74,7 +74,7 @@ class ProcessEngine:
 
     def grant(self, actor: int) -> None:
         """See `ActorEngine`."""
-        with suppress(OSError):  # if it is dead, `receive` will say so
+        with suppress(OSError):  # if it is dead, `receive` reports it
             self._processes[actor].connection.send_bytes(GRANT)
 
     def receive(self, seconds: float) -> Sequence[Arrival | Failure]:
@@ -107,17 +107,17 @@ class ProcessEngine:
 
 
 class _ActorProcess:
-    """A process as the learner sees it."""
+    """The learner's handle of an actor process."""
 
     def __init__(self, context: SpawnContext, arguments: tuple[Any, ...]) -> None:
         self.connection, theirs = context.Pipe()
-        with theirs:  # closed here, so that its end is seen when the actor dies
+        with theirs:  # closed in this process, to detect the end of the actor
             self.process = context.Process(target=_run, args=(*arguments, theirs), daemon=True)
             self.process.start()
 
 
 def _end(processes: dict[int, _ActorProcess]) -> None:
-    """An actor ends when its pipe does, unless its environment never comes back."""
+    """Close the pipes, which ends the actors unless an environment hangs."""
     for process in processes.values():
         process.connection.close()
     end_all([process.process for process in processes.values()])
@@ -125,10 +125,10 @@ def _end(processes: dict[int, _ActorProcess]) -> None:
 
 
 class WeightsBoard:
-    """The newest weights in shared memory, for many readers and one writer, without waiting.
+    """The newest weights in shared memory, lock-free, for many readers and one writer.
 
-    Two places are written by turns. Who reads one looks afterwards whether it may have been written to meanwhile, and
-    then reads again: as reading takes far less time than an update, hardly ever.
+    The writer alternates between two buffers. A reader checks afterwards whether its buffer may have been overwritten,
+    and then reads again. That is rare, because reading takes much less time than an update.
     """
 
     def __init__(self, context: SpawnContext, size: int) -> None:
@@ -137,11 +137,11 @@ class WeightsBoard:
 
     @property
     def version(self) -> int:
-        """Of the newest weights; -1 before the first."""
+        """Version of the newest weights; -1 before the first."""
         return self._version.value
 
     def write(self, version: int, weights: bytes) -> None:
-        """Raises ValueError unless versions grow one by one."""
+        """Publish weights. Raises ValueError unless versions increase by one."""
         if self.version >= 0 and version != self.version + 1:
             raise ValueError(f"expected version {self.version + 1}, got {version}")
         memoryview(self._places[version % 2]).cast("B")[:] = weights
@@ -164,7 +164,7 @@ def _run(
     slots: list[Any],
     connection: Connection,
 ) -> None:
-    """An actor's process, from its first line to its last."""
+    """The main function of an actor process."""
     leave_stops_to_the_parent()
     threading.Thread(target=end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
@@ -179,7 +179,7 @@ def _run(
 
 
 def _act(actor: Actor, board: WeightsBoard, slots: list[Any], connection: Connection) -> None:
-    """A rollout for every grant, into the slots by turns."""
+    """Write one rollout per grant, into the slots in rotation."""
     for granted, waited in enumerate(_grants(connection)):
         if board.version != actor.version:
             actor.take_weights(*board.read())

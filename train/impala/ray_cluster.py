@@ -1,4 +1,4 @@
-"""Connect to a Ray cluster, or start a local Ray: with a timeout, closed to the network, without output."""
+"""Connect to a Ray cluster with a timeout, or start a local Ray that the network cannot reach, without output."""
 
 import logging
 import os
@@ -13,20 +13,20 @@ import grpc
 import ray
 
 LOOPBACK = "127.0.0.1"
-SECONDS_TO_ANSWER = 10.0  # what a cluster's head may take
-SECONDS_TO_FREE = 10.0  # what a cluster may take to notice that an earlier run's actors have ended
+SECONDS_TO_ANSWER = 10.0  # timeout for a cluster's head
+SECONDS_TO_FREE = 10.0  # timeout for a cluster to release an earlier run's actors
 
 
 def connect(address: str | None, actors: int) -> None:
     """Join a cluster, or start one.
 
     Args:
-      address: HOST:PORT of the cluster's head; 'auto': of the cluster that this machine belongs to; None: a new Ray of
-        this machine's alone, which nobody else can reach.
-      actors: how many will be started, each on a CPU of its own.
+      address: HOST:PORT of the cluster's head node; 'auto': the cluster of this machine; None: start a new Ray on this
+        machine, which the network cannot reach.
+      actors: number of actors to start, each on its own CPU.
 
     Raises:
-      ValueError: if the cluster does not answer, will not have us or has too few CPUs.
+      ValueError: if the cluster does not answer, rejects the connection or has too few CPUs.
     """
     if ray.is_initialized():
         raise ValueError("expected a process that uses Ray for nothing else, got one that is connected already")
@@ -50,18 +50,18 @@ def _initialize(address: str | None, actors: int) -> None:
         else:
             with _on_loopback():
                 ray.init("local", num_cpus=actors, include_dashboard=False, **quiet)
-    except Exception as error:  # of no common class
+    except Exception as error:  # Ray's errors have no common base class
         if address is None:
             raise ValueError(f"cannot start Ray: {error}") from error
         raise ValueError(
             f"ray_address {address}: {error}; if the cluster has a token, set RAY_AUTH_MODE=token and copy its "
             "~/.ray/auth_token"
         ) from error
-    ray._private.worker._worker_logs_enabled = False  # otherwise Ray also logs an actor's death, at length
+    ray._private.worker._worker_logs_enabled = False  # otherwise Ray also logs a long report of an actor's death
 
 
 def check_answer(address: str) -> None:
-    """Raises ValueError if no cluster's head answers there: left to itself, Ray tries for minutes."""
+    """Raises ValueError if no head node answers at the address; Ray itself would retry for minutes."""
     if address != "auto" and not re.fullmatch(r"[^/\s]+:\d+", address):
         raise ValueError(f"ray_address: expected 'auto' or HOST:PORT, got {address!r}")
     try:
@@ -75,14 +75,14 @@ def check_answer(address: str) -> None:
             grpc.channel_ready_future(channel).result(timeout=SECONDS_TO_ANSWER)
         except grpc.FutureTimeoutError:
             raise ValueError(
-                f"ray_address {address}: nothing that is a Ray cluster's head has answered at {head} for "
+                f"ray_address {address}: no head node of a Ray cluster has answered at {head} for "
                 f"{SECONDS_TO_ANSWER:g} s; `ray status --address {head}` should"
             ) from None
 
 
 @contextmanager
 def _sigterm_left_alone() -> Iterator[None]:
-    """Ray takes SIGTERM for itself when it is initialised; a run has its own use for it."""
+    """Context that keeps the SIGTERM handler, which Ray would replace when it is initialised."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -93,10 +93,10 @@ def _sigterm_left_alone() -> Iterator[None]:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """A Ray that is started in here listens on this machine's loopback interface alone.
+    """Context in which a new Ray listens only on the loopback interface.
 
-    Ray knows that only of systems on which it has no clusters; told so by `_node_ip_address`, it takes the
-    address for a mistake and listens on the network.
+    Ray does that only on systems on which it supports no clusters. Given the loopback address as `_node_ip_address`, it
+    ignores it and listens on the network.
     """
     constants = ray._private.ray_constants
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
@@ -110,7 +110,7 @@ def _on_loopback() -> Iterator[None]:
 
 
 def check_room(actors: int) -> None:
-    """Raises ValueError if the cluster has not got a free CPU for each actor: Ray would wait for one without end."""
+    """Raises ValueError unless the cluster has a free CPU for each actor; Ray would wait for one forever."""
     deadline = time.monotonic() + SECONDS_TO_FREE
     total = ray.cluster_resources().get("CPU", 0)
     while (free := ray.available_resources().get("CPU", 0)) < actors:

@@ -1,8 +1,8 @@
-"""Actors in a Ray cluster: each a process on whichever node has a CPU for it, wherever that is.
+"""Actors in a Ray cluster: each is a process on any node with a free CPU.
 
-Ray (ray.io) starts the processes, notices when one or its node dies, and carries parcels and weights through the object
-stores of its nodes, where each version of the weights is kept once. What an actor does is what it does in
-`actor_processes`; only the weights of a rollout are those of when leave was given, not of when it was begun.
+Ray (ray.io) starts the processes, detects when one or its node dies, and transfers parcels and weights through the
+object stores of its nodes, which hold each version of the weights once. Actors work as in `processes`, except that a
+rollout uses the weights from the time of its request, not from its start.
 """
 
 import logging
@@ -28,26 +28,26 @@ from .actors import Actor, MakeActor
 from .pool import Arrival, Failure
 from .ray_cluster import connect
 
-NEVER_RAN = "The actor never ran"  # as Ray says if it had put an actor on a node whose death it had not noticed yet
+NEVER_RAN = "The actor never ran"  # Ray's message if it placed an actor on a dead node
 
 logger = logging.getLogger(__name__)
 
 
 class Report(NamedTuple):
-    """What an actor's process says first."""
+    """The first message of an actor process."""
 
-    node: str  # by Ray's id
+    node: str  # Ray's id
     address: str  # of the node
     versions: dict[str, str]
 
 
 class ActorHost:
-    """An actor's process. Ray runs the calls one after the other, in the order in which they were made.
+    """An actor process. Ray runs the calls in the order in which they were made.
 
     Args:
-      make_actor: from an actor's index, by cloudpickle; still closed, so that `report` works whatever is in it.
-      index: which of the actors.
-      state: from which it continues, as a checkpoint; None: the beginning.
+      make_actor: creates an actor from its index; pickled, so `report` works even if unpickling fails.
+      index: the actor's index.
+      state: the state to continue from, as checkpoint bytes; None: a new actor.
     """
 
     def __init__(self, make_actor: bytes, index: int, state: bytes | None) -> None:
@@ -56,7 +56,7 @@ class ActorHost:
         self._idle_since: float | None = None
 
     def report(self) -> Report:
-        """Where it is, and with which versions."""
+        """The node of the process, and its package versions."""
         return Report(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), find_versions())
 
     def act(self, weights_version: int, weights: bytes) -> bytes | Fault:
@@ -81,22 +81,22 @@ class ActorHost:
 
 @dataclass
 class _Seat:
-    """An actor's process as the learner sees it."""
+    """The learner's handle of an actor process."""
 
-    state: bytes | None  # from which it continues
+    state: bytes | None  # the state it started from
     host: Any  # Ray's handle of an ActorHost
-    calls: deque[Any]  # references to results that have not come, in the order of the calls
+    calls: deque[Any]  # references to pending results, in the order of the calls
     report: Report | None = None
 
 
 class RayEngine:
-    """An `ActorEngine` on Ray. There is one at a time in a process.
+    """An `ActorEngine` on Ray; only one at a time per process.
 
     Args:
-      make_actor: from an actor's index; pickled by cloudpickle.
-      actors: how many; each takes a CPU of the cluster.
-      address: HOST:PORT of the cluster's head; 'auto': of the cluster that this machine belongs to; None: a new Ray of
-        this machine's alone, which nobody else can reach.
+      make_actor: creates an actor from its index; pickled by cloudpickle.
+      actors: number of actors; each takes a CPU of the cluster.
+      address: HOST:PORT of the cluster's head node; 'auto': the cluster of this machine; None: start a new Ray on this
+        machine, which the network cannot reach.
 
     Raises:
       ValueError: if no cluster answers, or it has too few CPUs.
@@ -109,7 +109,7 @@ class RayEngine:
         connect(address, actors)
 
     def start(self, actor: int, state: dict[str, Any] | None) -> None:
-        """See `ActorEngine`. Ray is not told to restart actors itself: it would start them from an older state."""
+        """See `ActorEngine`. Ray must not restart actors itself, because it would start them from an older state."""
         cpus = ray.cluster_resources().get("CPU", 0)
         if cpus < self._actors:
             logger.warning("%g CPUs are left in the Ray cluster: %d actors wait for more", cpus, self._actors - cpus)
@@ -144,7 +144,7 @@ class RayEngine:
         return [event for event in events if event is not None]
 
     def _event(self, actor: int) -> Arrival | Failure | None:
-        """What came of an actor's first call that has not come; None: nothing that the pool need know."""
+        """The result of an actor's oldest pending call; None: nothing for the pool."""
         seat = self._seats[actor]
         try:
             result = ray.get(seat.calls.popleft())
@@ -170,13 +170,13 @@ class RayEngine:
         ray.kill(self._seats.pop(actor).host)
 
     def close(self) -> None:
-        """See `ActorEngine`. A cluster ends the actors of who leaves it; a Ray that was started here ends as well."""
+        """See `ActorEngine`. Disconnecting ends the actors, and a Ray that was started here."""
         self._seats.clear()
         ray.shutdown()
 
 
 def find_versions() -> dict[str, str]:
-    """Of what must be the same for learner and actors, which may have different builds of torch, for a GPU or none."""
+    """The package versions that must match between learner and actors, without torch's build suffix (GPU or CPU)."""
     return {
         "rmc-agents": version("rmc-agents"),
         "torch": version("torch").split("+")[0],
@@ -195,7 +195,7 @@ def check_versions(report: Report) -> None:
 
 
 def describe_loss(report: Report | None, error: RayError) -> str:
-    """How an actor that Ray has given up ended, as the end of a sentence that begins with its name."""
+    """How a lost actor ended, as the end of a sentence that starts with its name."""
     if report is None:
         return f"did not start: {str(error).strip().splitlines()[-1]}"
     alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}

@@ -1,4 +1,4 @@
-"""The settings of a run as those of a model of Stable-Baselines3."""
+"""From the settings of a run to a model of Stable-Baselines3."""
 
 import warnings
 from typing import Any
@@ -17,19 +17,18 @@ from rmc_agents.spaces import SpaceSpec
 
 
 def make_model(config: Config, env: VecEnv, spec: SpaceSpec, device: torch.device) -> OnPolicyAlgorithm:
-    """A fresh model for an environment.
+    """Create a model for an environment, which has to apply `reward_scale` itself.
 
-    The rewards are the environment's: `reward_scale` is for it to apply.
 
     Args:
       config: all settings, settled.
-      env: where it is to learn.
+      env: the training environment.
       spec: the environment's spaces.
-      device: where the model is to live.
+      device: the model's device.
 
     Raises:
-      ValueError: for convolutions on what is no picture, actions that a policy does not take, or rollouts too short to
-        be normalised.
+      ValueError: for convolutions on observations that are not images, unsupported actions, or rollouts too short for
+        normalised advantages.
     """
     train = config.train
     policy, policy_kwargs = _policy(config, spec)
@@ -48,12 +47,12 @@ def make_model(config: Config, env: VecEnv, spec: SpaceSpec, device: torch.devic
         "normalize_advantage": train.normalize_advantages,
     }
     if train.algo == "sb3-a2c":
-        options["use_rms_prop"] = False  # the step size is to mean the same everywhere
+        options["use_rms_prop"] = False  # so that the learning rate means the same for all algorithms
     else:
         options["batch_size"] = _batch_size(config.env.num_envs * train.unroll_length, train.ppo_minibatches)
         options["n_epochs"], options["clip_range"] = train.ppo_epochs, train.ppo_clip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # advice on minibatches and GPUs, which the user chose
+        warnings.simplefilter("ignore", UserWarning)  # advice on minibatch sizes and GPUs
         return ALGORITHMS[train.algo](
             policy, env, policy_kwargs=policy_kwargs, seed=config.run.seed, device=device, **options
         )
@@ -62,8 +61,8 @@ def make_model(config: Config, env: VecEnv, spec: SpaceSpec, device: torch.devic
 def _policy(config: Config, spec: SpaceSpec) -> tuple[str, dict[str, Any]]:
     """The policy's name and its options.
 
-    With the core the layers of `encoder_sizes` stand before it, as in this project's own agent; in Stable-Baselines3's
-    own policies they are the networks of actor and critic behind the flat observation, the convolutions or the LSTM.
+    With the core, `encoder_sizes` are the layers before it, as in this project's own agent; in Stable-Baselines3's
+    policies they are the actor and critic networks after the flattened observation, the convolutions or the LSTM.
     """
     algo, chosen, sizes = config.train.algo, config.train.sb3_policy, config.agent.encoder_sizes
     is_picture = len(spec.obs_shape) == 3 and min(spec.obs_shape[:2]) >= CONVOLUTIONS_FROM
@@ -96,13 +95,13 @@ def _features(extractor: type, **arguments: Any) -> dict[str, Any]:
 def _check_picture(is_picture: bool, spec: SpaceSpec) -> None:
     if not is_picture:
         raise ValueError(
-            f"convolutions: expected pictures of at least {CONVOLUTIONS_FROM}x{CONVOLUTIONS_FROM} pixels, got "
+            f"convolutions: expected images of at least {CONVOLUTIONS_FROM}x{CONVOLUTIONS_FROM} pixels, got "
             f"observations of shape {spec.obs_shape}; use --sb3-policy auto and --encoder auto"
         )
 
 
 def _schedule(train: TrainConfig) -> Any:
-    """The learning rate, or a function of the share of training that is left."""
+    """The learning rate, or a function of the remaining fraction of training."""
     rate = train.learning_rate
     if train.learning_rate_schedule == "constant":
         return rate
@@ -110,7 +109,7 @@ def _schedule(train: TrainConfig) -> Any:
 
 
 def _batch_size(frames: int, minibatches: int) -> int:
-    """Of minibatches that are at most so many, none of a single frame, whose advantage cannot be normalised.
+    """The batch size for at most `minibatches`, none with a single frame, because its advantage cannot be normalised.
 
     Raises:
       ValueError: for a rollout of one frame.

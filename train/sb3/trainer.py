@@ -1,4 +1,4 @@
-"""Stable-Baselines3's algorithms as trainers: the same settings, run folder and names in TensorBoard as our own."""
+"""Stable-Baselines3's algorithms as trainers, with this project's settings, run folder and metric names."""
 
 import io
 from importlib.metadata import version
@@ -40,7 +40,7 @@ NAMES = {
     "train/clip_fraction": "losses/clipfrac",
     "train/approx_kl": "losses/approx_kl",
 }
-"""What Stable-Baselines3 calls the scalars, and what we do. The losses are of scaled rewards, as ours are."""
+"""Stable-Baselines3's metric names -> this project's. The losses use scaled rewards, as this project's do."""
 
 
 class Sb3Trainer:
@@ -48,9 +48,9 @@ class Sb3Trainer:
 
     Args:
       config: all settings.
-      device: where the model lives.
+      device: the model's device.
 
-    Attributes: as `Trainer` tells them, and
+    Attributes: as in `Trainer`, and
       model: Stable-Baselines3's.
 
     Raises:
@@ -68,7 +68,7 @@ class Sb3Trainer:
         self._take(make_model(self.config, self.lanes, self.lanes.spec, device))
 
     def _take(self, model: OnPolicyAlgorithm) -> None:
-        """Continue with this model, in new episodes."""
+        """Use this model, with new episodes."""
         self.model = model
         model.set_logger(Logger(folder=None, output_formats=[]))
         model.num_timesteps = self.frames
@@ -79,14 +79,14 @@ class Sb3Trainer:
         self.agent: Player = make_player(model, self.lanes.spec)
 
     def update(self) -> Metrics:
-        """Collect one rollout and learn from it. Returns scalars that name what happened."""
+        """Collect one rollout and learn from it. Returns metrics."""
         model = self.model
         model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps)
         frames = self.frames + model.n_steps * model.n_envs
         model._update_current_progress_remaining(frames, self.train.total_frames)
         try:
             model.train()
-        finally:  # the distribution's own complaint has many lines
+        finally:  # replaces the long error of the distribution
             self._check_finite()
         self.frames, self.updates = frames, self.updates + 1
         said = model.logger.name_to_value
@@ -97,12 +97,12 @@ class Sb3Trainer:
     def _check_finite(self) -> None:
         if not all(parameter.isfinite().all() for parameter in self.agent.parameters()):
             raise ValueError(
-                f"training diverged after {self.frames:,} frames: try a smaller --learning-rate; the checkpoints saved "
-                "before are sound"
+                f"training diverged after {self.frames:,} frames: try a smaller --learning-rate; earlier checkpoints "
+                "are intact"
             ) from None
 
     def describe(self) -> list[str]:
-        """What a run's first lines say of it."""
+        """The first lines that a run prints."""
         config, policy = self.config, self.model.policy
         lines = [describe(self, *_memory(policy))]
         packages = f"stable-baselines3 {version('stable-baselines3')}, sb3-contrib {version('sb3-contrib')}"
@@ -112,18 +112,18 @@ class Sb3Trainer:
         return lines
 
     def take_weights(self, weights: dict[str, Any]) -> None:
-        """Refused by `_check` before a trainer is made."""
+        """Not supported: `_check` rejects it before a trainer is created."""
         raise ValueError("--init-from: expected --algo a2c, ppo or impala")
 
     def measure(self, writer: SummaryWriter) -> None:
         """As `Trainer.measure`: nothing."""
 
     def close(self) -> None:
-        """Ends the environments."""
+        """Close the environments."""
         self.lanes.close()
 
     def save(self, run_dir: Path, seconds: float) -> Path:
-        """Save the model's archive in a run's folder, after so many seconds of training."""
+        """Save the model's archive in a run's folder; `seconds` is the training time so far."""
         return archive.save_numbered(run_dir, *self._archived(seconds), self.config.run.keep_checkpoints)
 
     def save_best(self, run_dir: Path, provenance: Provenance) -> None:
@@ -146,7 +146,7 @@ class Sb3Trainer:
         return content.getvalue(), facts
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from an archive, which may run code: `path` and its `facts`. Raises ValueError as `load_model` does."""
+        """Continue from an archive, which can run code: `path` and its `facts`. Raises ValueError as `load_model`."""
         facts: archive.Facts = state["facts"]
         self.frames, self.updates = facts.frames, facts.updates
         model = load_model(self.train.algo, state["path"], self.lanes.device, self.lanes)
@@ -154,20 +154,20 @@ class Sb3Trainer:
         self._take(model)
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
-        """Why resuming is not exact."""
-        return ["Stable-Baselines3 saves no state of episodes and random numbers, so the resume is not exact"]
+        """Reasons why resuming is not exact."""
+        return ["Stable-Baselines3 does not save episodes and random states, so the resume is not exact"]
 
 
 class Sb3Lanes(VecEnvWrapper):
-    """The environment that a model learns in: rewards scaled, and episodes counted as `acting.Lanes` does.
+    """The training environment of a model, with scaled rewards, and episodes counted as in `collect.Lanes`.
 
     Args:
-      config: which environment, and `reward_scale`.
-      device: where the model lives.
+      config: the environment and `reward_scale`.
+      device: the model's device.
 
     Attributes:
       spec: the environment's spaces.
-      episodes: episodes that ended since they were last taken out, with unscaled returns.
+      episodes: episodes that ended since the last `take_episodes`, with unscaled returns.
     """
 
     def __init__(self, config: Config, device: torch.device) -> None:
@@ -186,7 +186,7 @@ class Sb3Lanes(VecEnvWrapper):
         return self.venv.reset()
 
     def step_wait(self) -> VecEnvStepReturn:
-        """As of the environment, but for the rewards' scale."""
+        """As the environment's, with scaled rewards."""
         obs, rewards, dones, infos = self.venv.step_wait()
         self._returns += rewards
         self._lengths += 1
@@ -213,10 +213,10 @@ def _memory(policy: nn.Module) -> list[nn.Module]:
 
 
 def _check(config: Config) -> None:
-    """Raises ValueError for settings that are for this project's own agents alone."""
+    """Raises ValueError for settings that only apply to this project's own agents."""
     asked = {
         "--init-from": config.run.init_from is not None,
         "--diagnostics": config.run.diagnostics,
     }
     for flag in (flag for flag, is_set in asked.items() if is_set):
-        raise ValueError(f"{flag}: expected --algo a2c or ppo, got {config.train.algo}, which has another agent inside")
+        raise ValueError(f"{flag}: expected --algo a2c or ppo, got {config.train.algo}, which has a different agent")

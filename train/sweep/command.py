@@ -1,4 +1,4 @@
-"""rmc-sweep: many trainings over ranges of settings, and which of them was best."""
+"""rmc-sweep: searches ranges of settings with many trainings."""
 
 import signal
 import sys
@@ -43,13 +43,13 @@ PLAN, JOURNAL, NAME = "sweep.yaml", "study.journal", "sweep"
 DEFAULT_TRIALS = 16
 DECIDED = {"eval_episodes": "give --eval-episodes instead", "video": "trials record none"}
 """Settings that --set cannot fix, and why."""
-SAME_FAILURES = 3  # at the beginning of a sweep, that end it
+SAME_FAILURES = 3  # equal failures at the start of a sweep end it
 
 DESCRIPTION = """Train with many settings, and report which were best by mean evaluation return.
 
-A study's YAML file says what is tried: base (a preset or file), settings (fixed), and search, by setting one of
-{log: [low, high]}, {uniform: [low, high]}, {integer: [low, high]}, {choice: [a, b, ...]}. Every trial is an ordinary
-run in OUT/trial-NNNN. The same command continues an interrupted sweep.
+A study's YAML file defines the trials: base (a preset or file), settings (fixed), and search, which maps each setting
+to one of {log: [low, high]}, {uniform: [low, high]}, {integer: [low, high]}, {choice: [a, b, ...]}. Every trial is an
+ordinary run in OUT/trial-NNNN. The same command continues an interrupted sweep.
 
   rmc-sweep minipacman --set core=lstm --trials 16 --jobs 2 --out runs/sweeps/lstm
   rmc-sweep minipacman --one-at-a-time --seeds 0 1 --jobs 2 --out runs/sweeps/changes
@@ -58,29 +58,29 @@ run in OUT/trial-NNNN. The same command continues an interrupted sweep.
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to try, and how much of it."""
+    """The study, and how many trials to run."""
 
     study: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")] = None
-    """The study's YAML file, or the name of one that comes with the project."""
+    """The study's YAML file, or the name of one included in the project."""
     out: Path | None = None
     """The sweep's folder; None: runs/sweeps/ and the study's name."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
-    """Fix a setting of every trial, which is then not searched; may be given again."""
+    """Fix a setting of every trial, which is then not searched; may be repeated."""
     trials: int | None = None
-    """Trials of a search (Optuna's TPE sampler, the first ten at random), earlier parts of the sweep included; None:
+    """Trials of a search (Optuna's TPE sampler, the first ten random), earlier parts of the sweep included; None:
     16."""
     one_at_a_time: bool = False
-    """No search: the base alone, then every choice, and both ends of every range, changed alone."""
+    """No search: the base, then every choice and both ends of every range, one change at a time."""
     seeds: tuple[int, ...] = ()
-    """With --one-at-a-time: the runs' seeds, each change with each; none: the base's."""
+    """With --one-at-a-time: run every change with each of these seeds; none: with the base's."""
     jobs: int = 1
-    """Trials side by side, each with the settings' number of threads: one."""
+    """Parallel trials, each with the number of threads of the settings, by default one."""
     seed: int = 0
-    """Seeds the search's draws; the runs' own seed is a setting (--set seed=1)."""
+    """Seed of the search; the runs' seed is a setting (--set seed=1)."""
     eval_episodes: int = 100
     """Episodes of every trial's evaluation."""
     trust: bool = False
-    """Resume trials of Stable-Baselines3's algorithms, whose checkpoints may run code that was put in them."""
+    """Resume trials of Stable-Baselines3's algorithms, whose checkpoints can run any code in them."""
     show: Path | None = None
     """Only show the table of the sweep in this folder."""
     imports: command_line.Imports = ()
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     if "--" in (sys.argv if argv is None else argv):
         raise ValueError(
-            "rmc-sweep takes no flags of rmc-train behind --: fix a setting of all trials by --set NAME=VALUE"
+            "rmc-sweep takes no flags of rmc-train after --: fix a setting of all trials with --set NAME=VALUE"
         )
     arguments = command_line.parse(Arguments, argv, "rmc-sweep", DESCRIPTION)
     try:
@@ -142,16 +142,16 @@ def _check(arguments: Arguments) -> None:
 
 @contextmanager
 def _own(out: Path, plan: Plan) -> Iterator[None]:
-    """The folder, for this process alone, with `sweep.yaml` in it, which must describe no other sweep."""
+    """Lock the folder for this process, with a `sweep.yaml` that must describe this sweep."""
     _import_optuna()
     out.mkdir(parents=True, exist_ok=True)
-    path, told = out / PLAN, plan.description()
+    path, description = out / PLAN, plan.description()
     try:
         with FileLock(out / ".lock", timeout=0):
             if path.exists():
                 before = Plan.from_description(path).description()
-                different = [key for key in told if told[key] != before[key] and key != "settings"]
-                settings, settings_before = told["settings"], before["settings"]
+                different = [key for key in description if description[key] != before[key] and key != "settings"]
+                settings, settings_before = description["settings"], before["settings"]
                 different += [name for name in settings if settings[name] != settings_before[name]]
                 if different:
                     raise ValueError(
@@ -159,8 +159,8 @@ def _own(out: Path, plan: Plan) -> Iterator[None]:
                     )
             if not (out / JOURNAL).exists() and any(out.glob("trial-*")):
                 raise ValueError(f"{out} holds trials but no {JOURNAL}; choose another --out")
-            write_atomically(path, yaml.safe_dump(told, sort_keys=False).encode())
-            # Optuna's own lock, if a process was killed while it held it: no other process writes here now.
+            write_atomically(path, yaml.safe_dump(description, sort_keys=False).encode())
+            # A stale lock of Optuna's, if a process was killed while it held it: no other process writes here now.
             (out / f"{JOURNAL}.lock").unlink(missing_ok=True)
             yield
     except Timeout:
@@ -195,20 +195,20 @@ def _open_study(out: Path, create: bool = False) -> "optuna.Study":
 
 
 def trials_of(plan: Plan, study: "optuna.Study") -> "list[optuna.trial.FrozenTrial]":
-    """The study's trials, but for one that a kill left before all its values were drawn."""
+    """The study's trials, without one that was killed before all its values were drawn."""
     names = plan.distributions().keys()
     return [trial for trial in study.get_trials(deepcopy=False) if trial.params.keys() == names]
 
 
 class Sweep:
-    """Starts the trials that are missing and records their results.
+    """Starts the missing trials and records their results.
 
     Args:
-      plan: which.
+      plan: the trials.
       out: the sweep's folder, owned by this process.
-      budget: trials of a search.
+      budget: number of trials of a search.
       console: where to print.
-      trust: whether to resume trials from checkpoints that may run code.
+      trust: whether to resume trials from checkpoints that can run code.
 
     Raises:
       ValueError: if there are such trials and they are not trusted.
@@ -230,7 +230,7 @@ class Sweep:
         """Run the missing trials, several at a time. Returns the exit status.
 
         Raises:
-          ValueError: if the first trials fail alike, or none has a result at the end.
+          ValueError: if the first trials fail with the same error, or none has a result at the end.
         """
         from rmc_agents.evaluate.scheduler import Scheduler
         from rmc_agents.train.stopping import StopSignals
@@ -256,7 +256,7 @@ class Sweep:
         return len(self._failures) >= SAME_FAILURES and len(set(self._failures)) == 1
 
     def _jobs(self) -> "Iterator[Job]":
-        """The trials that are missing, those that an earlier process was interrupted in first."""
+        """The missing trials, interrupted ones first."""
         from rmc_agents.evaluate.scheduler import Job
 
         while self._is_left():
@@ -272,7 +272,7 @@ class Sweep:
             yield Job(name, folder, self.plan.config(params, name))
 
     def ask(self) -> tuple[int, Params]:
-        """A new trial's number and values, in the study before anything is run."""
+        """A new trial's number and values, recorded in the study before it runs."""
         import optuna
 
         if self.plan.one_at_a_time:
@@ -283,7 +283,7 @@ class Sweep:
                 optuna.trial.create_trial(state=running, params=params, distributions=self.distributions)
             )
             return self.study.get_trials(deepcopy=False)[-1].number, params
-        # Seeded for each trial: a sampler seeded again after an interruption would repeat its first draws.
+        # Seeded per trial: a sampler seeded again after an interruption would repeat its first draws.
         number = len(self.study.get_trials(deepcopy=False))
         seed = int(np.random.SeedSequence([self.plan.seed, number]).generate_state(1)[0])
         self.study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
@@ -301,7 +301,7 @@ class Sweep:
             self._failures = []
             self._say(f"trial {number} has a mean return of {command_line.with_interval(score, None)}")
         elif training.stopped:
-            self._say(f"trial {number} is stopped")
+            self._say(f"trial {number} was stopped")
         else:
             self.study.tell(number, state=TrialState.FAIL)
             reason = last_line(folder)
@@ -320,9 +320,9 @@ class Sweep:
             self._say(f"stopped by {received.name}; the same command continues it")
             return 128 + received
         if self._fails_alike():
-            raise ValueError(f"{len(self._failures)} trials in a row failed alike: {self._failures[0]}")
+            raise ValueError(f"{len(self._failures)} trials in a row failed with the same error: {self._failures[0]}")
         if all(row.score is None for row in rows):
-            raise ValueError(f"no trial has a result; what they printed is in {self.out}/trial-*/{LOG}")
+            raise ValueError(f"no trial has a result; see their output in {self.out}/trial-*/{LOG}")
         return 0
 
     def _say(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The course of a search as a picture: every trial, the best so far, and which settings mattered."""
+"""A plot of a search: every trial, the best so far, and the importance of the settings."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def draw_search(rows: Sequence["Row"], shares: Mapping[str, float], title: str) -> "Figure":
-    """Scores by the order of the trials, and beside them the shares of `results.importances`, if there are any.
+    """Scores in the order of the trials and, if given, the shares of `results.importances`.
 
     Args:
-      rows: one trial each, at least one of them with a score.
-      shares: setting to its share.
-      title: over the figure.
+      rows: one trial each, at least one with a score.
+      shares: the share of each setting.
+      title: the figure's title.
     """
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""What a sweep tries: a base of settings, and for some of them a range or a choice."""
+"""The plan of a sweep: base settings, with ranges or choices for some of them."""
 
 import difflib
 import json
@@ -30,15 +30,15 @@ Params = dict[str, Any]  # a trial's values of the settings that vary, lists as 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which trials a sweep makes.
+    """The trials of a sweep.
 
     Args:
-      base: the settings that the search does not change, and in one-at-a-time mode those the changes are made to.
-      search: by setting, its kind, one of `KINDS`, and its values: low and high, or the choices.
-      one_at_a_time: the base alone, then each choice, or end of a range, alone; else a search.
-      seed: of the search's draws.
-      seeds: of the runs in one-at-a-time mode, each change with each; a search's runs have the base's.
-      left_out: settings that the study's file would search, but that the core does not use.
+      base: the settings that the search does not change; in one-at-a-time mode, the starting point of the changes.
+      search: for each setting its kind, one of `KINDS`, and its values: low and high, or the choices.
+      one_at_a_time: the base, then each choice or end of a range as the only change; else a search.
+      seed: of the search.
+      seeds: of the runs in one-at-a-time mode, each change with each seed; a search uses the base's.
+      left_out: settings in the study's search that the core does not use.
     """
 
     base: Config
@@ -55,12 +55,12 @@ class Plan:
         """The plan of a study's YAML file.
 
         Args:
-          name: the file, or the name of one that comes with the project.
-          fixed: settings of the base that win over the file's; a search leaves them alone.
+          name: the file, or the name of one included in the project.
+          fixed: settings that override the file's; they are not searched.
           eval_episodes: of every trial's evaluation.
 
         Raises:
-          ValueError: if the file cannot be read, or for a name or a value that is not known, with where it stands.
+          ValueError: if the file cannot be read, or has an unknown name or invalid value; the message says where.
         """
         path = configs.find(name, configs.SWEEPS)
         study = read_yaml(path)
@@ -86,17 +86,17 @@ class Plan:
 
     @classmethod
     def from_description(cls, path: Path) -> Self:
-        """The plan that `description` was written of. Raises ValueError if the file is missing or damaged."""
-        told = read_yaml(path)
+        """Restore a plan from its `description`. Raises ValueError if the file is missing or damaged."""
+        content = read_yaml(path)
         try:
-            search = {name: next(iter(values.items())) for name, values in told["search"].items()}
-            base = Config().updated(told["settings"], str(path))
-            return cls(base, search, told["one_at_a_time"], told["seed"], tuple(told["seeds"]))
+            search = {name: next(iter(values.items())) for name, values in content["search"].items()}
+            base = Config().updated(content["settings"], str(path))
+            return cls(base, search, content["one_at_a_time"], content["seed"], tuple(content["seeds"]))
         except (AttributeError, KeyError, TypeError, StopIteration) as error:
             raise ValueError(f"{path} does not describe a sweep of this version: {error!r}") from None
 
     def description(self) -> dict[str, Any]:
-        """Everything that decides the trials, as plain values: two sweeps are the same if theirs are equal."""
+        """Everything that determines the trials, as plain values: sweeps with equal descriptions are the same."""
         return {
             "one_at_a_time": self.one_at_a_time,
             "seed": self.seed,
@@ -106,7 +106,7 @@ class Plan:
         }
 
     def distributions(self) -> dict[str, "BaseDistribution"]:
-        """What Optuna draws from; in one-at-a-time mode what the trials' values are among, seeds included."""
+        """Optuna's distributions; in one-at-a-time mode the sets of possible values, seeds included."""
         from optuna.distributions import CategoricalDistribution
 
         if not self.one_at_a_time:
@@ -117,14 +117,14 @@ class Plan:
         return {name: CategoricalDistribution(list(dict.fromkeys(values))) for name, values in choices.items()}
 
     def one_by_one(self) -> list[Params]:
-        """The trials of one-at-a-time mode, in order: the base, then every change of it, each with every seed."""
+        """The trials of one-at-a-time mode, in order: the base, then every change, each with every seed."""
         base = self._base_params()
         changes = [{name: value} for name, (_, values) in self.search.items() for value in values]
         different = [{}, *(change for change in changes if not change.items() <= base.items())]
         return [base | change | {"seed": seed} for change in different for seed in self.seeds]
 
     def changed(self, params: Params) -> Params:
-        """What of a trial's values differs from the base, its seed aside."""
+        """The trial's values that differ from the base, without the seed."""
         base = self._base_params()
         return {name: value for name, value in params.items() if name in base and value != base[name]}
 
@@ -137,17 +137,17 @@ class Plan:
         return {name: _label(settings[name]) for name in self.search}
 
 
-def _read_range(name: str, told: Any, base: Config, source: str) -> tuple[str, list[Any]]:
+def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, list[Any]]:
     """The kind and the checked values of one line of `search`."""
     where = f"{source}: {name}"
     _check_names([name], base.to_mapping(), source, "setting")
     if name in NOT_SEARCHED:
         raise ValueError(f"{where}: cannot be searched: {NOT_SEARCHED[name]}")
-    if not isinstance(told, dict) or len(told) != 1:
+    if not isinstance(entry, dict) or len(entry) != 1:
         raise ValueError(
-            f"{where}: expected one of {', '.join(KINDS)}, such as {{log: [low, high]}}, got {shortened(told)}"
+            f"{where}: expected one of {', '.join(KINDS)}, such as {{log: [low, high]}}, got {shortened(entry)}"
         )
-    kind, values = next(iter(told.items()))
+    kind, values = next(iter(entry.items()))
     _check_names([kind], KINDS, where, "kind of range")
     if not isinstance(values, list) or not values:
         raise ValueError(f"{where}: {kind}: expected a list of at least one value, got {shortened(values)}")
@@ -169,7 +169,7 @@ def _read_range(name: str, told: Any, base: Config, source: str) -> tuple[str, l
 
 
 def _unused(names: Iterable[str], cores: Iterable[str]) -> tuple[str, ...]:
-    """Those that are settings of cores, but of none of these."""
+    """The names that are core settings, but not of these cores."""
     from rmc_agents.cores import settings_used
 
     unused = {each.name for each in fields(CoreConfig)} - {"core"}.union(*map(settings_used, cores))
@@ -177,7 +177,7 @@ def _unused(names: Iterable[str], cores: Iterable[str]) -> tuple[str, ...]:
 
 
 def _distribution(kind: str, values: list[Any]) -> "BaseDistribution":
-    """Optuna's distribution; a setting of whole numbers is drawn as such, whatever the kind."""
+    """Optuna's distribution; integer settings are sampled as integers, whatever the kind."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if kind == "choice":
@@ -189,7 +189,7 @@ def _distribution(kind: str, values: list[Any]) -> "BaseDistribution":
 
 
 def _label(value: Any) -> Any:
-    """A setting's value as one of Optuna's choices, which cannot be lists or mappings: those become JSON."""
+    """A setting's value as one of Optuna's choices; lists and mappings, which Optuna does not take, become JSON."""
     return json.dumps(value) if isinstance(value, tuple | list | dict) else value
 
 

@@ -1,4 +1,4 @@
-"""The results of a sweep: one table, the best settings first, for the terminal, as Markdown and as JSON."""
+"""The results of a sweep as a table, best settings first, on the terminal, in Markdown and in JSON."""
 
 import json
 import math
@@ -33,23 +33,21 @@ if TYPE_CHECKING:
     from rmc_agents.evaluate.scheduler import Training
 
 FIGURE = "results.png"
-ENOUGH_FOR_IMPORTANCES = 10  # trials; Optuna's first ten are drawn blindly
+ENOUGH_FOR_IMPORTANCES = 10  # trials; Optuna's first ten are random
 
 
 @dataclass(frozen=True)
 class Row:
-    """One set of settings, with the trials that had it: one of a search, or one for each seed."""
+    """One set of settings, with its trials: one in a search, else one per seed."""
 
     trials: list[int]
-    settings: Params  # that vary; in one-at-a-time mode what differs from the base
+    settings: Params  # the searched ones; in one-at-a-time mode those that differ from the base
     scores: list[float]  # the mean evaluation return of each trial that is complete
     score: float | None  # their mean
-    interval: (
-        tuple[float, float] | None
-    )  # 95 %: of one trial its evaluation's, over episodes; of several Student's, over them
+    interval: tuple[float, float] | None  # 95 %: over the episodes of a single trial; Student's t over several trials
     frames_per_second: float | None  # the mean
     seconds: float | None  # the sum
-    unfinished: dict[int, str]  # by trial, why
+    unfinished: dict[int, str]  # the reason by trial
 
 
 def trial_folder(out: Path, number: int) -> Path:
@@ -63,7 +61,7 @@ def last_line(folder: Path) -> str:
 
 
 def score_of(training: "Training") -> float | None:
-    """The mean evaluation return of a trial that has ended; None if there is none, and then its log says why."""
+    """The mean evaluation return of an ended trial; None if there is none, and the trial's log then says why."""
     folder, status = training.job.folder, training.status
     found = read_evaluated(folder) if status == 0 else None
     score = found[1].mean_return if found is not None else None
@@ -81,7 +79,7 @@ def score_of(training: "Training") -> float | None:
 
 
 def make_rows(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> list[Row]:
-    """The table's rows by falling score; those without one come last."""
+    """The table's rows by descending score; those without a score come last."""
     groups: dict[str, list[FrozenTrial]] = {}
     for trial in trials:
         varied = {name: trial.params[name] for name in plan.search}
@@ -117,7 +115,7 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
 
 
 def make_cells(plan: Plan, rows: Sequence[Row]) -> list[list[str]]:
-    """The table as text, its heading first."""
+    """The table as text, with its header first."""
     names = ["change"] if plan.one_at_a_time else list(plan.search)
     heading = ["trial", *names, "return", "95 % interval", "frames/s", "seconds", "notes"]
     digits = _digits(rows)
@@ -145,7 +143,7 @@ def _digits(rows: Sequence[Row]) -> int:
 
 
 def _notes(row: Row, digits: int) -> list[str]:
-    """What there is to say of a row beside its figures."""
+    """Notes on a row."""
     by_seed = [f"by seed {', '.join(f'{score:.{digits}f}' for score in row.scores)}"] if len(row.scores) > 1 else []
     return by_seed + [f"trial {number} {why}" for number, why in row.unfinished.items()]
 
@@ -160,14 +158,14 @@ def _plain(value: Any) -> str:
 
 
 def importances(plan: Plan, study: "Study") -> dict[str, float]:
-    """Each setting's share in being among the best tenth (PED-ANOVA, Watanabe et al., 2023), if enough trials tell."""
+    """Each setting's importance for reaching the best tenth (PED-ANOVA, Watanabe et al., 2023), given enough trials."""
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     complete = [trial for trial in study.trials if trial.value is not None]
     if plan.one_at_a_time or len(plan.search) < 2 or len(complete) < ENOUGH_FOR_IMPORTANCES:
         return {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it calls itself experimental
+        warnings.simplefilter("ignore")  # a warning that it is experimental
         return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
 
 
@@ -188,7 +186,7 @@ def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
 
 
 def has_figure(plan: Plan, rows: Sequence[Row]) -> bool:
-    """Whether there is a course of a search to draw."""
+    """Whether there is a search to plot."""
     return not plan.one_at_a_time and any(row.score is not None for row in rows)
 
 
@@ -212,5 +210,5 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
         lines.append(f"shares in being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:
         best = trial_folder(out, rows[0].trials[0])
-        lines.append(f"best: {best}   rmc-watch {quoted(best)}{plugins.told_flags()}   rmc-plot {quoted(best)}")
+        lines.append(f"best: {best}   rmc-watch {quoted(best)}{plugins.flags_text()}   rmc-plot {quoted(best)}")
     console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)

@@ -216,7 +216,9 @@ def test_what_is_unfit_is_dropped_and_a_third_in_a_row_ends_the_run() -> None:
     pool.take(1)
     assert pool.counts.unfit == 1
     engine.events.extend([Arrival(0, b"nonsense")] * TRIES)
-    with pytest.raises(WorkerError, match=r"actor 0 sent something that is no rollout of this run: the parcel is dam"):
+    with pytest.raises(
+        WorkerError, match=r"actor 0 sent something other than a rollout of this run: the parcel is dam"
+    ):
         pool.take(1)
 
 

@@ -162,7 +162,7 @@ def test_a_run_on_a_cluster_goes_on_without_one(
     assert signal.getsignal(signal.SIGTERM) == handler
     assert not ray.is_initialized()
     told = capsys.readouterr()
-    assert "2 actors of 3 lanes (ray), 2 rollouts an update" in told.out
+    assert "2 actors of 3 lanes (ray), 2 rollouts per update" in told.out
     assert told.err == ""
     tree = checkpoint.find_and_load(run)[1]
     assert tree["frames"] == 96
@@ -218,7 +218,7 @@ def test_a_ray_of_ones_own_is_closed_to_the_network() -> None:
     ("flags", "expected"),
     [
         (["--ray-address", "elsewhere"], "ray_address: expected 'auto' or HOST:PORT, got 'elsewhere'"),
-        (["--ray-address", "127.0.0.1:{port}"], "nothing that is a Ray cluster's head has answered at"),
+        (["--ray-address", "127.0.0.1:{port}"], "no head node of a Ray cluster has answered at"),
         (["--actor-engine", "local", "--ray-address", "auto"], "expected None without --actor-engine ray, got 'auto'"),
     ],
 )

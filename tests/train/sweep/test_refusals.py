@@ -25,7 +25,7 @@ BAD_STUDIES = {
     "search: [core]": "search: expected lines of 'name: value'",
     "base: minipacman-rmc": "expected at least one setting",
     "base: nowhere": "cannot read the config nowhere",
-    "a: [": "is no YAML",
+    "a: [": "is not valid YAML",
     "search: {mem_slots: {choice: [2]}}\nsettings: {core: gru}": "expected at least one setting that core gru uses",
     "search: {core: {choice: [gruu]}}": "there is no core 'gruu'; did you mean 'gru'?",
     "search: {discount: {choice: [0.9]}, discount: {choice: [0.5]}}": "expected each key once, got 'discount' again",
@@ -55,7 +55,7 @@ BAD_FLAGS = {
     "all fixed": (["--set", "learning_rate=1e-3", "--set", "encoder_sizes=[8]"], "that --set does not fix"),
     "value of many levels": (
         ["--set", "encoder_sizes=" + "[" * 1000],
-        "--set: encoder_sizes is no YAML: expected at most",
+        "--set: encoder_sizes is not valid YAML: expected at most",
     ),
     "episodes by --set": (["--set", "eval_episodes=3"], "--set eval_episodes: give --eval-episodes instead"),
     "seed by --set": (

@@ -150,12 +150,12 @@ def test_a_failed_trial_is_told_and_the_sweep_goes_on(tmp_path: Path, capsys: py
 def test_trials_that_fail_alike_end_the_sweep(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainings, "RUN", "sys.exit('rmc-train: encoder conv: expected pictures')")
+    monkeypatch.setattr(trainings, "RUN", "sys.exit('rmc-train: encoder conv: expected images')")
     study, out = write_study(tmp_path, SEARCH), tmp_path / "out"
     assert run(study, out, "--trials", "9") == 2
     error = capsys.readouterr().err
-    assert "3 trials in a row failed alike" in error
-    assert "encoder conv: expected pictures" in error
+    assert "3 trials in a row failed with the same error" in error
+    assert "encoder conv: expected images" in error
     assert error.count("\n") == 1
     assert len(list(out.glob("trial-*"))) == 3
 

@@ -1,0 +1,31 @@
+"""The loss of supervised learning: cross-entropy with the correct actions."""
+
+import torch
+from torch import Tensor
+
+from rmc_agents.distributions import Categorical
+from rmc_agents.losses.actor_critics import Metrics
+from rmc_agents.losses.masked import masked_mean
+
+
+def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metrics]:
+    """Mean of -log pi(target) over the steps with a target, and the accuracy of the most likely action.
+
+    If no step has a target, the loss is 0 and the metrics are NaN.
+
+    Args:
+      policy_logits: `[T, B, A]`.
+      targets: `[T, B]` int64, -1 for steps without a target.
+
+    Returns:
+      The scalar loss in nats, and metrics.
+    """
+    asked = targets >= 0
+    loss = masked_mean(-Categorical(policy_logits).log_prob(targets.clamp(min=0)), asked)
+    is_right = (policy_logits.detach().argmax(dim=-1) == targets) & asked
+    nothing = torch.where(asked.any(), 0.0, torch.nan)
+    return loss, {
+        "losses/cross_entropy": loss.detach() + nothing,
+        "charts/accuracy": is_right.sum() / asked.sum(),
+        "charts/asked": asked.float().mean(),
+    }

@@ -1,0 +1,197 @@
+"""One run from its trainer to its summary: train, save, evaluate, record a video."""
+
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from rmc_agents.collect import Episode
+from rmc_agents.command_line import interrupted_by_stops, quoted
+from rmc_agents.envs.names import NAMESPACE
+from rmc_agents.envs.processes import WorkerError
+from rmc_agents.evaluate.statistics import Statistics
+from rmc_agents.runs.folder import RunFolder
+
+from . import distributed, learners
+from .clock import TrainingClock
+from .evaluating import Evaluator
+from .finish import extra_flags, finish, summarize
+from .follower import END, GO_ON, SAVE, lead
+from .reporting import Reporter, say
+from .resuming import Saved, notes
+from .stopping import StopSignals
+from .tracking import MakeTracker, Tracking
+from .trainer import Metrics, TrainedAgent, Trainer
+
+
+class Run(NamedTuple):
+    """A finished run."""
+
+    path: Path  # its folder
+    summary: dict[str, Any]  # as in summary.json: frames, seconds, evaluation, ...
+    agent: TrainedAgent  # in eval mode, unless the run was stopped by a signal
+    stopped_by: signal.Signals | None = None  # the signal that ended it early; it is saved and can be resumed
+
+
+class Progress(NamedTuple):
+    """What a callback receives after every update."""
+
+    frames: int  # environment steps so far, over all lanes
+    updates: int
+    seconds: float  # of training so far
+    metrics: dict[str, float]  # scalars by their names in TensorBoard
+    episodes: list[Episode]  # that ended since the last update
+    evaluation: Statistics | None = None  # if there was one after this update (eval_every)
+
+
+Callback = Callable[[Progress], bool | None]
+"""Called after every update; returns True to end the training there, as if total_frames had been reached."""
+
+
+class Watch(NamedTuple):
+    """Who follows a run besides its own folder."""
+
+    console: Console
+    clock: TrainingClock
+    callback: Callback | None = None
+    track: str | MakeTracker | None = None
+
+
+class RunLoop:
+    """Trains until total_frames, a signal or the callback, then evaluates and records.
+
+    Args:
+      trainer: at the start of a run, or in the state of a checkpoint.
+      folder: the run's folder.
+      saved: the checkpoint that the run continues from; None: a new run.
+      watch: who follows the run.
+
+    Raises:
+      ValueError: if the tracker cannot be created.
+    """
+
+    def __init__(self, trainer: Trainer, folder: RunFolder, saved: Saved | None, watch: Watch) -> None:
+        self.trainer, self.folder, self.saved, self.watch = trainer, folder, saved, watch
+        self.tracking = Tracking(watch.track, folder.path, trainer.config, watch.console)
+
+    def run(self) -> Run:
+        """The whole run. Raises WorkerError if an environment or an actor fails; the run is saved by then."""
+        trainer, folder = self.trainer, self.folder
+        with self.tracking:
+            self._print_header()
+            folder.write_config(trainer.config)
+            if trainer.frames < trainer.train.total_frames:
+                folder.drop_summary()
+            with closing(trainer), learners.beside(trainer.config), StopSignals() as stop:
+                lead(trainer, self.saved, folder.path)
+                seconds = self._train_or_explain(stop)
+            self.tracking.summary = summary = summarize(trainer, seconds, folder.path)
+            if stop.received is not None:
+                self._say(f"stopped by {stop.received.name} and saved; continue with: {self._resume_command()}")
+                return Run(folder.path, summary, trainer.agent, stop.received)
+            return self._finish(summary)
+
+    def _train_or_explain(self, stop: StopSignals) -> float:
+        """`_train`; if it fails, one line says how to continue."""
+        try:
+            return self._train(stop)
+        except WorkerError:
+            self._say(
+                f"an environment or an actor failed at {self.trainer.frames:,} frames; saved; continue with: "
+                f"{self._resume_command()}"
+            )
+            raise
+        except distributed.LearnerLost:
+            self._say(f"continue from the newest checkpoint with: {self._resume_command()}")
+            raise
+
+    def _train(self, stop: StopSignals) -> float:
+        """The training loop; returns the seconds it took, earlier parts of the run included."""
+        trainer, path, settings = self.trainer, self.folder.path, self.trainer.config.run
+        earlier = saved_at = self.saved.seconds if self.saved else 0.0
+        wants_end = False
+        evaluator = Evaluator(trainer, path)
+        with Reporter(
+            path, trainer, earlier, settings.log_every, self.watch.console, self.watch.clock, self.tracking
+        ) as reporter:
+            while trainer.frames < trainer.train.total_frames and not wants_end and not stop.agreed():
+                try:
+                    metrics = trainer.update()
+                except WorkerError:  # during a rollout, before anything is learned from it
+                    trainer.save(path, reporter.seconds)
+                    raise
+                try:
+                    episodes = reporter.update(metrics)
+                    evaluation = self._evaluate(evaluator, reporter) if evaluator.is_due else None
+                except (WorkerError, SystemExit):  # in the evaluation; SystemExit: by rich, if its output is closed
+                    distributed.highest(END)
+                    trainer.save(path, reporter.seconds)
+                    raise
+                wants_end = self._call_back(metrics, episodes, evaluation, reporter.seconds)
+                is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every
+                order = distributed.highest(END if wants_end else SAVE if is_due else GO_ON)
+                if order == SAVE:  # after the first update too: from then on the run can be resumed
+                    trainer.save(path, reporter.seconds)
+                    saved_at = reporter.seconds
+            trainer.save(path, reporter.seconds)
+            return reporter.seconds
+
+    def _evaluate(self, evaluator: Evaluator, reporter: Reporter) -> Statistics:
+        """An evaluation between two updates; its time is not training time."""
+        with self.watch.clock.standing_still():
+            reporter.evaluating()
+            evaluation = evaluator.evaluate()
+            reporter.evaluated(evaluation)
+        return evaluation.statistics
+
+    def _call_back(
+        self, metrics: Metrics, episodes: list[Episode], evaluation: Statistics | None, seconds: float
+    ) -> bool:
+        """Whether the callback, if there is one, wants the training to end."""
+        if self.watch.callback is None:
+            return False
+        scalars = {name: value.item() for name, value in metrics.items()}
+        progress = Progress(self.trainer.frames, self.trainer.updates, seconds, scalars, episodes, evaluation)
+        return bool(self.watch.callback(progress))
+
+    def _finish(self, summary: dict[str, Any]) -> Run:
+        """Evaluation and video of a completed training."""
+        path, agent = self.folder.path, self.trainer.agent
+        try:
+            with interrupted_by_stops():
+                self.folder.write_summary(summary)
+                finish(self.trainer, self.folder, summary, self.watch.console)
+        except KeyboardInterrupt:
+            again = self._resume_command()
+            self._say(f"interrupted, but the training is complete and saved; evaluate and record with: {again}")
+            return Run(path, summary, agent, signal.SIGINT)
+        except WorkerError:
+            self._say(f"the training is complete and saved; evaluate and record with: {self._resume_command()}")
+            raise
+        return Run(path, summary, agent)
+
+    def _resume_command(self) -> str:
+        if self.trainer.config.env.env.startswith(NAMESPACE):
+            return f"rmc.resume({str(self.folder.path)!r}, env=...)"
+        return f"rmc-train --resume {quoted(self.folder.path)}{extra_flags(self.trainer)}"
+
+    def _print_header(self) -> None:
+        trainer, folder, saved = self.trainer, self.folder, self.saved
+        init_from = trainer.config.run.init_from
+        lines = trainer.describe()
+        lines.append(f"run folder: {folder.path}   watch it learn: tensorboard --logdir {quoted(folder.path)}")
+        if saved is None and init_from is not None:
+            lines.append(f"starts with the weights of {init_from}")
+        if saved is not None:
+            lines += notes(trainer, saved, folder)
+        lines += learners.notes(trainer.config, trainer.lanes.device)
+        if trainer.frames >= (total := trainer.train.total_frames):
+            lines.append(f"nothing to train: {trainer.frames:,} frames are trained, and total_frames is {total:,}")
+        for line in lines:
+            self._say(line)
+
+    def _say(self, text: str) -> None:
+        say(self.watch.console, text)
