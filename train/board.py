@@ -46,7 +46,7 @@ class Board:
           is_whole: whether no other process has died, as far as this one can know.
         """
         self._rank, self._is_whole, self._round = rank, is_whole, 0
-        self._slots = np.frombuffer(self._memory, np.uint8).reshape(2, self.size, CAPACITY)
+        self._slots = np.ctypeslib.as_array(self._memory).view(np.uint8).reshape(2, self.size, CAPACITY)
 
     def leave(self) -> None:
         """Never post again. Who waits for this process raises RuntimeError."""

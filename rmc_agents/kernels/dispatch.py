@@ -124,7 +124,7 @@ def _load(core: str, backend: str, precision: str) -> Scan:
     if backend == "reference":
         return Scan(backend, REFERENCES[core])
     module = import_module(f"rmc_agents.kernels.{core}.{backend}")
-    scan = Scan(backend, getattr(module, f"{core}_unroll"), getattr(module, f"{core}_stepping", None))
-    if precision == "float32":
-        return scan
-    return Scan(backend, *(function and partial(function, precision=precision) for function in scan[1:]))
+    unroll, stepping = getattr(module, f"{core}_unroll"), getattr(module, f"{core}_stepping", None)
+    if precision != "float32":
+        unroll, stepping = partial(unroll, precision=precision), stepping and partial(stepping, precision=precision)
+    return Scan(backend, unroll, stepping)

@@ -118,9 +118,9 @@ class RMCTape(StepwiseTape):
         )
         self.to_qkv = multiplier(self.factors.blocks[0].qkv.weight)
         self.to_layers = [multiplier(layer.weight) for layer in self.factors.mlp]
-        if self.factors.gates is not None:
+        if weights.gates is not None:
+            self._gate_bias = rmc_gate_bias(*weights.gates, weights).detach()
             self.to_gates = multiplier(self.factors.gates[1].weight)
-            self._gate_bias = rmc_gate_bias(*self.weights.gates, weights).detach()
 
     def begin(self, state: RMCState) -> None:
         """See `Tape.begin`."""
