@@ -1,6 +1,7 @@
 """The agent: observations through an encoder, a recurrent core and two heads."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
@@ -107,13 +108,33 @@ class ActorCritic(nn.Module):
         """One step of all lanes: time steps `[B, ...]` to an output `[B, ...]` and the next state."""
         encoded = self.encode(steps)  # [B, D]
         output, state = self.core.step(encoded, steps.is_first, state)
-        return self._heads(output, encoded, steps.action_mask), state
+        return self._heads(output, encoded, steps.action_mask, self.reading_weights()), state
+
+    @contextmanager
+    def stepping(self, state: State) -> Iterator[Callable[[TimeStep, State], tuple[AgentOutput, State]]]:
+        """A faster `step` for acting: the weights must not change in this context, and there are no gradients.
+
+        Args:
+          state: of any step; all steps have its number of lanes.
+        """
+        if type(self).step is not ActorCritic.step:
+            yield self.step
+            return
+        with torch.no_grad(), self.core.stepping(state) as core_step:
+            reading = self.reading_weights()
+
+            def step(steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+                encoded = self.encode(steps)
+                output, state = core_step(encoded, steps.is_first, state)
+                return self._heads(output, encoded, steps.action_mask, reading), state
+
+            yield step
 
     def unroll(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """T steps of all lanes: time steps `[T, B, ...]` to outputs `[T, B, ...]` and the state after them."""
         encoded = self.encode(steps)  # [T, B, D]
         outputs, state = self.core.unroll(encoded, steps.is_first, state)
-        return self._heads(outputs, encoded, steps.action_mask), state
+        return self._heads(outputs, encoded, steps.action_mask, self.reading_weights()), state
 
     def encode(self, steps: TimeStep) -> Tensor:
         """Features `[..., D]` of time steps with fields `[..., *obs_shape]` and `[...]`.
@@ -135,11 +156,12 @@ class ActorCritic(nn.Module):
         """The core's attention weights in this step (see `Core.attention_weights`); None if it has no attention."""
         return self.core.attention_weights(self.encode(steps), steps.is_first, state)
 
-    def _heads(self, output: Tensor, encoded: Tensor, action_mask: Tensor | None) -> AgentOutput:
-        first = self.reading_weights()
-        sums = functional.linear(output, first.core, first.bias)
-        if first.encoder is not None:
-            sums = sums + functional.linear(encoded, first.encoder)
+    def _heads(
+        self, output: Tensor, encoded: Tensor, action_mask: Tensor | None, reading: "ReadingWeights"
+    ) -> AgentOutput:
+        sums = functional.linear(output, reading.core, reading.bias)
+        if reading.encoder is not None:
+            sums = sums + functional.linear(encoded, reading.encoder)
         if self.head_layers:
             sums = functional.linear(rectified(self.head_layers[1:], sums.relu()), *_side_by_side(self._both_heads))
         parameters, value = sums[..., :-1], sums[..., -1]

@@ -1,6 +1,7 @@
 """Experience collection: time steps from a vector environment, and rollouts of an agent in it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +17,7 @@ from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.sequences.base import NOTHING_ASKED
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import ANYTHING, Either
-from rmc_agents.types import Distribution, Policy, Rollout, State, TimeStep, map_leaves
+from rmc_agents.types import AgentOutput, Distribution, Policy, Rollout, State, TimeStep, map_leaves
 
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """Seeds of lanes that restart in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
@@ -272,18 +273,24 @@ class Collector:
         """T steps of all lanes. The rollout's tensors are overwritten by the next call."""
         initial_state = self.state
         self._record(0)
-        for t in range(self.unroll_length):
-            output, self.state = self.agent.step(self.lanes.steps, self.state)
-            self._policy_logits[t], self._value[t] = output
-            if self._targets is not None and (targets := self.lanes.targets) is not None:
-                self._targets[t] = targets
-            self.lanes.step(self._choose_action(output.policy_logits))
-            self._record(t + 1)
+        with self._stepping() as step:
+            for t in range(self.unroll_length):
+                output, self.state = step(self.lanes.steps, self.state)
+                self._policy_logits[t], self._value[t] = output
+                if self._targets is not None and (targets := self.lanes.targets) is not None:
+                    self._targets[t] = targets
+                self.lanes.step(self._choose_action(output.policy_logits))
+                self._record(t + 1)
         distribution = self.lanes.spec.distribution
         self.rollout = Rollout(
             self._steps, self._policy_logits, self._value, initial_state, self._targets, distribution
         )
         return self.rollout
+
+    def _stepping(self) -> AbstractContextManager[Callable[[TimeStep, State], tuple[AgentOutput, State]]]:
+        """The agent's step; an agent of one's own need not have a faster one for acting."""
+        stepping = getattr(self.agent, "stepping", None)
+        return nullcontext(self.agent.step) if stepping is None else stepping(self.state)
 
     def _choose_action(self, policy_logits: Tensor) -> Tensor:
         """Sample actions for the lanes of all learners and return this one's: all draw the same random numbers."""

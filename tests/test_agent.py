@@ -42,6 +42,37 @@ def test_unroll_is_steps(core: str, skip: bool) -> None:
     assert outputs.value.shape == (7, 3)
 
 
+@pytest.mark.parametrize("core", ["rmc", "lstm", "mingru", "relational-rnn", "none"])
+def test_stepping_is_step(core: str) -> None:
+    agent = make_agent(core)
+    steps = random_steps(4, 3)
+    expected_state = state = agent.initial_state(3)
+    with agent.stepping(state) as step:
+        for t in range(4):
+            expected, expected_state = agent.step(at(steps, t), expected_state)
+            output, state = step(at(steps, t), state)
+            torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(tuple(state), tuple(expected_state))
+    assert not output.value.requires_grad
+
+
+def test_acting_keeps_to_a_step_of_ones_own() -> None:
+    class Still(ActorCritic):
+        def step(self, steps: TimeStep, state: Any) -> Any:
+            output, state = super().step(steps, state)
+            return output._replace(value=output.value * 0), state
+
+    class Silent(LSTM):
+        def step(self, *arguments: Any) -> Any:
+            output, state = super().step(*arguments)
+            return output * 0, state
+
+    spec = SpaceSpec.of(make_vector_env("minipacman", 2))
+    for agent in (Still(spec, LSTM), ActorCritic(spec, Silent, core_skip=False)):
+        rollout = Collector(agent, make_vector_env("minipacman", 2), unroll_length=3).collect()
+        assert (rollout.value == 0).all()
+
+
 def test_previous_action_and_reward_are_forgotten_at_a_boundary() -> None:
     encoder = Encoder(SPEC)
     steps = random_steps(4)._replace(is_first=torch.tensor([True, True, False, False]))

@@ -10,7 +10,7 @@ argument immediately. All learners must call the same functions in the same orde
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -23,6 +23,8 @@ from rmc_agents.collect import Episode
 from rmc_agents.envs.processes import EnvError, Fault, WorkerError
 from rmc_agents.losses import Metrics
 from rmc_agents.runs import checkpoint
+
+from .board import Board
 
 FIRST = 0  # rank
 FOREVER = timedelta(days=365)  # a run may be suspended; the death of another process is detected anyway
@@ -77,6 +79,21 @@ def _local(name: str) -> int:
     return int(os.environ.get(f"LOCAL_{name}", os.environ[name]))
 
 
+_boards: list[Board] = []  # one at most
+
+
+@contextmanager
+def beside(board: Board, rank: int, is_whole: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """In here, what is added up on the CPU goes by way of a board; arguments as of `Board.join`."""
+    board.join(rank, is_whole)
+    _boards.append(board)
+    try:
+        yield
+    finally:
+        _boards.remove(board)
+        board.leave()
+
+
 def connect(gpu: int, **arguments: Any) -> None:
     """Connect to the other learners; arguments as in `init_process_group`. With GPUs, use the given one."""
     gpus = torch.cuda.device_count()
@@ -99,8 +116,10 @@ def total(tensor: Tensor) -> Tensor:
     """The sum of all learners' tensors, bitwise equal in each."""
     if size() == 1:
         return tensor
-    summed = tensor.clone()
     with _connected():
+        if _boards and not tensor.is_cuda:
+            return _boards[0].total(tensor)
+        summed = tensor.clone()
         dist.all_reduce(summed)
     return summed
 
@@ -145,8 +164,10 @@ def highest(number: int) -> int:
     """The maximum of all learners' numbers, as a way to agree on one."""
     if size() == 1:
         return number
-    agreed = torch.tensor(number)
     with _connected():
+        if _boards:
+            return _boards[0].highest(number)
+        agreed = torch.tensor(number)
         dist.all_reduce(agreed, dist.ReduceOp.MAX)
     return int(agreed)
 

@@ -39,6 +39,7 @@ from rmc_agents.envs.processes import (
 )
 
 from . import distributed
+from .board import Board
 
 FEWEST_LANES = 32  # per learner, for --learners auto: a step with fewer is hardly faster
 BYTES_OF_LEARNER = 350 << 20  # of memory that a process with torch and compiled kernels has to itself, at the least
@@ -141,7 +142,8 @@ def beside(config: Config) -> Iterator[None]:
         port = server.getsockname()[1]
         others: list[_Other] = []
         try:
-            _start(others, config, port)
+            board = Board(get_context("spawn"), learners)
+            _start(others, config, port, board)
             store = dist.TCPStore(
                 LOOPBACK,
                 port,
@@ -151,7 +153,10 @@ def beside(config: Config) -> Iterator[None]:
                 master_listen_fd=os.dup(server.fileno()),
             )
             _meet(store, distributed.FIRST, learners)
-            yield
+            with distributed.beside(
+                board, distributed.FIRST, lambda: all(other.process.is_alive() for other in others)
+            ):
+                yield
         except distributed.LearnerLost as error:
             raise _explained(error, others) from error
         finally:
@@ -192,7 +197,7 @@ class _Other:
         return Fault(describe_death(self.process.exitcode), "") if self.process.exitcode else None
 
 
-def _start(others: list[_Other], config: Config, port: int) -> None:
+def _start(others: list[_Other], config: Config, port: int, board: Board) -> None:
     """Add processes to `others` and wait until they are ready to connect."""
     spec = gym.spec(config.env.env) if config.env.env.startswith(NAMESPACE) else None
     learners = int(config.run.learners)
@@ -205,7 +210,7 @@ def _start(others: list[_Other], config: Config, port: int) -> None:
     context = get_context("spawn")
     with stops_held_back():
         for number in range(1, learners):
-            others.append(_Other(context, (follow, number)))
+            others.append(_Other(context, (follow, number, board)))
     for number, other in enumerate(others, start=1):
         if fault := other.wait():
             hint = "" if fault.trace else f" before it could begin ({GUARD})"
@@ -228,19 +233,19 @@ def _told(kind: type[Lost], number: int, fault: Fault) -> Lost:
     return error
 
 
-def _run(follow: bytes, number: int, connection: Connection) -> None:
+def _run(follow: bytes, number: int, board: Board, connection: Connection) -> None:
     """The main function of another learner's process."""
     leave_stops_to_the_parent()
     threading.Thread(target=end_with_the_parent, daemon=True).start()
     with suppress(OSError):  # the first learner is gone
         try:
-            cloudpickle.loads(follow)(number, connection)
+            cloudpickle.loads(follow)(number, board, connection)
         except Exception as error:
             fault = Fault.of(error)
             connection.send(fault._replace(summary=f"failed: {fault.summary}"))
 
 
-def _follow(spec: EnvSpec | None, learners: int, port: int, number: int, connection: Connection) -> None:
+def _follow(spec: EnvSpec | None, learners: int, port: int, number: int, board: Board, connection: Connection) -> None:
     from .follower import follow
 
     if spec is not None:
@@ -248,7 +253,8 @@ def _follow(spec: EnvSpec | None, learners: int, port: int, number: int, connect
     connection.send(None)
     _meet(dist.TCPStore(LOOPBACK, port, learners), number, learners)
     try:
-        follow()
+        with distributed.beside(board, number):
+            follow()
     finally:
         dist.destroy_process_group()
 

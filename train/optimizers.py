@@ -11,7 +11,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import TrainConfig
 from rmc_agents.tree_checks import Either
 
-from . import distributed
+from . import distributed, muon
 from .distributed import rank
 
 
@@ -22,7 +22,7 @@ def _uncompiled(kind: Any) -> Any:
     return type(kind.__name__, (kind,), methods | {"step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
-Adam, Muon = _uncompiled(torch.optim.Adam), _uncompiled(torch.optim.Muon)
+Adam, Muon = _uncompiled(torch.optim.Adam), _uncompiled(muon.Muon)
 
 MOMENTS: dict[type[torch.optim.Optimizer], Callable[[Tensor], dict[str, Tensor]]] = {
     Adam: lambda p: {"step": torch.tensor(0.0), "exp_avg": p, "exp_avg_sq": p},
@@ -134,8 +134,7 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
     rest = [parameter for parameter in agent.parameters() if id(parameter) not in taken]
     parts: list[torch.optim.Optimizer] = [Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon, fused=True)]
     if matrices:
-        scale = "match_rms_adamw"  # steps with the same RMS as Adam's (Liu et al., 2025)
-        parts.append(Muon(matrices, lr=config.learning_rate, weight_decay=0.0, adjust_lr_fn=scale))
+        parts.append(Muon(matrices, lr=config.learning_rate))
     return Optimizers(*parts)
 
 

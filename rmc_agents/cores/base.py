@@ -1,7 +1,8 @@
 """The base class of recurrent cores: explicit state, resets and argument checks in one place."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -15,6 +16,9 @@ from rmc_agents.kernels.dispatch import check_names
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product
 from rmc_agents.types import State, map_leaves
+
+Step = Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
+"""As `Core.step`."""
 
 
 class Core(nn.Module, ABC):
@@ -100,6 +104,17 @@ class Core(nn.Module, ABC):
         self._check(inputs, should_reset, state, axes=("B",))
         outputs, state = self.scan(inputs.unsqueeze(0), should_reset.unsqueeze(0), state)
         return outputs.squeeze(0), state
+
+    @contextmanager
+    def stepping(self, state: State) -> Iterator[Step]:
+        """`step` for acting: in here the weights must not change, and gradients are not to be had.
+
+        A core may prepare what depends on the weights alone, and leave out checks.
+
+        Args:
+          state: of any step; its number of lanes is that of all steps.
+        """
+        yield self.step
 
     def unroll(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """T steps of all lanes, equal to T calls of `step`.

@@ -1,12 +1,14 @@
 """The base class of cores with kernels."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from rmc_agents.cores.base import Core
+from rmc_agents.cores.base import Core, Step
 from rmc_agents.kernels import reference
 from rmc_agents.kernels.dispatch import Scan, choose
 from rmc_agents.kernels.modes import no_autocast
@@ -40,6 +42,16 @@ class KernelCore(Core):
         with no_autocast(inputs.device.type):
             scan = choose(self.kernel, self.backend, self.precision, weights, initial)
             return scan.unroll(inputs, should_reset, state, initial, weights)
+
+    @contextmanager
+    def stepping(self, state: State) -> Iterator[Step]:
+        """See `Core.stepping`."""
+        scan, kind = self.chosen_scan(), type(self)
+        if scan.stepping is None or kind.step is not KernelCore.step or kind.scan is not KernelCore.scan:
+            yield self.step
+            return
+        with scan.stepping(state, self.initial_leaves(), self.weights()) as step:
+            yield step
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """See `Core.cell`: the scan of one step, without a reset."""

@@ -14,11 +14,12 @@ multiply it, and triton's rmc); weights, sums, and all that is no product stay f
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -31,6 +32,9 @@ from rmc_agents.kernels.products import Precision, bf16_supported
 from rmc_agents.kernels.relational_rnn.reference import relational_rnn_unroll
 from rmc_agents.kernels.rmc.reference import rmc_unroll
 from rmc_agents.kernels.rnn.reference import rnn_unroll
+
+if TYPE_CHECKING:
+    from rmc_agents.kernels.tape import Step
 
 Backend = Literal["auto", "reference", "fused", "triton"]
 REFERENCES: dict[str, Callable[..., tuple[Tensor, Any]]] = {
@@ -48,6 +52,7 @@ class Scan(NamedTuple):
 
     backend: str
     unroll: Callable[..., tuple[Tensor, Any]]  # (inputs, should_reset, state, initial_state, weights)
+    stepping: Callable[..., AbstractContextManager["Step"]] | None = None  # (state, initial_state, weights), see `tape`
 
 
 def choose(core: str, backend: str, precision: str, weights: Any, initial_state: Any) -> Scan:
@@ -119,5 +124,7 @@ def _load(core: str, backend: str, precision: str) -> Scan:
     if backend == "reference":
         return Scan(backend, REFERENCES[core])
     module = import_module(f"rmc_agents.kernels.{core}.{backend}")
-    unroll = getattr(module, f"{core}_unroll")
-    return Scan(backend, unroll if precision == "float32" else partial(unroll, precision=precision))
+    unroll, stepping = getattr(module, f"{core}_unroll"), getattr(module, f"{core}_stepping", None)
+    if precision != "float32":
+        unroll, stepping = partial(unroll, precision=precision), stepping and partial(stepping, precision=precision)
+    return Scan(backend, unroll, stepping)

@@ -5,6 +5,7 @@ Intel's, MKL is faster for small products (figures in docs/decisions/products.md
 products only from compiled graphs, through the operator used here; without that operator, `torch.mm` is used.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -40,9 +41,37 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
     """
     if weight.dtype == torch.bfloat16:
         return _LINEAR(x.bfloat16(), weight, None, "none", [], "").float()
-    if ONEDNN and x.shape[0] * weight.numel() >= WORTHWHILE:
+    if _by_onednn(x, weight):
         return _LINEAR(x, weight, None, "none", [], "")
     return torch.mm(x, weight.t())
+
+
+def multiplier(weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """`product` with one weight for many x, into memory that is given: `multiply(x, out)` returns out.
+
+    Small products take no longer than making their views and results.
+    """
+    weight = weight.detach()
+    transposed, is_float32 = weight.t(), weight.dtype == torch.float32
+
+    def multiply(x: Tensor, out: Tensor) -> Tensor:
+        if is_float32 and not _by_onednn(x, weight):
+            return torch.mm(x, transposed, out=out)
+        return out.copy_(product(x, weight))
+
+    return multiply
+
+
+def _by_onednn(x: Tensor, weight: Tensor) -> bool:
+    return ONEDNN and x.shape[0] * weight.numel() >= WORTHWHILE
+
+
+def add_transposed_product(total: Tensor, x: Tensor, y: Tensor, dtype: torch.dtype = torch.float32) -> None:
+    """total += `transposed_product(x, y, dtype)`."""
+    if dtype == torch.float32 and not ONEDNN:
+        total.addmm_(x.t(), y)
+    else:
+        total.add_(transposed_product(x, y, dtype))
 
 
 def transposed_product(x: Tensor, y: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -84,6 +113,6 @@ class _RectifiedLinear(torch.autograd.Function):
 
 
 def _rectified_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    if ONEDNN and x.shape[0] * weight.numel() >= WORTHWHILE:
+    if _by_onednn(x, weight):
         return _LINEAR(x, weight, bias, "relu", [], "")
     return torch.addmm(bias, x, weight.t()).relu_()

@@ -1,7 +1,8 @@
 """Shared by the fused scans: a tape, written forward and read backward, and its autograd function."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, ClassVar, Self
 
@@ -14,6 +15,8 @@ from rmc_agents.kernels.products import DTYPES, Precision
 from rmc_agents.types import map_leaves
 
 KEPT = 4  # spare tapes
+Step = Callable[[Tensor, Tensor, Any], tuple[Tensor, Any]]
+"""(inputs `[B, I]`, should_reset `[B]`, state) to the output `[B, H]` and the next state."""
 
 
 class Tape(ABC):
@@ -51,7 +54,8 @@ class Tape(ABC):
         with undisturbed():
             tape = tape or cls(steps, lanes, sizes)
             tape.dtype = DTYPES[precision]
-            tape.start(state, initial_state, weights)
+            tape.start(initial_state, weights)
+            tape.begin(state)
         return tape
 
     def put_back(self) -> None:
@@ -67,10 +71,14 @@ class Tape(ABC):
     def sizes_of(initial_state: Any, weights: Any) -> tuple[int, ...]:
         """The sizes, besides T and B, that the buffers' shapes depend on."""
 
-    def start(self, state: Any, initial_state: Any, weights: Any) -> None:
-        """Begin at step 0; a subclass makes `outputs` and looks at the weights."""
-        self.state, self.initial_state, self.weights = state, initial_state, weights
+    def start(self, initial_state: Any, weights: Any) -> None:
+        """Prepare what depends on these alone."""
+        self.initial_state, self.weights = initial_state, weights
         self.factors = weights if self.dtype == torch.float32 else _rounded(weights, self.dtype)
+
+    def begin(self, state: Any) -> None:
+        """Go to step 0, before which the state is `state`; a subclass makes new `outputs`."""
+        self.state = state
 
     @abstractmethod
     def write(self, inputs: Tensor) -> None:
@@ -102,6 +110,34 @@ class Tape(ABC):
         leaves = [*self.state, *self.initial_state, *tensors(self.weights)]
         outputs, *final = _Attached.apply(self, inputs, *leaves)
         return outputs, map_leaves(lambda _, leaf: leaf, self.state, final)
+
+
+@contextmanager
+def stepping(
+    kind: type[Tape], state: Any, initial_state: Any, weights: Any, precision: Precision = "float32"
+) -> Iterator[Step]:
+    """A scan's single steps by the weights of now: what depends on these alone is prepared once.
+
+    In here the weights must not change, and gradients are not to be had.
+
+    Args:
+      kind: the scan's tape.
+      state: of any step; its number of lanes is that of all steps.
+      initial_state, weights, precision: as of `Tape.take`.
+    """
+    tape = kind.take(1, state, initial_state, weights, precision)
+
+    def step(inputs: Tensor, should_reset: Tensor, state: Any) -> tuple[Tensor, Any]:
+        with undisturbed():
+            tape.begin(state)
+            tape.should_reset[0] = should_reset.numpy()
+            tape.write(inputs.float().unsqueeze(0))
+            return tape.outputs[0], tape.final_state()
+
+    try:
+        yield step
+    finally:
+        tape.put_back()
 
 
 class StepwiseTape(Tape):

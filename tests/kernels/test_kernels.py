@@ -81,6 +81,20 @@ def test_fused_is_the_reference(name, steps, lanes):
     assert_close(actual, expected_results(core, name, *arguments))
 
 
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("lanes", [1, 17])
+def test_stepping_is_the_reference(name, lanes):
+    core = build(name)
+    inputs, should_reset, state, initial_state = case(core, 7, lanes)
+    expected, final = reference_unroll(core)(inputs, should_reset, state, initial_state, core.weights())
+    outputs = []
+    with core.stepping(state) as step:
+        for x, flags in zip(inputs, should_reset, strict=True):
+            output, state = step(x, flags, state)
+            outputs.append(output)
+    assert_close([torch.stack(outputs), *state], [expected.detach().double(), *(x.detach().double() for x in final)])
+
+
 @pytest.fixture(params=["mkl", "onednn"])
 def library(request, monkeypatch):
     """Products by one of the two libraries, however small they are."""

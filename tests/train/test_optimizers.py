@@ -8,7 +8,7 @@ import torch
 from helpers.agents import make_agent
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
-from rmc_agents.train.optimizers import Optimizers, make_optimizer
+from rmc_agents.train.optimizers import Muon, Optimizers, make_optimizer
 
 RATE = 0.01
 
@@ -47,6 +47,22 @@ def test_adam_is_torchs() -> None:
             stepped.step()
     for one, other in zip(agent.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(one, other)  # ours is fused, which rounds otherwise
+
+
+def test_muon_is_torchs_but_for_its_bfloat16() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = (64, 192), (192, 64), (48, 48)
+    mine, theirs = ([torch.zeros(shape, requires_grad=True) for shape in shapes] for _ in range(2))
+    scale = "match_rms_adamw"
+    optimizers = Muon(mine, lr=RATE), torch.optim.Muon(theirs, lr=RATE, weight_decay=0.0, adjust_lr_fn=scale)
+    for _ in range(3):
+        for one, other in zip(mine, theirs, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for one, other in zip(mine, theirs, strict=True):
+        assert (one - other).norm() < 0.02 * other.norm()
 
 
 def test_muon_takes_the_hidden_matrices_and_moves_all_their_directions_alike() -> None:

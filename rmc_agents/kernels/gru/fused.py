@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, sigmoid, stop_gradient, tanh, view
 from rmc_agents.kernels.products import product, transposed_product
-from rmc_agents.kernels.tape import StepwiseTape, unroll
+from rmc_agents.kernels.tape import StepwiseTape, stepping, unroll
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 
 
@@ -30,14 +30,17 @@ class GRUTape(StepwiseTape):
         """See `Tape.sizes_of`."""
         return (weights.hidden.shape[1],)
 
-    def start(self, state: HiddenState, initial_state: HiddenState, weights: RecurrentWeights) -> None:
+    def start(self, initial_state: HiddenState, weights: RecurrentWeights) -> None:
         """See `Tape.start`."""
-        super().start(state, initial_state, weights)
-        self.outputs = buffer(self.steps, self.lanes, *self.sizes)
-        self._outputs = view(self.outputs)
+        super().start(initial_state, weights)
         assert weights.hidden_bias is not None
-        self._state, self._initial = view(state.hidden), view(initial_state.hidden)
-        self._hidden_bias = view(weights.hidden_bias)
+        self._initial, self._hidden_bias = view(initial_state.hidden), view(weights.hidden_bias)
+
+    def begin(self, state: HiddenState) -> None:
+        """See `Tape.begin`."""
+        super().begin(state)
+        self.outputs = buffer(self.steps, self.lanes, *self.sizes)
+        self._outputs, self._state = view(self.outputs), view(state.hidden)
 
     def write_inputs(self, inputs: Tensor) -> None:
         """The input's part of the gates."""
@@ -76,6 +79,7 @@ class GRUTape(StepwiseTape):
 
 
 gru_unroll = partial(unroll, GRUTape)  # see `gru.reference.gru_unroll`
+gru_stepping = partial(stepping, GRUTape)
 
 
 @jit

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, sigmoid, stop_gradient, tanh, view
 from rmc_agents.kernels.products import product, transposed_product
-from rmc_agents.kernels.tape import StepwiseTape, unroll
+from rmc_agents.kernels.tape import StepwiseTape, stepping, unroll
 from rmc_agents.kernels.weights import LSTMState, RecurrentWeights
 
 
@@ -31,14 +31,18 @@ class LSTMTape(StepwiseTape):
         """See `Tape.sizes_of`."""
         return (weights.hidden.shape[1],)
 
-    def start(self, state: LSTMState, initial_state: LSTMState, weights: RecurrentWeights) -> None:
+    def start(self, initial_state: LSTMState, weights: RecurrentWeights) -> None:
         """See `Tape.start`."""
-        super().start(state, initial_state, weights)
+        super().start(initial_state, weights)
+        self._initial_hidden, self._initial_cell = map(view, initial_state)
+
+    def begin(self, state: LSTMState) -> None:
+        """See `Tape.begin`."""
+        super().begin(state)
         self.outputs = buffer(self.steps, self.lanes, *self.sizes)
         self._outputs = view(self.outputs)
         self.cell[0] = state.cell
         self._state_hidden = view(state.hidden)
-        self._initial_hidden, self._initial_cell = map(view, initial_state)
 
     def write_inputs(self, inputs: Tensor) -> None:
         """The input's part of the gates."""
@@ -75,6 +79,7 @@ class LSTMTape(StepwiseTape):
 
 
 lstm_unroll = partial(unroll, LSTMTape)  # see `lstm.reference.lstm_unroll`
+lstm_stepping = partial(stepping, LSTMTape)
 
 
 @jit

@@ -31,11 +31,11 @@ class MinGRUTape(Tape):
         size = initial_state.hidden.shape[1]
         return size, 0 if weights.skip is None else size
 
-    def start(self, state: HiddenState, initial_state: HiddenState, weights: MinGRULayer) -> None:
-        """See `Tape.start`."""
-        super().start(state, initial_state, weights)
+    def begin(self, state: HiddenState) -> None:
+        """See `Tape.begin`."""
+        super().begin(state)
         self.outputs = buffer(*self.hidden.shape)
-        self._states = view(initial_state.hidden), view(state.hidden)
+        self._states = view(self.initial_state.hidden), view(state.hidden)
 
     def write(self, inputs: Tensor) -> None:
         """See `Tape.write`."""

@@ -3,16 +3,16 @@
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.pointwise import buffer, rectify, rectify_backward, view
-from rmc_agents.kernels.products import BLOCK, product, transposed_product
+from rmc_agents.kernels.pointwise import buffer, rectify, view
+from rmc_agents.kernels.products import multiplier, product
 from rmc_agents.kernels.rmc import fused_pointwise as pointwise
 from rmc_agents.kernels.rmc.fused_attention import attention_kernels
+from rmc_agents.kernels.rmc.fused_backward import Backward
 from rmc_agents.kernels.rmc.reference import rmc_gate_bias
-from rmc_agents.kernels.tape import StepwiseTape, unroll
+from rmc_agents.kernels.tape import StepwiseTape, stepping, unroll
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 
@@ -62,20 +62,6 @@ class Buffers(NamedTuple):
         return cls(*(buffer(steps, *shape) for shape in shapes))
 
 
-class Gradients(NamedTuple):
-    """Gradients of vectors; for the arrays that the passes add to, and in the end for the sums over them."""
-
-    qkv_bias: Any  # [Q]
-    qkv_gain: Any
-    qkv_norm_bias: Any
-    attended_gain: Any  # [D]
-    attended_bias: Any
-    mlp_gain: Any
-    mlp_norm_bias: Any
-    mlp_biases: Any  # [L, D]
-    slot_embedding: Any  # [N, D]
-
-
 class RMCTape(StepwiseTape):
     """See `Tape`. Names with an underscore in front are arrays of the same memory as their tensors."""
 
@@ -85,8 +71,11 @@ class RMCTape(StepwiseTape):
         rows, size, width = lanes * slots, heads * head_size, heads * (2 * key_size + head_size)
         self.buffers = Buffers.empty(steps, lanes, slots, size, heads, width, gates)
         self.hidden = [buffer(steps, rows, size) for _ in range(layers - 1)]
-        self.attended = buffer(rows, size)  # of one step
-        self._attended, self._no_gates = view(self.attended), np.empty((rows, 0), np.float32)
+        self.attended = buffer(rows, size)  # of one step, as are the matrix products:
+        self.qkv, self.layer, self.gates = (buffer(rows, n) for n in (width, size, gates))
+        self._attended, self._qkv, self._layer, self._gates = map(
+            view, (self.attended, self.qkv, self.layer, self.gates)
+        )
         self.attention = attention_kernels(slots, heads, key_size, head_size)
         # Views of every step, made once: making views is slow compared with a step.
         self.memory, self.tanh_memory = self.buffers.memory.unbind(), self.buffers.tanh_memory.unbind()
@@ -95,6 +84,7 @@ class RMCTape(StepwiseTape):
         self._at = [Buffers(*step) for step in zip(*map(view, self.buffers), strict=True)]
         self.input_rows = Buffers(*(x.flatten(0, 1) for x in self.buffers))  # of all steps
         self._input_rows = Buffers(*map(view, self.input_rows))
+        self.way_back: Backward | None = None  # made when it is first gone
 
     @staticmethod
     def sizes_of(initial_state: RMCState, weights: RMCWeights) -> tuple[int, ...]:
@@ -103,22 +93,29 @@ class RMCTape(StepwiseTape):
         gates = 0 if weights.gates is None else len(weights.gates[0].bias)
         return slots, weights.num_heads, weights.key_size, size // weights.num_heads, gates, len(weights.mlp)
 
-    def start(self, state: RMCState, initial_state: RMCState, weights: RMCWeights) -> None:
+    def start(self, initial_state: RMCState, weights: RMCWeights) -> None:
         """See `Tape.start`."""
-        super().start(state, initial_state, weights)
-        rows, size = self.attended.shape
-        self.outputs = buffer(self.steps, self.lanes, rows // self.lanes * size)
-        self._outputs = view(self.outputs.view(self.steps, rows, size))
-        block = weights.blocks[0]
-        self._state, self._initial = view(state.memory.flatten(0, 1)), view(initial_state.memory[0])
-        embedding = weights.slot_embedding
+        super().start(initial_state, weights)
+        block, embedding = weights.blocks[0], weights.slot_embedding
+        self._initial = view(initial_state.memory[0])
         self._embedding = view(torch.zeros_like(initial_state.memory[0]) if embedding is None else embedding)
         self._qkv_bias, self._mlp_biases = view(block.qkv.bias), [view(layer.bias) for layer in weights.mlp]
         self._qkv_norm, self._attended_norm, self._mlp_norm = (
             tuple(map(view, norm)) for norm in (block.qkv_norm, block.attention_norm, block.mlp_norm)
         )
+        self.to_qkv = multiplier(self.factors.blocks[0].qkv.weight)
+        self.to_layers = [multiplier(layer.weight) for layer in self.factors.mlp]
         if weights.gates is not None:
             self._gate_bias = rmc_gate_bias(*weights.gates, weights).detach()
+            self.to_gates = multiplier(self.factors.gates[1].weight)
+
+    def begin(self, state: RMCState) -> None:
+        """See `Tape.begin`."""
+        super().begin(state)
+        rows, size = self.attended.shape
+        self.outputs = buffer(self.steps, self.lanes, rows // self.lanes * size)
+        self._outputs = view(self.outputs.view(self.steps, rows, size))
+        self._state = view(state.memory.flatten(0, 1))
 
     def write_inputs(self, inputs: Tensor) -> None:
         """The input row, what the slots see of it, and its part of the gates with all biases."""
@@ -132,12 +129,13 @@ class RMCTape(StepwiseTape):
 
     def forward(self, t: int) -> None:
         """See `StepwiseTape.forward`."""
-        a, weights = self._at[t], self.factors
+        a, weights = self._at[t], self.weights
         before = self._outputs[t - 1] if t else self._state
         pointwise.enter(self.should_reset[t], self._initial, before, self._embedding, a.memory, a.tanh_memory)
+        self.to_qkv(self.memory[t], self.qkv)
         self.attention.forward(
             a.memory,
-            product(self.memory[t], weights.blocks[0].qkv.weight).numpy(),
+            self._qkv,
             self._qkv_bias,
             *self._qkv_norm,
             a.input_attended,
@@ -151,19 +149,19 @@ class RMCTape(StepwiseTape):
         )
         layer = self.attended
         for number, hidden in enumerate(self.hidden_at):
-            sums = product(layer, weights.mlp[number].weight).numpy()
-            rectify(sums, self._mlp_biases[number], self._hidden_at[number][t])
+            self.to_layers[number](layer, self.layer)
+            rectify(self._layer, self._mlp_biases[number], self._hidden_at[number][t])
             layer = hidden[t]
-        from_memory = self._no_gates
+        self.to_layers[-1](layer, self.layer)
         if weights.gates is not None:
-            from_memory = product(self.tanh_memory[t], weights.gates[1].weight).numpy()
+            self.to_gates(self.tanh_memory[t], self.gates)
         pointwise.write(
             a.memory,
             self._embedding,
             self._attended,
-            product(layer, weights.mlp[-1].weight).numpy(),
+            self._layer,
             self._mlp_biases[-1],
-            from_memory,
+            self._gates,
             a.input_gates,
             weights.coupled,
             *self._mlp_norm,
@@ -179,133 +177,9 @@ class RMCTape(StepwiseTape):
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: RMCState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
-        return _Backward(self, d_outputs, d_final[0]).run(inputs)
+        self.way_back = self.way_back or Backward(self)
+        return self.way_back.run(self, inputs, d_outputs, d_final[0])
 
 
 rmc_unroll = partial(unroll, RMCTape)  # see `rmc.reference.rmc_unroll`
-
-
-class _Backward:
-    """The backward pass over a tape.
-
-    Gradients of the sums under activations are kept for a block of steps, until there are enough rows for a good matrix
-    product with what the weights were multiplied with; they are then still in the cache. Underscores: see `RMCTape`.
-    """
-
-    def __init__(self, tape: RMCTape, d_outputs: Tensor, d_final: Tensor) -> None:
-        self.tape, self.weights = tape, tape.factors
-        (rows, size), layers = tape.attended.shape, len(self.weights.mlp)
-        width, gates = tape.buffers.qkv_normal.shape[-1], tape.buffers.gates.shape[-1]
-        self.block = min(max(1, BLOCK // rows), tape.steps)  # steps
-        self.d_outputs = view(d_outputs.view(tape.steps, rows, size))
-        self.d_memory = d_final.flatten(0, 1).clone()
-        self.d_initial = d_final.new_zeros(rows // tape.lanes, size)
-        self.d_qkv, self.d_gates = (buffer(self.block, rows, n) for n in (width, gates))
-        self.d_layers = [buffer(self.block, rows, size) for _ in self.weights.mlp]
-        # One row per step, and one for the input rows: sums of many small terms lose less precision this way.
-        shapes = [(width,)] * 3 + [(size,)] * 4 + [(layers, size), tuple(self.d_initial.shape)]
-        self.vectors = Gradients(*(d_final.new_zeros(tape.steps + 1, *shape) for shape in shapes))
-        self._vectors = [Gradients(*step) for step in zip(*(x.numpy() for x in self.vectors), strict=True)]
-        self._d_memory, self._d_initial = self.d_memory.numpy(), self.d_initial.numpy()
-        self.d_qkv_weight = d_final.new_zeros(size, width)
-        self.d_gate_weight = d_final.new_zeros(size, gates)
-        self.d_mlp_weights = [d_final.new_zeros(size, size) for _ in self.weights.mlp]
-
-    def run(self, inputs: Tensor) -> tuple[Tensor, Any, Any, Any]:
-        """All gradients, as `Tape.backward` returns them."""
-        for first in reversed(range(0, self.tape.steps, self.block)):
-            last = min(first + self.block, self.tape.steps)
-            for t in reversed(range(first, last)):
-                self._step(t, t - first)
-            self._weights(first, last)
-        d_inputs, d_input, d_input_gates = self._inputs(inputs)
-        vectors = Gradients(*(x.sum(0) for x in self.vectors))
-        norm = self.weights.blocks[0].attention_norm  # the MLP's first layer took gain * normal + bias
-        self.d_mlp_weights[0].mul_(norm.weight[:, None]).addr_(norm.bias, vectors.mlp_biases[0])
-        d_mlp = [x for w, b in zip(self.d_mlp_weights, vectors.mlp_biases, strict=True) for x in (w.t(), b)]
-        d_gates: list[Tensor] = []
-        if self.weights.gates is not None:
-            d_gates = [*d_input_gates, self.d_gate_weight.t(), d_input_gates[1]]
-        d_embedding = [] if self.weights.slot_embedding is None else [vectors.slot_embedding]
-        d_weights = *d_input, self.d_qkv_weight.t(), *vectors[:-2], *d_mlp, *d_gates, *d_embedding
-        d_state = self.d_memory.view(self.tape.lanes, *self.d_initial.shape)
-        return d_inputs, (d_state,), (self.d_initial.unsqueeze(0),), d_weights
-
-    def _step(self, t: int, place: int) -> None:
-        """From the gradient of the memory after step t to that of the memory before it."""
-        tape, weights = self.tape, self.weights
-        a, vectors, d_memory = tape._at[t], self._vectors[t], self._d_memory
-        d_qkv, d_gates = self.d_qkv[place], self.d_gates[place]
-        d_layers = [x[place] for x in self.d_layers]
-        pointwise.write_backward(
-            self.d_outputs[t],
-            d_memory,
-            a.memory,
-            tape._embedding,
-            a.mlp_normal,
-            a.mlp_scale,
-            a.gates,
-            weights.coupled,
-            *tape._mlp_norm,
-            d_layers[-1].numpy(),
-            d_gates.numpy(),
-            a.input_gates,
-            vectors.mlp_gain,
-            vectors.mlp_norm_bias,
-            vectors.mlp_biases[-1],
-            vectors.slot_embedding,
-        )
-        for number in reversed(range(len(tape.hidden))):
-            d_hidden = product(d_layers[number + 1], weights.mlp[number + 1].weight.t()).numpy()
-            hidden, d_layer = tape._hidden_at[number][t], d_layers[number].numpy()
-            rectify_backward(d_hidden, hidden, d_layer, vectors.mlp_biases[number])
-        tape.attention.backward(
-            product(d_layers[0], weights.mlp[0].weight.t()).numpy(),
-            d_layers[-1].numpy(),
-            a.qkv_normal,
-            a.qkv_scale,
-            a.attention,
-            a.attended_normal,
-            a.attended_scale,
-            *tape._qkv_norm,
-            tape._attended_norm[0],
-            a.input_attended,
-            d_memory,
-            d_qkv.numpy(),
-            *vectors[:5],
-        )
-        self.d_memory.add_(product(d_qkv, weights.blocks[0].qkv.weight.t()))
-        d_tanh = d_memory
-        if weights.gates is not None:
-            d_tanh = product(d_gates, weights.gates[1].weight.t()).numpy()
-        pointwise.leave_backward(
-            tape.should_reset[t], d_memory, d_tanh, a.tanh_memory, self._d_initial, vectors.slot_embedding
-        )
-
-    def _weights(self, first: int, last: int) -> None:
-        """Adds the gradients of the weights from steps first to last - 1."""
-        x = Buffers(*(y[first:last] for y in self.tape.buffers))
-        layers = [x.attended_normal, *(y[first:last] for y in self.tape.hidden)]
-        pairs = [(x.memory, self.d_qkv), *zip(layers, self.d_layers, strict=True)]
-        weights = [self.d_qkv_weight, *self.d_mlp_weights]
-        if self.weights.gates is not None:
-            pairs.append((x.tanh_memory, self.d_gates))
-            weights.append(self.d_gate_weight)
-        for (y, d_sums), d_weight in zip(pairs, weights, strict=True):
-            d_weight.add_(transposed_product(y.flatten(0, 1), d_sums[: last - first].flatten(0, 1), self.tape.dtype))
-
-    def _inputs(self, inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Gradients of the inputs, of their linear map and of the gates' input part."""
-        tape, weights = self.tape, self.weights
-        x, a = tape.input_rows, tape._input_rows
-        norms = a.input_attended, a.input_normal, a.input_scale, tape._qkv_norm[0]
-        pointwise.input_rows_backward(*norms, *self._vectors[-1][:3])
-        d_qkv = x.input_attended
-        d_row = product(d_qkv, weights.blocks[0].qkv.weight.t())
-        self.d_qkv_weight.add_(transposed_product(x.input_row, d_qkv, tape.dtype))
-        d_gates = []
-        if weights.gates is not None:
-            d_row.add_(product(x.input_gates, weights.gates[0].weight.t()))
-            d_gates = [transposed_product(x.input_row, x.input_gates, tape.dtype).t(), x.input_gates.sum(0)]
-        d_inputs = product(d_row, weights.input.weight.t()).view_as(inputs)
-        return d_inputs, [transposed_product(d_row, inputs.flatten(0, 1), tape.dtype), d_row.sum(0)], d_gates
+rmc_stepping = partial(stepping, RMCTape)

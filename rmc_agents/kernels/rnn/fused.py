@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, stop_gradient, tanh, view
 from rmc_agents.kernels.products import product, transposed_product
-from rmc_agents.kernels.tape import StepwiseTape, unroll
+from rmc_agents.kernels.tape import StepwiseTape, stepping, unroll
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 
 
@@ -28,12 +28,16 @@ class RNNTape(StepwiseTape):
         """See `Tape.sizes_of`."""
         return (weights.hidden.shape[1],)
 
-    def start(self, state: HiddenState, initial_state: HiddenState, weights: RecurrentWeights) -> None:
+    def start(self, initial_state: HiddenState, weights: RecurrentWeights) -> None:
         """See `Tape.start`."""
-        super().start(state, initial_state, weights)
+        super().start(initial_state, weights)
+        self._initial = view(initial_state.hidden)
+
+    def begin(self, state: HiddenState) -> None:
+        """See `Tape.begin`."""
+        super().begin(state)
         self.outputs = buffer(self.steps, self.lanes, *self.sizes)
-        self._outputs = view(self.outputs)
-        self._state, self._initial = view(state.hidden), view(initial_state.hidden)
+        self._outputs, self._state = view(self.outputs), view(state.hidden)
 
     def write_inputs(self, inputs: Tensor) -> None:
         """The input's part of the sums."""
@@ -67,6 +71,7 @@ class RNNTape(StepwiseTape):
 
 
 rnn_unroll = partial(unroll, RNNTape)  # see `rnn.reference.rnn_unroll`
+rnn_stepping = partial(stepping, RNNTape)
 
 
 @jit
