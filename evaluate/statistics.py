@@ -110,8 +110,8 @@ def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
 def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float]:
     """The 95 % bootstrap interval of the mean, bias-corrected and accelerated (BCa: Efron, 1987).
 
-    Equals scipy.stats.bootstrap, whose import takes longer than the rest. A point if the samples are equal or the mean is
-    not finite.
+    Equals scipy.stats.bootstrap, whose import takes longer than the rest. A point if all samples are equal or the mean
+    is not finite.
     """
     count, mean = len(samples), float(samples.mean())
     if count < 2 or not np.isfinite(mean) or np.allclose(samples, mean, rtol=1e-12, atol=0):
