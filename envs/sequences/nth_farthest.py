@@ -181,8 +181,8 @@ class NthFarthestEnv(SequenceEnv):
 
     - `vectors`: how many (default 8), 2 to 64
     - `size`: numbers in a vector (default 16), 1 to 1024
-    - `fewest`, `most`: the number of vectors shown is uniform between these, drawn for each sequence, which has some of
-      the `vectors` labels; None (default): `most` is `vectors`, and `fewest` is `most`
+    - `fewest`, `most`: the number of vectors shown is uniform between these, drawn for each sequence; k vectors have
+      the labels 1 to k; None (default): `most` is `vectors`, and `fewest` is `most`
     - `active`: so many numbers of a vector are drawn, the rest are 0; None (default): all
     - `thinking`: steps after the last vector (default 0); the answer is asked at the last one
     - `ask`: "last" (default), or "every": also after each vector, among those shown so far, once m and at least n

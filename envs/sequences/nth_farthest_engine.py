@@ -1,8 +1,8 @@
-"""The rules of Nth Farthest, compiled, for all lanes at once; the task is told in `nth_farthest`.
+"""The rules of Nth Farthest, compiled, for all lanes at once; the task is described in `nth_farthest`.
 
 The order of a sequence's random draws (see `random_stream`): integer() for the number of vectors, if that is
-random; for the labels, shuffled from the last place to the second; for the place of vector m; for n; then for the
-numbers of one vector after the other, all drawn again if two vectors are equally far from vector m.
+random; for their labels, shuffled from the last place to the second; for the place of vector m; for n; then for
+the numbers of one vector after the other, all drawn again if two vectors are equally far from vector m.
 """
 
 from typing import NamedTuple
@@ -89,7 +89,7 @@ def start_lanes(
         count = fewest + integer(state, lane, most - fewest + 1) if fewest < most else most
         for i in range(labels):
             state.labels[lane, i] = i
-        for i in range(labels - 1, 0, -1):
+        for i in range(count - 1, 0, -1):
             other, label = integer(state, lane, i + 1), state.labels[lane, i]
             state.labels[lane, i], state.labels[lane, other] = state.labels[lane, other], label
         place, rank = integer(state, lane, count), integer(state, lane, count)

@@ -71,7 +71,9 @@ def test_few_vectors_and_few_numbers_keep_the_observations_shape() -> None:
         assert targets[-2] == nth_farthest(shown[:-1], 5)
         assert shown[:-1, :2].all()
         assert not shown[:, 2:5].any()
-        counts.add(len(shown) - 1)
+        count = len(shown) - 1
+        np.testing.assert_array_equal(np.sort(shown[:-1, 5:11].argmax(axis=1)), np.arange(count))
+        counts.add(count)
     assert counts == {3, 4}
 
 

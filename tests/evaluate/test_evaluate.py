@@ -260,7 +260,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert line.startswith("rmc-evaluate: ")
         assert line.count("\n") == 1
     assert "--bogus" in refused(capsys, cli, run, "--bogus")
-    assert ".mp4, .gif or .html" in refused(capsys, watch, run, "--out", tmp_path / "a.avi")
+    assert ".mp4, .gif, .html or .png" in refused(capsys, watch, run, "--out", tmp_path / "a.avi")
     save_agent(tmp_path / "silent", "Wanderer-v0")
     assert "cannot be recorded" in refused(capsys, watch, tmp_path / "silent")
 
