@@ -1,4 +1,4 @@
-"""Where memory slots look before and after a cue, averaged over many episodes (figure 3 of Santoro et al., 2018)."""
+"""What memory slots attend to before and after a cue, averaged over many episodes (Santoro et al., 2018, figure 3)."""
 
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CUE = "cue"
-"""The key of infos that tells whether an observation is the one that an episode turns on."""
+"""The key of infos that marks the decisive observation of an episode."""
 MOST_HEADS = 8
 Floats = NDArray[np.float64]
 
 
 class Looks(NamedTuple):
-    """Mean attention of the core's last block, by head, of N slots to N slots and, last, the input.
+    """Mean attention of the core's last block, by head: from N slots to N slots and, last, the input.
 
     Attributes:
-      phases: before, at and after the cue, each `[heads, N, N+1]`; NaN where an episode has no such step.
-      steps: S steps, counted from the cue's.
-      on_input: the weight on the input at these, `[S, heads, N]`.
-      episodes: how many are in the means: those with a cue.
+      phases: before, at and after the cue, each `[heads, N, N+1]`; NaN for a phase without steps.
+      steps: S step numbers, relative to the cue.
+      on_input: the attention to the input at these steps, `[S, heads, N]`.
+      episodes: number of episodes in the means: those with a cue.
     """
 
     phases: dict[str, Floats]
@@ -46,17 +46,17 @@ def look(
     deterministic: bool,
     max_steps: int,
 ) -> Looks:
-    """Play episodes, each in a lane of its own, and average where the memory looks; arguments as of `evaluate`.
+    """Play episodes, each in its own lane, and average the memory's attention. For the arguments see `evaluate`.
 
     Raises:
-      ValueError: for a core without attention, and an environment that tells of no cue.
+      ValueError: for a core without attention, or an environment that reports no cue.
     """
     with closing(make_env(env, episodes)) as made:
         lanes = Lanes(made, seed, device)
         if CUE not in lanes.infos:
             raise ValueError(
-                f"environment {name_of(env)!r}: expected one that tells in infos['{CUE}'] when that is seen which an "
-                "episode turns on, such as nth-farthest"
+                f"environment {name_of(env)!r}: expected one that marks the decisive observation of an episode in "
+                f"infos['{CUE}'], such as nth-farthest"
             )
         attention, is_cue, playing = _play(agent, lanes, seed, deterministic, max_steps)
     cued = is_cue.any(axis=0)
@@ -74,7 +74,7 @@ def look(
 def _play(
     agent: ActorCritic, lanes: Lanes, seed: int, deterministic: bool, max_steps: int
 ) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Attention `[T, B, heads, N, N+1]`; whether a step shows the cue, and is of a lane's first episode, `[T, B]`."""
+    """Attention `[T, B, heads, N, N+1]`; whether a step shows the cue; whether it is in a lane's first episode."""
     generator = torch.Generator(lanes.device).manual_seed(seed)
     state, playing = agent.initial_state(lanes.num_lanes), np.ones(lanes.num_lanes, bool)
     weights: list[NDArray[np.float32]] = []
@@ -93,14 +93,14 @@ def _play(
 
 
 def _mean(attention: Floats, chosen: NDArray[np.bool_]) -> Floats:
-    """Over the chosen steps `[T, B]`; NaN where there are none."""
+    """The mean over the chosen steps `[T, B]`; NaN if there are none."""
     if not chosen.any():
         return np.full(attention.shape[2:], np.nan)
     return attention[chosen].mean(axis=0, dtype=np.float64)
 
 
 def draw(looks: Looks, title: str) -> "Figure":
-    """A row for each head: its mean attention in the three phases, and each slot's weight on the input by step."""
+    """A row for each head: its mean attention in the three phases, and each slot's attention to the input by step."""
     from matplotlib.figure import Figure
 
     heads, slots, _ = looks.phases["at"].shape

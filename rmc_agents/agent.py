@@ -49,7 +49,7 @@ class ActorCritic(nn.Module):
     Attributes:
       spec: as above.
       encoder, core: the modules.
-      head_layers: those of `head_sizes`.
+      head_layers: the layers of `head_sizes`.
 
     Raises:
       ValueError: if a name is not registered (the message suggests the nearest), or the parts do not fit together.
@@ -170,7 +170,7 @@ class ActorCritic(nn.Module):
         return AgentOutput(forbid(parameters, action_mask), value)
 
     def reading_weights(self) -> "ReadingWeights":
-        """What reads core and encoder: the first of `head_layers`, or without them policy and value as one map."""
+        """The layer that reads core and encoder: the first of `head_layers`, or else policy and value as one map."""
         size = self.core.output_size
         weight, bias = _side_by_side([self.head_layers[0]] if self.head_layers else self._both_heads)  # [M, features]
         return ReadingWeights(weight[:, :size] * self.core_gain, weight[:, size:] if self.skip else None, bias)

@@ -288,7 +288,7 @@ class Collector:
         return self.rollout
 
     def _stepping(self) -> AbstractContextManager[Callable[[TimeStep, State], tuple[AgentOutput, State]]]:
-        """The agent's step; an agent of one's own need not have a faster one for acting."""
+        """The agent's step for acting: `stepping` if the agent has it (a custom agent need not), else `step`."""
         stepping = getattr(self.agent, "stepping", None)
         return nullcontext(self.agent.step) if stepping is None else stepping(self.state)
 

@@ -12,15 +12,15 @@ _PLAIN = TypeAdapter(dict[str, JsonValue])
 
 
 class Stage(NamedTuple):
-    """An easier form of an environment, and when it has been learned.
+    """An easier form of an environment, and the condition for leaving it.
 
         {"env_kwargs": {"most": 2}, "accuracy": 0.9}
 
     Attributes:
-      env_kwargs: the environment's arguments, over those of the setting `env_kwargs`.
-      measure: accuracy: the share of right answers; success: of successful episodes; return: the mean return; frames:
-        of all lanes, in this stage.
-      threshold: the next stage begins once the measure has reached it.
+      env_kwargs: arguments of the environment, which override those of the setting `env_kwargs`.
+      measure: accuracy: the share of right answers; success: the share of successful episodes; return: the mean
+        return; frames: the frames of all lanes in this stage.
+      threshold: the next stage begins once the measure reaches this value.
     """
 
     env_kwargs: dict[str, Any]
@@ -29,7 +29,7 @@ class Stage(NamedTuple):
 
     @classmethod
     def of(cls, setting: Mapping[str, Any], name: str) -> Self:
-        """From a mapping. Raises ValueError, which begins with the name, for what is no stage."""
+        """A stage from a mapping. Raises ValueError, which begins with `name`, if the mapping is not a stage."""
         measures = [key for key in setting if key != "env_kwargs"]
         if len(measures) != 1 or measures[0] not in MEASURES:
             expected = f"env_kwargs and one of {', '.join(MEASURES)}"
@@ -55,5 +55,5 @@ class Stage(NamedTuple):
 
 
 def stages_of(curriculum: Sequence[Mapping[str, Any]]) -> list[Stage]:
-    """The stages of a setting `curriculum`. Raises ValueError for what is no stage."""
+    """The stages of a setting `curriculum`. Raises ValueError for an invalid stage."""
     return [Stage.of(setting, f"curriculum: stage {number}") for number, setting in enumerate(curriculum, 1)]

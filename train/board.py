@@ -1,7 +1,7 @@
-"""How learners on one machine's CPUs add up their vectors: in memory that they share.
+"""Sums of the vectors of several learners on one machine's CPUs, through shared memory.
 
-gloo takes the same vectors through sockets and other threads, for several times the CPU time, and what each learner
-waits for is late by as much.
+gloo sends the same vectors through sockets and additional threads. That costs several times the CPU time, and every
+learner waits longer for the result.
 """
 
 import ctypes
@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 CAPACITY = 1 << 20  # bytes that a learner can post at once
-PATIENCE = 0.1  # seconds until somebody who waits looks whether all are still there
-GRACE = 1.0  # seconds in which what was posted before a learner left is sure to have come
+PATIENCE = 0.1  # seconds between checks, while waiting, that all processes are still there
+GRACE = 1.0  # seconds to wait for what a process may have posted just before it left
 
 
 class Board:
-    """Where each of several processes posts a vector and reads those of all.
+    """Shared memory in which each of several processes posts a vector and reads the vectors of all.
 
-    A process has two slots and takes them in turn. When it writes over the vector of the round before the last one, all
-    have posted in the last one, and so have read it.
+    A process has two slots and alternates between them. When it overwrites its vector of two rounds ago, all processes
+    have posted in the last round, and so have read that vector.
 
-    A process that posts wakes each of the others once, and goes on after it was woken once by each. If A is two rounds
-    ahead of C, it wakes B in C's place; but it is ahead only because C has posted.
+    A process that posts wakes each of the others once, and continues when it has been woken as many times as there are
+    others. If A is two rounds ahead of C, its wake-up may count for C's at B; but A is ahead only because C has posted.
 
     Args:
       context: starts the other processes, which get the board as an argument.
-      size: how many processes there are.
+      size: number of processes.
     """
 
     def __init__(self, context: SpawnContext, size: int) -> None:
@@ -39,21 +39,24 @@ class Board:
         self._bells = [context.Semaphore(0) for _ in range(size)]
 
     def join(self, rank: int, is_whole: Callable[[], bool] = lambda: True) -> None:
-        """Take a seat, in each process once.
+        """Join as one of the processes. Each process calls this once.
 
         Args:
-          rank: which of the processes this is.
-          is_whole: whether no other process has died, as far as this one can know.
+          rank: the number of this process, from 0.
+          is_whole: returns False if this process knows that another has died.
         """
         self._rank, self._is_whole, self._round = rank, is_whole, 0
         self._slots = np.ctypeslib.as_array(self._memory).view(np.uint8).reshape(2, self.size, CAPACITY)
 
     def leave(self) -> None:
-        """Never post again. Who waits for this process raises RuntimeError."""
+        """Stop posting. A process that waits for this one raises RuntimeError."""
         self._has_left[self._rank] = True
 
     def total(self, tensor: Tensor) -> Tensor:
-        """The sum of all processes' tensors on the CPU, of one shape and dtype: added in order, equal to the bit."""
+        """The sum of all processes' CPU tensors, of the same shape and dtype.
+
+        They are added in the order of the ranks, so that all processes get bitwise the same sum.
+        """
         own = tensor.detach().contiguous().view(-1).numpy()
         sums = np.empty_like(own)
         step = CAPACITY // own.itemsize
@@ -69,7 +72,7 @@ class Board:
         return max(int(each[0]) for each in self._everyones(np.array([number])))
 
     def _everyones(self, own: NDArray) -> Iterator[NDArray]:
-        """All processes' vectors, of one length and dtype, in order; to be read before the next call."""
+        """The vectors of all processes, of the same length and dtype, by rank. Read them before the next call."""
         slots = self._slots[self._round % 2, :, : own.nbytes]
         slots[self._rank] = own.view(np.uint8)
         self._round += 1

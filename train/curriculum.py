@@ -1,4 +1,4 @@
-"""A curriculum: a run begins in easier stages of its environment, each of which it leaves once it has learned it."""
+"""A curriculum: a run begins with easier stages of its environment, and leaves each stage once it has learned it."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -17,18 +17,18 @@ from rmc_agents.types import Rollout
 from . import distributed
 
 ENOUGH = 500
-"""Answers or episodes that a mean is of at least before it is compared with a stage's threshold."""
+"""The number of answers or episodes a mean needs before it is compared with a stage's threshold."""
 
 
 class Curriculum:
-    """Where a run is in the stages of its settings; the environment itself comes after the last of them.
+    """A run's progress through the stages of its settings. The environment itself follows the last stage.
 
     Args:
       config: with the setting `curriculum`.
 
     Attributes:
-      stages: of the settings.
-      stage: the current one, from 0; `len(stages)`: the environment itself.
+      stages: the stages of the settings.
+      stage: the current stage, from 0; `len(stages)` is the environment itself.
     """
 
     def __init__(self, config: EnvConfig) -> None:
@@ -36,7 +36,7 @@ class Curriculum:
         self._frames, self._count, self._sum = 0, 0, 0.0
 
     def make(self, lanes: int) -> VectorEnv:
-        """So many lanes of the environment in its current stage."""
+        """The environment in its current stage, with this number of lanes."""
         stages = [*(stage.env_kwargs for stage in self.stages), {}]
         return self._make(lanes, stages[self.stage], self.config.env_workers)
 
@@ -46,7 +46,7 @@ class Curriculum:
         return make_vector_env(config.env, lanes, num_workers=workers, backend=config.env_backend, env_kwargs=kwargs)
 
     def check(self) -> None:
-        """Raises ValueError for a stage that cannot be made, has other spaces, or measures what nobody tells."""
+        """Raises ValueError for a stage that cannot be made, has other spaces, or needs targets it does not report."""
         expected = self._spaces({}) if self.stages else None
         for number, stage in enumerate(self.stages, 1):
             name = f"curriculum: stage {number}"
@@ -59,31 +59,31 @@ class Curriculum:
                 raise ValueError(f"{name}: expected the spaces of the environment itself, {wanted}, got {got}")
             if stage.measure == "accuracy" and not found[1]:
                 raise ValueError(
-                    f"{name}: accuracy: expected an environment that tells the right actions in infos['target'], got "
+                    f"{name}: accuracy: expected an environment that reports the right actions in infos['target'], got "
                     f"{self.config.env!r}"
                 )
 
     def _spaces(self, env_kwargs: dict[str, Any]) -> tuple[SpaceSpec, bool]:
-        """Of the environment with these arguments, and whether it tells the right actions."""
+        """The spaces of the environment with these arguments, and whether it reports the right actions."""
         with closing(self._make(1, env_kwargs)) as env:
             _, infos = env.reset(seed=0)
             return SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space), "target" in infos
 
     def is_passed(self, frames: int, rollout: Rollout, episodes: Sequence[Episode]) -> bool:
-        """Counts a rollout; whether the next stage begins after it. Of several learners, all call this.
+        """Counts a rollout and returns whether the next stage begins after it. Every learner calls this.
 
         Args:
-          frames: of the rollout, of all learners.
-          rollout: this learner's.
-          episodes: those that ended in it.
+          frames: of the rollout, over all learners.
+          rollout: this learner's rollout.
+          episodes: the episodes that ended in it.
         """
         if self.stage == len(self.stages):
             return False
         stage = self.stages[self.stage]
         self._frames += frames
         values = _measured(stage.measure, rollout, episodes)
-        told = distributed.total(torch.tensor([values.sum().item(), len(values)], dtype=torch.float64))
-        self._sum, self._count = self._sum + told[0].item(), self._count + int(told[1])
+        totals = distributed.total(torch.tensor([values.sum().item(), len(values)], dtype=torch.float64))
+        self._sum, self._count = self._sum + totals[0].item(), self._count + int(totals[1])
         if stage.measure == "frames":
             return self._advanced(self._frames >= stage.threshold)
         if self._count < ENOUGH:
@@ -100,18 +100,18 @@ class Curriculum:
         return is_passed
 
     def get_state(self) -> dict[str, Any]:
-        """What `set_state` needs to go on exactly."""
+        """What `set_state` needs to continue exactly."""
         return {"stage": self.stage, "frames": self._frames, "count": self._count, "sum": self._sum}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` gave. Raises ValueError for a stage that there is not, and negative counts."""
+        """Continue from what `get_state` returned. Raises ValueError for an unknown stage or negative counts."""
         if not 0 <= state["stage"] <= len(self.stages) or state["frames"] < 0 or state["count"] < 0:
             raise ValueError(f"curriculum: expected a stage from 0 to {len(self.stages)} and counts, got {state}")
         self.stage = state["stage"]
         self._frames, self._count, self._sum = state["frames"], state["count"], state["sum"]
 
     def describe(self) -> list[str]:
-        """What a run's first lines say of it."""
+        """The lines about the curriculum at the start of a run."""
         if not self.stages:
             return []
         return [f"curriculum: {', then '.join(map(str, self.stages))}, then the environment itself"]

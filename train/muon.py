@@ -9,18 +9,18 @@ from torch import Tensor
 
 MOMENTUM = 0.95
 STEPS = 5
-POLYNOMIAL = 3.4445, -4.7750, 2.0315  # of the singular values: steepest at 0, and near 1 after five times
+POLYNOMIAL = 3.4445, -4.7750, 2.0315  # of the singular values: steepest at 0; five iterations bring them near 1
 EPSILON = 1e-7
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon (Jordan et al., 2024) with Nesterov's momentum, steps with the same RMS as Adam's (Liu et al., 2025).
+    """Muon (Jordan et al., 2024) with Nesterov momentum; its steps have the same RMS as Adam's (Liu et al., 2025).
 
-    As `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` and without weight decay, but on a CPU in float32: at
-    these sizes torch's bfloat16 products take longer to prepare than to compute.
+    The same as `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` and no weight decay, except that a CPU computes
+    in float32: at these sizes, preparing torch's bfloat16 products takes longer than computing them.
 
     Args:
-      matrices: what is learned.
+      matrices: the parameters.
       lr: learning rate.
     """
 
@@ -28,7 +28,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": lr})
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step of every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         for group in self.param_groups:
             for matrix in group["params"]:
                 if (gradient := matrix.grad) is None:
@@ -41,8 +41,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """The matrix `[M, N]` with singular values near 1, by Newton and Schulz's iteration: X <- a X + (b A + c A²) X with
-    A = X Xᵀ."""
+    """The matrix `[M, N]` with its singular values moved near 1.
+
+    The Newton-Schulz iteration: X <- a X + (b A + c A²) X with A = X Xᵀ.
+    """
     a, b, c = POLYNOMIAL
     x = matrix.bfloat16() if matrix.is_cuda else matrix
     x = x.t() if x.shape[0] > x.shape[1] else x

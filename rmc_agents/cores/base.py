@@ -107,9 +107,9 @@ class Core(nn.Module, ABC):
 
     @contextmanager
     def stepping(self, state: State) -> Iterator[Step]:
-        """`step` for acting: in here the weights must not change, and gradients are not to be had.
+        """A faster `step` for acting: in this context the weights must not change, and there are no gradients.
 
-        A core may prepare what depends on the weights alone, and leave out checks.
+        A core may compute once what depends on the weights alone, and skip checks.
 
         Args:
           state: of any step; its number of lanes is that of all steps.

@@ -116,9 +116,9 @@ class Tape(ABC):
 def stepping(
     kind: type[Tape], state: Any, initial_state: Any, weights: Any, precision: Precision = "float32"
 ) -> Iterator[Step]:
-    """A scan's single steps by the weights of now: what depends on these alone is prepared once.
+    """Single steps of a scan with the current weights. What depends on the weights alone is computed once.
 
-    In here the weights must not change, and gradients are not to be had.
+    In this context the weights must not change, and there are no gradients.
 
     Args:
       kind: the scan's tape.

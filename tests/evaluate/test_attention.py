@@ -78,7 +78,7 @@ def test_the_command_draws_a_figure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("core", "env", "expected"),
     [
-        ("rmc", "recall", "expected one that tells in infos['cue']"),
+        ("rmc", "recall", "expected one that marks the decisive observation"),
         ("lstm", "nth-farthest-vectors3-size2", "expected one whose memory slots attend, such as rmc"),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_stage_ends_with_a_mean_over_enough_episodes(measure: str, threshold: 
     mixed = [good] * 3 + [bad]
     assert passed(mixed * 125) == [False] * 4 + [True]
     assert passed(mixed * 100) == [False] * 4
-    assert passed([bad] * 500 + mixed * 125) == [False] * 9 + [True]  # counted anew after 500
+    assert passed([bad] * 500 + mixed * 125) == [False] * 9 + [True]  # counted again after 500
     assert passed([bad, bad, bad, good] * 250) == [False] * 10
 
 
@@ -127,7 +127,7 @@ def test_the_command_tells_the_stages_and_resumes_to_the_bit(
         ({"algo": "impala"}, "curriculum: expected algo a2c, ppo or supervised, got impala"),
         (
             {"env": "recall", "algo": "ppo", "curriculum": [{"env_kwargs": {"delay": 2}, "accuracy": 0.5}]},
-            "stage 1: accuracy: expected an environment that tells the right actions",
+            "stage 1: accuracy: expected an environment that reports the right actions",
         ),
     ],
 )

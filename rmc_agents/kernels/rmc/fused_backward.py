@@ -1,4 +1,4 @@
-"""The way back over the tape of the Relational Memory Core's scan."""
+"""The backward pass of the Relational Memory Core's scan."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Gradients(NamedTuple):
-    """Gradients of vectors; for the arrays that the passes add to, and in the end for the sums over them."""
+    """Gradients of the vector parameters: one row for each step during the backward pass, their sums after it."""
 
     qkv_bias: Any  # [Q]
     qkv_gain: Any
@@ -28,13 +28,13 @@ class Gradients(NamedTuple):
 
 
 class Backward:
-    """The way back over a tape.
+    """The backward pass over a tape.
 
-    Gradients of the sums under activations are kept for a block of steps, until there are enough rows for a good matrix
-    product with what the weights were multiplied with; they are then still in the cache. Underscores: see `RMCTape`.
+    Gradients of pre-activations are kept for a block of steps, until they have enough rows for an efficient matrix
+    product with the weights' inputs. They are then still in the cache. For names with an underscore see `RMCTape`.
     """
 
-    tape: "RMCTape"  # only in `run`: no cycle of references keeps its memory
+    tape: "RMCTape"  # set only during `run`, so that no reference cycle keeps its memory alive
 
     def __init__(self, tape: "RMCTape") -> None:
         (rows, size), layers = tape.attended.shape, len(tape.hidden) + 1
@@ -45,7 +45,7 @@ class Backward:
         self._d_qkv, self._d_gates, *self._d_layers = (
             [view(x) for x in steps] for steps in map(torch.unbind, self.d_sums)
         )
-        # One row for each step, and one for the input rows: sums of many small terms lose less so.
+        # One row for each step, and one for the input rows: summing them at the end loses less precision.
         shapes = [(width,)] * 3 + [(size,)] * 4 + [(layers, size), (rows // tape.lanes, size)]
         self.vectors = Gradients(*(buffer(tape.steps + 1, *shape) for shape in shapes))
         self._vectors = [Gradients(*step) for step in zip(*map(view, self.vectors), strict=True)]
@@ -91,7 +91,7 @@ class Backward:
         return d_inputs, (d_state,), (self.d_initial.unsqueeze(0),), d_weights
 
     def _step(self, t: int, place: int) -> None:
-        """From the gradient of the memory after step t to that of the memory before it."""
+        """Turns the gradient of the memory after step t into that of the memory before it."""
         tape, weights = self.tape, self.weights
         a, vectors, d_memory = tape._at[t], self._vectors[t], self._d_memory
         _d_layers = [x[place] for x in self._d_layers]
@@ -152,7 +152,7 @@ class Backward:
             add_transposed_product(d_weight, rows, d_rows, tape.dtype)
 
     def _inputs(self, inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Gradients of the inputs, of their linear map and of the gates' input part."""
+        """Gradients of the inputs, of their linear map, and of the input part of the gates."""
         tape, weights = self.tape, self.weights
         x, a = tape.input_rows, tape._input_rows
         norms = a.input_attended, a.input_normal, a.input_scale, tape._qkv_norm[0]
