@@ -1,6 +1,6 @@
 """Sequences as environments: a lane shows sequences step by step and asks for an answer at some of the steps.
 
-A sequence of `length` steps has `length + 1` observations: one for each step, and a last one at which nothing is asked.
+A sequence of `length` steps has `length + 1` observations: one for each step, and a last one that asks nothing.
 """
 
 from abc import abstractmethod
@@ -22,17 +22,17 @@ NOTHING_ASKED = -1
 class Sequences(Lanes):
     """Sequences of one kind in N lanes: how they start, what they show and what they ask.
 
-    The reward is 1 after the right action where one was asked, else 0. An episode terminates with its sequence.
+    The reward is 1 for the right action where one is asked, else 0. An episode terminates with its sequence.
 
     Attributes:
-        state: a NamedTuple of arrays whose first axis is the lanes. The rules here use these fields, others are the
-            kind's own:
+        state: a NamedTuple of arrays whose first axis is the lanes. The rules here use these fields; subclasses may
+            have more:
 
-            time        int64 [N]   steps since the sequence's beginning; -1 before the first reset
+            time        int64 [N]   steps since the beginning of the sequence; -1 before the first reset
             length      int64 [N]   steps of the sequence
             all_right   bool [N]    whether every answer so far was right
-        chance: the share of right answers that guessing gets.
-        is_answer_whole: whether a sequence's answers are one answer together, so that `is_success` means something.
+        chance: the share of right answers that guessing achieves.
+        is_answer_whole: whether the answers of a sequence form one answer together, so that `is_success` is meaningful.
     """
 
     chance: float
@@ -50,7 +50,7 @@ class Sequences(Lanes):
 
     @abstractmethod
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """Starts a sequence in the lanes of `mask` [N]; `time`, `length` and `all_right` are set too."""
+        """Starts a sequence in the lanes of `mask` [N]; also sets `time`, `length` and `all_right`."""
 
     @abstractmethod
     def targets(self) -> NDArray[np.int64]:
@@ -61,17 +61,17 @@ class Sequences(Lanes):
         """A lane's current observation in words."""
 
     def action_names(self) -> list[str]:
-        """What the answers are called, for people; by their numbers."""
+        """Readable names of the answers, in the order of the actions."""
         return [str(action) for action in range(int(self.action_space.n))]
 
     def check_state(self, state: Any) -> None:
-        """Raises ValueError, naming the first field that holds what no lane can reach."""
+        """Raises ValueError, naming the first field with a value that no lane can reach."""
         check_range("length", state.length[state.time >= 0], 1, None)
         check_range("time", state.time, -1, None)
         check_range("time", state.time - state.length, -np.iinfo(np.int64).max, 0)
 
     def check_unroll(self, unroll_length: int) -> None:
-        """Raises ValueError if there is less to learn from than one rollout of so many steps in all lanes takes."""
+        """Raises ValueError if there is too little data for one rollout of `unroll_length` steps in all lanes."""
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
         """Answers [N] to the current observations; rewards are float32, nothing is truncated."""
@@ -89,7 +89,7 @@ class Sequences(Lanes):
         return {"target": self.targets()}
 
     def outcome(self, rewards: NDArray[Any]) -> Facts:
-        """`is_success`: whether every answer was right, where they are one answer together."""
+        """`is_success`: whether every answer was right, if they form one answer together."""
         return {"is_success": self.state.all_right.copy()} if self.is_answer_whole else {}
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> Any:
@@ -106,7 +106,7 @@ class Sequences(Lanes):
 
 
 def checked_int(name: str, value: Any, low: int, high: int) -> int:
-    """An option. Raises ValueError if it is no int in low..high."""
+    """The option's value. Raises ValueError if it is not an int from low to high."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
         raise ValueError(f"{name}: expected an int from {low} to {high}, received {value!r}")
     return int(value)

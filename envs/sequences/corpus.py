@@ -12,10 +12,10 @@ from .vocabulary import Bytes, Vocabulary, Words
 
 
 class Corpus(NamedTuple):
-    """Documents, one behind the other.
+    """Documents, concatenated.
 
     tokens          uint8 or int32 [L]
-    ends            int64 [D]   where each document ends
+    ends            int64 [D]   the end of each document
     """
 
     tokens: NDArray[np.integer[Any]]
@@ -42,7 +42,7 @@ def _read(
     words: tuple[str, ...] | None,
     vocabulary_size: int | None,
 ) -> Corpus:
-    """The files of `stamps`, read again if one has changed."""
+    """The files of `stamps` as a corpus; they are read again if one of them has changed."""
     texts = [name.read_bytes() for name, _, _ in stamps]
     if not any(texts):
         raise ValueError(f"text {path}: expected a text, received an empty one")
@@ -59,7 +59,8 @@ def _read(
 
 
 def _files(path: str | Path) -> list[Path]:
-    """The file, a folder's files in the order of their paths without hidden ones, or those of a pattern."""
+    """The file, the files of a folder or those that match a pattern, sorted by path. A folder's hidden files are left
+    out."""
     base = Path(path).expanduser()
     if base.is_file():
         return [base]
@@ -75,7 +76,7 @@ def _files(path: str | Path) -> list[Path]:
 
 
 def part_of(corpus: Corpus, part: str, held_out: float) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
-    """The tokens of a part [L], and the borders of its documents [D + 1]."""
+    """The tokens of a part [L], and the boundaries of its documents [D + 1]."""
     cut = len(corpus.tokens) - round(held_out * len(corpus.tokens))
     first = cut if part == "heldout" else 0
     last = cut if part == "train" else len(corpus.tokens)
@@ -84,9 +85,9 @@ def part_of(corpus: Corpus, part: str, held_out: float) -> tuple[NDArray[np.inte
 
 
 def passages(borders: NDArray[np.int64], steps: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first and the last token of each passage: a document, or of a longer one pieces of so many steps.
+    """The first and the last token of each passage: a document, or a piece of at most `steps` steps of a longer one.
 
-    A piece begins with the token that the one before it ends with, so that every token but a document's first is asked
+    A piece begins with the last token of the piece before it, so that every token except a document's first is asked
     for once. Documents of one token ask nothing and are left out.
     """
     first, last = borders[:-1], borders[1:] - 1

@@ -1,4 +1,4 @@
-"""Words as a picture, for videos."""
+"""Text as a picture, for videos."""
 
 import textwrap
 
@@ -11,7 +11,7 @@ FONT_SIZE, LINE_HEIGHT, CHARACTERS = 15, 20, 56
 
 
 def draw_text(text: str) -> NDArray[np.uint8]:
-    """The text on white, long lines wrapped; of what does not fit the end is shown. uint8 [HEIGHT, WIDTH, 3]."""
+    """The text on white, uint8 [HEIGHT, WIDTH, 3]. Long lines are wrapped; if it does not fit, the end is shown."""
     lines = [part for line in text.split("\n") for part in textwrap.wrap(line, CHARACTERS) or [""]]
     lines = lines[-((HEIGHT - 2 * MARGIN) // LINE_HEIGHT) :]
     image = Image.new("RGB", (WIDTH, HEIGHT), "white")

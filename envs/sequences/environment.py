@@ -1,4 +1,4 @@
-"""Sequences as a gymnasium environment and as a vector environment; the rules are in `base`."""
+"""Sequences as a gymnasium environment and as a vector environment. The rules are in `base`."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from .base import Sequences
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4}
 
 
-def _told(sequences: Sequences) -> dict[str, Any]:
+def _metadata(sequences: Sequences) -> dict[str, Any]:
     return {"chance": sequences.chance, "action_names": sequences.action_names()}
 
 
 class SequenceEnv(NativeEnv):
     """One lane of sequences as a gymnasium environment; `info["target"]` is the right action, -1 where none is asked.
 
-    The reward is 1 after the right action where one was asked, else 0. The episode terminates with the sequence;
-    `info["is_success"]` then says whether every answer was right, where they are one answer together.
+    The reward is 1 for the right action where one is asked, else 0. The episode terminates with the sequence;
+    `info["is_success"]` then says whether every answer was right, if they form one answer together.
 
     Args:
         sequences: of one lane.
@@ -34,7 +34,7 @@ class SequenceEnv(NativeEnv):
     def __init__(self, sequences: Sequences, render_mode: str | None) -> None:
         """See the class."""
         super().__init__(sequences, render_mode)
-        self.metadata = self.metadata | _told(sequences)
+        self.metadata = self.metadata | _metadata(sequences)
 
 
 class SequenceVectorEnv(NativeVectorEnv):
@@ -55,8 +55,8 @@ class SequenceVectorEnv(NativeVectorEnv):
     def __init__(self, sequences: Sequences, render_mode: str | None, autoreset_mode: AutoresetMode | str) -> None:
         """See the class."""
         super().__init__(sequences, render_mode, autoreset_mode)
-        self.metadata = self.metadata | _told(sequences)
+        self.metadata = self.metadata | _metadata(sequences)
 
     def check_unroll(self, unroll_length: int) -> None:
-        """Raises ValueError if there is less to learn from than one rollout of so many steps in all lanes takes."""
+        """Raises ValueError if there is too little data for one rollout of `unroll_length` steps in all lanes."""
         self.lanes.check_unroll(unroll_length)

@@ -1,4 +1,4 @@
-"""Short names of sequence environments, with options behind them: nth-farthest-vectors4, program-control, text:PATH."""
+"""Short names of sequence environments, followed by options: nth-farthest-vectors4, program-control, text:PATH."""
 
 import re
 from typing import Any
@@ -36,7 +36,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, Any]]] = {
         "steps": "steps",
     },
 }
-"""Of each id the options that a name may have, each behind a dash: the argument of a number, or an argument and its
+"""For each id, the options of its names, each after a dash: the argument that a number sets, or an argument and its
 value."""
 
 
@@ -46,10 +46,10 @@ def is_text(name: str) -> bool:
 
 
 def find_sequences(name: str) -> tuple[str, dict[str, Any]] | None:
-    """The gymnasium id and the arguments of a short name, None if it is none of sequences.
+    """The gymnasium id and the arguments of a short name; None if it does not name a sequence environment.
 
     Raises:
-        ValueError: for an option that there is not, and for text without a path.
+        ValueError: for an unknown option, or for text without a path.
     """
     if is_text(name):
         options, _, path = name.removeprefix("text").partition(":")
@@ -65,9 +65,10 @@ def find_sequences(name: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def evaluation_name(name: str) -> str:
-    """The environment that an agent from the environment of this name is evaluated in.
+    """The name of the environment in which an agent trained in this one is evaluated.
 
-    Programs are at their maxima there, texts are the held-out part; anything else is evaluated where it was trained.
+    Programs are evaluated at their maxima and texts on the held-out part. All others are evaluated where they were
+    trained.
     """
     found = find_sequences(name)
     if found is None:
@@ -82,7 +83,7 @@ def evaluation_name(name: str) -> str:
 
 
 def _arguments(env_id: str, options: str, name: str) -> dict[str, Any]:
-    """What options such as -vectors4-from2 stand for."""
+    """The arguments of options such as -vectors4-from2."""
     arguments: dict[str, Any] = {}
     for option in options.split("-")[1:]:
         found = re.fullmatch(r"([a-z]+)(\d*)", option)

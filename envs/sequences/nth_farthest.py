@@ -82,7 +82,7 @@ class NthFarthest(Sequences):
         start_lanes(self.state, mask, self.fewest, self.most, self.active, self.thinking, self._distances)
 
     def _guessing(self) -> float:
-        """The share of right answers of who guesses among the vectors shown so far."""
+        """The share of right answers when guessing among the vectors shown so far."""
         right = asked = 0.0
         for count in range(self.fewest, self.most + 1):
             shown = np.arange(1, count + 1) if self.ask == "every" else np.array([count])
@@ -132,13 +132,13 @@ class NthFarthest(Sequences):
         return [f"vector {label}" for label in range(1, self.vectors + 1)]
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
-        """As `Sequences`; the picture shows the vectors so far, and at the end whether the answers were right."""
+        """See `Sequences`. The picture shows the vectors so far, and at the end whether the answers were right."""
         if render_mode == "ansi":
             return self.describe(lane)
         return draw_sequence(self.state, lane, int(self.targets()[lane]))
 
     def check_state(self, state: State) -> None:
-        """See `Sequences`. The compiled rules index arrays with these values without looking at bounds."""
+        """See `Sequences`. The compiled rules use these values as indices without checking bounds."""
         super().check_state(state)
         check_range("shown", state.shown[state.time >= 0], self.fewest, self.most)
         if not (np.abs(state.vectors) <= 1).all() or state.vectors[..., self.active :].any():
@@ -155,8 +155,8 @@ class NthFarthestEnv(SequenceEnv):
     Vectors are shown one at a time, each with a label. Which is the n-th farthest from vector m? The answer is asked
     at the last step, so that all vectors have to be remembered and compared. The task is that of "Relational recurrent
     neural networks" (Santoro et al., 2018, arXiv 1806.01822). n and m are shown at every step; numbers are uniform in
-    (-1, 1), distances Euclidean, and no two of them are equal. The last in that order is vector m itself: to know that
-    much and guess among the others is right in 2 of `vectors` sequences.
+    (-1, 1), distances are Euclidean, and no two of them are equal. The last in that order is vector m itself: an agent
+    that knows only this and guesses among the others is right in 2 of `vectors` sequences.
 
     ## Action space
 
@@ -165,7 +165,7 @@ class NthFarthestEnv(SequenceEnv):
     ## Observation
 
     `Box(-1, 1, (size + 3 * vectors,), float32)`: the vector, its label one-hot, n one-hot, m one-hot. While thinking,
-    vector and label are zeros, and at the terminal observation all is.
+    vector and label are zeros; the terminal observation is all zeros.
 
     ## Rewards
 
@@ -173,9 +173,8 @@ class NthFarthestEnv(SequenceEnv):
 
     ## Termination
 
-    After the answer. `info["target"]` is the right action where one is asked, else -1; `info["cue"]` tells whether
-    vector m is shown; `info["is_success"]` tells at
-    the end whether all answers were right.
+    After the answer. `info["target"]` is the right action where one is asked, else -1; `info["cue"]` says whether
+    vector m is shown; `info["is_success"]` says at the end whether all answers were right.
 
     ## Arguments
 
@@ -183,7 +182,7 @@ class NthFarthestEnv(SequenceEnv):
     - `size`: numbers in a vector (default 16), 1 to 1024
     - `fewest`, `most`: the number of vectors shown is uniform between these, drawn for each sequence; k vectors have
       the labels 1 to k; None (default): `most` is `vectors`, and `fewest` is `most`
-    - `active`: so many numbers of a vector are drawn, the rest are 0; None (default): all
+    - `active`: how many numbers of a vector are drawn, the rest are 0; None (default): all
     - `thinking`: steps after the last vector (default 0); the answer is asked at the last one
     - `ask`: "last" (default), or "every": also after each vector, among those shown so far, once m and at least n
       vectors have been shown
@@ -210,7 +209,7 @@ class NthFarthestEnv(SequenceEnv):
 
 
 class NthFarthestVectorEnv(SequenceVectorEnv):
-    """Many lanes of `NthFarthestEnv`, whose arguments it takes."""
+    """Many lanes of `NthFarthestEnv`, with the same arguments."""
 
     def __init__(
         self,

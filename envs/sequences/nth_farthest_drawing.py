@@ -1,4 +1,4 @@
-"""Pictures of Nth Farthest for people: the vectors so far as rows of bars, or as points where they have two numbers."""
+"""Pictures of Nth Farthest: the vectors so far as rows of bars, or as points if they have two numbers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,9 +8,9 @@ from .nth_farthest_engine import State
 
 WIDTH, HEIGHT, MARGIN = 480, 400, 14
 TOP, BOTTOM = 64, 364
-"""Between them are the vectors; the question is above and the answer below."""
+"""The vectors are drawn between these; the question is above and the answer below."""
 BARS, DISTANCES = (52, 330), (350, 436)
-"""From left to right in a row: a vector's numbers, and its distance from vector m."""
+"""Left and right ends, in a row, of a vector's numbers and of its distance from vector m."""
 TALLEST_ROW = 34
 BACK, FAINT, GREY, TEXT = (22, 25, 36), (58, 64, 84), (138, 148, 168), (206, 212, 226)
 POSITIVE, NEGATIVE, MARKED, RIGHT, WRONG = (240, 160, 72), (92, 156, 240), (240, 210, 90), (96, 208, 128), (240, 88, 88)
@@ -23,8 +23,8 @@ def draw_sequence(state: State, lane: int, target: int) -> NDArray[np.uint8]:
 
     Args:
         state: of all lanes.
-        lane: which.
-        target: the label that is asked for now, -1 if none is.
+        lane: the lane to draw.
+        target: the label asked for now, -1 if none.
     """
     return _Drawing(state, lane, target).draw()
 
@@ -83,7 +83,7 @@ class _Drawing:
                 self._draw_distance(place, middle, height * 0.25, colour)
 
     def _draw_distance(self, place: int, middle: float, half: float, colour: Colour) -> None:
-        """A bar, and which in the order of distances it is so far."""
+        """A bar, and its rank in the order of distances so far."""
         assert self.distances is not None
         left, right = DISTANCES
         width = (right - left) * self.distances[place] / max(self.distances.max(), 1e-9)

@@ -2,7 +2,7 @@
 
 The order of a sequence's random draws (see `random_stream`): integer() for the number of vectors, if that is
 random; for their labels, shuffled from the last place to the second; for the place of vector m; for n; then for
-the numbers of one vector after the other, all drawn again if two vectors are equally far from vector m.
+the numbers of each vector in turn, which are all drawn again if two vectors are equally far from vector m.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rmc_agents.envs.random_stream import compiled, inlined, integer
 
 GRID = 2**23
-"""A number is an odd multiple of 1 / GRID in (-1, 1): a float32, and distances are whole numbers, exactly compared."""
+"""Numbers are odd multiples of 1 / GRID in (-1, 1): exact in float32, and distances are compared as integers."""
 
 
 class State(NamedTuple):
@@ -21,12 +21,12 @@ class State(NamedTuple):
 
     key, counter    uint64 [N]          the lane's random stream, and the numbers drawn from it so far
     time, length    int64 [N]           see `Sequences`
-    all_right       bool [N]            likewise
-    shown           int64 [N]           how many vectors this sequence has
+    all_right       bool [N]            see `Sequences`
+    shown           int64 [N]           number of vectors in this sequence
     reference       int64 [N]           m, the label of the vector from which distances are measured
     rank            int64 [N]           n - 1: 0 asks for the farthest
-    answer          int64 [N]           the label that is asked for at the last step
-    labels          int64 [N, V]        the label of each vector, and of those that are not shown
+    answer          int64 [N]           the label asked for at the last step
+    labels          int64 [N, V]        the label of each vector, and then those of vectors that are not shown
     vectors         float32 [N, V, D]   in the order they are shown
     """
 
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 @inlined
 def _measure(state: State, lane: int, place: int, count: int, distances: NDArray[np.int64]) -> bool:
-    """Squared distances of the first `count` vectors from that in `place`; whether no two of them are equal."""
+    """Writes the squared distances of the first `count` vectors from the one at `place`; whether all of them differ."""
     for i in range(count):
         distances[i] = 0
         for j in range(state.vectors.shape[2]):
@@ -81,7 +81,8 @@ def start_lanes(
     thinking: int,
     distances: NDArray[np.int64],
 ) -> None:
-    """Starts a sequence in every lane of `mask` [N]; `distances` [V] is working space, the rest as in `NthFarthest`."""
+    """Starts a sequence in every lane of `mask` [N]; `distances` [V] is scratch space. For the rest see
+    `NthFarthest`."""
     for lane in range(len(mask)):
         if not mask[lane]:
             continue
@@ -107,7 +108,7 @@ def start_lanes(
 
 @compiled
 def ask_lanes(state: State, distances: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-    """Writes into `targets` [N] the answers among the vectors shown so far, where m and as many as n are shown."""
+    """Writes into `targets` [N] the answers among the vectors shown so far, once vector m and n vectors are shown."""
     for lane in range(len(targets)):
         count = state.time[lane] + 1
         if not 0 < count <= state.shown[lane] or state.rank[lane] >= count:

@@ -1,7 +1,7 @@
 """Building blocks of programs: characters, the state of the lanes, and an expression that grows at both ends.
 
-The expression in progress is a buffer with room at both ends. When it is assigned to a name, it moves to the program's
-text, and the name takes its place.
+The current expression is a buffer with room at both ends. When it is assigned to a name, it moves to the text of the
+program, and the name takes its place.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rmc_agents.envs.random_stream import compiled
 
 CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz+-*=<>(): \n"
-"""What programs are made of; digits come first, so that the token of a digit is the digit."""
+"""The characters of programs. Digits come first, so that the token of a digit is the digit."""
 
 END = 10
 """The answer's last character; the others are digits."""
@@ -28,8 +28,8 @@ class State(NamedTuple):
 
     key, counter    uint64 [N]      the lane's random stream, and the numbers drawn from it so far
     time, length    int64 [N]       see `Sequences`
-    all_right       bool [N]        likewise
-    written         int64 [N]       characters of the program
+    all_right       bool [N]        see `Sequences`
+    written         int64 [N]       number of characters in the program
     program         uint8 [N, M]    tokens, see `CHARACTERS`
     answer          uint8 [N, A]    digits, and `END` after the last
     """
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """The expression under way: tokens[first[0]:last[0]]; `letters` [1] are the names in use, a bit each."""
+    """The current expression: tokens[first[0]:last[0]]; `letters` [1] has one bit for each name in use."""
 
     tokens: NDArray[np.uint8]
     first: NDArray[np.int64]
@@ -54,42 +54,42 @@ class Draft(NamedTuple):
 
 
 def make_draft(room: int) -> Draft:
-    """An empty expression that may become so long."""
+    """An empty expression with room for `room` tokens at each end."""
     one = (np.zeros(1, np.int64) for _ in range(3))
     return Draft(np.zeros(2 * room, np.uint8), *one)
 
 
 @compiled
 def append(draft: Draft, token: int) -> None:
-    """One token behind the expression."""
+    """Appends one token."""
     draft.tokens[draft.last[0]] = token
     draft.last[0] += 1
 
 
 @compiled
 def append_all(draft: Draft, tokens: NDArray[np.uint8]) -> None:
-    """Tokens behind the expression."""
+    """Appends tokens."""
     for token in tokens:
         append(draft, token)
 
 
 @compiled
 def prepend(draft: Draft, token: int) -> None:
-    """One token before the expression."""
+    """Prepends one token."""
     draft.first[0] -= 1
     draft.tokens[draft.first[0]] = token
 
 
 @compiled
 def prepend_all(draft: Draft, tokens: NDArray[np.uint8]) -> None:
-    """Tokens before the expression, in their order."""
+    """Prepends tokens, which keep their order."""
     for i in range(len(tokens)):
         prepend(draft, tokens[len(tokens) - 1 - i])
 
 
 @compiled
 def append_number(draft: Draft, number: int) -> None:
-    """A number of at least 0 behind the expression."""
+    """Appends a number >= 0."""
     unit = 1
     while number // unit >= 10:
         unit *= 10
@@ -100,7 +100,7 @@ def append_number(draft: Draft, number: int) -> None:
 
 @compiled
 def prepend_number(draft: Draft, number: int) -> None:
-    """A number of at least 0 before the expression."""
+    """Prepends a number >= 0."""
     while number >= 10:
         prepend(draft, number % 10)
         number //= 10
@@ -109,13 +109,13 @@ def prepend_number(draft: Draft, number: int) -> None:
 
 @compiled
 def clear(draft: Draft) -> None:
-    """An empty expression."""
+    """Empties the expression."""
     draft.first[0] = draft.last[0] = len(draft.tokens) // 2
 
 
 @compiled
 def flush(state: State, lane: int, draft: Draft) -> None:
-    """Moves the expression to the program's text."""
+    """Moves the expression to the text of the program."""
     for i in range(draft.first[0], draft.last[0]):
         state.program[lane, state.written[lane]] = draft.tokens[i]
         state.written[lane] += 1

@@ -1,7 +1,7 @@
-"""Writes Python programs of one printed number, and texts to be memorised, for many lanes at once.
+"""Writes Python programs that print one number, and digits to be memorised, for many lanes at once.
 
-A program begins as one literal and grows by operations, each around the last: "(...+12)", or a statement that gives the
-value a name.
+A program begins as one literal and grows by operations, each around the one before: "(...+12)", or a statement that
+gives the value a name.
 
 The order of a program's random draws (see `random_stream`): integer() for the nesting and for the length, if they
 vary; those of the first literal; then, for each operation, integer() for its kind and what its function below draws.
@@ -35,9 +35,9 @@ ADD, SUBTRACT, MULTIPLY, NAME, LOOP, BRANCH, CHOOSE = range(7)
 a conditional expression."""
 
 WRITE, COPY, REVERSE, DOUBLE = range(4)
-"""What a sequence is: a program with its result, or digits to be repeated, reversed, repeated twice."""
+"""Kinds of sequences: a program and its result, or digits to be repeated, reversed, or repeated twice."""
 
-LETTERS, LOOP_VARIABLE = 26, ord("x") - ord("a")  # loops count in x, which is no other variable's name
+LETTERS, LOOP_VARIABLE = 26, ord("x") - ord("a")  # loops count in x; no other variable has this name
 
 _A = CHARACTERS.index("a")
 _PLUS, _MINUS, _TIMES, _EQUALS, _LESS, _GREATER, _OPEN, _CLOSE, _COLON, _NEWLINE = encode("+-*=<>():\n").tolist()
@@ -46,9 +46,9 @@ _THEN, _OTHERWISE = encode(" if "), encode(" else ")
 
 
 class Rules(NamedTuple):
-    """What all lanes share.
+    """Settings that all lanes share.
 
-    operations      int64 [K]       what a program may be made of
+    operations      int64 [K]       the operations a program may have
     task            WRITE, COPY, REVERSE or DOUBLE
     nesting         the greatest number of operations
     length          the greatest number of digits of a literal
@@ -80,7 +80,7 @@ def _append_assignment(draft: Draft, letter: int, number: int) -> None:
 
 @compiled
 def _literal(state: State, lane: int, length: int) -> int:
-    """A number of so many digits."""
+    """A number of `length` digits."""
     if length == 1:
         return integer(state, lane, 10)
     least = 1
@@ -91,7 +91,7 @@ def _literal(state: State, lane: int, length: int) -> int:
 
 @compiled
 def _factor(state: State, lane: int, length: int) -> int:
-    """How often something is added or repeated: small, so that results stay in reach (Zaremba and Sutskever, 2014)."""
+    """A factor or a number of repetitions: small, so that results stay in range (Zaremba and Sutskever, 2014)."""
     return 1 + integer(state, lane, 4 * length)
 
 
@@ -127,7 +127,7 @@ def _combine(state: State, lane: int, draft: Draft, value: int, operation: int, 
 
 @compiled
 def _name(state: State, lane: int, draft: Draft) -> int:
-    """The line a=E; draws the letter, which is returned and is the expression now."""
+    """The line a=E; draws the letter and returns it. The expression is empty after it."""
     letter = _new_letter(state, lane, draft)
     prepend(draft, _EQUALS)
     prepend(draft, letter)
@@ -221,7 +221,7 @@ def _apply(state: State, lane: int, draft: Draft, value: int, operation: int, le
 
 @compiled
 def _write_program(state: State, lane: int, rules: Rules, draft: Draft, nesting: int, length: int) -> None:
-    """Writes a program, and the number that it prints modulo 10**rules.length as the answer."""
+    """Writes a program and its answer, the printed number modulo 10**rules.length."""
     clear(draft)
     draft.letters[0] = 1 << LOOP_VARIABLE
     value = _literal(state, lane, length)
@@ -249,7 +249,7 @@ def _finish(state: State, lane: int, digits: int) -> None:
 
 @compiled
 def _write_digits(state: State, lane: int, task: int, count: int) -> None:
-    """Writes so many digits and a line's end, and what is to be made of them as the answer."""
+    """Writes `count` digits and a newline, and the answer: the digits repeated, reversed, or repeated twice."""
     for i in range(count):
         digit = integer(state, lane, 10)
         state.program[lane, i] = digit
@@ -263,7 +263,7 @@ def _write_digits(state: State, lane: int, task: int, count: int) -> None:
 
 @compiled
 def start_lanes(state: State, mask: NDArray[np.bool_], rules: Rules, draft: Draft) -> None:
-    """Starts a sequence in every lane of `mask` [N]; `draft` is working space."""
+    """Starts a sequence in every lane of `mask` [N]; `draft` is scratch space."""
     for lane in range(len(mask)):
         if mask[lane]:
             nesting, length = rules.nesting, rules.length

@@ -1,4 +1,4 @@
-"""Program evaluation: read a program character by character, then say what it prints, character by character."""
+"""Program evaluation: read a program character by character, then answer what it prints, character by character."""
 
 from typing import Any
 
@@ -38,11 +38,11 @@ TASKS: dict[str, tuple[int, tuple[int, ...]]] = {
     "reverse": (REVERSE, ()),
     "double": (DOUBLE, ()),
 }
-"""What a sequence is, and the operations of its programs."""
+"""The kind of sequence of each task, and the operations of its programs."""
 
 DEEPEST_NESTING, LONGEST_LITERAL = 6, 9  # results fit in 63 bits: 10**9 * (4 * 9 + 1)**6 < 2**63
 FIRST_ASKED, NEXT_ASKED, FINISHED = range(len(CHARACTERS), len(CHARACTERS) + 3)
-"""The tokens behind those of `CHARACTERS`."""
+"""The tokens after those of `CHARACTERS`."""
 
 
 class Programs(Sequences):
@@ -112,7 +112,7 @@ class Programs(Sequences):
         return tokens[:, None]
 
     def _previous_answers(self, lanes: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """The right answers of the step before, in the lanes of the mask [N]; a digit's token is the digit."""
+        """The right answers of the previous step, in the lanes of the mask [N]; the token of a digit is the digit."""
         return self.state.answer[lanes, (self.state.time - self.state.written)[lanes] - 1]
 
     def targets(self) -> NDArray[np.int64]:
@@ -124,7 +124,7 @@ class Programs(Sequences):
         return np.where(is_asked, targets.astype(np.int64), NOTHING_ASKED)
 
     def program(self, lane: int) -> str:
-        """The text of a lane's program, or the digits to be memorised."""
+        """The text of the program in a lane, or the digits to be memorised."""
         return "".join(CHARACTERS[token] for token in self.state.program[lane, : self.state.written[lane]])
 
     def answer(self, lane: int) -> str:
@@ -159,9 +159,9 @@ class ProgramEnv(SequenceEnv):
     """
     ## Description
 
-    A program is read, one character a step. Then the number that it prints is asked for, one character a step, its end
-    included. The task is "Learning to execute" (Zaremba and Sutskever, 2014, arXiv 1410.4615), as used in "Relational
-    recurrent neural networks" (Santoro et al., 2018, arXiv 1806.01822); the programs are Python:
+    A program is shown, one character a step. Then the number that it prints is asked for, one character a step,
+    including its end. The task is "Learning to execute" (Zaremba and Sutskever, 2014, arXiv 1410.4615), as used in
+    "Relational recurrent neural networks" (Santoro et al., 2018, arXiv 1806.01822); the programs are Python:
 
         b=68
         for x in range(3):b-=21
@@ -188,9 +188,9 @@ class ProgramEnv(SequenceEnv):
 
     ## Observation
 
-    `MultiDiscrete([50], uint8)`, one entry: the character (its place in `CHARACTERS`), or one of three tokens behind
-    them: the first character of the answer is asked, the next is, the sequence is finished. What the agent itself
-    answered is its previous action; with `teacher_forcing` the right answer is shown in place of the second token.
+    `MultiDiscrete([50], uint8)`, one entry: the character (its index in `CHARACTERS`), or one of three further tokens:
+    the first character of the answer is asked, the next one is asked, the sequence is finished. The agent sees its own
+    answers as its previous actions; with `teacher_forcing` the right answer replaces the second token.
 
     ## Rewards
 
@@ -198,16 +198,16 @@ class ProgramEnv(SequenceEnv):
 
     ## Termination
 
-    After the answer's end was asked. `info["target"]` is the right action where one is asked, else -1;
-    `info["is_success"]` tells at the end whether the whole answer was right.
+    After the end of the answer. `info["target"]` is the right action where one is asked, else -1;
+    `info["is_success"]` says at the end whether the whole answer was right.
 
     ## Arguments
 
     - `task`: "full" (default), "addition", "control", "copy", "reverse" or "double"
     - `nesting`: the greatest (default 2), 1 to 6
     - `length`: the greatest (default 5), 1 to 9
-    - `at_maxima`: nesting and length are always the greatest, as in evaluation; else (default) with each sequence
-      each of them is uniform from 1 to the greatest
+    - `at_maxima`: nesting and length are always the greatest, as in evaluation; else (default) each is drawn uniformly
+      from 1 to the greatest for every sequence
     - `teacher_forcing`: see above (default False)
     - `render_mode`: "rgb_array" or "ansi"
 
@@ -230,7 +230,7 @@ class ProgramEnv(SequenceEnv):
 
 
 class ProgramVectorEnv(SequenceVectorEnv):
-    """Many lanes of `ProgramEnv`, whose arguments it takes."""
+    """Many lanes of `ProgramEnv`, with the same arguments."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Language modelling: read a text token by token, and say which comes next."""
+"""Language modelling: read a text token by token and predict the next token."""
 
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -24,10 +24,10 @@ class State(NamedTuple):
     """Everything about N lanes.
 
     time, length    int64 [N]   see `Sequences`
-    all_right       bool [N]    likewise
-    begin           int64 [N]   the token at which this sequence begins
-    next_begin      int64 [N]   where the next one is to begin
-    next_passage    int64 [N]   in which passage that is
+    all_right       bool [N]    see `Sequences`
+    begin           int64 [N]   index of the first token of this sequence
+    next_begin      int64 [N]   index of the first token of the next sequence
+    next_passage    int64 [N]   the passage of that token
     """
 
     time: NDArray[np.int64]
@@ -46,7 +46,7 @@ class Text(Sequences):
         path, unit, part, held_out, vocabulary, vocabulary_size, steps: as for `TextEnv`.
 
     Attributes:
-        vocabulary: what tokens stand for; `encode` and `decode` texts with it.
+        vocabulary: the meaning of tokens; it has `encode` and `decode` for texts.
 
     Raises:
         ValueError: for a value that is not allowed, and for a text that is missing, empty, too short or unreadable.
@@ -91,7 +91,7 @@ class Text(Sequences):
         self.state = State(time=np.full(lanes, -1, np.int64), all_right=np.ones(lanes, np.bool_), **zeros)
 
     def seed(self, lane: int, seed: int) -> None:
-        """Moves a lane to another place. Those of consecutive seeds are spread evenly; 0 is the beginning."""
+        """Moves a lane to a place in the text. Consecutive seeds are spread evenly; seed 0 is the beginning."""
         if seed < 0:
             raise ValueError(f"seed: expected a non-negative int, received {seed}")
         share = seed * GOLDEN_RATIO % 2**64
@@ -102,7 +102,7 @@ class Text(Sequences):
         self.state.next_begin[lane] = place if begins_within else self._first[passage]
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """Goes on to the next passage, from the last one to the first."""
+        """Continues with the next passage; the first passage follows the last."""
         state = self.state
         passage = state.next_passage[mask]
         state.begin[mask] = state.next_begin[mask]
@@ -123,7 +123,7 @@ class Text(Sequences):
         return np.where(is_last, NOTHING_ASKED, following.astype(np.int64))
 
     def describe(self, lane: int) -> str:
-        """See `Sequences`: what was read last."""
+        """See `Sequences`: the text read last."""
         begin = int(self.state.begin[lane])
         end = begin + int(self.state.time[lane]) + 1
         return self.vocabulary.decode(self.tokens[max(begin, end - 500) : end].tolist())
@@ -160,17 +160,17 @@ class TextEnv(SequenceEnv):
     """
     ## Description
 
-    A text is read token by token, and each time the next token is asked for. A lane reads a document to its end, then
-    the next one, and after the last the first: a stream. The places where lanes begin depend on their seeds and are
-    spread evenly over the text, however many lanes there are; with seed 0 it is the text's beginning.
+    A text is read token by token, and each step asks for the next token. A lane reads a document to its end, then the
+    next one, and the first one after the last: a stream. Where a lane begins depends on its seed. Lanes are spread
+    evenly over the text, however many there are; seed 0 is the beginning of the text.
 
     ## Action space
 
-    `Discrete(vocabulary's size)`: the next token; 256 for bytes.
+    `Discrete(vocabulary size)`: the next token; 256 for bytes.
 
     ## Observation
 
-    `MultiDiscrete([vocabulary's size], int32)`, one entry: the token.
+    `MultiDiscrete([vocabulary size], int32)`, one entry: the token.
 
     ## Rewards
 
@@ -178,20 +178,21 @@ class TextEnv(SequenceEnv):
 
     ## Termination
 
-    At a document's last token, at which nothing is asked. `info["target"]` is the next token, there -1.
+    At the last token of a document, which asks nothing. `info["target"]` is the next token, and -1 there.
 
     ## Arguments
 
     - `path`: a file, which is one document; a folder, whose files are documents, hidden ones left out; or a pattern
       such as "books/**/*.txt"
-    - `unit`: "bytes" (default), which can always be read, or "words": UTF-8 parted by whitespace, lines' ends too
+    - `unit`: "bytes" (default), for any file, or "words": UTF-8 split at whitespace; a newline is a word too
     - `part`: "train" (default), "heldout" or "all"
-    - `held_out`: the share of the text, at its end, that is not for training (default 0.1)
+    - `held_out`: the share of the text, at its end, that is held out from training (default 0.1)
     - `vocabulary`: for words, a file that `Words.save` wrote, so that tokens mean what they meant in another text; None
       (default): the words of the whole text
-    - `vocabulary_size`: for words, so many of the most frequent ones, others being read as "<unk>"; None (default): all
-    - `steps`: documents are parted in passages of at most so many steps, each with a beginning and an end of its own;
-      None (default): a document is one
+    - `vocabulary_size`: for words, how many of the most frequent ones to keep; others become "<unk>"; None (default):
+      all
+    - `steps`: documents are split into passages of at most this many steps, each an episode; None (default): a document
+      is one passage
     - `render_mode`: "rgb_array" or "ansi"
 
     ## Registered configurations
@@ -205,7 +206,7 @@ class TextEnv(SequenceEnv):
 
 
 class TextVectorEnv(SequenceVectorEnv):
-    """Many lanes of `TextEnv`, whose arguments it takes."""
+    """Many lanes of `TextEnv`, with the same arguments."""
 
     def __init__(
         self,

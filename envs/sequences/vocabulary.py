@@ -1,4 +1,4 @@
-"""What the numbers of a text's tokens stand for: bytes, or words."""
+"""The meaning of a text's tokens: bytes or words."""
 
 import json
 import os
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNKNOWN = "<unk>"
-"""Stands for every word that is not in the vocabulary, where it is a word of it."""
+"""If the vocabulary has this word, it stands for every word that is not in the vocabulary."""
 
 LINE_END = "\n"
 BYTES = 256
 
 
 class Bytes:
-    """Every byte is a token: there is nothing that could not be read."""
+    """Every byte is a token, so that any file can be read."""
 
     size = BYTES
 
@@ -30,18 +30,18 @@ class Bytes:
         return np.frombuffer(text, np.uint8)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; bytes that are no UTF-8 become U+FFFD."""
+        """The text of tokens; bytes that are not UTF-8 become U+FFFD."""
         return bytes(tokens).decode(errors="replace")
 
 
 class Words:
-    """Words, as whitespace parts them; a line's end is a word too.
+    """Words, split at whitespace; a newline is a word too.
 
     Args:
-        words: without repetition; a word's place is its token.
+        words: without repetition; a word's index is its token.
 
     Raises:
-        ValueError: for a word that comes twice, for less than two words, or for what is no word.
+        ValueError: for a word that occurs twice, for fewer than two words, or for a string that is not a word.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -59,16 +59,16 @@ class Words:
 
     @classmethod
     def of(cls, texts: Iterable[bytes], size: int | None = None) -> Self:
-        """The words of the texts, the most frequent first; with a `size`, at most so many, `UNKNOWN` among them."""
+        """The words of the texts, the most frequent first; with a `size`, at most `size` words, including `UNKNOWN`."""
         counts = Counter(chain.from_iterable(map(split, texts)))
         if size is not None:
-            counts[UNKNOWN] = max(counts.values(), default=0) + 1  # at the very front, so that it stays
+            counts[UNKNOWN] = max(counts.values(), default=0) + 1  # first, so that it is kept
         words = sorted(counts, key=lambda word: (-counts[word], word))
         return cls(words[:size])
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """What `save` wrote. Raises ValueError for a file that is missing or no vocabulary."""
+        """Reads what `save` wrote. Raises ValueError for a file that is missing or is not a vocabulary."""
         if Path(path).exists() and not Path(path).is_file():  # reading a pipe would never end
             raise ValueError(f"vocabulary {path}: expected a file")
         try:
@@ -82,7 +82,7 @@ class Words:
         return cls(words)
 
     def save(self, path: str | Path) -> None:
-        """Writes the words as a JSON list; the file appears when it is complete."""
+        """Writes the words as a JSON list; the file appears only once it is complete."""
         path = Path(path)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
@@ -100,7 +100,7 @@ class Words:
         """The tokens of a text, [L].
 
         Raises:
-            ValueError: for a word that is not in the vocabulary, unless `UNKNOWN` is, and for a text that is no UTF-8.
+            ValueError: for a word that is not in the vocabulary, unless `UNKNOWN` is, or for a text that is not UTF-8.
         """
         unknown = self._tokens.get(UNKNOWN, -1)
         tokens = np.fromiter((self._tokens.get(word, unknown) for word in split(text)), np.int32)
@@ -119,7 +119,7 @@ Vocabulary = Bytes | Words
 
 
 def split(text: bytes) -> Iterator[str]:
-    """The words of a text, and its lines' ends. Raises ValueError if it is no UTF-8."""
+    """The words of a text, and its newlines. Raises ValueError if it is not UTF-8."""
     try:
         lines = text.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
