@@ -167,7 +167,7 @@ def check_training(plan: Plan, device: str, backend: str, runner: Runner) -> dic
 
 
 def check_resume(plan: Plan, device: str, core: str, backend: str, updates: int = 6) -> dict[str, Any]:
-    """Whether a resumed run equals an uninterrupted one to the bit, and whether two uninterrupted ones do."""
+    """Whether a resumed run is bitwise equal to an uninterrupted one, and whether two uninterrupted ones are."""
     settings = CORES[core] | plan.settings | {"num_envs": plan.resume_lanes, "learning_rate_schedule": "constant"}
     settings |= {"backend": backend}
     config = Config().updated(settings, "gpu-check")
@@ -191,7 +191,7 @@ def check_resume(plan: Plan, device: str, core: str, backend: str, updates: int 
 
 
 def check_move(plan: Plan, device: str, updates: int = 2) -> dict[str, Any]:
-    """Whether a run goes on from a checkpoint of the CPU on the device, and back, with the same weights."""
+    """Whether a run continues from a checkpoint of the CPU on the device, and back, with the same weights."""
     config = Config().updated(CORES["rmc"] | plan.settings | {"num_envs": plan.resume_lanes}, "gpu-check")
     trainers = [OnPolicy(config, torch.device(name)) for name in ("cpu", device, "cpu")]
     with tempfile.TemporaryDirectory() as folder:
@@ -229,7 +229,7 @@ def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two leaves are equal to the bit."""
+    """Whether two leaves are bitwise equal."""
     if hasattr(a, "shape"):
         return torch.equal(torch.as_tensor(a), torch.as_tensor(b))
     return bool(a == b)

@@ -86,13 +86,13 @@ def a2c_update(trainer: OnPolicy) -> Callable[[], dict[str, float]]:
 
 
 def impala_update(trainer: Impala) -> Callable[[], dict[str, float]]:
-    """An update, which tells the seconds in which it learned, and of the actors."""
+    """An update that returns the seconds spent learning, and the metrics of the actors."""
 
     def update() -> dict[str, float]:
         began = time.perf_counter()
-        told = {name.removeprefix("actors/"): value.item() for name, value in trainer.update().items()}
-        told["learning"] = (1.0 - told["learner_idle"]) * (time.perf_counter() - began)
-        return {name: told[name] for name in ("learning", "actor_idle", "policy_lag", "queue_depth")}
+        metrics = {name.removeprefix("actors/"): value.item() for name, value in trainer.update().items()}
+        metrics["learning"] = (1.0 - metrics["learner_idle"]) * (time.perf_counter() - began)
+        return {name: metrics[name] for name in ("learning", "actor_idle", "policy_lag", "queue_depth")}
 
     return update
 
@@ -105,13 +105,13 @@ def contend(scenario: str, contestant: str, seconds: float) -> dict[str, Any]:
         update = a2c_update(trainer) if isinstance(trainer, OnPolicy) else impala_update(trainer)  # type: ignore[arg-type]
         for _ in range(WARM_UP):
             update()
-        told, before, elapsed, began = [], trainer.frames, 0.0, time.perf_counter()
+        measured, before, elapsed, began = [], trainer.frames, 0.0, time.perf_counter()
         while elapsed < seconds:
-            told.append(update())
+            measured.append(update())
             trainer.lanes.take_episodes()
             elapsed = time.perf_counter() - began
-        means = {name: statistics.fmean(one[name] for one in told) for name in told[0]}
-        learning = means.pop("learning") * len(told) / elapsed
+        means = {name: statistics.fmean(one[name] for one in measured) for name in measured[0]}
+        learning = means.pop("learning") * len(measured) / elapsed
         frames = trainer.frames - before
     return {"frames": frames, "seconds": elapsed, "rate": frames / elapsed, "learning": learning, **means}
 

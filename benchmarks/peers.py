@@ -137,7 +137,7 @@ def make_compiled_lanes(num_envs: int) -> Any:
 
 
 def prepare_puffer(settings: dict[str, Any]) -> tuple[Callable[[], int], Any]:
-    """The same of PufferLib's trainer, with its own configuration of Pac-Man but for the settings given."""
+    """The same of PufferLib's trainer, with its own configuration of Pac-Man except for the settings given."""
     from pufferlib import pufferl
 
     settings, sys.argv = dict(settings), sys.argv[:1]  # load_config reads the command line

@@ -83,8 +83,10 @@ class WatchedRun:
     def check(self) -> None:
         """Raises SystemExit with the last line of the log if the learner has ended by itself."""
         if self.process.poll() is not None:
-            said = self._log.read_text().strip().splitlines() or ["nothing"]
-            raise SystemExit(f"rmc-train ended with {self.process.returncode} and said: {said[-1]} (see {self._log})")
+            output = self._log.read_text().strip().splitlines() or ["nothing"]
+            raise SystemExit(
+                f"rmc-train ended with {self.process.returncode}; its last line: {output[-1]} (see {self._log})"
+            )
 
     def wait_for(self, actors: int) -> float:
         """Seconds until there are so many. Raises SystemExit if it takes long."""

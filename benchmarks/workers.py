@@ -58,8 +58,8 @@ def main() -> None:
     show(arguments, rates)
     if arguments.json:
         setting = {name: getattr(arguments, name) for name in ("env", "num_envs", "steps", "repeats")}
-        told = {**setting, "cores": os.cpu_count(), "steps_per_second": {str(k): v for k, v in rates.items()}}
-        arguments.json.write_text(json.dumps(told, indent=2) + "\n")
+        report = {**setting, "cores": os.cpu_count(), "steps_per_second": {str(k): v for k, v in rates.items()}}
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def show(arguments: argparse.Namespace, rates: dict[int, list[float]]) -> None:

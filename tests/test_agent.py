@@ -94,7 +94,7 @@ def test_the_skip_gives_the_heads_both_outputs() -> None:
 
 
 def test_layers_between_core_and_heads() -> None:
-    """Against the layers one by one; without them an agent is what it was, to the bit."""
+    """Against the layers one by one; without them an agent is bitwise what it was."""
     agent = make_agent("lstm", head_sizes=[24, 20])
     steps, state = random_steps(3, 2), agent.initial_state(2)
     encoded = agent.encode(steps)

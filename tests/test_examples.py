@@ -40,8 +40,8 @@ def test_notebook(tmp_path: Path) -> None:
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     stored = [output for cell in code for output in cell["outputs"]]
-    told = [line for output in stored if output["output_type"] == "stream" for line in output["text"]]
-    without_numbers = [re.sub(r"[\d.,]+", "0", text) for text in ("".join(told), ran.stdout)]
+    lines = [line for output in stored if output["output_type"] == "stream" for line in output["text"]]
+    without_numbers = [re.sub(r"[\d.,]+", "0", text) for text in ("".join(lines), ran.stdout)]
     assert without_numbers[0] == without_numbers[1]
     assert all(cell["outputs"] for cell in code)
 

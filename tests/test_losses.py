@@ -220,16 +220,16 @@ def test_cross_entropy_is_the_mean_over_the_asked_steps() -> None:
     torch.manual_seed(0)
     logits = torch.randn(6, 4, 3)
     targets = torch.randint(-1, 3, (6, 4))
-    logits[targets < 0] = torch.nan  # what is said there has no part in it
+    logits[targets < 0] = torch.nan  # outputs there are ignored
     logits.requires_grad_()
     loss, metrics = losses.cross_entropy(logits, targets)
     loss.backward()
     terms, right = [], []
     for t, lane in np.ndindex(6, 4):
         if (target := int(targets[t, lane])) >= 0:
-            said = logits[t, lane].tolist()
-            terms.append(math.log(sum(math.exp(x) for x in said)) - said[target])
-            right.append(said[target] == max(said))
+            row = logits[t, lane].tolist()
+            terms.append(math.log(sum(math.exp(x) for x in row)) - row[target])
+            right.append(row[target] == max(row))
     assert 0 < len(terms) < 24
     assert loss.item() == pytest.approx(np.mean(terms), rel=1e-5)
     assert metrics["losses/cross_entropy"].item() == loss.item()

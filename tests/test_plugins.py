@@ -72,8 +72,8 @@ def test_a_fault_in_the_code_of_a_module_is_reported_as_its_own(
 
     assert run("rmc-test", main) == 2
     *shown, last = capsys.readouterr().err.splitlines()
-    name, said = error.rstrip("')").replace("('", "(").split("(")
-    assert last.startswith(f"rmc-test: {module} failed: {name}: {said} (")
+    name, message = error.rstrip("')").replace("('", "(").split("(")
+    assert last.startswith(f"rmc-test: {module} failed: {name}: {message} (")
     assert f"{module}.py, line 11, in cell) (RMC_TRACEBACK=1" in last
     assert sum(line.startswith("  File") for line in shown) == 1
 
@@ -105,9 +105,9 @@ def test_no_settings_file_imports_a_module(module: str, capsys: pytest.CaptureFi
     for setting in ("core", "encoder", "env"):
         Path("settings.yaml").write_text(f"{setting}: {module}:Own")
         assert cli.main(["--config", "settings.yaml", "--run-dir", "run"]) == 2
-        said = capsys.readouterr().err
-        assert f"add --import {module}" in said
-        assert said.count("\n") == 1
+        output = capsys.readouterr().err
+        assert f"add --import {module}" in output
+        assert output.count("\n") == 1
     assert module not in sys.modules
 
 

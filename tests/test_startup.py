@@ -71,10 +71,10 @@ def run(module: str, words: list[str], folder: Path) -> tuple[list[str], str]:
 
 @pytest.mark.parametrize("module", COMMANDS)
 def test_help_and_refusals_import_nothing_heavy(module: str, tmp_path: Path) -> None:
-    said, errors = run(module, ["--help", "--help-all", "--version", *COMMANDS[module]], tmp_path)
-    statuses = [line for line in said if line.startswith("STATUS")]
+    output, errors = run(module, ["--help", "--help-all", "--version", *COMMANDS[module]], tmp_path)
+    statuses = [line for line in output if line.startswith("STATUS")]
     assert statuses == ["STATUS 0"] * 3 + ["STATUS 2"] * len(COMMANDS[module])
-    assert said[-1] == "HEAVY []"
+    assert output[-1] == "HEAVY []"
     lines = errors.splitlines()
     assert len(lines) == len(COMMANDS[module]), "one line each"
     assert all(line.startswith("rmc-") for line in lines)

@@ -23,7 +23,7 @@ from .trainer import Measure, Metrics, TrainingLanes, describe
 
 
 class Diverged(ValueError):
-    """Training cannot go on: the gradient is not finite."""
+    """Training cannot continue: the gradient is not finite."""
 
 
 class Learner(ABC):

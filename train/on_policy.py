@@ -37,7 +37,7 @@ from .trainer import Measure, Metrics
 
 class OnPolicy(Learner):
     """A run of A2C (Mnih et al., 2016) or PPO (Schulman et al., 2017). A checkpoint keeps all of it, lanes included:
-    those of all learners, so that any number of learners can go on from it.
+    those of all learners, so that any number of learners can continue from it.
 
     Args:
       config: all settings.
@@ -182,7 +182,7 @@ class OnPolicy(Learner):
         return super().expected_state() | {"collector": self.collector.expected_state()} | self._curriculum_state()
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's tree, to the bit where the environment can be saved."""
+        """Continue from a checkpoint's tree: exactly, if the environment can be saved."""
         if self.curriculum.stages:
             check_like(state.get("curriculum"), self.curriculum.get_state(), "curriculum")
             self.curriculum.set_state(state["curriculum"])

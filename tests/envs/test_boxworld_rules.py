@@ -52,7 +52,7 @@ def check_level(room: Room, solution_length: int, num_distractors: int) -> None:
 
 
 def check_places(room: Room) -> None:
-    """Things do not touch, but for a box's two cells, of which the lock is on the right."""
+    """Things do not touch, except a box's two cells, of which the lock is on the right."""
     locks, cells = room.boxes(), [cell for cell, _ in room.things]
     assert room.agent not in cells
     for one, other in combinations(sorted(cells), 2):

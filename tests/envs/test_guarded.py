@@ -106,8 +106,8 @@ class Moody(Homemade):
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, Any]:
         *rest, _ = super().step(action)
-        told = [{"mood": 1}, {"mood": "low"}, {"mood": {"now": 2}}, {"mood": np.zeros(2)}, {"mood": [None]}]
-        return *rest, told[(self.number + self.steps) % len(told)] | {"power": 1.5}  # type: ignore[return-value]
+        infos = [{"mood": 1}, {"mood": "low"}, {"mood": {"now": 2}}, {"mood": np.zeros(2)}, {"mood": [None]}]
+        return *rest, infos[(self.number + self.steps) % len(infos)] | {"power": 1.5}  # type: ignore[return-value]
 
 
 def test_infos_that_do_not_go_together_are_left_out() -> None:
@@ -135,17 +135,17 @@ def test_a_fault_in_this_process_is_shown_once_and_the_training_is_saved(
     run = tmp_path / "run"
     flags = ["--env", name_of("step"), "--run-dir", str(run), "--learning-rate-schedule", "constant"]
     assert cli.main([*SMALL, *QUIET, *flags]) == 2
-    said = capsys.readouterr()
-    assert said.err.count("Traceback") == 1
-    assert "homemade.py" in said.err
-    assert "rmc_agents" not in said.err
-    assert said.err.splitlines()[-1].startswith(
+    captured = capsys.readouterr()
+    assert captured.err.count("Traceback") == 1
+    assert "homemade.py" in captured.err
+    assert "rmc_agents" not in captured.err
+    assert captured.err.splitlines()[-1].startswith(
         "rmc-train: the environment 'helpers.homemade:Homemade-Step-v0' failed in step"
     )
     frames = (FAILS_AT // UNROLL) * UNROLL * LANES
     assert (
         f"failed at {frames} frames; saved; continue with: rmc-train --resume {run} --import helpers.homemade\n"
-        in said.out
+        in captured.out
     )
     assert checkpoint.find_and_load(run)[1]["frames"] == frames
 
@@ -153,19 +153,19 @@ def test_a_fault_in_this_process_is_shown_once_and_the_training_is_saved(
 def test_an_environment_that_cannot_draw_ends_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--env", name_of("render"), "--run-dir", str(tmp_path / "run"), "--total-frames", "20"]
     assert cli.main([*SMALL, *flags, "--eval-episodes", "0"]) == 0
-    said = capsys.readouterr()
-    told = "no video: the environment 'helpers.homemade:Homemade-Render-v0' failed in render(): RuntimeError: lost"
-    assert told in said.out
-    assert said.err == ""
+    captured = capsys.readouterr()
+    expected = "no video: the environment 'helpers.homemade:Homemade-Render-v0' failed in render(): RuntimeError: lost"
+    assert expected in captured.out
+    assert captured.err == ""
 
 
 def test_a_fault_in_the_evaluation_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     flags = ["--env", name_of("evaluation"), "--run-dir", str(run), "--total-frames", "20", "--no-video"]
     assert cli.main([*SMALL, *flags]) == 2
-    said = capsys.readouterr()
-    assert said.err.count("Traceback") == 1
-    assert f"the training is complete and saved; evaluate and record with: rmc-train --resume {run}" in said.out
+    captured = capsys.readouterr()
+    assert captured.err.count("Traceback") == 1
+    assert f"the training is complete and saved; evaluate and record with: rmc-train --resume {run}" in captured.out
     assert json.loads((run / "summary.json").read_text())["frames"] == 20
 
 
@@ -193,7 +193,8 @@ def test_a_module_in_the_current_folder_is_found_for_names_of_the_command_line_a
     assert "mine" not in sys.modules
     assert capsys.readouterr().err.startswith("rmc-evaluate: ")
     assert evaluate_cli.main(["run", "--episodes", "2", "--max-steps", "4", "--env", "mine:Mine-v0"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    output = " ".join(capsys.readouterr().out.split())
     assert (
-        "2 of 2 episodes were cut off after 4 steps; 2 of 2 episodes of random play were cut off after 4 steps" in said
+        "2 of 2 episodes were cut off after 4 steps; 2 of 2 episodes of random play were cut off after 4 steps"
+        in output
     )

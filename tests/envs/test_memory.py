@@ -1,4 +1,4 @@
-"""MiniGrid's tasks: the view as categories, and the native engine of MemoryEnv, to the bit minigrid's own."""
+"""MiniGrid's tasks: the view as categories, and the native engine of MemoryEnv, bitwise equal to minigrid's own."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -67,14 +67,14 @@ def test_backends_play_the_same_episodes(name: str) -> None:
     assert isinstance(native, MemoryVectorEnv)
     assert isinstance(minigrid, SyncVectorEnv)
     np.testing.assert_array_equal(native.reset(seed=3)[0], minigrid.reset(seed=3)[0])
-    told = set()
+    outcomes = set()
     for actions in walk(native, 300):
         received, expected = native.step(actions), minigrid.step(actions)
         for one, other in zip(received[:4], expected[:4], strict=True):
             np.testing.assert_array_equal(one, other)
         np.testing.assert_equal(received[4], expected[4])
-        told |= set(received[4]["is_success"][received[4]["_is_success"]].tolist() if received[4] else ())
-    assert told == {True, False}
+        outcomes |= set(received[4]["is_success"][received[4]["_is_success"]].tolist() if received[4] else ())
+    assert outcomes == {True, False}
 
 
 @pytest.mark.slow

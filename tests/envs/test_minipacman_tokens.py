@@ -57,10 +57,10 @@ def steps_from(start: tuple[int, int], picture: np.ndarray) -> dict[tuple[int, i
 
 def test_cells_come_nearest_first() -> None:
     places = make_vocabulary().places
-    picture, told = (make_vector_env(f"minipacman-{whole}", 8).reset(seed=5)[0] for whole in ("full", "map"))
-    for seen, observation in zip(picture, told, strict=True):
-        row, column = read_picture(seen)[1]
-        distances = steps_from((row, column), seen)
+    pictures, observations = (make_vector_env(f"minipacman-{whole}", 8).reset(seed=5)[0] for whole in ("full", "map"))
+    for picture, observation in zip(pictures, observations, strict=True):
+        row, column = read_picture(picture)[1]
+        distances = steps_from((row, column), picture)
         cells = [(row + down, column + right) for down, right in places[observation[:-2] // 5].tolist()]
         assert sorted(cells) == sorted(distances)
         assert [distances[cell] for cell in cells] == sorted(distances.values())
@@ -68,21 +68,21 @@ def test_cells_come_nearest_first() -> None:
 
 def test_tokens_say_what_the_picture_says() -> None:
     pictures, tokens = make_vector_env("minipacman-full", 16), make_vector_env("minipacman-map", 16)
-    seen, told = pictures.reset(seed=3)[0], tokens.reset(seed=3)[0]
+    images, observations = pictures.reset(seed=3)[0], tokens.reset(seed=3)[0]
     cells: dict[int, tuple[int, int]] = {}
     powers = set()
     rng = np.random.default_rng(0)
     for _ in range(120):
-        for picture, observation in zip(seen, told, strict=True):
+        for picture, observation in zip(images, observations, strict=True):
             things, pacman, power = read_picture(picture)
             found, cell, found_power = read_tokens(observation)
             assert (found, found_power) == (things, power)
             assert cells.setdefault(cell, pacman) == pacman  # each cell has a number of its own
             powers.add(power)
-        assert told.dtype == np.int32
-        assert tokens.observation_space.contains(told)
+        assert observations.dtype == np.int32
+        assert tokens.observation_space.contains(observations)
         actions = rng.integers(5, size=16)
-        seen, told = pictures.step(actions)[0], tokens.step(actions)[0]
+        images, observations = pictures.step(actions)[0], tokens.step(actions)[0]
     assert len(set(cells.values())) == len(cells) > 100
     assert powers >= {0, 1, 10, 19}
 

@@ -79,7 +79,7 @@ def test_only_right_answers_are_rewarded(kind: tuple[str, dict[str, Any]]) -> No
     _, infos = env.reset(seed=3)
     random = np.random.default_rng(3)
     right_so_far, waiting = np.ones(8, bool), np.zeros(8, bool)
-    told = set()
+    outcomes = set()
     for _ in range(300):
         targets = infos["target"]
         is_asked = targets >= 0
@@ -93,9 +93,9 @@ def test_only_right_answers_are_rewarded(kind: tuple[str, dict[str, Any]]) -> No
         if env.lanes.is_answer_whole and terminated.any():
             np.testing.assert_array_equal(infos["_is_success"], terminated)
             np.testing.assert_array_equal(infos["is_success"], terminated & right_so_far)
-            told |= set(infos["is_success"][terminated].tolist())
+            outcomes |= set(infos["is_success"][terminated].tolist())
         waiting = terminated
-    assert told == ({True, False} if env.lanes.is_answer_whole else set())
+    assert outcomes == ({True, False} if env.lanes.is_answer_whole else set())
 
 
 @pytest.mark.parametrize("autoreset_mode", ["NEXT_STEP", "same_step"])

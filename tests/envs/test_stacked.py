@@ -147,9 +147,9 @@ def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["-stack1", "-stack0", "-stackx", "-stack", "-stack4x", "-stack1001"])
 def test_bad_names_are_one_line(suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--env", f"minipacman{suffix}"]) == 2
-    said = capsys.readouterr().err
-    assert "expected a number from 2 to 1000 after -stack" in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert "expected a number from 2 to 1000 after -stack" in output
+    assert output.count("\n") == 1
     assert cli.main(["--env", "minipackman-stack4"]) == 2
     assert "did you mean 'minipacman'" in capsys.readouterr().err
 

@@ -154,13 +154,15 @@ def test_a_run_is_the_same_with_workers_and_continues_after_a_fault(
     flags = [*SMALL, *QUIET, "--learning-rate-schedule", "constant"]
     monkeypatch.setenv(FAULT, "raise")
     assert cli.main([*flags, "--env-workers", "2", "--run-dir", str(failed), "--total-frames", "100000"]) == 2
-    said = capsys.readouterr()
-    assert said.err.count("Traceback") == 1
-    assert said.err.splitlines()[-1].startswith(f"rmc-train: the environment '{WANDERER}' failed in step(): RuntimeErr")
+    captured = capsys.readouterr()
+    assert captured.err.count("Traceback") == 1
+    assert captured.err.splitlines()[-1].startswith(
+        f"rmc-train: the environment '{WANDERER}' failed in step(): RuntimeErr"
+    )
     tree = checkpoint.find_and_load(failed)[1]
     assert tree["frames"] >= (FAILS_AT - UNROLL) * LANES
-    assert f"failed at {tree['frames']:,} frames" in said.out
-    assert f"rmc-train --resume {failed}" in said.out
+    assert f"failed at {tree['frames']:,} frames" in captured.out
+    assert f"rmc-train --resume {failed}" in captured.out
     assert cli.main([*flags, "--run-dir", str(whole), "--total-frames", str(tree["frames"])]) == 0
     assert_same(tree["agent"], checkpoint.find_and_load(whole)[1]["agent"])
     monkeypatch.delenv(FAULT)
@@ -204,6 +206,6 @@ def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, tm
 def test_bad_input_is_one_line(
     flags: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(capsys, cli, *SMALL, "--run-dir", tmp_path / "run", *flags)
-    assert expected in said
-    assert said.count("\n") == 1
+    output = refused(capsys, cli, *SMALL, "--run-dir", tmp_path / "run", *flags)
+    assert expected in output
+    assert output.count("\n") == 1

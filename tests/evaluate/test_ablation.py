@@ -173,8 +173,8 @@ def test_the_command_writes_a_line_per_variant(tmp_path: Path, capsys: pytest.Ca
     result = json.loads(target.read_text())
     names = ["intact", "reset at every step", "shuffled between lanes", "last 1 step", "last 6 steps"]
     assert list(result["ablation"]) == names
-    said = capsys.readouterr().out
-    assert all(name in said for name in names)
+    output = capsys.readouterr().out
+    assert all(name in output for name in names)
     assert result["ablation"]["last 6 steps"] == result["ablation"]["intact"]
     assert result["ablation"]["last 1 step"] == result["ablation"]["reset at every step"]
     assert cli.main([str(tmp_path), "--episodes", "12", "--seed", "5", "--json", str(target)]) == 0

@@ -130,9 +130,9 @@ def test_results_are_merged_and_redrawn(tmp_path: Path, capsys: pytest.CaptureFi
     (second / "out.md").unlink()
     assert compare.main([str(second / "out.json"), "--out", str(second / "out"), "--mark", "RMC (paper)=677"]) == 0
     assert ((second / "out.json").read_text(), (second / "out.md").read_text()) == (result, table)
-    told = capsys.readouterr().out
-    assert f"seen-seed0 begins, see {first / 'runs' / 'seen-seed0' / 'output.log'}\n" in told
-    assert f"written to {first / 'out.json'}, {first / 'out.md'}, {first / 'out.png'}\n" in told
+    output = capsys.readouterr().out
+    assert f"seen-seed0 begins, see {first / 'runs' / 'seen-seed0' / 'output.log'}\n" in output
+    assert f"written to {first / 'out.json'}, {first / 'out.md'}, {first / 'out.png'}\n" in output
     assert compare.main(arguments(first, *agent, frames=840)) == 2
     assert "holds a run that differs in total_frames" in capsys.readouterr().err
 
@@ -203,9 +203,9 @@ def test_a_damaged_summary_or_result_is_one_line(case: str, tmp_path: Path, caps
     (tmp_path / "config.yaml").write_text("seed: 1\n")
     given = tmp_path if name == "summary.json" else tmp_path / name
     assert compare.main([str(given), "--out", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert expected in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert expected in output
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["result.json", "run/tensorboard/events.out.tfevents.1"])
@@ -245,12 +245,12 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([], "flags of rmc-train need --agents or --cores"),
     ):
         assert compare.main([*flags, *arguments(tmp_path)]) == 2
-        said = capsys.readouterr().err
-        assert expected in said
-        assert said.count("\n") == 1
+        output = capsys.readouterr().err
+        assert expected in output
+        assert output.count("\n") == 1
     assert compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--encoder", "conv"]) == 2
-    said = capsys.readouterr().err
-    assert "training of minipacman-none-seed0 failed: rmc-train: encoder conv: expected images" in said
+    output = capsys.readouterr().err
+    assert "training of minipacman-none-seed0 failed: rmc-train: encoder conv: expected images" in output
 
 
 @pytest.mark.slow

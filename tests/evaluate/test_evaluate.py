@@ -170,7 +170,7 @@ def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkey
     np.testing.assert_array_equal(played.returns, np.arange(10))
     np.testing.assert_array_equal(played.lengths, np.arange(10) % 3 + 1)
     np.testing.assert_array_equal(played.levels, np.ones(10))
-    assert played.successes is not None, "told by some, though by none of the first four"
+    assert played.successes is not None, "some lanes report it, though none of the first four"
     np.testing.assert_array_equal(played.successes, np.arange(10) >= 4)
     assert not played.cut.any()
 

@@ -95,8 +95,8 @@ def test_evaluate_opens_it_by_file_and_by_name(
         target = tmp_path / "result.json"
         assert evaluate_cli.main([*argv, "--episodes", "10", "--seed", "7", "--json", str(target)]) == 0
         results.append(json.loads(target.read_text()))
-        said = " ".join(capsys.readouterr().out.split())
-        assert "over 10 episodes from seed 7 (95 % interval) when it was saved" in said
+        output = " ".join(capsys.readouterr().out.split())
+        assert "over 10 episodes from seed 7 (95 % interval) when it was saved" in output
     assert results[1].pop("checkpoint") == str(by_name)
     assert results[0].pop("checkpoint") == str(exported)
     assert results[0] == results[1]
@@ -170,7 +170,7 @@ def test_training_begins_with_the_given_weights(
     expected = before.agent.state_dict()
     for name, weight in after.agent.state_dict().items():
         torch.testing.assert_close(weight, expected[name], atol=1e-7, rtol=1e-6)
-    by_name.unlink()  # a run that goes on needs it no more
+    by_name.unlink()  # a continued run no longer needs it
     assert train_cli.main(["--resume", str(tmp_path / "on"), "--total-frames", "480"]) == 0
 
 

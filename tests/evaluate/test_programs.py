@@ -171,8 +171,8 @@ def test_the_command_names_the_file_after_the_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert export.main(["recall-rmc", "--format", "torch", "--episodes", "20"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("recall-rmc.pt2 (")
-    assert "mean return 1.00" in said
-    assert "its probabilities differ by at most " in said
+    output = capsys.readouterr().out
+    assert output.startswith("recall-rmc.pt2 (")
+    assert "mean return 1.00" in output
+    assert "its probabilities differ by at most " in output
     assert [path.name for path in tmp_path.iterdir()] == ["recall-rmc.pt2"]

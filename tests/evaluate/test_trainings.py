@@ -43,7 +43,7 @@ def test_a_training_ends_with_a_parent_that_is_killed(run: str, tmp_path: Path) 
     deadline = time.monotonic() + LONGEST
     try:
         while training.is_running() and training.status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline, "it goes on"
+            assert time.monotonic() < deadline, "it continues"
             time.sleep(0.05)
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):

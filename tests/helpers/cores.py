@@ -15,7 +15,7 @@ RMC_OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"mem_slots": 3, "head_size": 4, "num_heads": 2},
     "memory-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "memory"},
     "coupled-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "coupled", "forget_bias": 0.5},
-    "coupled-told-apart": {
+    "coupled-slot-embedding": {
         "mem_slots": 2,
         "head_size": 7,
         "num_heads": 1,
@@ -24,7 +24,7 @@ RMC_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "no-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "none"},
     "slot-embedding": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "slot_embedding": True},
-    "told-apart-slots": {
+    "memory-slot-embedding": {
         "mem_slots": 2,
         "head_size": 7,
         "num_heads": 1,
@@ -89,5 +89,5 @@ def flags(*at: tuple[int, int], steps: int = STEPS, lanes: int = LANES) -> Tenso
 
 
 def same(a: Iterable[Tensor], b: Iterable[Tensor]) -> bool:
-    """Whether they are equal to the bit."""
+    """Whether they are bitwise equal."""
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))

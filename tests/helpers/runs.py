@@ -84,7 +84,7 @@ def refused(capsys: pytest.CaptureFixture[str], program: Any, *argv: object) -> 
 
 
 def assert_same(left: object, right: object) -> None:
-    """Two trees of checkpoints are equal to the bit, types and dtypes included."""
+    """Two trees of checkpoints are bitwise equal, types and dtypes included."""
     if isinstance(left, dict):
         assert isinstance(right, dict)
         assert left.keys() == right.keys()

@@ -59,10 +59,10 @@ def multi_head(qkv_rows, num_heads, key_size, head_size):
 
 def rmc_step(weights, options, x, memory):
     """One lane, one step: input `[I]`, memory `[N, D]`; the next, and attention `[blocks, H, N, N+1]`."""
-    seen = memory + weights["slot_embedding"] if options.get("slot_embedding") else memory
+    embedded_slots = memory + weights["slot_embedding"] if options.get("slot_embedding") else memory
     slots = len(memory)
     row = linear(weights, "input", x)
-    rows = [*seen, row]
+    rows = [*embedded_slots, row]
     attention = []
     for block in range(options["num_blocks"]):
         name = f"blocks.{block}"
@@ -82,8 +82,8 @@ def rmc_step(weights, options, x, memory):
     if options["gate_style"] == "none":
         return np.array(candidate), np.array(attention)
     after = []
-    for old, told_apart, new in zip(memory, seen, candidate, strict=True):
-        gates = linear(weights, "input_gates", row) + linear(weights, "memory_gates", np.tanh(told_apart))
+    for old, embedded, new in zip(memory, embedded_slots, candidate, strict=True):
+        gates = linear(weights, "input_gates", row) + linear(weights, "memory_gates", np.tanh(embedded))
         if options["gate_style"] == "coupled":
             forget_gate = sigmoid(gates + options["forget_bias"])
             after.append((1.0 - forget_gate) * np.tanh(new) + forget_gate * old)

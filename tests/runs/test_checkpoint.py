@@ -114,8 +114,8 @@ def test_places_with_a_slash_in_a_key_are_distinguished(tmp_path: Path) -> None:
 def packed(text: str, **metadata: str) -> bytes:
     """A file whose checksum is right, whatever its tree's JSON is."""
     tensors = {"/a": torch.zeros(2)}
-    told = {"format": checkpoint.FORMAT, "tree": text, "sha256": checkpoint._digest(text, tensors)}
-    return to_safetensors(tensors, told | metadata)
+    header = {"format": checkpoint.FORMAT, "tree": text, "sha256": checkpoint._digest(text, tensors)}
+    return to_safetensors(tensors, header | metadata)
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ def test_killing_while_saving_loses_only_what_was_not_saved(tmp_path: Path) -> N
     assert process.stdin is not None
     assert process.stdout is not None
     for attempt in range(4):
-        said = [process.stdout.readline() for _ in range(3)]
+        output = [process.stdout.readline() for _ in range(3)]
         time.sleep(0.007 * attempt)  # somewhere inside a save
-        os.kill(int(said[-1].split()[0]), signal.SIGKILL)
-        said += iter(process.stdout.readline, "killed\n")
+        os.kill(int(output[-1].split()[0]), signal.SIGKILL)
+        output += iter(process.stdout.readline, "killed\n")
         _, tree = checkpoint.find_and_load(tmp_path)
-        assert tree["update"] >= int(said[-1].split()[1])
+        assert tree["update"] >= int(output[-1].split()[1])
         assert tree["tensor"].eq(tree["update"]).all()
         for path in (tmp_path / "checkpoints").glob("update-*"):
             checkpoint.load(path)

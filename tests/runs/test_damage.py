@@ -110,7 +110,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "told"),
+    ("name", "change", "expected"),
     [
         ("negative frames", lambda tree: tree.update(frames=-1), "frames: expected a number of at least 0"),
         ("NaN seconds", lambda tree: tree.update(seconds=float("nan")), "seconds: expected a finite number"),
@@ -137,12 +137,12 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
     ],
 )
 def test_what_no_run_can_have_saved_is_named(
-    name: str, change: Callable[[dict[str, Any]], object], told: str, run: Path, tmp_path: Path
+    name: str, change: Callable[[dict[str, Any]], object], expected: str, run: Path, tmp_path: Path
 ) -> None:
     tree = checkpoint.find_and_load(run)[1]
     change(tree)
     checkpoint.save_numbered(tmp_path, 9, tree, keep=2)
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=expected):
         reopen(tmp_path, lambda config: config, trust=False)
 
 
@@ -155,9 +155,9 @@ def test_an_older_checkpoint_is_taken_where_the_newest_does_not_fit_its_settings
     checkpoint.save_numbered(tmp_path, 3, tree | {"agent": {}}, keep=3)
     assert load_agent(tmp_path, CPU).path.name == "update-000000002.safetensors", "which plays"
     assert resume(tmp_path, "--total-frames", str(3 * FRAMES_PER_UPDATE)) == 0
-    said = capsys.readouterr().out
-    assert f"resumed from {tmp_path}/checkpoints/update-000000001.safetensors" in said
-    assert said.count("renamed") == 2
+    output = capsys.readouterr().out
+    assert f"resumed from {tmp_path}/checkpoints/update-000000001.safetensors" in output
+    assert output.count("renamed") == 2
     assert newest(tmp_path)["updates"] == 3
 
 

@@ -75,9 +75,9 @@ def test_the_suggested_commands_open_a_run_in_a_custom_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new_run(tmp_path / "run", "--env", "helpers.wandering:Wanderer-v0")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for command in ("rmc-watch", "rmc-evaluate", "rmc-train --resume"):
-        assert next(line for line in said.splitlines() if f"  {command}" in line).endswith(
+        assert next(line for line in output.splitlines() if f"  {command}" in line).endswith(
             " --import helpers.wandering"
         )
 
@@ -203,17 +203,17 @@ def test_what_differs_from_the_run_so_far_is_reported_before(
     assert train("--run-dir", str(tmp_path), "--total-frames", str(4 * FRAMES_PER_UPDATE), *flags) == 0
     capsys.readouterr()
     assert resume(tmp_path, "--total-frames", str(2 * FRAMES_PER_UPDATE)) == 0
-    said = capsys.readouterr().out
-    assert "nothing to train: 160 frames are trained, and total_frames is 80" in said
-    assert "warning" not in said
+    output = capsys.readouterr().out
+    assert "nothing to train: 160 frames are trained, and total_frames is 80" in output
+    assert "warning" not in output
     assert newest(tmp_path)["updates"] == 4
 
     config = tmp_path / "config.yaml"
     config.write_text(config.read_text().replace("learning_rate: 0.001", "learning_rate: 0.5"))
     assert resume(tmp_path, "--total-frames", str(5 * FRAMES_PER_UPDATE)) == 0
-    said = capsys.readouterr().out
-    assert f"warning: {config} has learning_rate 0.5, but the run continues with 0.001" in said
-    assert said.count("warning") == said.count("\nwarning")
+    output = capsys.readouterr().out
+    assert f"warning: {config} has learning_rate 0.5, but the run continues with 0.001" in output
+    assert output.count("warning") == output.count("\nwarning")
     jump = "the learning rate jumps from 0 to 0.0002: its linear schedule ends at total_frames, now 200 instead of 80"
-    assert jump in said
+    assert jump in output
     assert Config().updated_from_yaml(config).train.learning_rate == 0.001

@@ -102,7 +102,7 @@ def test_a_damaged_archive_is_passed_over_or_one_line(
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "expected"),
     [
         ({"frames": -1}, "frames: expected a number of at least 0"),
         ({"seconds": float("nan")}, "seconds: expected a finite number"),
@@ -114,7 +114,7 @@ def test_a_damaged_archive_is_passed_over_or_one_line(
     ids=str,
 )
 def test_facts_that_no_run_has_are_one_line(
-    spoil: dict[str, Any], told: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spoil: dict[str, Any], expected: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, facts = archive.find(trained)
     spoiled = tmp_path / "checkpoints" / path.name
@@ -126,7 +126,7 @@ def test_facts_that_no_run_has_are_one_line(
     assert evaluate_cli.main([str(spoiled), "--trust"]) == 2
     captured = capsys.readouterr()
     assert f"{spoiled} is damaged or not a checkpoint" in captured.err
-    assert told in captured.err
+    assert expected in captured.err
     assert captured.err.count("\n") == 1
 
 
@@ -135,5 +135,5 @@ def test_a_bomb_is_refused_by_its_declared_size(tmp_path: Path, capsys: pytest.C
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr(archive.MEMBER, b" " * 10_000_000)
     assert evaluate_cli.main([str(bomb), "--trust"]) == 2
-    assert f"{bomb} is damaged or not a checkpoint" in (said := capsys.readouterr().err)
-    assert "declared are 10,000,000" in said
+    assert f"{bomb} is damaged or not a checkpoint" in (output := capsys.readouterr().err)
+    assert "declared are 10,000,000" in output

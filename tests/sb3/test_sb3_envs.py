@@ -45,37 +45,37 @@ def single() -> MiniPacmanEnv:
 def play_sb3(env: VecEnv) -> list[Any]:
     """Everything that an environment says, step by step."""
     env.seed(11)
-    generator, said = np.random.default_rng(0), [env.reset()]
+    generator, output = np.random.default_rng(0), [env.reset()]
     for _ in range(STEPS):
         obs, rewards, dones, infos = env.step(generator.integers(5, size=LANES))
-        said += [obs, rewards, dones]
+        output += [obs, rewards, dones]
         for lane in np.flatnonzero(dones):
             info = infos[lane]
-            said += [info["terminal_observation"], *(info[n] for n in ("TimeLimit.truncated", "level", "power"))]
-    return said
+            output += [info["terminal_observation"], *(info[n] for n in ("TimeLimit.truncated", "level", "power"))]
+    return output
 
 
 def play_gymnasium(env: VectorEnv) -> list[Any]:
     generator = np.random.default_rng(0)
-    said: list[Any] = [env.reset(seed=11)[0]]
+    output: list[Any] = [env.reset(seed=11)[0]]
     for _ in range(STEPS):
         obs, rewards, terminated, truncated, infos = env.step(generator.integers(5, size=LANES))
-        said += [obs, rewards, terminated, truncated, infos["level"], infos["power"]]
-    return said
+        output += [obs, rewards, terminated, truncated, infos["level"], infos["power"]]
+    return output
 
 
-def assert_equal(said: list[Any], expected: list[Any]) -> None:
-    assert len(said) == len(expected)
-    for one, other in zip(said, expected, strict=True):
+def assert_equal(output: list[Any], expected: list[Any]) -> None:
+    assert len(output) == len(expected)
+    for one, other in zip(output, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step", "disabled"])
 def test_native_lanes_are_sb3s_own_vector_environment(autoreset_mode: str) -> None:
-    said = play_sb3(to_sb3(native(autoreset_mode)))
+    output = play_sb3(to_sb3(native(autoreset_mode)))
     expected = play_sb3(DummyVecEnv([single] * LANES))
-    assert_equal(said, expected)
-    truncations = [entry for entry in said if isinstance(entry, bool)]
+    assert_equal(output, expected)
+    truncations = [entry for entry in output if isinstance(entry, bool)]
     assert True in truncations
     assert False in truncations
 
@@ -202,8 +202,8 @@ def test_arguments_wrappers_and_monitors_of_an_environment(tmp_path: Path) -> No
     assert dones.all()
     with Path(get_monitor_files(str(tmp_path / "logs"))[0]).open() as file:
         assert json.loads(file.readline().removeprefix("#"))["env_id"] == "MiniPacman-v0"
-        told = [float(line["r"]) for line in csv.DictReader(file)]
-    assert told == pytest.approx([info["episode"]["r"] for info in infos])
+        logged = [float(line["r"]) for line in csv.DictReader(file)]
+    assert logged == pytest.approx([info["episode"]["r"] for info in infos])
 
 
 @pytest.mark.parametrize("name", ["minipacman", "memory-s7", "recall"])

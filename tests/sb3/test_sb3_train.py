@@ -60,10 +60,10 @@ def test_every_algorithm_leaves_a_folder_as_ours(
     flags = ["--algo", *algo.split(), "--env", env, "--total-frames", "800", "--run-dir", str(run_dir)]
     assert train_cli.main([*SMALL, *flags, "--no-video", "--eval-episodes", "3"]) == 0
     policy, core = POLICIES[algo]
-    said = capsys.readouterr().out
-    assert policy in said
-    assert "optimizer Adam" in said
-    assert f"core rmc is not used: this policy's is {core}" in said or core == "rmc"
+    output = capsys.readouterr().out
+    assert policy in output
+    assert "optimizer Adam" in output
+    assert f"core rmc is not used: this policy's is {core}" in output or core == "rmc"
     config = Config().updated_from_yaml(run_dir / "config.yaml")
     assert (config.train.algo, config.train.optimizer, config.core.core) == (algo.partition(" ")[0], "adam", core)
     summary = json.loads((run_dir / "summary.json").read_text())
@@ -71,7 +71,7 @@ def test_every_algorithm_leaves_a_folder_as_ours(
     assert "sb3-contrib" in json.loads((run_dir / "versions.json").read_text())
     run = comparison.collect("agent", run_dir)  # for rmc-compare, which opens no archive
     assert (run.config, run.frames) == (config, 800)
-    assert f" {run.parameters:,} parameters" in said
+    assert f" {run.parameters:,} parameters" in output
     names = {"charts/SPS", "charts/learning_rate", "losses/policy_loss", "losses/value_loss", "losses/entropy"}
     names |= {"losses/explained_variance"}
     if env != "memory-s7":  # whose episodes take longer than this
@@ -186,9 +186,9 @@ def test_a_resumed_run_continues(tmp_path: Path, capsys: pytest.CaptureFixture[s
     after = load_policy(run_dir, CPU, trust=True).agent.state_dict()
     assert all(torch.equal(after[name], weight) for name, weight in weights.items()), "nothing was left to learn"
     assert resume(run_dir, "--total-frames", "400", "--trust") == 0
-    said = capsys.readouterr().out
-    assert "the resume is not exact" in said
-    assert f"--resume {run_dir} --total-frames 800 --trust" in said
+    output = capsys.readouterr().out
+    assert "the resume is not exact" in output
+    assert f"--resume {run_dir} --total-frames 800 --trust" in output
     path, facts = archive.find(run_dir)
     assert (facts.frames, facts.updates, path.name) == (400, 10, "update-000000010.zip")
     kept = sorted(p.name for p in path.parent.iterdir())
@@ -211,9 +211,9 @@ def test_a_stop_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
 
     monkeypatch.setattr(Sb3Trainer, "update", interrupted)
     assert train("--run-dir", str(run_dir), "--algo", "sb3-a2c", "--total-frames", "1000000") == 128 + signal.SIGINT
-    said = capsys.readouterr()
-    assert f"rmc-train --resume {run_dir} --trust" in said.out.replace("\n", "")
-    assert said.err == ""
+    captured = capsys.readouterr()
+    assert f"rmc-train --resume {run_dir} --trust" in captured.out.replace("\n", "")
+    assert captured.err == ""
     assert archive.find(run_dir)[1].frames == 3 * FRAMES_PER_UPDATE
     monkeypatch.undo()
     assert resume(run_dir, "--total-frames", str(4 * FRAMES_PER_UPDATE), "--trust") == 0
@@ -227,12 +227,12 @@ def test_a_failing_environment_is_reported_and_the_training_is_saved(
     monkeypatch.setenv(wandering.FAULT, "raise")
     flags = ["--algo", "recurrent-ppo", "--env", "helpers.wandering:Wanderer-v0", "--env-workers", "2"]
     assert train(*flags, "--total-frames", "100000", "--run-dir", str(run_dir)) == 2
-    said = capsys.readouterr()
-    assert said.err.count("Traceback") == 1
-    assert "RuntimeError: it fell off the edge" in said.err.splitlines()[-1]
+    captured = capsys.readouterr()
+    assert captured.err.count("Traceback") == 1
+    assert "RuntimeError: it fell off the edge" in captured.err.splitlines()[-1]
     _, facts = archive.find(run_dir)
     assert (facts.frames, facts.updates) == (facts.updates * FRAMES_PER_UPDATE, 5)
-    assert f"failed at {facts.frames:,} frames" in said.out
+    assert f"failed at {facts.frames:,} frames" in captured.out
     monkeypatch.delenv(wandering.FAULT)
     total = str(facts.frames + FRAMES_PER_UPDATE)
     assert resume(run_dir, "--trust", "--env-workers", "0", "--total-frames", total) == 0

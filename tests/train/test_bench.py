@@ -49,7 +49,7 @@ def core_of(variant: str) -> Core:
     return core
 
 
-def told(core: Core) -> list[Product]:
+def products_of(core: Core) -> list[Product]:
     products = core.matrix_products(STEPS, LANES)
     assert products is not None
     return products
@@ -60,7 +60,7 @@ def operations(products: list[Product]) -> int:
 
 
 def counted(counter: FlopCounterMode) -> int:
-    """Operations of what torch did, but for attention's batched products."""
+    """Operations of what torch did, except for attention's batched products."""
     return sum(count for op, count in counter.get_flop_counts().get("Global", {}).items() if "bmm" not in str(op))
 
 
@@ -72,7 +72,7 @@ def test_operations_are_those_that_torch_counts_in_the_reference(variant: str) -
     state = core.initial_state(LANES)
     for leaf in state:
         leaf.requires_grad_()
-    expected = operations(told(core))
+    expected = operations(products_of(core))
     with FlopCounterMode(display=False) as counter:
         outputs, state = core.unroll(inputs, should_reset, state)
     assert counted(counter) * 3 == expected
@@ -105,13 +105,13 @@ FORWARD_PER_SAMPLE = {
 
 @pytest.mark.parametrize("core", FORWARD_PER_SAMPLE)
 def test_operations_per_sample(core: str) -> None:
-    products = told(core_of(core))
+    products = products_of(core_of(core))
     assert operations(products) == 2 * 3 * FORWARD_PER_SAMPLE[core] * STEPS * LANES
 
 
 def test_recurrent_products_go_step_by_step_and_all_others_at_once() -> None:
     gates = 4 * HIDDEN
-    assert told(core_of("lstm")) == [
+    assert products_of(core_of("lstm")) == [
         Product(STEPS * LANES, INPUTS, gates, 1),
         Product(STEPS * LANES, gates, INPUTS, 1),
         Product(gates, STEPS * LANES, INPUTS, 1, transposed=True),
@@ -123,7 +123,7 @@ def test_recurrent_products_go_step_by_step_and_all_others_at_once() -> None:
 
 @pytest.mark.parametrize("core", ["rmc", "none"])
 def test_plain_products_do_what_was_counted(core: str) -> None:
-    products = told(core_of(core))
+    products = products_of(core_of(core))
     with FlopCounterMode(display=False) as counter:
         plain_products(products, CPU, fastest=False)()
     assert counter.get_total_flops() == operations(products)
@@ -165,7 +165,7 @@ def test_the_command_prints_and_writes_sound_figures(
 ) -> None:
     target = tmp_path / "bench.json"
     assert bench.main([*FLAGS, "--core", core, "--backends", "reference", "--json", str(target)]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for row in (
         "environment",
         "acting",
@@ -178,7 +178,7 @@ def test_the_command_prints_and_writes_sound_figures(
         "outside",
         "peak memory",
     ):
-        assert row in said
+        assert row in output
     report = json.loads(target.read_text())
     settings = report["settings"]
     assert (settings["core"], settings["num_envs"], report["frames_per_update"]) == (core, 4, 12)
@@ -248,11 +248,11 @@ BAD = {
 def test_bad_input_is_one_line_and_exit_status_2(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     flags, expected = BAD[case]
     assert bench.main([*FLAGS, *flags]) == 2
-    said = capsys.readouterr()
-    assert expected in said.err
-    assert said.err.startswith("rmc-bench: ")
-    assert said.err.count("\n") == 1
-    assert said.out == ""
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.err.startswith("rmc-bench: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
 
 
 @pytest.mark.parametrize("flags", [["--repeat", "1"], ["--backends", "fast"], ["--run-dir", "a"], ["--num-envs", "0"]])
@@ -260,6 +260,6 @@ def test_bad_flags_exit_with_2(flags: list[str], capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit) as exit_info:
         bench.main(flags)
     assert exit_info.value.code == 2
-    said = capsys.readouterr().err
-    assert flags[0].strip("-") in said.replace("_", "-")
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert flags[0].strip("-") in output.replace("_", "-")
+    assert output.count("\n") == 1

@@ -16,9 +16,9 @@ from rmc_agents.train.run import train
 
 
 def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, told = 0.0, []
+    now, reported = 0.0, []
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now))
-    with TrainingClock(lambda: told.append(now)) as clock:
+    with TrainingClock(lambda: reported.append(now)) as clock:
         now = 5.0
         with event.trigger_event(COMPILING):
             now = 7.0
@@ -30,7 +30,7 @@ def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch: pytest.M
         with event.trigger_event(COMPILING):
             now = 11.0
     assert clock() == 7
-    assert told == [5]
+    assert reported == [5]
 
 
 def test_a_run_that_compiles_says_so_once_and_is_timed_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,11 +38,11 @@ def test_a_run_that_compiles_says_so_once_and_is_timed_without(tmp_path: Path, m
     monkeypatch.setattr(TrainingClock, "__call__", lambda clock: float(next(ticks)))
     settings = {"env": "recall", "core": "lstm", "backend": "reference", "hidden_size": 8, "num_envs": 2}
     settings |= {"unroll_length": 3, "total_frames": 12, "eval_episodes": 0, "video": False}
-    said = io.StringIO()
+    output = io.StringIO()
     new = [njit(lambda x: x + 1), njit(lambda x: x + 2)]  # kernels that no cache has
     run = train(
-        settings, run_dir=tmp_path, callback=lambda progress: bool(new.pop()(1.0) < 0), console=Console(file=said)
+        settings, run_dir=tmp_path, callback=lambda progress: bool(new.pop()(1.0) < 0), console=Console(file=output)
     )
-    assert said.getvalue().count("compiling kernels; they are cached") == 1
+    assert output.getvalue().count("compiling kernels; they are cached") == 1
     assert run.summary["seconds"].is_integer()
     assert run.summary["seconds"] > 0

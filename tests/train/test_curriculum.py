@@ -42,20 +42,20 @@ def lanes_of(learner: Supervised) -> tuple[int, int, int]:
 
 def test_the_stages_are_played_in_order_and_then_the_environment_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curriculum, "ENOUGH", 30)
-    learner, seen = trainer(), []
+    learner, stages = trainer(), []
     for _ in range(20):
-        told = learner.update()["curriculum/stage"].item()
-        seen.append((lanes_of(learner), told))
-    assert seen[0] == ((2, 2, 2), 1)
-    assert seen[1] == ((2, 3, 1), 2)  # after 84 frames
-    assert seen[-1] == ((3, 3, 2), 3)
-    assert [stage for _, stage in seen] == sorted(stage for _, stage in seen)
+        stage = learner.update()["curriculum/stage"].item()
+        stages.append((lanes_of(learner), stage))
+    assert stages[0] == ((2, 2, 2), 1)
+    assert stages[1] == ((2, 3, 1), 2)  # after 84 frames
+    assert stages[-1] == ((3, 3, 2), 3)
+    assert [stage for _, stage in stages] == sorted(stage for _, stage in stages)
     assert learner.collector.lanes is learner.lanes
     first = learner.collector.rollout.steps
     assert first.obs.shape == (8, 6, 2 + 3 * 3)
 
 
-def test_episodes_that_ended_before_a_new_stage_are_told() -> None:
+def test_episodes_that_ended_before_a_new_stage_are_reported() -> None:
     learner, twin = trainer(), trainer(curriculum=[], env_kwargs={"most": 2})
     for each in (learner, twin):
         each.update()
@@ -106,9 +106,9 @@ def test_the_command_tells_the_stages_and_resumes_to_the_bit(
     flags += ["--learning-rate-schedule", "constant"]
     for folder, first in (("whole", 160), ("parts", 80)):
         assert train(*flags, "--total-frames", str(first), "--run-dir", str(tmp_path / folder)) == 0
-    said = capsys.readouterr().out
-    assert "curriculum: most=2 until frames 50, then the environment itself" in said
-    assert "stage 2 of 2 begins at 80 frames: the environment itself" in said
+    output = capsys.readouterr().out
+    assert "curriculum: most=2 until frames 50, then the environment itself" in output
+    assert "stage 2 of 2 begins at 80 frames: the environment itself" in output
     assert resume(tmp_path / "parts", "--total-frames", "160") == 0
     assert_same(newest(tmp_path / "whole"), newest(tmp_path / "parts"))
     config = Config().updated_from_yaml(tmp_path / "whole" / "config.yaml")

@@ -87,7 +87,7 @@ def learner(rank: int, port: int, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What two learners have seen."""
+    """What two learners recorded."""
     folder = tmp_path_factory.mktemp("two")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -136,7 +136,7 @@ def start(*flags: str) -> subprocess.Popen:
 
 
 def said_by_learners(err: str) -> list[str]:
-    """Lines on standard error but for torchrun's own."""
+    """Lines on standard error except for torchrun's own."""
     return [line for line in err.splitlines() if line.startswith(("rmc-train", "[rank"))]
 
 

@@ -61,7 +61,7 @@ def make(case: str, learners: int) -> OnPolicy:
 
 
 def learned(trainer: OnPolicy, updates: int) -> dict[str, Any]:
-    """After so many updates: all that a checkpoint has, and the last metrics."""
+    """After this many updates: all that a checkpoint has, and the last metrics."""
     metrics = [trainer.update() for _ in range(updates)][-1]
     return copy.deepcopy({"state": trainer.get_state(), "metrics": metrics})
 
@@ -108,7 +108,7 @@ def set_gradients(agent: ActorCritic, seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What two learners have seen."""
+    """What two learners recorded."""
     folder = tmp_path_factory.mktemp("two")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -258,8 +258,8 @@ def test_the_learner_that_failed_is_distinguished_from_those_that_end_with_it() 
     lost = distributed.LearnerLost("another")
     assert learners._explained(lost, others[:2]) is lost
     assert "learner 3 was killed by SIGKILL" in str(learners._explained(lost, others))
-    told = learners._explained(lost, others[3:])
-    assert (str(told).split(";")[0], told.__notes__) == ("learner 1 failed: no luck", ["trace"])
+    explained = learners._explained(lost, others[3:])
+    assert (str(explained).split(";")[0], explained.__notes__) == ("learner 1 failed: no luck", ["trace"])
 
 
 RUN = ["--env", "recall", "--core", "none", "--learners", "2", "--device", "cpu", "--algo", "a2c"]

@@ -16,7 +16,7 @@ QUIET = Console(quiet=True)
 
 
 class Walk(gym.Env):
-    """Ends after so many steps, each with a reward of 1."""
+    """Ends after a number of steps, each with a reward of 1."""
 
     observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)

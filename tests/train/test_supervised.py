@@ -55,8 +55,8 @@ def test_the_step_is_along_the_gradient_of_the_asked_steps_from_the_carried_stat
     for t in range(7):
         output, state = learner.agent.step(at(rollout.steps, t), state)
         logits.append(output.policy_logits)
-    said, asked = torch.stack(logits), rollout.targets >= 0
-    loss = torch.nn.functional.cross_entropy(said[asked], rollout.targets[asked])
+    stacked, asked = torch.stack(logits), rollout.targets >= 0
+    loss = torch.nn.functional.cross_entropy(stacked[asked], rollout.targets[asked])
     parameters = [p for name, p in learner.agent.named_parameters() if not name.startswith("value.")]
     expected = torch.autograd.grad(loss, parameters)
     metrics = learner.learn(rollout)
@@ -106,20 +106,20 @@ def test_evaluation_reports_the_accuracy_of_the_most_likely_answers(
     assert result["accuracy"] == result["success_rate"] == result["mean_return"]
     assert result["accuracy_ci95"] == result["ci95"]
     assert result["chance"] == 0.5
-    said = capsys.readouterr().out
-    assert "chance 50.00%" in said
-    assert "loss" in said
-    assert "accuracy" in said
+    output = capsys.readouterr().out
+    assert "chance 50.00%" in output
+    assert "loss" in output
+    assert "accuracy" in output
 
 
 def test_accuracy_counts_answers_and_not_episodes() -> None:
     none = np.zeros(3)
-    told = Episodes(none, none, None, None, none, asked=np.array([1, 9, 0]), right=np.array([0, 9, 0]))
-    statistics = Statistics.of(told)
+    episodes = Episodes(none, none, None, None, none, asked=np.array([1, 9, 0]), right=np.array([0, 9, 0]))
+    statistics = Statistics.of(episodes)
     assert statistics.accuracy == 0.9
     assert statistics.accuracy_ci95 is not None
     assert statistics.accuracy_ci95[0] < 0.9
-    assert Statistics.of(told._replace(asked=none, right=none)).accuracy is None
+    assert Statistics.of(episodes._replace(asked=none, right=none)).accuracy is None
 
 
 def test_what_has_nothing_to_learn_from_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,8 +67,8 @@ def test_a_tracker_receives_what_tensorboard_is(tmp_path: Path) -> None:
 
 
 def test_a_tracker_that_fails_ends_no_run(tmp_path: Path) -> None:
-    notebook, said = train_with(Broken, tmp_path / "run")
-    assert said.count("--track Broken failed, and the run continues without it: RuntimeError: no connection\n") == 1
+    notebook, output = train_with(Broken, tmp_path / "run")
+    assert output.count("--track Broken failed, and the run continues without it: RuntimeError: no connection\n") == 1
     assert notebook.finished == []
     with pytest.raises(ValueError, match="--track Unmade: KeyError: 'no account'"):
         train_with(type("Unmade", (), {"__init__": lambda *_: {}["no account"]}), tmp_path / "other")
@@ -86,16 +86,16 @@ def test_a_run_that_fails_says_so_to_its_tracker(tmp_path: Path) -> None:
 def test_a_custom_tracker_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_tracker.py").write_text(
         "class Mine:\n"
-        "    def __init__(self, run_dir, settings): self.file = open('told', 'w')\n"
+        "    def __init__(self, run_dir, settings): self.file = open('tracked', 'w')\n"
         "    def log(self, scalars, frames): print(frames, file=self.file)\n"
         "    def finish(self, scores, video): self.file.close()\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert cli.main([*FLAGS, "--run-dir", "run", "--track", "my_tracker:Mine"]) == 0
-    assert (tmp_path / "told").read_text().split() == ["20", "40", "40"]
+    assert (tmp_path / "tracked").read_text().split() == ["20", "40", "40"]
     assert cli.main(["--resume", "run", "--total-frames", "60", "--track", "my_tracker:Mine"]) == 0
-    assert (tmp_path / "told").read_text().split() == ["60", "60"]
+    assert (tmp_path / "tracked").read_text().split() == ["60", "60"]
 
 
 @pytest.fixture

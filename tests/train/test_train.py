@@ -80,9 +80,9 @@ def test_a_stop_finishes_the_update_saves_and_says_how_to_continue(
     before = signal.getsignal(number)
     assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "1000000") == 128 + number
     assert signal.getsignal(number) == before
-    said = capsys.readouterr()
-    assert f"rmc-train --resume {tmp_path / 'run'}" in said.out.replace("\n", "")
-    assert said.err == ""
+    captured = capsys.readouterr()
+    assert f"rmc-train --resume {tmp_path / 'run'}" in captured.out.replace("\n", "")
+    assert captured.err == ""
     assert newest(tmp_path / "run")["frames"] == 3 * FRAMES_PER_UPDATE
     monkeypatch.undo()
     assert resume(tmp_path / "run", "--total-frames", str(4 * FRAMES_PER_UPDATE)) == 0
@@ -234,11 +234,11 @@ def test_bad_flags_exit_with_2(
     with pytest.raises(SystemExit) as exit_info:
         cli.main(flags)
     assert exit_info.value.code == 2
-    said = capsys.readouterr().err
-    assert flags[0].strip("-") in said
-    assert said.count("\n") == 1
-    assert "---" not in said
-    assert "--learning-rate" in said or flags[0] != "--learning-rat", "the near match"
+    output = capsys.readouterr().err
+    assert flags[0].strip("-") in output
+    assert output.count("\n") == 1
+    assert "---" not in output
+    assert "--learning-rate" in output or flags[0] != "--learning-rat", "the near match"
 
 
 def test_an_unknown_key_in_a_config_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

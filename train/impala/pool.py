@@ -116,7 +116,7 @@ class ActorPool:
             seat.next_sequence = 0 if seat.snapshot is None else seat.snapshot["sequence"]
 
     def start(self, version: int, weights: bytes) -> None:
-        """Start the actors, with the weights after so many updates."""
+        """Start the actors, with the weights after a number of updates."""
         self.publish(version, weights)
         for actor in range(len(self._seats)):
             self._start(actor)
@@ -127,7 +127,7 @@ class ActorPool:
         return len(self._queue)
 
     def publish(self, version: int, weights: bytes) -> None:
-        """Send the actors the weights after so many updates."""
+        """Send the actors the weights after a number of updates."""
         self._version = version
         self._engine.publish(version, weights)
 

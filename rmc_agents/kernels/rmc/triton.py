@@ -53,7 +53,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, sizes: _Sizes, saved: bool, should_reset: Tensor, *tensors: Any) -> Tensor:
-        """tensors: those of `_Inputs` but for should_reset, then those of `_Weights`. Returns `[T, B, N, D]`."""
+        """tensors: those of `_Inputs` except should_reset, then those of `_Weights`. Returns `[T, B, N, D]`."""
         contiguous: list[Any] = [x if x is None else x.contiguous() for x in tensors]
         key, value, gates, state, initial, embedding, *rest = contiguous
         inputs = _Inputs(key, value, gates, should_reset.contiguous().view(torch.uint8), state, initial, embedding)
@@ -133,7 +133,7 @@ def _input_gradients(
 def _embedding_gradient(
     inputs: _Inputs, kept: _Kept, gradients: _Gradients, d_outputs: Tensor, sizes: _Sizes
 ) -> Tensor:
-    """Of all that goes into a step but for what the forget gate carries on: `[1, N, D]`."""
+    """Gradient of the slots as a step reads them, without the part that the forget gate carries over: `[1, N, D]`."""
     d_seen = gradients.memories
     if kept.gates is not None:
         goes_on = ~inputs.should_reset[1:].bool()[..., None, None]

@@ -80,7 +80,7 @@ def test_the_newest_checkpoints_are_shown_and_one_that_has_gone_is_passed_over(
     run.mkdir()
     (run / ".lock").touch()
     assert live.find_source(run, None, False) == run
-    said: list[str] = []
+    output: list[str] = []
     made: list[str] = []
     results = iter([CheckpointError("gone"), page.Page(b"page", None), KeyboardInterrupt()])
     saved = iter([None, "update-000000003", None, "update-000000004", "update-000000005"])
@@ -97,9 +97,9 @@ def test_the_newest_checkpoints_are_shown_and_one_that_has_gone_is_passed_over(
             save_agent(run).rename(run / "checkpoints" / f"{name}.safetensors")
 
     monkeypatch.setattr(live, "time", SimpleNamespace(sleep=sleep))
-    live.serve([run, file], 0, make_page, said.append)
+    live.serve([run, file], 0, make_page, output.append)
     assert made == [f"update-00000000{i}.safetensors" for i in (3, 4, 5)]
-    assert said[1:] == [f"waiting for the first checkpoint of {run}", "skipped: gone", "shown", "ended"]
+    assert output[1:] == [f"waiting for the first checkpoint of {run}", "skipped: gone", "shown", "ended"]
 
 
 @pytest.mark.slow

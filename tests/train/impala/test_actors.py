@@ -246,7 +246,7 @@ def test_a_replacement_continues_after_the_last_rollout_that_came() -> None:
     (second,) = pool.take(1)
     assert (second.sequence, pool.counts.replaced) == (1, 1)
     assert not first.rollout.steps.is_first[-1].any()
-    assert second.rollout.steps.is_first[0].all()  # an environment that cannot be saved begins anew
+    assert second.rollout.steps.is_first[0].all()  # an environment that cannot be saved begins again
 
 
 def test_failures_without_a_rollout_in_between_end_the_run_with_their_own_words() -> None:

@@ -185,10 +185,10 @@ def test_a_run_resumes_evaluates_and_shows_its_lag(tmp_path: Path, capsys: pytes
     run = tmp_path / "run"
     assert cli.main([*FLAGS, "--log-every", "1e-9", "--total-frames", "1280", "--run-dir", str(run)]) == 0
     assert cli.main(["--resume", str(run), "--total-frames", "2560"]) == 0
-    said = capsys.readouterr().out
-    assert "2 actors of 4 lanes (local)" in said
-    assert "resumed from" in said
-    assert "the resume is not exact" in said
+    output = capsys.readouterr().out
+    assert "2 actors of 4 lanes (local)" in output
+    assert "resumed from" in output
+    assert "the resume is not exact" in output
     assert json.loads((run / "summary.json").read_text())["frames"] == 2560
     _, tree = checkpoint.find_and_load(run)
     played = [state["sequence"] for state in tree["actors"]]

@@ -163,9 +163,9 @@ def test_a_run_on_a_cluster_continues_without_one(
     assert cli.main([*FLAGS, "--ray-address", cluster.address, "--total-frames", "96", "--run-dir", str(run)]) == 0
     assert signal.getsignal(signal.SIGTERM) == handler
     assert not ray.is_initialized()
-    told = capsys.readouterr()
-    assert "2 actors of 3 lanes (ray), 2 rollouts per update" in told.out
-    assert told.err == ""
+    captured = capsys.readouterr()
+    assert "2 actors of 3 lanes (ray), 2 rollouts per update" in captured.out
+    assert captured.err == ""
     tree = checkpoint.find_and_load(run)[1]
     assert tree["frames"] == 96
     assert any(tree["actors"])  # all the rollouts may have come of one, while the other was still being started
@@ -235,9 +235,9 @@ def test_bad_input_is_one_line(
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # takes connections, and says nothing
         flags = [flag.format(port=silent.getsockname()[1]) for flag in flags]
         assert cli.main([*FLAGS, "--run-dir", str(tmp_path / "run"), *flags]) == 2
-    said = capsys.readouterr().err
-    assert expected in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert expected in output
+    assert output.count("\n") == 1
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

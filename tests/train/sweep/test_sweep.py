@@ -92,9 +92,9 @@ def test_a_stopped_sweep_continues_with_its_trial_where_that_was(
     wait_for_checkpoints(out / "trial-0000", 1, process)
     assert run(study, out, "--trials", "1") == 2, "one sweep at a time"
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate()
+    output, _ = process.communicate()
     assert process.returncode == 128 + signal.SIGINT
-    assert "the same command continues it" in said
+    assert "the same command continues it" in output
     assert json.loads((out / "results.json").read_text())["rows"][0]["unfinished"] == {"0": "unfinished"}
 
     monkeypatch.setattr(trainings, "RUN", NO_FURTHER)
@@ -140,8 +140,8 @@ def test_a_failed_trial_is_reported_and_the_sweep_continues(tmp_path: Path, caps
     search = {"learning_rate": {"choice": [3e-3]}}
     study, out = write_study(tmp_path, search, total_frames=400, learning_rate=1e15), tmp_path / "out"
     assert run(study, out, "--one-at-a-time") == 0
-    said = capsys.readouterr().out
-    assert "diverged" in said
+    output = capsys.readouterr().out
+    assert "diverged" in output
     rows = json.loads((out / "results.json").read_text())["rows"]
     assert [row["settings"] for row in rows] == [{"learning_rate": 3e-3}, {}]
     assert rows[1]["score"] is None
@@ -247,12 +247,12 @@ def test_the_table_fits_a_terminal_of_80_columns(tmp_path: Path, capsys: pytest.
     trials = [make_trial(plan, i, low, value) for i, value in enumerate((512.34, None))]
     rows = make_rows(plan, trials, tmp_path)
     print_results(plan, rows, {}, tmp_path / "a folder", Console(width=80))
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name in plan.search:
-        assert f"{name}=" in said
-    assert "512.3" in said
-    assert "trial 1 failed" in said
-    assert f"rmc-watch '{tmp_path / 'a folder' / 'trial-0000'}'" in said
+        assert f"{name}=" in output
+    assert "512.3" in output
+    assert "trial 1 failed" in output
+    assert f"rmc-watch '{tmp_path / 'a folder' / 'trial-0000'}'" in output
 
 
 def test_importance_is_reported_for_enough_trials(tmp_path: Path) -> None:
