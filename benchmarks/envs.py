@@ -88,7 +88,7 @@ def main() -> None:
         for name, measure in measurements.items():
             rates[name].append(measure())
 
-    print(f"{LANES} lanes unless said otherwise, one thread, {REPEATS} repeats of {STEPS} steps with random actions,")
+    print(f"{LANES} lanes unless stated otherwise, one thread, {REPEATS} repeats of {STEPS} steps with random actions,")
     print("resets included; millions:")
     for name, values in rates.items():
         median, low, high = (value / 1e6 for value in (statistics.median(values), min(values), max(values)))

@@ -30,7 +30,7 @@ def report(result: dict[str, Any]) -> str:
     lines += [training_row(row) for row in result["training"]]
     lines += [
         "",
-        "**Resuming**, to the bit:",
+        "**Resuming**, bitwise:",
         "",
         "| core | backend | two runs | resumed |",
         "|---|---|---|---|",

@@ -95,7 +95,7 @@ def main() -> None:
     results: dict[str, Any] = {"machine": platform.machine(), "minigrid": minigrid.__version__, "timed": TIMED}
     for name in VARIANTS:
         results[name] = {"checked": check(name, arguments.check_steps)}
-        print(f"{name:20} the same to the bit: {results[name]['checked']}", flush=True)
+        print(f"{name:20} bitwise equal: {results[name]['checked']}", flush=True)
     for name in VARIANTS if arguments.rounds else ():
         rates = results[name]["rates"] = compare(name, arguments.rounds)
         native, slow = (statistics.median(rates[backend]) for backend in ("native", "minigrid"))

@@ -163,7 +163,7 @@ PREPARE = {"ours": prepare_ours, "sb3": prepare_sb3, "puffer": prepare_puffer}
 
 
 def contend(name: str, seconds: float) -> dict[str, Any]:
-    """What one contestant does in at least so many seconds of whole updates, after two to warm up."""
+    """Measures one contestant for at least this many seconds of whole updates, after two to warm up."""
     import torch
 
     torch.set_num_threads(1)

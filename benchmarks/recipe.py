@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def table(runs: list[dict[str, Any]]) -> list[str]:
-    """Markdown: mean return of training episodes around so many million frames, and the evaluation at the end."""
+    """Markdown: mean return of training episodes around each mark, and the evaluation at the end."""
     lines = [f"| stage | agent | {' | '.join(f'{mark:g}M' for mark in MARKS)} | evaluation |"]
     lines.append("|---" * (len(MARKS) + 3) + "|")
     for run in runs:
@@ -42,7 +42,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def at(run: dict[str, Any], mark: float) -> float:
-    """The curve at so many million frames."""
+    """The curve at this number of million frames."""
     return float(np.interp(mark * 1e6, run["frames"], run["returns"]))
 
 

@@ -66,7 +66,7 @@ class WatchedRun:
         self.lives: list[Life] = []
 
     def start(self, actors: int) -> None:
-        """The learner, new or resumed, in a session of its own; returns once it has so many actors."""
+        """Starts the learner, new or resumed, in its own session; returns once it has this many actors."""
         resume = ["--resume", str(self.folder)] if self.lives else [*self._flags, "--run-dir", str(self.folder)]
         with self._log.open("a") as log:
             process = subprocess.Popen([*TRAIN, *resume], stdout=log, stderr=log, start_new_session=True)
@@ -89,7 +89,7 @@ class WatchedRun:
             )
 
     def wait_for(self, actors: int) -> float:
-        """Seconds until there are so many. Raises SystemExit if it takes long."""
+        """Seconds until there are this many actors. Raises SystemExit if it takes too long."""
         began = time.monotonic()
         while len(self.actors) < actors:
             self.check()

@@ -82,7 +82,7 @@ class Arguments:
     windows: tuple[int, ...] = (1, 4, 16, 64)
     """With --ablate-memory: numbers of last time steps to know, the current one included; k take k times as long."""
     sample: int = 0
-    """Instead, generate so many tokens, with an agent that models text."""
+    """Instead, generate this many tokens with an agent that models text."""
     prompt: str = ""
     """With --sample: read this first."""
     temperature: float = 1.0

@@ -75,7 +75,7 @@ def record_video(
       episodes: number of episodes, in sequence; episode i starts from seed + i.
       seed: of the environment and of action sampling.
       deterministic: take the most likely action instead of sampling.
-      max_steps: an episode is cut after so many steps.
+      max_steps: an episode is cut off after this many steps.
       fps: steps shown per second.
       title: the first line of every frame; empty: the environment's name.
       reward_scale: of the agent's training, removed from displayed values; None: a saved agent's own, else 1.

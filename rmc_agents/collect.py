@@ -54,7 +54,7 @@ class Lanes:
       steps: the current time step of all lanes, `[B, ...]`.
       infos: the environment's infos for it.
       targets: the right actions of the current time step, `[B]` int64, `NOTHING_ASKED` where there is none: what
-        `infos["target"]` says; None for an environment that tells none when it is reset.
+        `infos["target"]` says; None for an environment that reports none at a reset.
       episodes: episodes that ended since the last `take_episodes`.
     """
 
@@ -199,7 +199,7 @@ def check_targets(targets: Tensor, spec: SpaceSpec) -> None:
 
 
 def seed_after(seed: int, frames: int) -> int:
-    """The seed of lanes that restart after so many frames: for new episodes, different from any evaluation's.
+    """The seed of lanes that restart after `frames` frames: for new episodes, different from any evaluation's.
 
     `seed + frames` would not do: it reaches the evaluation's seeds sooner or later.
     """

@@ -41,7 +41,7 @@ def leaves_of(tree: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", SPACES)
-def test_a_run_continues_to_the_bit(kind: str) -> None:
+def test_a_run_continues_exactly(kind: str) -> None:
     whole, resumed = trainer_of(kind), trainer_of(kind, seed=5)
     whole.update()
     state = checkpoint.from_bytes(checkpoint.to_bytes(whole.get_state()), "test")

@@ -1,4 +1,4 @@
-"""Evaluation during training: a point of the curve every so many frames, and the best agent so far in a file.
+"""Evaluation during training: points of the curve at regular intervals, and the best agent so far in a file.
 
 The episodes start from `SELECTION_SEED`, not from the seed of the final evaluation: the best agent is selected on some
 episodes and judged on others. The global random generators are restored, so the training is bitwise the same with and

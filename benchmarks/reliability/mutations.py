@@ -77,7 +77,7 @@ class Copy:
         self.passes = cache(lambda tests: self.run(tests) == "MISSED")
 
     def outcome(self, mutation: Mutation) -> str:
-        """What becomes of a mutation: caught, missed, or why that cannot be said."""
+        """The outcome of a mutation: caught, missed, or why it is unknown."""
         path = self.site / (mutation.file if mutation.file.startswith("rmc_agents") else f"rmc_agents/{mutation.file}")
         text, times = path.read_text(), path.stat()
         if text.count(mutation.old) != 1:

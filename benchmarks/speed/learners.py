@@ -52,7 +52,7 @@ def measure(learners: int, frames: int, flags: Sequence[str]) -> Measured:
 
 @contextmanager
 def busy(programs: int) -> Iterator[None]:
-    """In here, so many other programs compute without a pause."""
+    """A context in which `programs` other programs compute without a pause."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(programs)]
     try:
         yield

@@ -87,9 +87,9 @@ def checked_rules(
 
 
 def smallest_room(boxes: int) -> int:
-    """The side of a room in which so many boxes and a key always fit, wherever the earlier ones lie.
+    """The side of a room in which this many boxes and a key always fit, wherever the earlier ones are.
 
-    There are S * (S - 1) places for a box, and one that lies already takes at most 3 * 5 of them, so that nothing
+    There are S * (S - 1) places for a box, and each earlier one takes at most 3 * 5 of them, so that nothing
     touches. Of the S * S places for the key a box takes at most 3 * 4.
     """
     size = SMALLEST_ROOM

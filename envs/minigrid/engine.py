@@ -1,4 +1,4 @@
-"""MiniGrid's MemoryEnv for many lanes at once, to the bit of minigrid 3.2.0: random numbers, levels, steps, views.
+"""MiniGrid's MemoryEnv for many lanes at once, exactly as in minigrid 3.2.0: random numbers, levels, steps, views.
 
 The rules are those of `minigrid.envs.memory.MemoryEnv` (Chevalier-Boisvert et al., 2023, arXiv 2306.13831). Nothing
 can be carried and there are no doors, so all actions except left, right and forward only let time pass.

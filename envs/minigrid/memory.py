@@ -139,7 +139,7 @@ def _sentence(mission_func: Callable[..., str], places: Sequence[Sequence[str]])
 
 
 def view_space(cells: int, words: Sequence[int] = ()) -> MultiDiscrete:
-    """The observations' space, as `MiniGridView` describes it: so many cells, and the vocabulary of each word."""
+    """The observation space, see `MiniGridView`, for a number of cells and the vocabulary size of each word."""
     return MultiDiscrete([*CELL_CATEGORIES * cells, DIRECTIONS, *words], dtype="uint8")
 
 

@@ -90,7 +90,7 @@ class MemoryLanes(Lanes):
 class MemoryVectorEnv(NativeVectorEnv):
     """Many lanes of MiniGrid's `MemoryEnv` in one compiled loop, on one thread.
 
-    It equals gymnasium's SyncVectorEnv of `MiniGridView`s of minigrid's own environment (3.2.0) to the bit, lane
+    It is bitwise equal to gymnasium's SyncVectorEnv of `MiniGridView`s of minigrid's own environment (3.2.0), lane
     by lane and seed by seed: observations [N, E], rewards (float64), both flags, infos.
 
     Args:

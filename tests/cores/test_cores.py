@@ -41,7 +41,7 @@ class TestContract:
             torch.testing.assert_close(output, outputs[t], rtol=1e-13, atol=1e-13)
         torch.testing.assert_close(tuple(state), tuple(after), rtol=1e-13, atol=1e-13)
 
-    def test_step_is_an_unroll_of_one_to_the_bit(self, core):
+    def test_step_is_bitwise_an_unroll_of_one(self, core):
         inputs, should_reset, state = random_inputs(1), flags((0, 1), steps=1), random_state(core)
         outputs, after = core.unroll(inputs, should_reset, state)
         output, state = core.step(inputs[0], should_reset[0], state)
@@ -105,7 +105,7 @@ class TestContract:
 
 
 class TestReset:
-    def test_output_is_that_of_a_fresh_sequence_to_the_bit(self, recurrent):
+    def test_output_is_bitwise_that_of_a_fresh_sequence(self, recurrent):
         """The past before the reset differs in everything; the arithmetic has equal shapes, so equal bits."""
         inputs, should_reset = random_inputs(), flags((3, 0), (3, 1), (3, 2))
         other_inputs = inputs.clone()
@@ -116,14 +116,14 @@ class TestReset:
         assert torch.equal(outputs[3:], others[3:])
         assert same(after, other_after)
 
-    def test_at_the_first_step_it_is_the_initial_state_to_the_bit(self, recurrent):
+    def test_at_the_first_step_it_is_bitwise_the_initial_state(self, recurrent):
         inputs, everywhere = random_inputs(), flags((0, 0), (0, 1), (0, 2))
         fresh = recurrent.unroll(inputs, flags(), recurrent.initial_state(LANES))
         reset = recurrent.unroll(inputs, everywhere, random_state(recurrent))
         assert torch.equal(fresh[0], reset[0])
         assert same(fresh[1], reset[1])
 
-    def test_stepping_on_is_starting_anew_to_the_bit(self, recurrent):
+    def test_stepping_on_is_bitwise_starting_again(self, recurrent):
         inputs, state = random_inputs(), random_state(recurrent)
         fresh = recurrent.initial_state(LANES)
         for t in range(STEPS):

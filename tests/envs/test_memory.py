@@ -52,7 +52,7 @@ def walk(env: VectorEnv, steps: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_native_lanes_are_minigrids_to_the_bit(name: str) -> None:
+def test_native_lanes_are_bitwise_minigrids(name: str) -> None:
     check_vector_env(*both(**settings_of(name), max_steps=MAX_STEPS, actions="moves"), steps=STEPS)
 
 

@@ -1,4 +1,4 @@
-"""Programs: what they are said to print against Python, what they are made of, and how the answer is asked for."""
+"""Programs: their answers against Python's, what they consist of, and how the answer is asked for."""
 
 import re
 

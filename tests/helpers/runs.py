@@ -53,7 +53,7 @@ def start_process(*flags: str) -> subprocess.Popen:
 
 
 def wait_for_checkpoints(run_dir: Path, count: int, process: subprocess.Popen, after: int = 0) -> None:
-    """Until the process has saved so many, of updates after the given one."""
+    """Waits until the process has saved `count` checkpoints of updates after the given one."""
     while sum(int(path.stem[7:]) > after for path in (run_dir / "checkpoints").glob("update-*")) < count:
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)

@@ -185,7 +185,7 @@ def _buffers(tape):
 class TestReset:
     """Exact, as on the reference (see test_cores)."""
 
-    def test_output_is_that_of_a_fresh_sequence_to_the_bit(self, name):
+    def test_output_is_bitwise_that_of_a_fresh_sequence(self, name):
         core = build(name)
         inputs, _, state, _ = case(core, 7, 3)
         should_reset = torch.zeros(7, 3, dtype=torch.bool)
@@ -226,7 +226,7 @@ class TestReset:
         others, _ = core.unroll(inputs, should_reset, state)
         assert torch.equal(outputs[:, 1:], others[:, 1:])
 
-    def test_the_same_twice_to_the_bit(self, name):
+    def test_two_runs_are_bitwise_equal(self, name):
         core = build(name)
         arguments = case(core, 7, 3)
         first, second = (results(core.chosen_scan().unroll, *arguments, core.weights()) for _ in range(2))
@@ -266,7 +266,7 @@ class TestGraph:
 @pytest.mark.skipif(not bf16_supported(), reason="this processor has no instructions for bfloat16")
 @pytest.mark.parametrize("name", FUSED)
 class TestBfloat16:
-    def test_it_is_the_reference_but_for_rounding(self, name):
+    def test_it_is_the_reference_up_to_rounding(self, name):
         core = build(name)
         core.precision = "bf16"
         arguments = case(core, 7, 3)

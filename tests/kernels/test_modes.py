@@ -196,7 +196,7 @@ class Step(nn.Module):
         return *output, *after
 
     def arguments(self, seed: int) -> tuple[Tensor, ...]:
-        """Of 64 lanes, some of which begin an episode: so many that eager products are not torch's."""
+        """Of 64 lanes, some of which begin an episode: enough lanes that eager products are not torch's."""
         torch.manual_seed(seed)
         obs = torch.randint(0, 256, (64, *self.spec.obs_shape)).to(getattr(torch, self.spec.obs_dtype))
         state = (leaf + 0.1 * torch.randn_like(leaf) for leaf in self.agent.initial_state(64))

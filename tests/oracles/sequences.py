@@ -37,7 +37,7 @@ def printed(program: str) -> int:
 
 
 def passages(documents: list[list[int]], steps: int | None) -> list[list[int]]:
-    """Documents of two tokens or more, in pieces of so many steps, each beginning with the last token before it."""
+    """Documents of two tokens or more, in pieces of at most `steps` steps, each from the last token before it."""
     found = []
     for document in documents:
         rest = document

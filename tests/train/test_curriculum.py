@@ -79,7 +79,7 @@ def test_a_stage_ends_with_a_mean_over_enough_episodes(measure: str, threshold: 
     assert passed([bad, bad, bad, good] * 250) == [False] * 10
 
 
-def test_a_run_goes_on_from_its_state_in_any_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_continues_from_its_state_in_any_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curriculum, "ENOUGH", 30)
     learner = trainer()
     for _ in range(10):
@@ -98,9 +98,7 @@ def test_a_wrong_stage_in_a_checkpoint_is_refused() -> None:
         trainer().set_state(state)
 
 
-def test_the_command_tells_the_stages_and_resumes_to_the_bit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_reports_the_stages_and_resumes_exactly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stage = "{env_kwargs: {most: 2}, frames: 50}"
     flags = ["--algo", "supervised", "--env", TASK, "--core", "lstm", "--curriculum", stage]
     flags += ["--learning-rate-schedule", "constant"]

@@ -107,13 +107,13 @@ def test_the_mean_gradient_of_halves_is_the_gradient_of_the_whole(two: list[dict
         torch.testing.assert_close(seen["gradients"], whole["gradients"], rtol=1e-4, atol=1e-8)
 
 
-def test_all_learners_have_the_same_weights_to_the_bit(two: list[dict[str, Any]]) -> None:
+def test_all_learners_have_bitwise_the_same_weights(two: list[dict[str, Any]]) -> None:
     assert_same(two[0]["weights"], two[1]["weights"])
     fresh = Impala(CONFIG, CPU).agent.state_dict()
     assert any(not torch.equal(weight, fresh[name]) for name, weight in two[0]["weights"].items())
 
 
-def test_what_learners_tell_each_other(two: list[dict[str, Any]]) -> None:
+def test_what_learners_exchange(two: list[dict[str, Any]]) -> None:
     items = [[None, {"of": rank, "tensor": torch.ones(10**rank)}] for rank in range(2)]
     assert_same(two[0]["gathered"], items[0] + items[1])
     assert_same(two[1]["gathered"], items[1])

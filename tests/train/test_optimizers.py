@@ -49,7 +49,7 @@ def test_adam_is_torchs() -> None:
         torch.testing.assert_close(one, other)  # ours is fused, which rounds otherwise
 
 
-def test_muon_is_torchs_but_for_its_bfloat16() -> None:
+def test_muon_is_torchs_except_for_its_bfloat16() -> None:
     generator = torch.Generator().manual_seed(0)
     shapes = (64, 192), (192, 64), (48, 48)
     mine, theirs = ([torch.zeros(shape, requires_grad=True) for shape in shapes] for _ in range(2))

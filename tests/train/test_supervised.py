@@ -86,7 +86,7 @@ def test_a_run_continues_from_its_state_as_if_never_interrupted(env: str) -> Non
     assert_same(learner.get_state(), other.get_state())
 
 
-def test_the_command_resumes_to_the_bit(tmp_path: Path) -> None:
+def test_the_command_resumes_exactly(tmp_path: Path) -> None:
     flags = ["--algo", "supervised", "--env", TASK, "--core", "rmc"]
     for folder, first in (("whole", 120), ("parts", 40)):
         assert train(*flags, "--total-frames", str(first), "--run-dir", str(tmp_path / folder)) == 0
@@ -147,7 +147,7 @@ class Asking(gym.Env):
         return np.zeros(1, np.float32), 0.0, False, False, {}
 
 
-def test_what_an_environment_does_not_tell_is_not_asked() -> None:
+def test_what_an_environment_does_not_report_is_not_asked() -> None:
     lanes = Lanes(SyncVectorEnv([lambda: Asking(2)] * 2), 0, CPU)
     assert lanes.targets is not None
     assert lanes.targets.tolist() == [2, 2]

@@ -40,7 +40,7 @@ from rmc_agents.train.trainer import Metrics
     ],
     ids=" ".join,
 )
-def test_resumed_is_uninterrupted_to_the_bit(flags: list[str], tmp_path: Path) -> None:
+def test_resumed_is_bitwise_uninterrupted(flags: list[str], tmp_path: Path) -> None:
     flags = [*flags, "--learning-rate-schedule", "constant"]
     assert train(*flags, "--run-dir", str(tmp_path / "whole"), "--total-frames", str(10 * FRAMES_PER_UPDATE)) == 0
     assert train(*flags, "--run-dir", str(tmp_path / "parts"), "--total-frames", str(5 * FRAMES_PER_UPDATE)) == 0
@@ -156,7 +156,7 @@ def test_presets_are_valid(name: str) -> None:
     assert config.core.core == core
 
 
-def test_the_minipacman_preset_spells_out_the_defaults_but_for_gates_and_slots() -> None:
+def test_the_minipacman_preset_spells_out_the_defaults_except_for_gates_and_slots() -> None:
     preset = Config().updated_from_yaml(configs.find(Path("minipacman-rmc"))).to_mapping()
     own = {"gate_style": "coupled", "slot_embedding": True, "core_gain": 1.0}
     assert preset == Config().to_mapping() | own

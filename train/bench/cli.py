@@ -45,7 +45,7 @@ class Arguments(Config):
     repeats: int = 15
     """Measured rounds, after two warm-up rounds."""
     seconds: float | None = None
-    """Start no further round after so many seconds, regardless of --repeats; at least one round is measured."""
+    """Start no further round after this many seconds, regardless of --repeats; at least one round is measured."""
     backends: tuple[Literal["auto", "reference", "fused", "triton"], ...] = ()
     """Also measure the scan with each of these backends."""
     json: Path | None = None
