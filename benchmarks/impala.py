@@ -74,7 +74,7 @@ def settings_of(scenario: str, contestant: str) -> Config:
 
 
 def a2c_update(trainer: OnPolicy) -> Callable[[], dict[str, float]]:
-    """An update, as `OnPolicy.update` does it, which tells the seconds in which it learned."""
+    """An update, as `OnPolicy.update` does it, that returns the seconds spent learning."""
 
     def update() -> dict[str, float]:
         rollout = trainer.collector.collect()

@@ -92,7 +92,7 @@ def points(axis: Axis, core: str, centre: Point) -> list[Point]:
 
 
 def measure(point: Point, flags: Sequence[str]) -> dict[str, Any] | None:
-    """What rmc-bench tells of a point; None if it fails, after a line that says how."""
+    """What rmc-bench reports for a point; None if it fails, after a line with the reason."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "point.json"
         command = [sys.executable, "-c", BENCH, *point.flags, *flags, "--json", str(target)]

@@ -188,12 +188,12 @@ def failing_together() -> Iterator[None]:
         if rank() != FIRST:
             raise OtherFailed("the first learner reports the reason") from error
         if error is None:
-            raise _told(faults)
+            raise _first_failure(faults)
     if error is not None:
         raise error
 
 
-def _told(faults: Sequence[list[Any] | None]) -> WorkerError:
+def _first_failure(faults: Sequence[list[Any] | None]) -> WorkerError:
     """The first failure among those of all learners."""
     number, found = next((number, Fault(*found)) for number, found in enumerate(faults) if found is not None)
     error = (EnvError if found.is_envs else WorkerError)(f"learner {number}: {found.summary}")

@@ -214,7 +214,7 @@ def _start(others: list[_Other], config: Config, port: int, board: Board) -> Non
     for number, other in enumerate(others, start=1):
         if fault := other.wait():
             hint = "" if fault.trace else f" before it could begin ({GUARD})"
-            raise _told(WorkerError, number, fault._replace(summary=fault.summary + hint))
+            raise _lost_learner(WorkerError, number, fault._replace(summary=fault.summary + hint))
 
 
 def _explained(error: distributed.LearnerLost, others: Sequence[_Other]) -> distributed.LearnerLost:
@@ -222,11 +222,11 @@ def _explained(error: distributed.LearnerLost, others: Sequence[_Other]) -> dist
     deadline = time.monotonic() + SECONDS_TO_END
     for number, other in enumerate(others, start=1):
         if fault := other.fault(max(0.0, deadline - time.monotonic())):
-            return _told(distributed.LearnerLost, number, fault)
+            return _lost_learner(distributed.LearnerLost, number, fault)
     return error
 
 
-def _told(kind: type[Lost], number: int, fault: Fault) -> Lost:
+def _lost_learner(kind: type[Lost], number: int, fault: Fault) -> Lost:
     error = kind(f"learner {number} {fault.summary}; all learners end with it")
     if fault.trace:
         error.add_note(fault.trace)

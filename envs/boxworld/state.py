@@ -47,7 +47,7 @@ class State(NamedTuple):
     is_success       bool [N]         the gem has been collected
     needs_reset      bool [N]         the episode has ended
 
-    Things never touch, not even at corners, except the two cells of a box. So the board alone tells what is what: a
+    Things never touch, not even at corners, except the two cells of a box. So the board alone identifies every thing: a
     thing with another one to its right is a box's content, with another one to its left its lock, alone it is loose.
     """
 

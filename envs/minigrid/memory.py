@@ -37,7 +37,7 @@ class MiniGridView(gym.Wrapper):
     Previous action and reward are not included: agents receive them in every environment.
 
     At the end of an episode, `info["is_success"]` says whether it was solved, which in MiniGrid means a
-    positive reward. In MemoryEnv `info["corridor_length"]` tells how many cells lay between the room with the cue and
+    positive reward. In MemoryEnv `info["corridor_length"]` is the number of cells between the room with the cue and
     the crossing.
 
     Args:
