@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn import functional
 
-from rmc_agents.collect import Lanes, choose
+from rmc_agents.collect import Act, Lanes, acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.evaluate.statistics import GROUPS, MAX_STEPS, Episodes, Statistics
@@ -126,8 +125,10 @@ def play(
         raise ValueError(f"episodes: expected at least 1, got {episodes}")
     parts = []
     for first in range(0, episodes, MOST_LANES):
-        with closing(make_env(env, min(MOST_LANES, episodes - first))) as lanes:
-            parts.append(_play_each_once(policy, lanes, seed + first, device, deterministic, max_steps))
+        with closing(make_env(env, min(MOST_LANES, episodes - first))) as made:
+            lanes, state = Lanes(made, seed + first, device), policy.initial_state(made.num_envs)
+            with acting(policy, state) as act:
+                parts.append(_play_each_once(act, state, lanes, seed + first, deterministic, max_steps))
     return Episodes(
         np.concatenate([part.returns for part in parts]),
         np.concatenate([part.lengths for part in parts]),
@@ -159,19 +160,15 @@ def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
     return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])
 
 
-def _play_each_once(
-    policy: Policy, env: VectorEnv, seed: int, device: torch.device, deterministic: bool, max_steps: int
-) -> Episodes:
-    lanes = Lanes(env, seed, device)
-    generator = torch.Generator(device).manual_seed(seed)
-    state = policy.initial_state(lanes.num_lanes)
+def _play_each_once(act: Act, state: State, lanes: Lanes, seed: int, deterministic: bool, max_steps: int) -> Episodes:
+    generator = torch.Generator(lanes.device).manual_seed(seed)
     returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
     asked, right = np.zeros(lanes.num_lanes, np.int64), np.zeros(lanes.num_lanes, np.int64)
     nats = np.zeros(lanes.num_lanes)
     facts: dict[str, np.ndarray] = {}
     playing = np.ones(lanes.num_lanes, bool)
     for _ in range(max_steps):
-        output, state = policy.step(lanes.steps, state)
+        output, state = act(lanes.steps, state)
         action = choose(lanes.spec.distribution(output.policy_logits), generator, deterministic)
         if lanes.targets is not None:
             counts = playing & (lanes.targets >= 0).cpu().numpy()

@@ -19,6 +19,8 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import ANYTHING, Either
 from rmc_agents.types import AgentOutput, Distribution, Policy, Rollout, State, TimeStep, map_leaves
 
+Act = Callable[[TimeStep, State], tuple[AgentOutput, State]]
+"""A policy's step: time steps and state to outputs and the next state."""
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """Seeds of lanes that restart in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
 GENERATORS = torch.Generator().get_state(), torch.empty(16, dtype=torch.uint8)
@@ -212,6 +214,12 @@ def choose(policy: Distribution, generator: torch.Generator, deterministic: bool
     return policy.mode() if deterministic else policy.sample(generator)
 
 
+def acting(policy: Policy, state: State) -> AbstractContextManager[Act]:
+    """The policy's step for acting: `stepping` if it has that (a custom agent need not), else `step`."""
+    stepping = getattr(policy, "stepping", None)
+    return nullcontext(policy.step) if stepping is None else stepping(state)
+
+
 class Agent(Policy, Protocol):
     """A policy with parameters, such as `ActorCritic`."""
 
@@ -273,7 +281,7 @@ class Collector:
         """T steps of all lanes. The rollout's tensors are overwritten by the next call."""
         initial_state = self.state
         self._record(0)
-        with self._stepping() as step:
+        with acting(self.agent, self.state) as step:
             for t in range(self.unroll_length):
                 output, self.state = step(self.lanes.steps, self.state)
                 self._policy_logits[t], self._value[t] = output
@@ -286,11 +294,6 @@ class Collector:
             self._steps, self._policy_logits, self._value, initial_state, self._targets, distribution
         )
         return self.rollout
-
-    def _stepping(self) -> AbstractContextManager[Callable[[TimeStep, State], tuple[AgentOutput, State]]]:
-        """The agent's step for acting: `stepping` if the agent has it (a custom agent need not), else `step`."""
-        stepping = getattr(self.agent, "stepping", None)
-        return nullcontext(self.agent.step) if stepping is None else stepping(self.state)
 
     def _choose_action(self, policy_logits: Tensor) -> Tensor:
         """Sample actions for the lanes of all learners and return this one's: all draw the same random numbers."""

@@ -33,9 +33,8 @@ class Categorical:
         """Sampled actions. Raises ValueError if the policy has diverged."""
         cumulative = self.logits.softmax(dim=-1).cumsum(dim=-1)
         total = _finite(cumulative[..., -1:])
-        threshold = total * torch.rand(total.shape, generator=generator, device=total.device)
-        last = (cumulative < total).sum(dim=-1)  # the last action, if rounding keeps every sum below the threshold
-        return torch.minimum((cumulative <= threshold).sum(dim=-1), last)
+        drawn = torch.rand(total.shape, generator=generator, device=total.device)  # at most 1 - 2 ** -24, so that
+        return (cumulative <= total * drawn).sum(dim=-1)  # total * drawn < total, also rounded: the sum is an action
 
     def mode(self) -> Tensor:
         """The most likely actions."""
