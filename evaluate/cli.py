@@ -167,8 +167,8 @@ def _main(argv: Sequence[str] | None) -> int:
     opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
     if arguments.sample:
         return _sample(arguments, opened)
-    likeliest = arguments.deterministic or opened.saved.config.train.answers_likeliest
-    arguments = replace(arguments, deterministic=likeliest)
+    deterministic = arguments.deterministic or opened.saved.config.train.is_greedy
+    arguments = replace(arguments, deterministic=deterministic)
 
     from rmc_agents.envs.making import name_of
     from rmc_agents.evaluate.episodes import evaluate

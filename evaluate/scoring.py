@@ -48,7 +48,7 @@ def evaluate(
       EnvError: if the environment's own code fails.
     """
     policy, env = _policy_and_env(agent, env)
-    deterministic |= isinstance(agent, SavedAgent) and agent.config.train.answers_likeliest
+    deterministic |= isinstance(agent, SavedAgent) and agent.config.train.is_greedy
     with _evaluating(policy):
         return Statistics.of(play(policy, env, episodes, seed, device_of(policy), deterministic, max_steps))
 
@@ -91,7 +91,7 @@ def record_video(
     policy, env = _policy_and_env(agent, env)
     if reward_scale is None:
         reward_scale = agent.config.train.reward_scale if isinstance(agent, SavedAgent) else 1.0
-    deterministic |= isinstance(agent, SavedAgent) and agent.config.train.answers_likeliest
+    deterministic |= isinstance(agent, SavedAgent) and agent.config.train.is_greedy
     with _evaluating(policy):
         return video.record(
             policy,

@@ -162,7 +162,7 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
     saved, device, env = opened
     if not isinstance(saved.agent, ActorCritic):
         raise ValueError(f"{out}: expected an agent of this project's own algorithms, got {saved.config.train.algo}'s")
-    deterministic = arguments.deterministic or saved.config.train.answers_likeliest
+    deterministic = arguments.deterministic or saved.config.train.is_greedy
     looks = look(saved.agent, env, arguments.episodes, arguments.seed, device, deterministic, arguments.max_steps)
     write_png(draw(looks, f"{name_of(env)} · {saved.config.core.core} · {saved.frames:,} frames"), out)
     _say(f"{out} ({looks.episodes:,} episodes)")
@@ -187,7 +187,7 @@ def _film(arguments: Arguments, opened: Opened) -> int:
             episodes=arguments.episodes,
             seed=arguments.seed,
             device=device,
-            deterministic=arguments.deterministic or saved.config.train.answers_likeliest,
+            deterministic=arguments.deterministic or saved.config.train.is_greedy,
             title=f"{name_of(env)} · {saved.config.core.core} · {saved.frames:,} frames",
             max_steps=arguments.max_steps,
             fps=arguments.fps,

@@ -14,7 +14,7 @@ from torch.nn import functional
 from rmc_agents.envs.guarded import check_finite, name_of_env
 from rmc_agents.envs.nested import pick
 from rmc_agents.envs.processes import EnvError
-from rmc_agents.envs.sequences.base import NOTHING_ASKED
+from rmc_agents.envs.sequences.base import NO_TARGET
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import ANYTHING, Either
 from rmc_agents.types import AgentOutput, Distribution, Policy, Rollout, State, TimeStep, map_leaves
@@ -55,7 +55,7 @@ class Lanes:
       spec: the environment's spaces.
       steps: the current time step of all lanes, `[B, ...]`.
       infos: the environment's infos for it.
-      targets: the right actions of the current time step, `[B]` int64, `NOTHING_ASKED` where there is none: what
+      targets: the right actions of the current time step, `[B]` int64, `NO_TARGET` where there is none: what
         `infos["target"]` says; None for an environment that reports none at a reset.
       episodes: episodes that ended since the last `take_episodes`.
     """
@@ -141,7 +141,7 @@ class Lanes:
         check_finite(self.env, arrays, reward, lengths)
 
     def _to_targets(self) -> Tensor:
-        unset = np.full(self.num_lanes, NOTHING_ASKED)
+        unset = np.full(self.num_lanes, NO_TARGET)
         has_target = self.infos.get("_target", True)  # gymnasium's mask of the lanes that have the info
         targets = torch.as_tensor(np.where(has_target, self.infos.get("target", unset), unset), device=self.device)
         check_targets(targets, self.spec)
@@ -193,9 +193,9 @@ def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
 
 def check_targets(targets: Tensor, spec: SpaceSpec) -> None:
     """Raises ValueError for targets `[B]` that are not actions of the environment."""
-    if targets.is_floating_point() or (targets < NOTHING_ASKED).any() or (targets >= spec.num_actions).any():
+    if targets.is_floating_point() or (targets < NO_TARGET).any() or (targets >= spec.num_actions).any():
         raise ValueError(
-            f"infos['target']: expected actions from 0 to {spec.num_actions - 1}, or {NOTHING_ASKED} where nothing is "
+            f"infos['target']: expected actions from 0 to {spec.num_actions - 1}, or {NO_TARGET} where nothing is "
             f"asked, got {targets.unique().tolist()[:8]}"
         )
 

@@ -41,8 +41,9 @@ class Section:
                 value = adapter.validate_python(getattr(self, name))
             except PydanticValidationError as error:
                 problem = error.errors()[0]
-                expected, got = problem["msg"][0].lower() + problem["msg"][1:], shortened(problem["input"])
-                raise ValueError(f"{name}: {expected}, got {got}") from None
+                message = problem["msg"].replace("valid tuple", "valid list")  # as users write one
+                got = shortened(problem["input"])
+                raise ValueError(f"{name}: {message[0].lower()}{message[1:]}, got {got}") from None
             object.__setattr__(self, name, value)  # the sections are frozen
 
 
@@ -204,7 +205,7 @@ class TrainConfig(Section):
     """impala: V-trace's clipping threshold for the importance ratios in the policy gradient."""
 
     @property
-    def answers_likeliest(self) -> bool:
+    def is_greedy(self) -> bool:
         """Whether evaluation takes the most likely action instead of sampling: in supervised tasks it is the answer."""
         return self.algo == "supervised"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmc_agents.config import AgentConfig, Config, CoreConfig, RunConfig, TrainConfig
+from rmc_agents.config import AgentConfig, Config, CoreConfig, EnvConfig, RunConfig, TrainConfig
 from rmc_agents.plain_yaml import parse_yaml, read_yaml
 
 SENSELESS: dict[str, tuple[Callable[[], object], str]] = {
@@ -20,6 +20,7 @@ SENSELESS: dict[str, tuple[Callable[[], object], str]] = {
         "encoder_sizes: input should be greater than 0, got 0",
     ),
     "another type": (lambda: RunConfig(video="perhaps"), "video: input should be a valid boolean"),  # type: ignore[arg-type]
+    "no list": (lambda: EnvConfig(curriculum=3), "curriculum: input should be a valid list, got 3"),  # type: ignore[arg-type]
     "no such choice": (lambda: CoreConfig(gate_style="unitt"), "gate_style: input should be 'unit'"),  # type: ignore[arg-type]
     "no number": (
         lambda: CoreConfig(forget_bias=float("nan")),

@@ -234,7 +234,7 @@ def test_cross_entropy_is_the_mean_over_the_asked_steps() -> None:
     assert loss.item() == pytest.approx(np.mean(terms), rel=1e-5)
     assert metrics["losses/cross_entropy"].item() == loss.item()
     assert metrics["charts/accuracy"].item() == pytest.approx(np.mean(right))
-    assert metrics["charts/asked"].item() == pytest.approx(len(terms) / 24)
+    assert metrics["charts/target_fraction"].item() == pytest.approx(len(terms) / 24)
 
 
 def test_cross_entropy_where_nothing_is_asked() -> None:

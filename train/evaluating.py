@@ -86,7 +86,7 @@ class Evaluator:
                 config.run.eval_episodes,
                 SELECTION_SEED,
                 trainer.lanes.device,
-                config.train.answers_likeliest,
+                config.train.is_greedy,
                 config.run.eval_max_steps,
             )
         agent.train(was_training)

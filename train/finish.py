@@ -45,7 +45,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
                 config.run.eval_episodes,
                 EVALUATION_SEED,
                 device,
-                deterministic=config.train.answers_likeliest,
+                deterministic=config.train.is_greedy,
                 max_steps=config.run.eval_max_steps,
             )
         summary["evaluation"] = result
@@ -94,7 +94,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
             path,
             seed=EVALUATION_SEED,
             device=device,
-            deterministic=trainer.train.answers_likeliest,
+            deterministic=trainer.train.is_greedy,
             title=title,
             max_steps=VIDEO_STEPS,
             reward_scale=trainer.train.reward_scale,

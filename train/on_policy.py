@@ -66,7 +66,7 @@ class OnPolicy(Learner):
             self.lanes,
             self.train.unroll_length,
             config.run.seed,
-            deterministic=self.train.answers_likeliest,
+            deterministic=self.train.is_greedy,
             share=self.share,
         )
 

@@ -57,7 +57,10 @@ class Supervised(OnPolicy):
             metrics = self._optimize(loss, metrics, asked)
         self.frames += frames
         self.updates += 1
-        extra = {"charts/asked": every / frames, "charts/recurrent_state_norm": state_norm(self.collector.state)}
+        extra = {
+            "charts/target_fraction": every / frames,
+            "charts/recurrent_state_norm": state_norm(self.collector.state),
+        }
         return metrics | extra
 
     def _check_lanes(self) -> None:

@@ -15,7 +15,7 @@ from rmc_agents.envs.vector_checks import check_field_names, check_range, copied
 
 from .drawing import draw_text
 
-NOTHING_ASKED = -1
+NO_TARGET = -1
 """The target where nothing is asked."""
 
 
@@ -54,7 +54,7 @@ class Sequences(Lanes):
 
     @abstractmethod
     def targets(self) -> NDArray[np.int64]:
-        """The right actions of the current observations [N], `NOTHING_ASKED` where there is none; a new array."""
+        """The right actions of the current observations [N], `NO_TARGET` where there is none; a new array."""
 
     @abstractmethod
     def describe(self, lane: int) -> str:
@@ -77,7 +77,7 @@ class Sequences(Lanes):
         """Answers [N] to the current observations; rewards are float32, nothing is truncated."""
         state, targets = self.state, self.targets()
         right = actions == targets
-        np.logical_and(state.all_right, right | (targets == NOTHING_ASKED), out=state.all_right)
+        np.logical_and(state.all_right, right | (targets == NO_TARGET), out=state.all_right)
         waiting = self.needs_reset
         np.add(state.time, 1, out=state.time)
         if waiting.any():

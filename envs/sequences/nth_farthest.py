@@ -11,7 +11,7 @@ from rmc_agents.envs.lanes import Facts
 from rmc_agents.envs.random_stream import key_of_seed
 from rmc_agents.envs.vector_checks import check_range, checked_num_envs
 
-from .base import NOTHING_ASKED, Sequences, checked_int
+from .base import NO_TARGET, Sequences, checked_int
 from .environment import SequenceEnv, SequenceVectorEnv
 from .nth_farthest_drawing import draw_sequence
 from .nth_farthest_engine import State, ask_lanes, observe_lanes, start_lanes
@@ -101,7 +101,7 @@ class NthFarthest(Sequences):
 
     def targets(self) -> NDArray[np.int64]:
         """See `Sequences`."""
-        targets = np.where(self.state.time == self.state.length - 1, self.state.answer, NOTHING_ASKED)
+        targets = np.where(self.state.time == self.state.length - 1, self.state.answer, NO_TARGET)
         if self.ask == "every":
             ask_lanes(self.state, self._distances, targets)
         return targets
@@ -123,7 +123,7 @@ class NthFarthest(Sequences):
         if time < count:
             numbers = " ".join(f"{number:+.2f}" for number in state.vectors[lane, time])
             lines.append(f"Vector {state.labels[lane, time] + 1}: {numbers}")
-        if target != NOTHING_ASKED:
+        if target != NO_TARGET:
             lines.append(f"The answer is asked now: {target + 1}")
         return "\n\n".join(lines)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rmc_agents.envs.random_stream import key_of_seed
 from rmc_agents.envs.vector_checks import check_range, checked_num_envs
 
-from .base import NOTHING_ASKED, Sequences, checked_int
+from .base import NO_TARGET, Sequences, checked_int
 from .environment import SequenceEnv, SequenceVectorEnv
 from .program_draft import CHARACTERS, END, State, make_draft
 from .program_writer import (
@@ -121,7 +121,7 @@ class Programs(Sequences):
         answered = state.time - state.written
         targets = state.answer[np.arange(len(answered)), np.maximum(answered, 0) % state.answer.shape[1]]
         is_asked = (answered >= 0) & (state.time < state.length)
-        return np.where(is_asked, targets.astype(np.int64), NOTHING_ASKED)
+        return np.where(is_asked, targets.astype(np.int64), NO_TARGET)
 
     def program(self, lane: int) -> str:
         """The text of the program in a lane, or the digits to be memorised."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rmc_agents.envs.vector_checks import check_range, checked_num_envs
 
-from .base import NOTHING_ASKED, Sequences, checked_int
+from .base import NO_TARGET, Sequences, checked_int
 from .corpus import load_corpus, part_of, passages
 from .environment import SequenceEnv, SequenceVectorEnv
 
@@ -120,7 +120,7 @@ class Text(Sequences):
         state = self.state
         is_last = state.time == state.length
         following = self.tokens[state.begin + state.time + ~is_last]
-        return np.where(is_last, NOTHING_ASKED, following.astype(np.int64))
+        return np.where(is_last, NO_TARGET, following.astype(np.int64))
 
     def describe(self, lane: int) -> str:
         """See `Sequences`: the text read last."""

@@ -27,5 +27,5 @@ def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metri
     return loss, {
         "losses/cross_entropy": loss.detach() + nothing,
         "charts/accuracy": is_right.sum() / asked.sum(),
-        "charts/asked": asked.float().mean(),
+        "charts/target_fraction": asked.float().mean(),
     }
