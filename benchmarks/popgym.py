@@ -1,0 +1,92 @@
+"""POPGym's tasks (Morad et al., 2023): the presets popgym-* on each, by POPGym's measure, beside the published scores.
+
+    python benchmarks/popgym.py [--tasks RepeatFirstEasy ...] [--cores rmc lstm] [--seeds 0 1 2] [--jobs 2]
+
+It takes `pip install 'rmc-agents[popgym]'`. Each task is a call of rmc-compare, which keeps finished runs and resumes
+others, so this can be stopped and started again. The measure is the highest mean return of an epoch of 65,536 frames.
+It comes from the training curve, so the final score, of 500 episodes with other seeds, is given beside it.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from reports import table, write
+
+from rmc_agents.evaluate import compare
+from rmc_agents.evaluate.comparison import Run, mean_with_interval, read
+
+RESULTS = Path(__file__).parent / "results"
+EPOCH = 65_536
+CORES = ("rmc", "lstm", "gru", "mingru", "none")
+PUBLISHED: dict[str, tuple[float | None, float | None]] = {
+    "RepeatFirstEasy": (1.0, 1.0),
+    "RepeatPreviousEasy": (1.0, 1.0),
+    "RepeatPreviousMedium": (-0.315, 0.789),
+    "CountRecallEasy": (0.177, 0.509),
+    "AutoencodeEasy": (-0.283, None),
+    "HigherLowerEasy": (0.529, None),
+    "NoisyPositionOnlyCartPoleEasy": (0.995, None),
+    "PositionOnlyPendulumEasy": (None, None),
+    "ConcentrationEasy": (None, None),
+}
+"""Mean over three seeds after 15 million frames: the GRU's, and the best of thirteen models; None: not known here."""
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", default=list(PUBLISHED))
+    parser.add_argument("--cores", nargs="+", default=CORES)
+    parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
+    parser.add_argument("--jobs", default="2")
+    parser.add_argument("--total-frames", default="3000000")
+    parser.add_argument("--folder", type=Path, default=Path("runs/popgym"))
+    parser.add_argument("--out", type=Path, default=RESULTS / "popgym")
+    arguments = parser.parse_args()
+    found = []
+    for task in arguments.tasks:
+        runs = compared(task, arguments)
+        found += [{"task": task, "core": run.config.core.core, "seed": run.seed, **scores(run)} for run in runs]
+        write(arguments.out, {"evaluations": found}, report(found))
+
+
+def compared(task: str, arguments: argparse.Namespace) -> list[Run]:
+    """The runs of all cores on one task; trained now, unless they have been."""
+    out = arguments.folder / task
+    grid = ["--agents", *(f"popgym-{core}" for core in arguments.cores), "--seeds", *arguments.seeds]
+    size = ["--total-frames", arguments.total_frames, "--episodes", "500", "--jobs", arguments.jobs]
+    where = ["--folder", str(out), "--out", str(out), "--", "--env", f"popgym:popgym-{task}-v0"]
+    if compare.main([*grid, *size, *where]):
+        raise SystemExit(1)
+    return read(out.with_suffix(".json"))
+
+
+def scores(run: Run) -> dict[str, float]:
+    """POPGym's measure of a run, and its final score."""
+    epochs = np.array(run.curve.frames) // EPOCH
+    returns = np.array(run.curve.returns)
+    highest = max(returns[epochs == epoch].mean() for epoch in np.unique(epochs))
+    return {"frames": run.frames, "best_epoch": float(highest), "final": run.evaluation.mean_return}
+
+
+def report(found: list[dict]) -> str:
+    """The table."""
+    rows = []
+    for task in dict.fromkeys(one["task"] for one in found):
+        gru, best = ("" if score is None else f"{score:.3f}" for score in PUBLISHED.get(task, (None, None)))
+        for core in dict.fromkeys(one["core"] for one in found):
+            of_all = [one for one in found if (one["task"], one["core"]) == (task, core)]
+            if of_all:
+                highest, final = ([one[name] for one in of_all] for name in ("best_epoch", "final"))
+                rows.append([task, core, mean_with_interval(highest, 3), mean_with_interval(final, 3), gru, best])
+    columns = ["task", "core", "best epoch", "final score", "published: GRU", "published: best"]
+    frames = ", ".join(sorted({f"{one['frames']:,}" for one in found}))
+    return (
+        f"{table(columns, rows)}\n\nAfter {frames} frames; means over the seeds with Student's 95 % interval. Published "
+        "after 15,000,000 frames (Morad et al., 2023, three seeds), by best epoch.\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
