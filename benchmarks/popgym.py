@@ -83,8 +83,8 @@ def report(found: list[dict]) -> str:
     columns = ["task", "core", "best epoch", "final score", "published: GRU", "published: best"]
     frames = ", ".join(sorted({f"{one['frames']:,}" for one in found}))
     return (
-        f"{table(columns, rows)}\n\nAfter {frames} frames; means over the seeds with Student's 95 % interval. Published "
-        "after 15,000,000 frames (Morad et al., 2023, three seeds), by best epoch.\n"
+        f"{table(columns, rows)}\n\nAfter {frames} frames; means over the seeds with Student's 95 % interval. "
+        "Published after 15,000,000 frames (Morad et al., 2023, three seeds), by best epoch.\n"
     )
 
 

@@ -152,7 +152,7 @@ def test_yaml_settings_lose_to_flags(tmp_path: Path) -> None:
 def test_presets_are_valid(name: str) -> None:
     config = Config().updated_from_yaml(configs.find(Path(name)))
     env, _, core = name.rpartition("-") if "-" in name else (name, "", "rmc")
-    assert config.env.env == {"memory": "memory-s13-random", "text": "text:"}.get(env, env)
+    assert config.env.env == {"memory": "memory-s13-random", "text": "text:", "popgym": "popgym:"}.get(env, env)
     assert config.core.core == core
 
 
