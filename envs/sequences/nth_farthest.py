@@ -7,7 +7,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from rmc_agents.envs.lanes import Facts
+from rmc_agents.envs.lanes import Facts, StepArrays
 from rmc_agents.envs.random_stream import key_of_seed
 from rmc_agents.envs.vector_checks import check_range, checked_num_envs
 
@@ -106,6 +106,12 @@ class NthFarthest(Sequences):
             ask_lanes(self.state, self._distances, targets)
         return targets
 
+    def step(self, actions: NDArray[np.int64]) -> StepArrays:
+        """As `Sequences`; only the answer at the end is rewarded: earlier rewards would be hints."""
+        is_last = self.state.time == self.state.length - 1
+        observations, rewards, terminated, truncated = super().step(actions)
+        return observations, rewards * is_last, terminated, truncated
+
     def facts(self) -> Facts:
         """As `Sequences`, and `cue`: whether the vector shown is vector m."""
         state = self.state
@@ -169,7 +175,8 @@ class NthFarthestEnv(SequenceEnv):
 
     ## Rewards
 
-    1 for the right answer, else 0.
+    1 for the right answer at the end, else 0. Other answers are not rewarded: an agent that sees its reward would be
+    told whether it was right.
 
     ## Termination
 

@@ -63,6 +63,14 @@ def test_after_every_vector_the_answer_is_among_those_shown(thinking: int) -> No
     assert env.metadata["chance"] == pytest.approx(right / asked, abs=0.03)
 
 
+def test_of_all_answers_only_the_one_at_the_end_is_rewarded() -> None:
+    env = NthFarthestVectorEnv(20, vectors=4, ask="every")
+    _, infos = env.reset(seed=0)
+    for _ in range(15):
+        _, rewards, ended, _, infos = env.step(np.maximum(infos["target"], 0))
+        np.testing.assert_array_equal(rewards, ended)
+
+
 def test_few_vectors_and_few_numbers_keep_the_observations_shape() -> None:
     env = NthFarthestVectorEnv(20, vectors=6, size=5, fewest=3, most=4, active=2)
     assert env.single_observation_space.shape == (5 + 3 * 6,)
