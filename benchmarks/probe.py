@@ -22,9 +22,10 @@ from reports import table, write
 
 import rmc_agents as rmc
 from rmc_agents.agent import ActorCritic
-from rmc_agents.collect import Lanes, acting, choose
+from rmc_agents.collect import acting, choose
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.minipacman.map import CELL_COLUMN, CELL_ROW, CELLS
+from rmc_agents.stream import Lanes
 
 RESULTS = Path(__file__).parent / "results"
 AGES = (0, 1, 9, 17, 33, 65)

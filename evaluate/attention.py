@@ -8,8 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.collect import Lanes, choose
+from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
+from rmc_agents.stream import Lanes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

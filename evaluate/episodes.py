@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rmc_agents.collect import Act, Lanes, acting, choose
+from rmc_agents.collect import Act, acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.evaluate.statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep
 
 MOST_LANES = 256

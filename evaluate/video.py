@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from rmc_agents.collect import Lanes, choose
+from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.evaluate.panels import Facts, compose
 from rmc_agents.evaluate.video_file import FRAMES_PER_SECOND, HIGHEST_FPS, MOST_STEPS, check_target
+from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State
 
 HOLD_SECONDS = 1.0

@@ -12,12 +12,13 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Text,
 from helpers.agents import SPEC, make_agent, random_steps
 from rmc_agents import losses
 from rmc_agents.agent import ActorCritic
-from rmc_agents.collect import Collector, Lanes
+from rmc_agents.collect import Collector
 from rmc_agents.config import AgentConfig, Config, CoreConfig
 from rmc_agents.cores import LSTM
 from rmc_agents.encoders import Encoder, register_encoder
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.stream import Lanes
 from rmc_agents.types import TimeStep, at, map_leaves
 
 CPU = torch.device("cpu")

@@ -12,13 +12,13 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 import rmc_agents as rmc
 from helpers.zoo import LENGTH, SPACES, Zoo
 from rmc_agents import losses
-from rmc_agents.collect import Lanes
 from rmc_agents.config import Config
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.evaluate.episodes import UniformPolicy, play
 from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.stream import Lanes
 from rmc_agents.train.impala.actors import Actor, ParcelReader
 from rmc_agents.train.impala.learner import joined
 from rmc_agents.train.on_policy import OnPolicy

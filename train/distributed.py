@@ -19,10 +19,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rmc_agents.collect import Episode
 from rmc_agents.envs.processes import EnvError, Fault, WorkerError
 from rmc_agents.losses import Metrics
 from rmc_agents.runs import checkpoint
+from rmc_agents.stream import Episode
 
 from .board import Board
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from rmc_agents.collect import Episode
 from rmc_agents.command_line import interrupted_by_stops, quoted
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.runs.folder import RunFolder
+from rmc_agents.stream import Episode
 
 from . import distributed, learners
 from .clock import TrainingClock

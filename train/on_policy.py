@@ -23,9 +23,10 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents import losses
-from rmc_agents.collect import Collector, Episode, Lanes, Share, seed_after
+from rmc_agents.collect import Collector, Share
 from rmc_agents.config import Config
 from rmc_agents.losses import Targets
+from rmc_agents.stream import Episode, Lanes, seed_after
 from rmc_agents.tree_checks import check_like
 from rmc_agents.types import Rollout, at
 

@@ -13,11 +13,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from rmc_agents.collect import Episode
 from rmc_agents.command_line import decimals, with_interval
 from rmc_agents.config import Config
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 from rmc_agents.stages import stages_of
+from rmc_agents.stream import Episode
 
 from . import distributed
 from .trainer import Metrics, Trainer

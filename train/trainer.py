@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from rmc_agents.collect import Episode
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.losses import Metrics
 from rmc_agents.runs.saved import Provenance
+from rmc_agents.stream import Episode
 from rmc_agents.types import AgentOutput, State, TimeStep
 
 __all__ = ["Measure", "Metrics", "TrainedAgent", "Trainer", "TrainingLanes", "count_parameters", "describe"]

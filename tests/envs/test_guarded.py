@@ -13,12 +13,12 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import VectorEnv
 
 from helpers.homemade import FAILS_AT, Homemade, name_of
-from rmc_agents.collect import Lanes
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.runs import checkpoint
+from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 
 CPU = torch.device("cpu")

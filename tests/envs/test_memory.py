@@ -16,7 +16,6 @@ from minigrid.envs import MemoryEnv
 
 from helpers.runs import assert_same
 from helpers.vector_env_checker import check_vector_env
-from rmc_agents.collect import Lanes
 from rmc_agents.envs.minigrid.engine import draw_integer
 from rmc_agents.envs.minigrid.level import make_state, seed_lane
 from rmc_agents.envs.minigrid.memory import MiniGridView
@@ -25,6 +24,7 @@ from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import video
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
 from rmc_agents.runs import checkpoint
+from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 
 NAMES = ("memory-s7", "memory-s9", "memory-s11", "memory-s13", "memory-s13-random", "memory-s17-random")

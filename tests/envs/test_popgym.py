@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from helpers.agents import CPU
-from rmc_agents.collect import Lanes
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate.episodes import UniformPolicy, play
+from rmc_agents.stream import Lanes
 from rmc_agents.train.on_policy import OnPolicy
 
 pytest.importorskip("popgym")

@@ -11,12 +11,12 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from helpers.runs import assert_same
-from rmc_agents.collect import Lanes
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews, stack_views
 from rmc_agents.evaluate import video
 from rmc_agents.runs import checkpoint
+from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 from rmc_agents.types import AgentOutput
 

@@ -14,13 +14,13 @@ import torch
 
 from helpers.runs import refused, save_agent
 from rmc_agents import pretrained
-from rmc_agents.collect import Lanes
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, watch
 from rmc_agents.evaluate.episodes import check_fits, play
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.saved import load_agent
+from rmc_agents.stream import Lanes
 from rmc_agents.train import cli as train_cli
 
 ROOT = Path(__file__).parent.parent.parent

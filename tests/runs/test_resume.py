@@ -12,7 +12,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
 from helpers.actors import make_actor
 from helpers.runs import FRAMES_PER_UPDATE, assert_same, new_run, newest, resume, train
-from rmc_agents.collect import Lanes, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
@@ -20,6 +19,7 @@ from rmc_agents.evaluate import export, watch
 from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder
+from rmc_agents.stream import Lanes, seed_after
 from rmc_agents.train import cli
 from rmc_agents.train.resuming import reopen
 

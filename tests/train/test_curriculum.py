@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from helpers.runs import assert_same, newest, resume, train
-from rmc_agents.collect import Episode
 from rmc_agents.config import Config, EnvConfig
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
+from rmc_agents.stream import Episode
 from rmc_agents.train import curriculum
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.curriculum import Curriculum

@@ -11,8 +11,8 @@ from torch.nn import functional
 from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending, small_trainer
 from oracles.returns import lambda_return
 from rmc_agents import losses
-from rmc_agents.collect import Lanes
 from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.stream import Lanes
 from rmc_agents.train.on_policy import lanes_of, minibatches
 from rmc_agents.train.shares import deal
 from rmc_agents.types import AgentOutput, at

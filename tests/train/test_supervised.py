@@ -12,10 +12,10 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv
 
 from helpers.runs import assert_same, newest, refused, resume, train
-from rmc_agents.collect import Lanes
 from rmc_agents.config import Config
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate.statistics import Episodes, Statistics
+from rmc_agents.stream import Lanes
 from rmc_agents.train import cli as train_cli
 from rmc_agents.train.supervised import Supervised
 from rmc_agents.types import at

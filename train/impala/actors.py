@@ -10,11 +10,12 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from rmc_agents.collect import Collector, Episode, Lanes, check_ranges, seed_after
+from rmc_agents.collect import Collector
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.stream import Episode, Lanes, check_ranges, seed_after
 from rmc_agents.train.learner import make_agent
 from rmc_agents.types import Rollout, TimeStep, map_leaves
 

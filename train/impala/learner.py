@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from rmc_agents import losses, plugins
-from rmc_agents.collect import Episode
 from rmc_agents.config import Config
+from rmc_agents.stream import Episode
 from rmc_agents.train import distributed
 from rmc_agents.train.learner import Learner, state_norm
 from rmc_agents.train.trainer import Metrics

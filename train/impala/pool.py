@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from rmc_agents.collect import Episode
 from rmc_agents.envs.processes import WorkerError
+from rmc_agents.stream import Episode
 
 from .actors import Parcel, ParcelReader, UnfitParcel
 

@@ -15,7 +15,6 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from rmc_agents.collect import Episode, seed_after
 from rmc_agents.config import Config
 from rmc_agents.envs.guarded import check_finite
 from rmc_agents.envs.registry import make_vector_env
@@ -27,6 +26,7 @@ from rmc_agents.sb3 import RmcPolicy, to_sb3
 from rmc_agents.sb3.saved import Player, load_model, make_player
 from rmc_agents.sb3.vec_env import cheapest_autoreset
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.stream import Episode, seed_after
 from rmc_agents.train.trainer import Metrics, count_parameters, describe
 
 from .model import make_model
