@@ -36,7 +36,7 @@ LAYERS = (
     ("losses",),
     ("trunks", "encoders"),
     ("agent",),
-    ("collect",),
+    ("stream", "collect"),
     ("runs",),
     ("player",),
     ("sb3",),
