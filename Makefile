@@ -9,7 +9,7 @@ DEV = .venv/dev
 
 # The agent of the video in the README.
 train: $(INSTALLED)
-	$(BIN)/rmc-train --config minipacman-rmc --learners auto --num-envs 512 --learning-rate 4.5e-3
+	$(BIN)/rmc-train --config minipacman-rmc --learners auto
 	@echo "before you type one of these: source $(BIN)/activate"
 
 # On two idle cores in under six minutes. A third worker computes while tests wait for processes of their own.

@@ -156,9 +156,9 @@ def test_presets_are_valid(name: str) -> None:
     assert config.core.core == core
 
 
-def test_the_minipacman_preset_spells_out_the_defaults_except_for_gates_and_slots() -> None:
+def test_the_minipacman_preset_spells_out_the_defaults_except_for_gates_slots_and_lanes() -> None:
     preset = Config().updated_from_yaml(configs.find(Path("minipacman-rmc"))).to_mapping()
-    own = {"gate_style": "coupled", "slot_embedding": True, "core_gain": 1.0}
+    own = {"gate_style": "coupled", "slot_embedding": True, "core_gain": 1.0, "num_envs": 512, "learning_rate": 4.5e-3}
     assert preset == Config().to_mapping() | own
 
 
