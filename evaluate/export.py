@@ -83,7 +83,8 @@ def _main(argv: Sequence[str] | None) -> int:
     compared = None if arguments.format == "safetensors" else _compared(saved, arguments.format)
     policy = compared or saved.agent
     with console.status(f"playing {arguments.episodes} episodes of {saved.config.env.env}"):
-        result = evaluate(policy, env, arguments.episodes, arguments.seed, device, max_steps=arguments.max_steps)
+        greedy = saved.config.train.is_greedy
+        result = evaluate(policy, env, arguments.episodes, arguments.seed, device, greedy, arguments.max_steps)
     if note := cut_note(result):
         console.print(f"{note} (--max-steps)", highlight=False, markup=False, soft_wrap=True)
     provenance = Provenance(__version__, result["mean_return"], result["ci95"], arguments.episodes, arguments.seed)

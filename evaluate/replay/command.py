@@ -33,7 +33,7 @@ def record_all(
             facts=f"{name_of(one.env)} · {one.saved.config.core.core} · {one.saved.frames:,} frames · seed {seed}",
             seed=seed,
             device=one.device,
-            deterministic=deterministic,
+            deterministic=deterministic or one.saved.config.train.is_greedy,
             max_steps=max_steps,
             window=window,
             reward_scale=one.saved.config.train.reward_scale,

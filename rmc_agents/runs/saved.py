@@ -26,7 +26,7 @@ class Provenance(NamedTuple):
     """The evaluation of an exported agent, or of a run's best one, when it was saved."""
 
     version: str  # of this project
-    mean_return: float  # on the environment of its settings, with sampled actions
+    mean_return: float  # on the environment of its settings, as rmc-evaluate plays it by default
     ci95: tuple[float, float]  # of the mean return
     episodes: int
     seed: int  # episode i started from seed + i

@@ -87,6 +87,17 @@ def test_an_exported_file_holds_the_agent_and_its_provenance_only(run: Path, exp
     assert load_agent(run, CPU).provenance is None
 
 
+def test_answers_are_scored_as_rmc_evaluate_scores_them(tmp_path: Path) -> None:
+    sizes = "--config nth-farthest-rmc --num-envs 4 --total-frames 36 --eval-episodes 0 --no-video"
+    assert train_cli.main([*sizes.split(), "--run-dir", str(tmp_path / "run")]) == 0
+    out, report = tmp_path / "answers.safetensors", tmp_path / "report.json"
+    assert export.main([str(tmp_path / "run"), str(out), "--episodes", "40"]) == 0
+    assert evaluate_cli.main([str(out), "--episodes", "40", "--json", str(report)]) == 0
+    provenance = load_agent(out, CPU).provenance
+    assert provenance is not None
+    assert provenance.mean_return == json.loads(report.read_text())["mean_return"]
+
+
 def test_evaluate_opens_it_by_file_and_by_name(
     exported: Path, by_name: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
