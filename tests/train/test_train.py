@@ -67,8 +67,14 @@ def test_resume_after_kill_is_exact(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_finishes_the_update_saves_and_says_how_to_continue(
-    number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    own = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored
+    request.addfinalizer(lambda: signal.signal(number, own))
     update = OnPolicy.update
 
     def interrupted(trainer: OnPolicy) -> Metrics:
