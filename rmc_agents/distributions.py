@@ -166,6 +166,6 @@ def _action_of(part: Distribution, columns: Tensor) -> Tensor:
 
 
 def _finite(parameters: Tensor) -> Tensor:
-    if not math.isfinite(parameters.sum().item()):  # NaN and infinity pass through sums
+    if not math.isfinite(parameters.sum(dtype=torch.float64).item()):  # finite numbers do not overflow in float64
         raise ValueError("the policy's outputs are not finite: training diverged; try a smaller --learning-rate")
     return parameters

@@ -149,9 +149,11 @@ def check_named(name: str, source: object) -> None:
     """Check an environment name that may come from a file, and register it as `load` does.
 
     Raises:
-      ValueError: if its module has not been imported.
+      ValueError: if it has no environment after its module, or the module has not been imported.
     """
     module = module_of(name)
+    if module and name.endswith(":"):
+        raise ValueError(f"{source} leaves the environment of {module} to you: add --env {name}NAME")
     if module and module not in sys.modules:
         raise ValueError(f"{source} names the environment {name!r}: {remedy(name)}")
     _register_env(name)

@@ -195,6 +195,10 @@ BAD = {
     ),
     "contradictory encoder": (["--encoder", "conv"], "use encoder mlp"),
     "missing config": (["--config", "nowhere.yaml"], "cannot read the config nowhere.yaml"),
+    "preset without a task": (
+        ["--config", "popgym-rmc"],
+        "leaves the environment of popgym to you: add --env popgym:NAME",
+    ),
     "preset misspelled": (["--config", "memory-lstn"], "there is no such file or preset; did you mean 'memory-lstm'?"),
     "backend that cannot": (
         ["--core", "rmc", "--num-blocks", "2", "--backend", "fused"],
