@@ -1,5 +1,6 @@
 """Playing whole episodes with a policy, and their statistics."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
@@ -9,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rmc_agents.collect import Act, acting, choose
+from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.evaluate.statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
-from rmc_agents.types import AgentOutput, Policy, State, TimeStep
+from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at
 
 MOST_LANES = 256
 EXACT = 30.0
@@ -127,9 +128,8 @@ def play(
     parts = []
     for first in range(0, episodes, MOST_LANES):
         with closing(make_env(env, min(MOST_LANES, episodes - first))) as made:
-            lanes, state = Lanes(made, seed + first, device), policy.initial_state(made.num_envs)
-            with acting(policy, state) as act:
-                parts.append(_play_each_once(act, state, lanes, seed + first, deterministic, max_steps))
+            lanes = Lanes(made, seed + first, device)
+            parts.append(_play_each_once(policy, lanes, seed + first, deterministic, max_steps))
     return Episodes(
         np.concatenate([part.returns for part in parts]),
         np.concatenate([part.lengths for part in parts]),
@@ -161,21 +161,20 @@ def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
     return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])
 
 
-def _play_each_once(act: Act, state: State, lanes: Lanes, seed: int, deterministic: bool, max_steps: int) -> Episodes:
+def _play_each_once(policy: Policy, lanes: Lanes, seed: int, deterministic: bool, max_steps: int) -> Episodes:
     generator = torch.Generator(lanes.device).manual_seed(seed)
     returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
     asked, right = np.zeros(lanes.num_lanes, np.int64), np.zeros(lanes.num_lanes, np.int64)
     nats = np.zeros(lanes.num_lanes)
     facts: dict[str, np.ndarray] = {}
     playing = np.ones(lanes.num_lanes, bool)
-    for _ in range(max_steps):
-        output, state = act(lanes.steps, state)
-        action = choose(lanes.spec.distribution(output.policy_logits), generator, deterministic)
+    for _, policy_logits in zip(range(max_steps), _decisions(policy, lanes, playing), strict=False):
+        action = choose(lanes.spec.distribution(policy_logits), generator, deterministic)
         if lanes.targets is not None:
             counts = playing & (lanes.targets >= 0).cpu().numpy()
             asked += counts
             right += counts & (lanes.targets == action).cpu().numpy()
-            nats += np.where(counts, surprise(output.policy_logits, lanes.targets).cpu().numpy(), 0.0)
+            nats += np.where(counts, surprise(policy_logits, lanes.targets).cpu().numpy(), 0.0)
         steps = lanes.step(action)
         returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
         lengths += playing
@@ -183,8 +182,22 @@ def _play_each_once(act: Act, state: State, lanes: Lanes, seed: int, determinist
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
             facts.setdefault(key, np.zeros(lanes.num_lanes))[ended] = lanes.infos[key][ended]
         playing &= ~ended
-        if not playing.any():
-            break
     groups = {name: facts[name] for name in GROUPS if name in facts}
     episodes = Episodes(returns, lengths, facts.get("level"), facts.get("is_success"), playing, groups=groups)
     return episodes if lanes.targets is None else episodes._replace(asked=asked, right=right, nats=nats)
+
+
+def _decisions(policy: Policy, lanes: Lanes, playing: np.ndarray) -> Iterator[Tensor]:
+    """Policy logits `[B, ...]` of all lanes, step by step while any plays; uniform in lanes left out.
+
+    Whenever an eighth of the policy's lanes no longer play, by the caller's `playing` `[B]`, it goes on without them.
+    """
+    state, kept = policy.initial_state(lanes.num_lanes), torch.arange(lanes.num_lanes, device=lanes.device)
+    unset = torch.zeros(lanes.num_lanes, lanes.spec.num_outputs + lanes.spec.num_scales, device=lanes.device)
+    while playing.any():
+        with acting(policy, state) as act:
+            while 8 * playing.sum() > 7 * len(kept):
+                output, state = act(at(lanes.steps, kept), state)
+                yield forbid(unset, lanes.steps.action_mask).index_copy(0, kept, output.policy_logits.float())
+        still = torch.as_tensor(playing, device=lanes.device)[kept]
+        kept, state = kept[still], at(state, still)

@@ -13,6 +13,7 @@ from scipy.stats import bootstrap, norm, t
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
+import rmc_agents as rmc
 from helpers import wandering  # noqa: F401  # registers an environment that cannot render
 from helpers.runs import refused, save_agent
 from rmc_agents.config import Config
@@ -28,7 +29,9 @@ from rmc_agents.evaluate.statistics import (
     student_interval,
 )
 from rmc_agents.runs.folder import TIME_TAG
+from rmc_agents.stream import Lanes
 from rmc_agents.train import cli as train_cli
+from rmc_agents.types import TimeStep
 
 CPU = torch.device("cpu")
 LONG = 20
@@ -50,6 +53,20 @@ class ParityEnv(gym.Env):
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.left -= 1
         return np.zeros(1, np.float32), 1.0, False, self.left == 0, {}
+
+
+class MaskedEnv(ParityEnv):
+    """As `ParityEnv`; of the two actions one is allowed, another at every step."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        return super().reset(seed=seed)[0], self.mask()
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        assert self.mask()["action_mask"][action]
+        return *super().step(action)[:4], self.mask()
+
+    def mask(self) -> dict[str, np.ndarray]:
+        return {"action_mask": np.arange(2) == self.left % 2}
 
 
 class SeedEnv(gym.Env):
@@ -78,7 +95,7 @@ class SeedEnv(gym.Env):
         return np.zeros(1, np.float32), float(self.seed), True, False, {"level": self.episode, **success}
 
 
-for env_id, entry_point in {"Parity-v0": ParityEnv, "Seed-v0": SeedEnv}.items():
+for env_id, entry_point in {"Parity-v0": ParityEnv, "Masked-v0": MaskedEnv, "Seed-v0": SeedEnv}.items():
     if env_id not in gym.registry:
         gym.register(env_id, entry_point)
 
@@ -181,6 +198,41 @@ def test_an_episode_without_an_end_is_cut() -> None:
     np.testing.assert_array_equal(played.returns, [1, LONG - 1, 1, LONG - 1])
     whole = play(UniformPolicy(env_spec("Parity-v0")), "Parity-v0", 4, seed=0, device=CPU, max_steps=LONG)
     assert not whole.cut.any()
+
+
+class Counting:
+    """A policy that notes how many lanes it is asked for."""
+
+    def __init__(self, agent: rmc.ActorCritic) -> None:
+        self.agent, self.lanes = agent, []
+        self.initial_state = agent.initial_state
+
+    def step(self, steps: TimeStep, state: Any) -> Any:
+        self.lanes.append(len(steps.is_first))
+        return self.agent.step(steps, state)
+
+
+def test_the_policy_is_not_asked_for_lanes_whose_episode_has_ended() -> None:
+    agent = rmc.ActorCritic(env_spec("minipacman"), "lstm", encoder_sizes=(8,))
+    policy = Counting(agent)
+    played = play(policy, "minipacman", 24, seed=3, device=CPU)
+    wanted = [(played.lengths > time).sum() for time in range(played.lengths.max())]
+    assert all(few <= many <= few * 8 / 7 for few, many in zip(wanted, policy.lanes, strict=True))
+
+    lanes, state = Lanes(make_env("minipacman", 24), 3, CPU), agent.initial_state(24)
+    generator, returns, playing = torch.Generator().manual_seed(3), np.zeros(24), np.ones(24, bool)
+    with torch.no_grad():
+        while playing.any():
+            output, state = agent.step(lanes.steps, state)
+            steps = lanes.step(lanes.spec.distribution(output.policy_logits).sample(generator))
+            returns += playing * steps.prev_reward.numpy()
+            playing &= ~(steps.terminated | steps.truncated).numpy()
+    np.testing.assert_array_equal(played.returns, returns)
+
+
+def test_lanes_whose_episode_has_ended_take_allowed_actions() -> None:
+    agent = rmc.ActorCritic(env_spec("Masked-v0"), "none", encoder_sizes=(8,))
+    np.testing.assert_array_equal(play(agent, "Masked-v0", 4, seed=0, device=CPU).lengths, [1, LONG, 1, LONG])
 
 
 def train_on_seeds(run_dir: Path, *flags: str) -> None:
