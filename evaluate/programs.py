@@ -4,20 +4,21 @@
 
 | input       | shape and dtype                 | what                                                               |
 |-------------|---------------------------------|--------------------------------------------------------------------|
-| obs         | `[B, *obs_shape]`, as they come | observations                                                       |
+| obs         | `[B, *obs_shape]`, as they come | observations; obs_NAME for each array of a nested observation      |
 | is_first    | `[B]` bool                      | an episode begins: the state is replaced by the initial state      |
-| prev_action | `[B]` int64                     | the previous action; any value where is_first                      |
+| prev_action | `[B]` int64, or as `TimeStep`   | the previous action; any value where is_first                      |
 | prev_reward | `[B]` float32                   | the unscaled reward that came with obs; any value where is_first   |
 | state_NAME  | `[B, ...]` float32              | each leaf of the core's state; any value where is_first            |
 
-| output          | shape and dtype  | what                                               |
-|-----------------|------------------|----------------------------------------------------|
-| policy_logits   | `[B, A]` float32 | the policy is their softmax                        |
-| value           | `[B]` float32    | the expected return, scaled as in training         |
-| next_state_NAME | as state_NAME    | the state for the next step                        |
+| output          | shape and dtype  | what                                                                  |
+|-----------------|------------------|-----------------------------------------------------------------------|
+| policy_logits   | `[B, P]` float32 | parameters of the policy (`SpaceSpec.distribution`), without a mask   |
+| value           | `[B]` float32    | the expected return, scaled as in training                            |
+| next_state_NAME | as state_NAME    | the state for the next step                                           |
 
-B is dynamic. These are the names in ONNX. The torch program takes the first four by name and `state`, a dictionary by
-NAME; it returns a dictionary with `policy_logits`, `value` and `state`.
+B is dynamic. These are the names in ONNX. The torch program takes the first four by name, a nested `obs` as a
+dictionary by NAME, and `state`, a dictionary by NAME; it returns a dictionary with `policy_logits`, `value` and
+`state`.
 """
 
 import io
@@ -32,16 +33,17 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.agent import ActorCritic
+from rmc_agents.distributions import forbid
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 
 TOLERANCE = 1e-5
-"""Maximum difference between the probabilities of a program and its agent."""
+"""Maximum difference between the probabilities, or means, of a program and its agent."""
 STEP = ("obs", "is_first", "prev_action", "prev_reward")
 ABOUT = "about.json"
 """The file inside a torch program with the metadata that ONNX has in `metadata_props`."""
 
-Run = Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], tuple[Tensor, ...]]
+Run = Callable[[tuple[Any, ...], tuple[Tensor, ...]], tuple[Tensor, ...]]
 """From the step's inputs and the state's leaves to logits, value and the next state's leaves."""
 
 
@@ -63,16 +65,11 @@ def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Prog
     Raises:
       ValueError: for an agent that cannot be exported.
     """
-    if agent.spec.action_parts or agent.spec.obs_parts:
-        raise ValueError(
-            f"--format {format}: expected Discrete actions that start at 0, and observations in one array, got "
-            f"{agent.spec.described()}"
-        )
     step = _Step(agent)
     with _quiet():
         try:
             captured = step.captured()
-            return (_to_onnx if format == "onnx" else _to_torch)(captured, step.names, about)
+            return (_to_onnx if format == "onnx" else _to_torch)(captured, step, about)
         except Exception as error:  # a custom core or encoder may raise anything
             reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
             core, encoder = type(agent.core).__name__, type(agent.encoder).__name__
@@ -89,7 +86,7 @@ class Compared:
       program: its exported program.
 
     Attributes:
-      largest: the largest difference so far between probabilities of the program and the agent.
+      largest: the largest difference so far between probabilities (or means) of the program and the agent.
     """
 
     def __init__(self, agent: ActorCritic, program: Program) -> None:
@@ -105,13 +102,15 @@ class Compared:
         own, leaves = state
         output, own = self.agent.step(steps, own)
         logits, _, *leaves = self.program.run(tuple(getattr(steps, name) for name in STEP), leaves)
-        expected, actual = output.policy_logits.softmax(-1), logits.softmax(-1)
+        expected, actual = (
+            self.agent.spec.distribution(forbid(each, steps.action_mask)).canonical()
+            for each in (output.policy_logits, logits)
+        )
         self.largest = max(self.largest, (expected - actual).abs().max().nan_to_num(nan=1.0).item())
-        likeliest = actual.gather(-1, expected.argmax(-1, keepdim=True))
-        if self.largest > TOLERANCE or (likeliest < actual.amax(-1, keepdim=True) - TOLERANCE).any():
+        if self.largest > TOLERANCE:
             raise ValueError(
-                f"the exported program differs from the agent: expected the same actions and probabilities "
-                f"within {TOLERANCE:.0e}, got a difference of {self.largest:.1e}"
+                f"the exported program differs from the agent: expected the same probabilities within "
+                f"{TOLERANCE:.0e}, got a difference of {self.largest:.1e}"
             )
         return output, (own, tuple(leaves))
 
@@ -124,9 +123,10 @@ class _Step(nn.Module):
         self.agent = agent
         self._initial = agent.initial_state(1)
         self.names = tuple(getattr(self._initial, "_fields", map(str, range(len(self._initial)))))
+        self.parts = [part.name for part in agent.spec.obs_parts]
 
     def forward(
-        self, obs: Tensor, is_first: Tensor, prev_action: Tensor, prev_reward: Tensor, state: dict[str, Tensor]
+        self, obs: Any, is_first: Tensor, prev_action: Tensor, prev_reward: Tensor, state: dict[str, Tensor]
     ) -> dict[str, Any]:
         never = torch.zeros_like(is_first)
         steps = TimeStep(obs, is_first, prev_action, prev_reward, terminated=never, truncated=never)
@@ -142,32 +142,38 @@ class _Step(nn.Module):
         state = dict(zip(self.names, self.agent.initial_state(lanes), strict=True))
         free: dict[str, Any] = {name: {0: batch} for name in STEP}
         free["state"] = {name: {0: batch} for name in self.names}
+        if self.parts:
+            free["obs"] = {name: {0: batch} for name in self.parts}
         return torch.export.export(self, (), {**arguments, "state": state}, dynamic_shapes=free)
 
 
-def _zeros(spec: SpaceSpec, lanes: int) -> tuple[Tensor, ...]:
-    obs = torch.zeros(lanes, *spec.obs_shape, dtype=getattr(torch, spec.obs_dtype))
-    return obs, torch.zeros(lanes, dtype=torch.bool), torch.zeros(lanes, dtype=torch.int64), torch.zeros(lanes)
+def _zeros(spec: SpaceSpec, lanes: int) -> tuple[Any, ...]:
+    arrays = {
+        name: torch.zeros(lanes, *array.shape, dtype=getattr(torch, array.dtype)) for name, array in spec.arrays.items()
+    }
+    obs = arrays if spec.obs_parts else arrays[""]
+    return obs, torch.zeros(lanes, dtype=torch.bool), spec.no_action(lanes), torch.zeros(lanes)
 
 
-def _to_torch(captured: torch.export.ExportedProgram, names: tuple[str, ...], about: dict[str, str]) -> Program:
+def _to_torch(captured: torch.export.ExportedProgram, step: _Step, about: dict[str, str]) -> Program:
     file = io.BytesIO()
     torch.export.save(captured, file, extra_files={ABOUT: json.dumps(about)})
     module = torch.export.load(io.BytesIO(file.getvalue())).module()
 
-    def run(inputs: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        output = module(**dict(zip(STEP, inputs, strict=True)), state=dict(zip(names, state, strict=True)))
+    def run(inputs: tuple[Any, ...], state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        output = module(**dict(zip(STEP, inputs, strict=True)), state=dict(zip(step.names, state, strict=True)))
         return output["policy_logits"], output["value"], *output["state"].values()
 
     return Program(file.getvalue(), run)
 
 
-def _to_onnx(captured: torch.export.ExportedProgram, names: tuple[str, ...], about: dict[str, str]) -> Program:
+def _to_onnx(captured: torch.export.ExportedProgram, step: _Step, about: dict[str, str]) -> Program:
     import onnx
     import onnxruntime
 
-    inputs = [*STEP, *(f"state_{name}" for name in names)]
-    outputs = [*AgentOutput._fields, *(f"next_state_{name}" for name in names)]
+    observations = [f"obs_{name}" for name in step.parts] or ["obs"]
+    inputs = [*observations, *STEP[1:], *(f"state_{name}" for name in step.names)]
+    outputs = [*AgentOutput._fields, *(f"next_state_{name}" for name in step.names)]
     made = torch.onnx.export(captured, input_names=inputs, output_names=outputs, dynamo=True, verbose=False)
     assert made is not None
     model = made.model_proto
@@ -175,8 +181,10 @@ def _to_onnx(captured: torch.export.ExportedProgram, names: tuple[str, ...], abo
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
 
-    def run(step: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        feed = {name: x.numpy() for name, x in zip(inputs, (*step, *state), strict=True)}
+    def run(arguments: tuple[Any, ...], state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        obs, *others = arguments
+        seen = obs.values() if step.parts else [obs]
+        feed = {name: x.numpy() for name, x in zip(inputs, (*seen, *others, *state), strict=True)}
         return tuple(map(torch.from_numpy, session.run(outputs, feed)))
 
     return Program(data, run)

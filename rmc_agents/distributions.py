@@ -54,6 +54,10 @@ class Categorical:
         own = self.logits.log_softmax(dim=-1)
         return (own.exp() * (own - other.logits.log_softmax(dim=-1))).sum(dim=-1)
 
+    def canonical(self) -> Tensor:
+        """Probabilities `[..., A]`."""
+        return self.logits.softmax(dim=-1)
+
 
 class Bernoulli:
     """K independent bits, with logits `[..., K]` of the value 1; actions are `[..., K]` int64."""
@@ -83,6 +87,10 @@ class Bernoulli:
         """KL(self, other)."""
         difference = self.logits.sigmoid() * (self.logits - other.logits)
         return (difference - functional.softplus(self.logits) + functional.softplus(other.logits)).sum(dim=-1)
+
+    def canonical(self) -> Tensor:
+        """Probabilities of 1, `[..., K]`."""
+        return self.logits.sigmoid()
 
 
 class Gaussian:
@@ -114,6 +122,10 @@ class Gaussian:
         log_ratio = self.log_std - other.log_std
         distance = (self.mean - other.mean) * (-other.log_std).exp()
         return (0.5 * ((2 * log_ratio).exp() + distance.square() - 1) - log_ratio).sum(dim=-1)
+
+    def canonical(self) -> Tensor:
+        """Means and standard deviations, `[..., 2 D]`."""
+        return torch.cat([self.mean, self.log_std.exp()], dim=-1)
 
 
 class Joint:
@@ -149,6 +161,10 @@ class Joint:
     def kl(self, other: "Joint") -> Tensor:
         """KL(self, other)."""
         return self._sum([mine.kl(theirs) for mine, theirs in zip(self.parts, other.parts, strict=True)])
+
+    def canonical(self) -> Tensor:
+        """Those of all parts, in order."""
+        return torch.cat([part.canonical() for part in self.parts], dim=-1)
 
     def _side_by_side(self, actions: list[Tensor]) -> Tensor:
         columns = (

@@ -79,6 +79,9 @@ class Distribution(Protocol):
     def kl(self, other: Any) -> Tensor:
         """KL(self, other) in nats, `[...]`."""
 
+    def canonical(self) -> Tensor:
+        """The parameters `[..., K]` that equal distributions share, such as probabilities."""
+
 
 class Rollout(NamedTuple):
     """T steps of experience: T + 1 time steps, and the agent's outputs at the first T of them."""
