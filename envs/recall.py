@@ -53,6 +53,7 @@ class RecallEnv(gym.Env):
         self.num_cues, self.delay, self.render_mode = num_cues, delay, render_mode
         self.observation_space = Box(0.0, 1.0, (num_cues + 1,), np.float32)
         self.action_space = Discrete(num_cues + 1)
+        self.metadata = self.metadata | {"action_names": ["wait", *(f"cue {i + 1}" for i in range(num_cues))]}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """A new cue."""

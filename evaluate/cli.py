@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.config import Arguments as EnvArguments
-from rmc_agents.evaluate.statistics import EVALUATION_SEED, GROUPS, MAX_STEPS, Statistics, accuracy_text, cut_note
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics
+from rmc_agents.evaluate.tables import print_result
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.checkpoint import write_atomically
 
@@ -188,7 +188,7 @@ def _main(argv: Sequence[str] | None) -> int:
                 arguments.max_steps,
             )
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
-    _print(result, console)
+    print_result(result, console)
     if saved.provenance is not None:
         console.print(str(saved.provenance), highlight=False, markup=False, soft_wrap=True)
     if arguments.json is not None:
@@ -264,55 +264,3 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
         "episodes": arguments.episodes,
         "ablation": found,
     }
-
-
-def _print(result: dict[str, Any], console: Console) -> None:
-    acting = "most likely actions" if result["deterministic"] else "sampled actions"
-    title = f"{result['env']} · {result['core']} · {result['frames']:,} frames"
-    table = Table(title=title, caption=f"{result['episodes']} episodes from seed {result['seed']}, {acting}")
-    (_fill_ablation if "ablation" in result else _fill)(table, result)
-    console.print(f"checkpoint {result['checkpoint']}", highlight=False, markup=False, soft_wrap=True)
-    console.print(table)
-    for name, played in result.get("ablation", {"": result}).items():
-        if note := cut_note(played | {"max_steps": result["max_steps"]}):
-            console.print(f"{name}: {note}" if name else note, highlight=False, markup=False, soft_wrap=True)
-
-
-def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
-    table.add_column("memory", no_wrap=True)
-    table.add_column("mean return (95 % interval)", justify="right")
-    answers = all(statistics["accuracy"] is not None for statistics in result["ablation"].values())
-    if answers:
-        table.add_column("accuracy (95 % interval)", justify="right")
-        table.add_column("bits per answer", justify="right")
-    for name, statistics in result["ablation"].items():
-        row = [name, command_line.with_interval(statistics["mean_return"], statistics["ci95"])]
-        table.add_row(*row, *([accuracy_text(statistics), f"{statistics['bits']:.3f}"] if answers else []))
-
-
-def _fill(table: Table, result: dict[str, Any]) -> None:
-    digits = command_line.decimals(result["mean_return"], result["random_mean_return"])
-    table.add_column(no_wrap=True)
-    table.add_column("agent", justify="right")
-    table.add_column("uniform random", justify="right")
-    table.add_row(
-        "mean return (95 % interval)",
-        command_line.with_interval(result["mean_return"], result["ci95"], digits),
-        command_line.with_interval(result["random_mean_return"], result["random_ci95"], digits),
-    )
-    for name in ("median", "min", "max"):
-        table.add_row(f"{name} return", f"{result[name]:.{digits}f}", "")
-    table.add_row("mean length", f"{result['mean_length']:.1f}", "")
-    if result["mean_level"] is not None:
-        table.add_row("mean level reached", f"{result['mean_level']:.2f}", "")
-    if result["accuracy"] is not None:
-        guessing = "" if result["chance"] is None else f"chance {result['chance']:.2%}"
-        table.add_row("accuracy (95 % interval)", accuracy_text(result), guessing)
-    if result["bits"] is not None:
-        table.add_row("bits per answer (perplexity)", f"{result['bits']:.3f} ({2 ** result['bits']:,.4g})", "")
-    if result["success_rate"] is not None:
-        random = result["random_success_rate"]
-        table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")
-    for name, rates in result["success_by"].items():
-        for value, rate in rates.items():
-            table.add_row(f"success rate, {GROUPS[name].format(value)}", f"{rate:.1%}", "")

@@ -1,8 +1,17 @@
-"""Checks of a video's file name and limits before any episode is played. Does not import torch."""
+"""The file of a video: its name, checked before any episode is played, and writing it. Does not import torch."""
 
-from collections.abc import Sequence
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
 from os import PathLike
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SUFFIXES = (".mp4", ".gif")
 MOST_STEPS = 1000
@@ -23,3 +32,104 @@ def check_target(path: str | PathLike[str], suffixes: Sequence[str] = SUFFIXES) 
         raise ValueError(f"{path} is a folder: expected a file name")
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}")
+
+
+class Picture(NamedTuple):
+    """An image of a video."""
+
+    image: "Image"
+    repeats: int  # number of frames
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file next to `path`; renamed to `path` on success, otherwise deleted."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(descriptor)
+    try:
+        yield Path(name)
+        with open(name, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            os.unlink(name)
+
+
+def write_mp4(path: Path, pictures: Iterator[Picture], fps: int) -> int:
+    """Encode the images as they arrive, with the ffmpeg of imageio-ffmpeg; returns the number of frames."""
+    first = next(pictures)
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            _ffmpeg_command(path, first.image.size, fps),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,  # so that only this process receives Ctrl-C
+        )
+        try:
+            assert process.stdin is not None
+            frames = _feed(process.stdin, chain([first], pictures))
+            status = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+        log.seek(0)
+        problem = log.read().decode(errors="replace").strip() or f"exit status {status}"
+    if status != 0 or frames is None:
+        raise OSError(f"ffmpeg: {problem.splitlines()[0].split('] ')[-1]}")
+    return frames
+
+
+def _feed(stdin: IO[bytes], pictures: Iterator[Picture]) -> int | None:
+    """Write all frames and close; returns their number, or None if ffmpeg has ended."""
+    frames = 0
+    for picture in pictures:
+        raw = picture.image.tobytes()
+        for _ in range(picture.repeats):
+            try:
+                stdin.write(raw)
+            except BrokenPipeError:
+                return None
+        frames += picture.repeats
+    try:
+        stdin.close()
+    except BrokenPipeError:
+        return None
+    return frames
+
+
+def _ffmpeg_command(path: Path, size: tuple[int, int], fps: int) -> list[str]:
+    """The command for H.264 that browsers play: even sizes, yuv420p, the index before the data."""
+    from imageio_ffmpeg import get_ffmpeg_exe
+
+    try:
+        program = get_ffmpeg_exe()
+    except RuntimeError as error:
+        raise OSError(f"no ffmpeg: {error}; reinstall imageio-ffmpeg, or record a .gif") from None
+    source = f"-f rawvideo -pix_fmt rgb24 -s {size[0]}x{size[1]} -r {fps} -i pipe:0"
+    output = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -crf 20 -pix_fmt yuv420p -movflags +faststart -f mp4"
+    return [program, "-loglevel", "error", "-y", *source.split(), *output.split(), str(path)]
+
+
+def write_gif(path: Path, pictures: Iterator[Picture], fps: int) -> int:
+    """Encode with Pillow, which merges equal frames; returns the number of frames."""
+    from PIL.Image import Dither
+
+    shown = 0
+
+    def paletted() -> "Iterator[Image]":
+        nonlocal shown
+        for picture in pictures:
+            image = picture.image.quantize(256, dither=Dither.NONE)
+            begins = round(100 * shown / fps)  # hundredths of a second, the unit of a GIF
+            shown += picture.repeats
+            image.info["duration"] = 10 * (round(100 * shown / fps) - begins)
+            yield image
+
+    images = paletted()
+    next(images).save(path, format="GIF", save_all=True, append_images=images, loop=0)
+    return shown

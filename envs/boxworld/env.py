@@ -10,7 +10,11 @@ from rmc_agents.envs.vector_checks import checked_num_envs
 from .rooms import Rooms
 from .state import checked_rules
 
-METADATA: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 10}
+METADATA: dict[str, Any] = {
+    "render_modes": ["human", "rgb_array", "ansi"],
+    "render_fps": 10,
+    "action_names": ["up", "down", "left", "right"],
+}
 
 
 class BoxWorldEnv(NativeEnv):

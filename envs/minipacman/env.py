@@ -9,7 +9,20 @@ from rmc_agents.envs.vector_checks import checked_num_envs
 
 from .games import Games
 
-METADATA: dict[str, Any] = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 10}
+METADATA: dict[str, Any] = {
+    "render_modes": ["human", "rgb_array", "ansi"],
+    "render_fps": 10,
+    "action_names": ["stay", "right", "up", "left", "down"],
+    "legend": {
+        "wall": (255, 255, 255),
+        "food": (0, 0, 255),
+        "pill": (0, 255, 255),
+        "Pacman": (0, 255, 0),
+        "ghost": (255, 0, 0),
+        "edible": (255, 255, 0),
+    },
+}
+"""`legend`: the colours in observations that are pictures."""
 
 
 class MiniPacmanEnv(NativeEnv):

@@ -229,7 +229,7 @@ def test_pictures_keep_one_size_and_show_the_frame() -> None:
 def test_the_legend_has_the_colours_that_an_agent_sees() -> None:
     env = make_env("minipacman-full")
     seen = {tuple(pixel) for pixel in env.reset(seed=0)[0].reshape(-1, 3).tolist()} - {(0, 0, 0)}
-    legend = video.LEGENDS["MiniPacman-v0"]
+    legend = env.metadata["legend"]
     assert seen == set(legend.values()) - {legend["edible"]}
     pixels = picture(0, [0.2, 0.3, 0.5], legend=legend)
     for colour in legend.values():
