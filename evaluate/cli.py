@@ -12,6 +12,7 @@ from rich.console import Console
 
 from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.config import Arguments as EnvArguments
+from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 from rmc_agents.evaluate.tables import print_result
 from rmc_agents.runs import archive, checkpoint
@@ -177,7 +178,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.ablate_memory:
         result = _ablate(arguments, opened, console)
     else:
-        with console.status(f"playing {arguments.episodes} episodes of {name_of(opened.env)}, and as many randomly"):
+        with shown(console, f"playing {name_of(opened.env)}, and randomly", 2 * arguments.episodes) as tell:
             result = evaluate(
                 saved.agent,
                 opened.env,
@@ -186,6 +187,7 @@ def _main(argv: Sequence[str] | None) -> int:
                 opened.device,
                 arguments.deterministic,
                 arguments.max_steps,
+                tell,
             )
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     print_result(result, console)
@@ -245,7 +247,7 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
     ablation.check(agent, arguments.windows, arguments.episodes)
     found = {}
     for name, policy in ablation.variants(agent, arguments.windows, arguments.seed).items():
-        with console.status(f"playing {arguments.episodes} episodes of {name_of(opened.env)}, memory: {name}"):
+        with shown(console, f"playing {name_of(opened.env)}, memory: {name}", arguments.episodes) as tell:
             played = play(
                 policy,
                 opened.env,
@@ -254,6 +256,7 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
                 opened.device,
                 arguments.deterministic,
                 arguments.max_steps,
+                tell,
             )
             found[name] = asdict(Statistics.of(played))
     return {

@@ -13,6 +13,7 @@ from torch.nn import functional
 from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
+from rmc_agents.evaluate.progress import Tell, untold
 from rmc_agents.evaluate.statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
@@ -51,6 +52,7 @@ def evaluate(
     device: torch.device,
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
+    tell: Tell = untold,
 ) -> dict[str, Any]:
     """Statistics of a policy and of the uniform random policy on the same seeds, as plain values for JSON.
 
@@ -62,10 +64,11 @@ def evaluate(
       device: the policy's device.
       deterministic: take the most likely action instead of sampling.
       max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
+      tell: called with the number of episodes that have just ended, of 2 * episodes.
     """
     uniform, cpu = UniformPolicy(env_spec(env)), torch.device("cpu")
-    statistics = Statistics.of(play(policy, env, episodes, seed, device, deterministic, max_steps))
-    random = Statistics.of(play(uniform, env, episodes, seed, cpu, max_steps=max_steps))
+    statistics = Statistics.of(play(policy, env, episodes, seed, device, deterministic, max_steps, tell))
+    random = Statistics.of(play(uniform, env, episodes, seed, cpu, max_steps=max_steps, tell=tell))
     return {
         "env": name_of(env),
         "seed": seed,
@@ -115,10 +118,11 @@ def play(
     device: torch.device,
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
+    tell: Tell = untold,
 ) -> Episodes:
     """Play whole episodes, one per lane, so that short episodes are not over-represented.
 
-    Args: as in `evaluate`.
+    Args: as in `evaluate`; `tell` is called for `episodes` in all.
 
     Raises:
       ValueError: for less than one episode.
@@ -129,7 +133,7 @@ def play(
     for first in range(0, episodes, MOST_LANES):
         with closing(make_env(env, min(MOST_LANES, episodes - first))) as made:
             lanes = Lanes(made, seed + first, device)
-            parts.append(_play_each_once(policy, lanes, seed + first, deterministic, max_steps))
+            parts.append(_play_each_once(policy, lanes, seed + first, deterministic, max_steps, tell))
     return Episodes(
         np.concatenate([part.returns for part in parts]),
         np.concatenate([part.lengths for part in parts]),
@@ -161,7 +165,9 @@ def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
     return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])
 
 
-def _play_each_once(policy: Policy, lanes: Lanes, seed: int, deterministic: bool, max_steps: int) -> Episodes:
+def _play_each_once(
+    policy: Policy, lanes: Lanes, seed: int, deterministic: bool, max_steps: int, tell: Tell
+) -> Episodes:
     generator = torch.Generator(lanes.device).manual_seed(seed)
     returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
     asked, right = np.zeros(lanes.num_lanes, np.int64), np.zeros(lanes.num_lanes, np.int64)
@@ -182,6 +188,10 @@ def _play_each_once(policy: Policy, lanes: Lanes, seed: int, deterministic: bool
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
             facts.setdefault(key, np.zeros(lanes.num_lanes))[ended] = lanes.infos[key][ended]
         playing &= ~ended
+        if ended.any():
+            tell(int(ended.sum()))
+    if playing.any():
+        tell(int(playing.sum()))
     groups = {name: facts[name] for name in GROUPS if name in facts}
     episodes = Episodes(returns, lengths, facts.get("level"), facts.get("is_success"), playing, groups=groups)
     return episodes if lanes.targets is None else episodes._replace(asked=asked, right=right, nats=nats)

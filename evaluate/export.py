@@ -10,6 +10,7 @@ import tyro
 from rich.console import Console
 
 from rmc_agents import __version__, command_line, plugins
+from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, cut_note
 from rmc_agents.pretrained import SUFFIX
 from rmc_agents.runs.checkpoint import write_atomically
@@ -82,9 +83,9 @@ def _main(argv: Sequence[str] | None) -> int:
     console = Console()
     compared = None if arguments.format == "safetensors" else _compared(saved, arguments.format)
     policy = compared or saved.agent
-    with console.status(f"playing {arguments.episodes} episodes of {saved.config.env.env}"):
+    with shown(console, f"playing {saved.config.env.env}, and randomly", 2 * arguments.episodes) as tell:
         greedy = saved.config.train.is_greedy
-        result = evaluate(policy, env, arguments.episodes, arguments.seed, device, greedy, arguments.max_steps)
+        result = evaluate(policy, env, arguments.episodes, arguments.seed, device, greedy, arguments.max_steps, tell)
     if note := cut_note(result):
         console.print(f"{note} (--max-steps)", highlight=False, markup=False, soft_wrap=True)
     provenance = Provenance(__version__, result["mean_return"], result["ci95"], arguments.episodes, arguments.seed)

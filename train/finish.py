@@ -11,6 +11,7 @@ from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.sequences.names import evaluation_name
 from rmc_agents.evaluate.episodes import evaluate
+from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
 from rmc_agents.evaluate.video import can_render, record
 from rmc_agents.runs import checkpoint
@@ -38,7 +39,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
     config, agent, device = trainer.config, trainer.agent, trainer.lanes.device
     agent.eval()
     if config.run.eval_episodes:
-        with console.status(f"evaluating over {config.run.eval_episodes} episodes"):
+        with shown(console, "evaluating, and random play", 2 * config.run.eval_episodes) as tell:
             result = evaluate(
                 agent,
                 env_of(trainer),
@@ -47,6 +48,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
                 device,
                 deterministic=config.train.is_greedy,
                 max_steps=config.run.eval_max_steps,
+                tell=tell,
             )
         summary["evaluation"] = result
         say(

@@ -1,0 +1,24 @@
+"""Progress of episodes that are played."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from rich.console import Console
+
+Tell = Callable[[int], None]
+"""Called with the number of episodes that have just ended."""
+
+
+def untold(ended: int) -> None:
+    """Tells nobody."""
+
+
+@contextmanager
+def shown(console: Console, text: str, episodes: int) -> Iterator[Tell]:
+    """A bar with the episodes so far and the time left, on a terminal only; it goes away at the end."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
+        yield partial(bar.advance, bar.add_task(text, total=episodes))
