@@ -17,6 +17,9 @@ def untold(ended: int) -> None:
 @contextmanager
 def shown(console: Console, text: str, episodes: int) -> Iterator[Tell]:
     """A bar with the episodes so far and the time left, on a terminal only; it goes away at the end."""
+    if not console.is_terminal:
+        yield untold
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
