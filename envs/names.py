@@ -67,6 +67,24 @@ def split_stack(name: str) -> tuple[str, int]:
     return base, int(num_views)
 
 
+def evaluation_name(name: str) -> str:
+    """The name of the environment in which an agent trained in this one is evaluated.
+
+    Programs are evaluated at their maxima and texts on the held-out part. All others are evaluated where they were
+    trained.
+    """
+    base, num_views = split_stack(name)
+    if (found := sequences.find_sequences(base)) is None:
+        return name
+    env_id, arguments = found
+    if env_id == sequences.PROGRAM and not arguments.get("at_maxima"):
+        return f"{base}-maxima" + (f"-stack{num_views}" if num_views > 1 else "")
+    if env_id == sequences.TEXT and "part" not in arguments:
+        options, _, path = name.partition(":")
+        return f"{options}-heldout:{path}"
+    return name
+
+
 def check(name: str) -> None:
     """Check a name without creating the environment.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,6 +40,7 @@ class ShuffledMemory:
 
     agent: ActorCritic
     seed: int
+    mixes_lanes: ClassVar[bool] = True  # all lanes are needed, also those that have finished
     _generator: torch.Generator = field(init=False, repr=False)
 
     def initial_state(self, batch_size: int) -> State:

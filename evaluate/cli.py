@@ -125,16 +125,13 @@ def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwarg
         import torch
 
         from rmc_agents.envs.making import with_arguments
-        from rmc_agents.envs.sequences.names import evaluation_name
         from rmc_agents.evaluate.episodes import check_fits
-        from rmc_agents.runs.saved import load_policy, pick_device, saved_env_name
+        from rmc_agents.runs.saved import load_policy, pick_device, saved_env
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     picked = pick_device(device)
     saved = load_policy(path, picked, trust)
-    name = env or evaluation_name(saved_env_name(saved))
-    kwargs = env_kwargs or ({} if env else saved.config.env.env_kwargs)
-    place = with_arguments(name, kwargs)
+    place = with_arguments(env, env_kwargs) if env else saved_env(saved, env_kwargs)
     check_fits(saved.spec, place)
     return Opened(saved, picked, place)
 

@@ -23,6 +23,7 @@ from .curves import (
     QUANTITIES,
     SMOOTH,
     Curve,
+    at_frames,
     bootstrap_band,
     interquartile_mean,
     read_curve,
@@ -109,9 +110,10 @@ def collect(agent: str, folder: str | PathLike[str]) -> Run:
     if summary.evaluation is None:
         raise ValueError(f"{folder} was not evaluated at its end: resume it with --eval-episodes 200")
     versions = read_json(dict[str, str], folder / VERSIONS, "list of versions")
-    successes = None
+    returns, successes = read_curve(folder, "return"), None
     if summary.evaluation.success_rate is not None:
-        successes = _points(folder, "success").returns
+        rates = at_frames(read_curve(folder, "success"), returns.frames)
+        successes = _points(returns._replace(values=rates)).returns
     from rmc_agents.runs.saved import settings_and_size  # imports torch
 
     config, parameters = settings_and_size(folder)
@@ -127,7 +129,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> Run:
         "random_mean_return": summary.evaluation.random_mean_return,
         "random_success_rate": summary.evaluation.random_success_rate,
         "settings": config.to_mapping(),
-        "curve": asdict(_points(folder, "return")) | {"successes": successes},
+        "curve": asdict(_points(returns)) | {"successes": successes},
     }
     return TypeAdapter(Run).validate_python(row)
 
@@ -138,8 +140,8 @@ def read_commits(folder: Path) -> list[str]:
     return read_regular(path).decode().split() if path.exists() else []
 
 
-def _points(folder: Path, metric: str) -> Points:
-    curve = thinned(read_curve(folder, metric))
+def _points(curve: Curve) -> Points:
+    curve = thinned(curve)
     return Points(curve.frames.tolist(), curve.seconds.round(1).tolist(), curve.values.round(4).tolist())
 
 
@@ -239,10 +241,15 @@ def random_play(groups: Mapping[str, Sequence[Run]], metric: str) -> dict[str, f
     """Labels and scores of uniform random play; one entry if all runs agree."""
     name = "uniform random play"
     runs = [run for group in groups.values() for run in group]
-    scores = {run.config.env.env: score for run in runs if (score := run.random_score(metric)) is not None}
+    scores = {_env_of(run): score for run in runs if (score := run.random_score(metric)) is not None}
     if len(set(scores.values())) == 1:
         return {name: next(iter(scores.values()))}
     return {f"{name}, {env}": score for env, score in scores.items()}
+
+
+def _env_of(run: Run) -> str:
+    env = run.config.env
+    return " ".join([env.env, *(f"{name}={value}" for name, value in env.env_kwargs.items())])
 
 
 def figure(groups: Mapping[str, Sequence[Run]], marks: Mapping[str, float], path: str | PathLike[str]) -> None:

@@ -79,6 +79,12 @@ def read_curve(run: str | PathLike[str], metric: str = "return") -> Curve:
     return Curve(frames, np.array(list(points.values())), seconds)
 
 
+def at_frames(curve: Curve, frames: np.ndarray) -> np.ndarray:
+    """The curve's values at these frames, and 0 where it has none: no success rate is written before a success."""
+    values = dict(zip(curve.frames, curve.values, strict=True))
+    return np.array([values.get(each, 0.0) for each in frames])
+
+
 def _by_frames(events: Sequence[Any]) -> dict[int, float]:
     """Values by frames, ascending; the latest one for equal frames."""
     values = {event.step: event.value for event in events}

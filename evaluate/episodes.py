@@ -101,11 +101,14 @@ def check_fits(trained_on: SpaceSpec, env: str | EnvFactory) -> None:
     Raises:
       ValueError: if not, with the spaces of both.
     """
-    found = env_spec(env)
+    check_equal(trained_on, env_spec(env), name_of(env))
+
+
+def check_equal(trained_on: SpaceSpec, found: SpaceSpec, env: str) -> None:
+    """Check that an agent fits the spaces of an environment with this name. Raises ValueError as `check_fits`."""
     if found != trained_on:
         raise ValueError(
-            f"the agent does not fit environment {name_of(env)!r}: expected {trained_on.described()}, "
-            f"got {found.described()}"
+            f"the agent does not fit environment {env!r}: expected {trained_on.described()}, got {found.described()}"
         )
 
 
@@ -134,16 +137,21 @@ def play(
         with closing(make_env(env, min(MOST_LANES, episodes - first))) as made:
             lanes = Lanes(made, seed + first, device)
             parts.append(_play_each_once(policy, lanes, seed + first, deterministic, max_steps, tell))
+    lengths = [len(part.returns) for part in parts]
     return Episodes(
         np.concatenate([part.returns for part in parts]),
         np.concatenate([part.lengths for part in parts]),
-        _joined([part.levels for part in parts]),
-        _joined_successes(parts),
+        _joined([part.levels for part in parts], lengths, np.nan),
+        _joined([part.successes for part in parts], lengths, 0.0),
         np.concatenate([part.cut for part in parts]),
-        _joined([part.asked for part in parts]),
-        _joined([part.right for part in parts]),
-        _joined([part.nats for part in parts]),
-        {name: np.concatenate([part.groups[name] for part in parts]) for name in parts[0].groups},
+        _joined([part.asked for part in parts], lengths, 0.0),
+        _joined([part.right for part in parts], lengths, 0.0),
+        _joined([part.nats for part in parts], lengths, 0.0),
+        {
+            name: known
+            for name in GROUPS
+            if (known := _joined([part.groups.get(name) for part in parts], lengths, np.nan)) is not None
+        },
     )
 
 
@@ -152,17 +160,16 @@ def surprise(policy_logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(policy_logits, targets.clamp(min=0), reduction="none")
 
 
-def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
-    """Concatenate the parts; None if any is None."""
-    known = [part for part in parts if part is not None]
-    return np.concatenate(known) if len(known) == len(parts) else None
+def _joined(parts: list[np.ndarray | None], lengths: list[int], missing: float) -> np.ndarray | None:
+    """Concatenate the parts, with `missing` for those that are None; None if all are.
 
-
-def _joined_successes(parts: list[Episodes]) -> np.ndarray | None:
-    """As `_joined`, but None counts as failure if any part is known: some environments report only successes."""
-    if all(part.successes is None for part in parts):
+    Some environments report only successes, and an episode that was cut off reports nothing.
+    """
+    if all(part is None for part in parts):
         return None
-    return np.concatenate([np.zeros(len(part.returns)) if part.successes is None else part.successes for part in parts])
+    return np.concatenate(
+        [np.full(length, missing) if part is None else part for part, length in zip(parts, lengths, strict=True)]
+    )
 
 
 def _play_each_once(
@@ -186,7 +193,8 @@ def _play_each_once(
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
-            facts.setdefault(key, np.zeros(lanes.num_lanes))[ended] = lanes.infos[key][ended]
+            unset = 0.0 if key == "is_success" else np.nan
+            facts.setdefault(key, np.full(lanes.num_lanes, unset))[ended] = lanes.infos[key][ended]
         playing &= ~ended
         if ended.any():
             tell(int(ended.sum()))
@@ -200,13 +208,15 @@ def _play_each_once(
 def _decisions(policy: Policy, lanes: Lanes, playing: np.ndarray) -> Iterator[Tensor]:
     """Policy logits `[B, ...]` of all lanes, step by step while any plays; uniform in lanes left out.
 
-    Whenever an eighth of the policy's lanes no longer play, by the caller's `playing` `[B]`, it goes on without them.
+    Whenever an eighth of the policy's lanes no longer play, by the caller's `playing` `[B]`, it goes on without them,
+    unless the policy `mixes_lanes`.
     """
+    wanted = 0.0 if getattr(policy, "mixes_lanes", False) else 7 / 8
     state, kept = policy.initial_state(lanes.num_lanes), torch.arange(lanes.num_lanes, device=lanes.device)
     unset = torch.zeros(lanes.num_lanes, lanes.spec.num_outputs + lanes.spec.num_scales, device=lanes.device)
     while playing.any():
         with acting(policy, state) as act:
-            while 8 * playing.sum() > 7 * len(kept):
+            while playing.sum() > wanted * len(kept):
                 output, state = act(at(lanes.steps, kept), state)
                 yield forbid(unset, lanes.steps.action_mask).index_copy(0, kept, output.policy_logits.float())
         still = torch.as_tensor(playing, device=lanes.device)[kept]

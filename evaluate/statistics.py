@@ -27,13 +27,13 @@ class Episodes(NamedTuple):
 
     returns: np.ndarray  # [E]
     lengths: np.ndarray  # [E]
-    levels: np.ndarray | None  # [E]: the level reached, if the environment reports it
+    levels: np.ndarray | None  # [E]: the level reached, if the environment reports it; NaN for cut episodes
     successes: np.ndarray | None  # [E] bool, if the environment reports it
     cut: np.ndarray  # [E] bool: cut off by the step limit
     asked: np.ndarray | None = None  # [E]: steps at which the environment reported the correct action
     right: np.ndarray | None = None  # [E]: those at which it was taken
     nats: np.ndarray | None = None  # [E]: -log probability of the correct actions, summed over those steps
-    groups: Mapping[str, np.ndarray] = MappingProxyType({})  # [E] each, by the names in `GROUPS`
+    groups: Mapping[str, np.ndarray] = MappingProxyType({})  # [E] each, by the names in `GROUPS`; NaN: not known
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Statistics:
             max=float(returns.max()),
             mean_length=float(episodes.lengths.mean()),
             episodes=len(returns),
-            mean_level=None if episodes.levels is None else float(episodes.levels.mean()),
+            mean_level=None if episodes.levels is None else float(np.nanmean(episodes.levels)),
             success_rate=None if episodes.successes is None else float(episodes.successes.mean()),
             episodes_cut=int(episodes.cut.sum()),
             accuracy=accuracy,
@@ -99,7 +99,7 @@ def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
     """Success rates by each group with more than one value."""
     if (successes := episodes.successes) is None:
         return {}
-    values = {name: (group, np.unique(group)) for name, group in episodes.groups.items()}
+    values = {name: (group, np.unique(group[~np.isnan(group)])) for name, group in episodes.groups.items()}
     return {
         name: {int(value): float(successes[group == value].mean()) for value in found}
         for name, (group, found) in values.items()

@@ -44,7 +44,7 @@ class Player:
     Args:
       agent: the result of `rmc.load`, or an `ActorCritic`, which keeps its current mode (train or eval).
       num_envs: number of lanes, B.
-      deterministic: take the most likely action instead of sampling.
+      deterministic: take the most likely action instead of sampling, as saved agents of --algo supervised always do.
       seed: of the action sampling.
       autoreset_mode: see above; None: DISABLED for plain observations, NEXT_STEP for lanes, gymnasium's default.
 
@@ -66,7 +66,8 @@ class Player:
         self.spec: SpaceSpec = getattr(agent, "spec", None)  # type: ignore[assignment]
         if self.spec is None:
             raise ValueError(f"agent: expected an ActorCritic or the result of rmc.load, got {type(agent).__name__}")
-        self.num_envs, self.deterministic, self.autoreset_mode = num_envs, deterministic, autoreset_mode
+        is_greedy = isinstance(agent, SavedAgent) and agent.config.train.is_greedy
+        self.num_envs, self.deterministic, self.autoreset_mode = num_envs, deterministic or is_greedy, autoreset_mode
         self.device = device_of(self.policy)
         self.reset(seed)
 

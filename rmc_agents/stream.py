@@ -61,10 +61,11 @@ class Lanes:
         obs, self.infos = self.env.reset(seed=seed)
         zeros = np.zeros(self.num_lanes)
         self._check(obs, zeros, zeros.astype(np.int64))
+        false = zeros.astype(bool)
+        self._is_last, self._is_between = false, False
         self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
         self._returns, self._lengths = zeros.copy(), zeros.astype(np.int64)
-        false = zeros.astype(bool)
-        self._is_last, self._is_masked = false, self.spec.action_mask(obs, self.infos) is not None
+        self._is_masked = self.spec.action_mask(obs, self.infos) is not None
         self.steps = self._to_steps(obs, self.spec.no_action(self.num_lanes), ~false, zeros, false, false)
 
     def step(self, action: Tensor) -> TimeStep:
@@ -73,11 +74,12 @@ class Lanes:
         Raises:
           EnvError: if the environment's own code fails, or gives what is no finite number.
         """
+        self._is_between = True
         obs, reward, terminated, truncated, self.infos = self.env.step(self.spec.to_env(action.cpu().numpy()))
         self._check(obs, reward, self._lengths + 1)
+        is_first, self._is_last = self._is_last, terminated | truncated
         if self.targets is not None:
             self.targets = self._to_targets()
-        is_first, self._is_last = self._is_last, terminated | truncated
         self._returns += reward
         self._lengths += ~is_first
         successes = self.infos.get("is_success")
@@ -87,6 +89,7 @@ class Lanes:
         self._returns[self._is_last] = 0.0
         self._lengths[self._is_last] = 0
         self.steps = self._to_steps(obs, action, is_first, reward, terminated, truncated & ~terminated)
+        self._is_between = False
         return self.steps
 
     def take_episodes(self) -> list[Episode]:
@@ -95,8 +98,11 @@ class Lanes:
         return episodes
 
     def get_state(self) -> dict[str, Any] | None:
-        """The state for `set_state` to continue exactly; None if the environment cannot save its state."""
-        if not hasattr(self.env, "get_state"):
+        """The state for `set_state` to continue exactly.
+
+        None if the environment cannot save its state, or has failed in a step, which some lanes have taken then.
+        """
+        if self._is_between or not hasattr(self.env, "get_state"):
             return None
         return {
             "env": self.env.get_state(),
@@ -125,8 +131,9 @@ class Lanes:
 
     def _to_targets(self) -> Tensor:
         unset = np.full(self.num_lanes, NO_TARGET)
-        has_target = self.infos.get("_target", True)  # gymnasium's mask of the lanes that have the info
-        targets = torch.as_tensor(np.where(has_target, self.infos.get("target", unset), unset), device=self.device)
+        has_target = np.asarray(self.infos.get("_target", True))  # gymnasium's mask of the lanes that have the info
+        is_asked = has_target & ~self._is_last  # the action at an episode's last observation is ignored
+        targets = torch.as_tensor(np.where(is_asked, self.infos.get("target", unset), unset), device=self.device)
         check_targets(targets, self.spec)
         return targets.long()
 

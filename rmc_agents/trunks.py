@@ -122,9 +122,9 @@ class OneHot(nn.Module):
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
-        columns = [(entry, category) for entry, size in enumerate(sizes) for category in range(size)]
-        for name, values in zip(("entry", "category"), zip(*columns, strict=True), strict=True):
-            self.register_buffer(name, torch.tensor(values), persistent=False)
+        entry = torch.cat([torch.full((size,), entry) for entry, size in enumerate(sizes)])
+        self.register_buffer("entry", entry, persistent=False)
+        self.register_buffer("category", torch.cat([torch.arange(size) for size in sizes]), persistent=False)
         self.is_one = len(sizes) == 1
 
     def forward(self, categories: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """A curriculum: a run begins with easier stages of its environment, and leaves each stage once it has learned it."""
 
+import logging
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -10,14 +11,29 @@ from gymnasium.vector import VectorEnv
 from rmc_agents.config import EnvConfig
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.stages import stages_of
+from rmc_agents.stages import Stage, stages_of
 from rmc_agents.stream import Episode
 from rmc_agents.types import Rollout
 
 from . import distributed
 
+logger = logging.getLogger(__name__)
+
 ENOUGH = 500
 """The number of answers or episodes a mean needs before it is compared with a stage's threshold."""
+
+
+class _Spaces(NamedTuple):
+    """What must be the same in all stages."""
+
+    spec: SpaceSpec
+    has_target: bool  # reports the right actions
+    has_mask: bool  # reports which actions are allowed
+
+    def described(self) -> str:
+        """In words, for messages."""
+        masks, targets = (("with" if has else "without") for has in (self.has_mask, self.has_target))
+        return f"{self.spec.described()}, {masks} action masks, {targets} right actions"
 
 
 class Curriculum:
@@ -34,6 +50,7 @@ class Curriculum:
     def __init__(self, config: EnvConfig) -> None:
         self.config, self.stages, self.stage = config, stages_of(config.curriculum), 0
         self._frames, self._count, self._sum = 0, 0, 0.0
+        self._untold = 0  # episodes so far without a word of success; -1: not of interest
 
     def make(self, lanes: int) -> VectorEnv:
         """The environment in its current stage, with this number of lanes."""
@@ -46,7 +63,7 @@ class Curriculum:
         return make_vector_env(config.env, lanes, num_workers=workers, backend=config.env_backend, env_kwargs=kwargs)
 
     def check(self) -> None:
-        """Raises ValueError for a stage that cannot be made, has other spaces, or needs targets it does not report."""
+        """Raises ValueError for a stage that cannot be made, has other spaces, or needs targets that are not there."""
         expected = self._spaces({}) if self.stages else None
         for number, stage in enumerate(self.stages, 1):
             name = f"curriculum: stage {number}"
@@ -55,19 +72,22 @@ class Curriculum:
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
             if expected is not None and found != expected:
-                wanted, got = (f"{spec.described()}" for spec, _ in (expected, found))
-                raise ValueError(f"{name}: expected the spaces of the environment itself, {wanted}, got {got}")
-            if stage.measure == "accuracy" and not found[1]:
+                raise ValueError(
+                    f"{name}: expected the spaces of the environment itself, {expected.described()}, got "
+                    f"{found.described()}"
+                )
+            if stage.measure == "accuracy" and not found.has_target:
                 raise ValueError(
                     f"{name}: accuracy: expected an environment that reports the right actions in infos['target'], got "
                     f"{self.config.env!r}"
                 )
 
-    def _spaces(self, env_kwargs: dict[str, Any]) -> tuple[SpaceSpec, bool]:
-        """The spaces of the environment with these arguments, and whether it reports the right actions."""
+    def _spaces(self, env_kwargs: dict[str, Any]) -> "_Spaces":
+        """The spaces of the environment with these arguments."""
         with closing(self._make(1, env_kwargs)) as env:
-            _, infos = env.reset(seed=0)
-            return SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space), "target" in infos
+            obs, infos = env.reset(seed=0)
+            spec = SpaceSpec.of(env)
+            return _Spaces(spec, "target" in infos, spec.action_mask(obs, infos) is not None)
 
     def is_passed(self, frames: int, rollout: Rollout, episodes: Sequence[Episode]) -> bool:
         """Counts a rollout and returns whether the next stage begins after it. Every learner calls this.
@@ -82,6 +102,7 @@ class Curriculum:
         stage = self.stages[self.stage]
         self._frames += frames
         values = _measured(stage.measure, rollout, episodes)
+        self._warn(stage, episodes)
         totals = distributed.total(torch.tensor([values.sum().item(), len(values)], dtype=torch.float64))
         self._sum, self._count = self._sum + totals[0].item(), self._count + int(totals[1])
         if stage.measure == "frames":
@@ -92,6 +113,21 @@ class Curriculum:
             return True
         self._sum, self._count = 0.0, 0
         return False
+
+    def _warn(self, stage: Stage, episodes: Sequence[Episode]) -> None:
+        """Warn once if a stage ends at a success rate that the environment does not report."""
+        if stage.measure != "success" or self._untold < 0:
+            return
+        self._untold += len(episodes)
+        if any(episode.success is not None for episode in episodes):
+            self._untold = -1
+        elif self._untold >= ENOUGH:
+            self._untold = -1
+            logger.warning(
+                "curriculum: none of %d episodes had infos['is_success'], so that the success rate is 0; if the "
+                "environment never reports it, give the stage a return or frames",
+                ENOUGH,
+            )
 
     def _advanced(self, is_passed: bool) -> bool:
         if is_passed:

@@ -132,7 +132,7 @@ def average(parameters: Iterable[nn.Parameter], metrics: Metrics, weight: Tensor
     Args:
       parameters: with gradients.
       metrics: scalars.
-      weight: this learner's weight, a scalar; not 0 in all learners.
+      weight: this learner's weight, a scalar.
 
     Returns:
       The weighted means of the metrics, without those of learners whose weight is 0.
@@ -143,7 +143,7 @@ def average(parameters: Iterable[nn.Parameter], metrics: Metrics, weight: Tensor
     own = nn.utils.parameters_to_vector([*gradients, *metrics.values()])
     own = torch.where(weight > 0, own * weight, 0.0)
     every = total(torch.cat([own, weight.reshape(1).to(own)]))
-    mean = every[:-1] / every[-1]
+    mean = every[:-1] / every[-1].where(every[-1] > 0, 1.0)  # without a step, the gradient is 0
     nn.utils.vector_to_parameters(mean, gradients)
     return dict(zip(metrics, mean[-len(metrics) :].clone(), strict=True)) if metrics else {}
 

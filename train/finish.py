@@ -8,8 +8,7 @@ from rich.console import Console
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, with_interval
 from rmc_agents.envs.making import EnvFactory, with_arguments
-from rmc_agents.envs.names import NAMESPACE
-from rmc_agents.envs.sequences.names import evaluation_name
+from rmc_agents.envs.names import NAMESPACE, evaluation_name
 from rmc_agents.evaluate.episodes import evaluate
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note

@@ -10,14 +10,13 @@ from rich.console import Console
 
 from rmc_agents import pretrained
 from rmc_agents.config import Config
-from rmc_agents.evaluate.episodes import check_fits
+from rmc_agents.evaluate.episodes import check_equal
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import take_best
 from rmc_agents.runs.folder import RunFolder, branch_path, default_path, run_of
 from rmc_agents.runs.saved import load_agent
 
 from .clock import TrainingClock
-from .finish import env_of
 from .loop import Callback, Progress, Run, RunLoop, Watch
 from .own_env import OwnEnv, settle_env
 from .reporting import say
@@ -147,7 +146,7 @@ def _take_weights(trainer: Trainer, source: str) -> None:
     path = Path(source)
     pretrained.check(source, "--init-from")
     saved = load_agent(path if path.exists() else pretrained.find(source), trainer.lanes.device)
-    check_fits(saved.spec, env_of(trainer))
+    check_equal(saved.spec, trainer.agent.spec, trainer.config.env.env)
     here, there = ({**asdict(config.core), **asdict(config.agent)} for config in (trainer.config, saved.config))
     other = [f"{name} {there[name]} (got {here[name]})" for name in there if there[name] != here[name]]
     if other:

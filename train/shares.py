@@ -25,15 +25,19 @@ def deal(lanes: int, learners: int) -> list[Share]:
 def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The states of all learners' collectors, in order, as that of one collector with all lanes.
 
-    A custom environment's state without a lane axis cannot be split again: its episodes then restart.
+    A custom environment's state without a lane axis cannot be split again, and one that has failed is not saved: the
+    episodes then restart.
     """
-    if not all(_is_by_lane(state["lanes"], len(state["lanes"]["returns"])) for state in states if state["lanes"]):
+    lanes = [state["lanes"] for state in states]
+    if not all(each and _is_by_lane(each, len(each["returns"])) for each in lanes):
         return states[0] | dict.fromkeys(BY_LANE)
     return states[0] | {name: _joined([state[name] for state in states]) for name in BY_LANE}
 
 
 def part(state: dict[str, Any], share: Share) -> dict[str, Any]:
-    """One learner's part of a collector state for all lanes."""
+    """One learner's part of a collector state for all lanes; without the lanes if they cannot be told apart."""
+    if state["lanes"] and not _is_by_lane(state["lanes"], share.total):
+        return state | dict.fromkeys(BY_LANE)
     return state | {name: _part(state[name], slice(share.first, share.first + share.lanes)) for name in BY_LANE}
 
 

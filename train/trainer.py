@@ -10,6 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.losses import Metrics
 from rmc_agents.runs.saved import Provenance
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Episode
 from rmc_agents.types import AgentOutput, State, TimeStep
 
@@ -36,6 +37,7 @@ class TrainedAgent(Protocol):
         """One step of all lanes."""
 
     training: bool  # not in eval mode
+    spec: SpaceSpec
 
     def eval(self) -> Any:
         """Switch to eval mode."""

@@ -64,24 +64,6 @@ def find_sequences(name: str) -> tuple[str, dict[str, Any]] | None:
     return env_id, {**arguments, **_arguments(env_id, name.removeprefix(base), name)}
 
 
-def evaluation_name(name: str) -> str:
-    """The name of the environment in which an agent trained in this one is evaluated.
-
-    Programs are evaluated at their maxima and texts on the held-out part. All others are evaluated where they were
-    trained.
-    """
-    found = find_sequences(name)
-    if found is None:
-        return name
-    env_id, arguments = found
-    if env_id == PROGRAM and not arguments.get("at_maxima"):
-        return f"{name}-maxima"
-    if env_id == TEXT and "part" not in arguments:
-        options, _, path = name.partition(":")
-        return f"{options}-heldout:{path}"
-    return name
-
-
 def _arguments(env_id: str, options: str, name: str) -> dict[str, Any]:
     """The arguments of options such as -vectors4-from2."""
     arguments: dict[str, Any] = {}

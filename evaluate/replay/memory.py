@@ -132,6 +132,7 @@ def _per_slot_or_unit(
     kind = "slot" if values.dim() > 2 else "unit"
     if values.dim() > 2:
         values = values.flatten(2).mean(dim=2)
+    values = values.reshape(len(values), -1)  # a leaf may be one number
     return strip(name, group, [f"{kind} {i + 1}" for i in range(values.shape[1])], _array(values), low, high)
 
 

@@ -258,6 +258,10 @@ def _digest(text: str, tensors: "dict[str, torch.Tensor]") -> str:
     return digest.hexdigest()
 
 
+MARKS = ("tensor", "array", "dict")
+"""A dict with one of these as its only key stands for a tensor, an array, or a dict with such a key."""
+
+
 def _take_tensors(tree: Any, name: str, tensors: "dict[str, torch.Tensor]") -> Any:
     """The tree with every tensor and array moved to `tensors`, under the name of its path.
 
@@ -266,7 +270,8 @@ def _take_tensors(tree: Any, name: str, tensors: "dict[str, torch.Tensor]") -> A
     import torch
 
     if isinstance(tree, dict):
-        return {key: _take_tensors(value, f"{name}/{_escaped(key)}", tensors) for key, value in tree.items()}
+        taken = {key: _take_tensors(value, f"{name}/{_escaped(key)}", tensors) for key, value in tree.items()}
+        return {"dict": taken} if len(tree) == 1 and not tree.keys().isdisjoint(MARKS) else taken
     if isinstance(tree, list | tuple):
         return [_take_tensors(value, f"{name}/{i}", tensors) for i, value in enumerate(tree)]
     if isinstance(tree, torch.Tensor):
@@ -294,4 +299,6 @@ def _put_tensors(tree: Any, tensors: "dict[str, torch.Tensor]") -> Any:
         return tensors.pop(tree["tensor"])
     if tree.keys() == {"array"}:
         return tensors.pop(tree["array"]).numpy()
+    if tree.keys() == {"dict"}:
+        tree = tree["dict"]
     return {key: _put_tensors(value, tensors) for key, value in tree.items()}

@@ -1,5 +1,6 @@
 """Loading and saving agents: from runs, checkpoints, exported files and pretrained policies."""
 
+from collections.abc import Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -13,6 +14,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, with_arguments
+from rmc_agents.envs.names import evaluation_name
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.space_parts import action_parts
 from rmc_agents.spaces import SpaceSpec
@@ -159,20 +161,19 @@ class _WithoutValues(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def saved_env_name(saved: SavedAgent[Any]) -> str:
-    """The name of the environment that an agent was trained in.
+def saved_env(saved: SavedAgent[Any], env_kwargs: Mapping[str, Any] | None = None) -> str | EnvFactory:
+    """The environment in which a saved agent is evaluated: that of its training, or what belongs to it.
+
+    Args:
+      saved: the agent.
+      env_kwargs: arguments instead of those in training, if there are any.
 
     Raises:
       ValueError: if it needs a module that the user has not named.
     """
     name = saved.config.env.env
     plugins.check_named(name, saved.path)
-    return name
-
-
-def saved_env(saved: SavedAgent[Any]) -> str | EnvFactory:
-    """The environment that an agent was trained in, with its arguments."""
-    return with_arguments(saved_env_name(saved), saved.config.env.env_kwargs)
+    return with_arguments(evaluation_name(name), env_kwargs or saved.config.env.env_kwargs)
 
 
 def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:

@@ -15,9 +15,10 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from helpers.vector_env_checker import check_vector_env
+from rmc_agents.envs.names import evaluation_name
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.sequences.environment import SequenceEnv, SequenceVectorEnv
-from rmc_agents.envs.sequences.names import evaluation_name, find_sequences
+from rmc_agents.envs.sequences.names import find_sequences
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
 from rmc_agents.envs.sequences.programs import ProgramVectorEnv
 
@@ -245,6 +246,8 @@ def test_agents_are_evaluated_at_the_maxima_and_on_what_was_held_out() -> None:
         ("text-words:a:b", "text-words-heldout:a:b"),
         ("text-all:a", "text-all:a"),
         ("nth-farthest-from2", "nth-farthest-from2"),
+        ("nth-farthest-stack2", "nth-farthest-stack2"),
+        ("program-copy-stack2", "program-copy-maxima-stack2"),
         ("nth-farthest-most3-every", "nth-farthest-most3-every"),
         ("minipacman", "minipacman"),
     ):

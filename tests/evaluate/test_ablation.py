@@ -10,7 +10,7 @@ from torch import Tensor
 
 from helpers.agents import make_agent, random_steps
 from helpers.runs import refused, save_agent
-from rmc_agents.evaluate import cli
+from rmc_agents.evaluate import ablation, cli
 from rmc_agents.evaluate.ablation import ResetMemory, ShuffledMemory, WindowedMemory, cyclic_permutation
 from rmc_agents.evaluate.episodes import MOST_LANES, play
 from rmc_agents.types import AgentOutput, TimeStep, at, map_leaves
@@ -60,6 +60,14 @@ def test_recall_needs_the_memory() -> None:
     assert 0 < sum(shuffled) < 40, "cues as good as any, of other episodes"
     assert returns(ShuffledMemory(agent, 0)) == shuffled
     assert returns(ShuffledMemory(agent, 1)) != shuffled
+
+
+def test_shuffled_memory_keeps_all_lanes_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes, cell = [], cyclic_permutation
+    monkeypatch.setattr(ablation, "cyclic_permutation", lambda size, draws: (lanes.append(size), cell(size, draws))[1])
+    lengths = play(ShuffledMemory(make_agent("lstm"), 0), "minipacman", 5, 0, CPU).lengths
+    assert len(set(lengths)) > 1
+    assert lanes == [5] * max(lengths)
 
 
 def trajectory(policy: object, steps: TimeStep) -> list[AgentOutput]:

@@ -16,7 +16,7 @@ from rich.console import Console
 from helpers.runs import wait_for_checkpoints
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison, scheduler
-from rmc_agents.evaluate.curves import MOST_POINTS, Curve, read_curve, thinned
+from rmc_agents.evaluate.curves import MOST_POINTS, Curve, at_frames, read_curve, thinned
 from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.runs.folder import RunFolder
@@ -63,12 +63,28 @@ def test_agents_that_differ_in_more_than_the_seed_are_distinguished_and_no_seed_
     assert [(run.seed, run.evaluation.mean_return) for run in groups["a, core=rmc"]] == [(0, 10.0), (1, 10.0)]
 
 
+def test_random_play_of_other_arguments_has_its_own_row() -> None:
+    runs = [
+        replace(make_run(env="recall", env_kwargs={"delay": delay}), random_mean_return=score)
+        for delay, score in ((3, 0.1), (20, -0.7))
+    ]
+    assert comparison.random_play(comparison.grouped(runs), "return") == {
+        "uniform random play, recall delay=3": 0.1,
+        "uniform random play, recall delay=20": -0.7,
+    }
+
+
 def test_rows_survive_the_file(tmp_path: Path) -> None:
     runs = [make_run(seed=seed) for seed in (0, 1)]
     comparison.write(runs, tmp_path / "a.json")
     again = comparison.read(tmp_path / "a.json")
     assert [run.config for run in again] == [run.config for run in runs]
     assert [replace(run, settings={}) for run in again] == [replace(run, settings={}) for run in runs]
+
+
+def test_success_rates_begin_with_the_first_success() -> None:
+    late = Curve(np.array([30, 40]), np.array([0.5, 1.0]), np.array([3.0, 4.0]))
+    assert at_frames(late, np.array([10, 20, 30, 40])).tolist() == [0, 0, 0.5, 1.0]
 
 
 def test_thinned_keeps_the_ends_and_the_mean() -> None:

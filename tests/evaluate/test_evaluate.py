@@ -238,6 +238,17 @@ def test_lanes_whose_episode_has_ended_take_allowed_actions() -> None:
     np.testing.assert_array_equal(play(agent, "Masked-v0", 4, seed=0, device=CPU).lengths, [1, LONG, 1, LONG])
 
 
+def test_cut_episodes_have_no_level_and_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "MOST_LANES", 2)
+    played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 8, seed=0, device=CPU, max_steps=2)
+    np.testing.assert_array_equal(played.cut, np.arange(8) % 3 == 2)  # both parts with an uncut episode and without
+    assert Statistics.of(played).mean_level == 1
+    room = play(UniformPolicy(env_spec("memory-s13-random")), "memory-s13-random", 12, seed=0, device=CPU, max_steps=20)
+    assert room.cut.any()
+    assert "corridor_length" not in room.groups or np.isnan(room.groups["corridor_length"][room.cut]).all()
+    Statistics.of(room)
+
+
 def train_on_seeds(run_dir: Path, *flags: str) -> None:
     sizes = "--env Seed-v0 --core none --encoder-sizes 8 --num-envs 4 --unroll-length 5 --total-frames 40 --no-video"
     assert train_cli.main([*sizes.split(), "--run-dir", str(run_dir), *flags]) == 0

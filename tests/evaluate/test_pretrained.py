@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+import rmc_agents as rmc
 from helpers.runs import refused, save_agent
 from rmc_agents import pretrained
 from rmc_agents.envs.registry import make_vector_env
@@ -88,14 +89,20 @@ def test_an_exported_file_holds_the_agent_and_its_provenance_only(run: Path, exp
 
 
 def test_answers_are_scored_as_rmc_evaluate_scores_them(tmp_path: Path) -> None:
-    sizes = "--config nth-farthest-rmc --num-envs 4 --total-frames 36 --eval-episodes 0 --no-video"
+    sizes = (
+        "--env program-copy --algo supervised --core rnn --num-envs 4 --total-frames 400 --eval-episodes 0 --no-video"
+    )
     assert train_cli.main([*sizes.split(), "--run-dir", str(tmp_path / "run")]) == 0
     out, report = tmp_path / "answers.safetensors", tmp_path / "report.json"
     assert export.main([str(tmp_path / "run"), str(out), "--episodes", "40"]) == 0
     assert evaluate_cli.main([str(out), "--episodes", "40", "--json", str(report)]) == 0
-    provenance = load_agent(out, CPU).provenance
-    assert provenance is not None
-    assert provenance.mean_return == json.loads(report.read_text())["mean_return"]
+    saved, written = load_agent(out, CPU), json.loads(report.read_text())
+    assert written["env"] == "program-copy-maxima"
+    assert saved.provenance is not None
+    assert saved.provenance.mean_return == written["mean_return"]
+    scores = rmc.evaluate(saved, episodes=40)  # at the maxima, and by the likeliest answers
+    assert (scores.mean_return, scores.mean_length) == (written["mean_return"], written["mean_length"])
+    assert rmc.Player(saved).deterministic
 
 
 def test_evaluate_opens_it_by_file_and_by_name(

@@ -22,6 +22,7 @@ TREE = {
     "weights": {"a": torch.randn(3, 4), "scalar": torch.tensor(2.5), "empty": torch.empty(0, 3)},
     "arrays": [np.arange(3, dtype=np.uint64) + 2**63, np.array([True, False]), np.zeros((2, 0), np.int16), np.zeros(0)],
     "bytes": torch.randint(0, 255, (7,), dtype=torch.uint8),
+    "marks": [{"tensor": torch.ones(2)}, {"array": "x"}, {"dict": {"tensor": 1}}],
     "plain": {"name": "x", "none": None, "pi": 3.141592653589793, "big": 2**80, "list": [1, [True]]},
 }
 

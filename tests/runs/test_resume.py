@@ -4,15 +4,18 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from gymnasium.vector import SyncVectorEnv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
 from helpers.actors import make_actor
 from helpers.runs import FRAMES_PER_UPDATE, assert_same, new_run, newest, resume, train
 from rmc_agents.config import Config
+from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, watch
@@ -98,6 +101,28 @@ def test_a_lane_whose_episode_ended_before_the_save_begins_one_after_it() -> Non
     is_first = before.step(action).is_first
     assert is_first.any()
     assert torch.equal(after.step(action).is_first, is_first)
+
+
+def test_a_step_that_some_lanes_have_taken_is_not_saved() -> None:
+    class Failing(RecallEnv):
+        fails = False
+
+        def step(self, action: int) -> Any:
+            if self.fails:
+                raise OSError("no connection")
+            return super().step(action)
+
+    lanes = Lanes(SyncVectorEnv([RecallEnv, Failing]), 0, CPU)
+    assert lanes.get_state() is None  # what gymnasium steps cannot be saved
+    lanes.env.get_state = dict  # type: ignore[attr-defined]
+    assert lanes.get_state() is not None
+    Failing.fails = True
+    with pytest.raises(OSError, match="no connection"):
+        lanes.step(torch.zeros(2, dtype=torch.int64))
+    assert lanes.get_state() is None
+    Failing.fails = False
+    lanes.reset(0)
+    assert lanes.get_state() is not None
 
 
 def test_lanes_that_restart_play_neither_what_they_have_nor_what_is_evaluated(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from helpers import zoo  # noqa: F401  # registers environments with other actions
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import Core, make_core
 from rmc_agents.kernels.operations import Product
@@ -206,6 +207,11 @@ def test_a_core_without_products_and_a_single_round(tmp_path: Path, capsys: pyte
     assert [scan["of_products"] for scan in report["scan"].values()] == [None]
     assert all(math.isfinite(number) for number in numbers(report))
     assert "nan" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("env", ["Zoo-Box-v0", "Zoo-MaskMany-v0"])
+def test_actions_of_any_kind(env: str) -> None:
+    assert bench.main([*FLAGS, "--core", "none", "--env", env, "--seconds", "0"]) == 0
 
 
 def test_settings_come_from_presets_and_flags_win(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 
 from helpers.runs import assert_same, newest, resume, train
 from rmc_agents.config import Config, EnvConfig
@@ -113,9 +116,38 @@ def test_the_command_reports_the_stages_and_resumes_exactly(tmp_path: Path, caps
     assert config.env.curriculum == ({"env_kwargs": {"most": 2}, "frames": 50},)
 
 
+def test_a_success_rate_that_is_never_reported_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    stage = {"env_kwargs": {"most": 2}, "success": 0.5}
+    for success, warnings in ((None, 1), (True, 0)):
+        caplog.clear()
+        followed = Curriculum(Config().updated({"env": TASK, "curriculum": [stage]}, "test").env)
+        for told in (success, None, None):
+            followed.is_passed(1, NOTHING, [Episode(0.0, 1, None)] * 400 + [Episode(0.0, 1, told)])
+        assert [record.getMessage().count("none of 500 episodes") for record in caplog.records] == [1] * warnings
+
+
+class Masked(gym.Env):
+    """Allows all actions, and says so if it is asked to."""
+
+    observation_space, action_space = Box(0.0, 1.0, (1,), np.float32), Discrete(2)
+
+    def __init__(self, says_so: bool = True) -> None:
+        self.info = {"action_mask": np.ones(2, np.int8)} if says_so else {}
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        return np.zeros(1, np.float32), self.info
+
+
+gym.register("Masked-v1", Masked)
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
+        (
+            {"env": "Masked-v1", "algo": "ppo", "curriculum": [{"env_kwargs": {"says_so": False}, "frames": 9}]},
+            "stage 1: expected .* with action masks, .*, got .* without action masks",
+        ),
         ({"curriculum": [{"env_kwargs": {"most": 9}, "frames": 9}]}, "stage 1: most: expected an int from 2 to 3"),
         ({"curriculum": [{"env_kwargs": {"size": 9}, "frames": 9}]}, "stage 1: expected the spaces of the environment"),
         ({"curriculum": [STAGES[0], {"accuracy": 0.5}]}, "stage 2: env_kwargs: expected arguments"),

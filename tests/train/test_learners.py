@@ -206,6 +206,30 @@ def test_a_state_that_is_not_by_lanes_is_not_joined() -> None:
     halves = [part(state, share) for share in deal(7, learners=2)]
     halves[1]["lanes"]["env"]["generator"] = np.zeros(7)
     assert (joined(halves)["lanes"], joined(halves)["core"]) == (None, None)
+    halves[1]["lanes"] = None  # a learner whose environment has failed
+    assert (joined(halves)["lanes"], joined(halves)["core"]) == (None, None)
+    state["lanes"]["env"]["generator"] = np.zeros(10)
+    half = part(state, deal(7, learners=2)[0])
+    assert (half["lanes"], half["core"]) == (None, None)
+
+
+def test_other_learners_do_not_count_the_memory_that_all_have_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config().updated({"num_envs": 64, "learners": 2}, "test")
+    monkeypatch.setattr(learners, "_room", lambda: 1)
+    with pytest.raises(ValueError, match="limited by memory"):
+        learners.settled(config, CPU)
+    monkeypatch.setattr(distributed, "size", lambda: 2)
+    assert learners.settled(config, CPU).run.learners == 2
+
+
+def test_an_update_without_a_step_has_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.full((2,), torch.nan)
+    monkeypatch.setattr(distributed, "size", lambda: 2)
+    monkeypatch.setattr(distributed, "total", lambda tensor: 2 * tensor)
+    metrics = distributed.average([weight], {"loss": torch.tensor(torch.nan)}, torch.tensor(0))
+    assert weight.grad.tolist() == [0, 0]
+    assert metrics["loss"] == 0
 
 
 def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyPatch) -> None:

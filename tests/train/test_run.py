@@ -50,6 +50,8 @@ def test_a_vector_environment_is_played_as_it_is_and_stays_open(tmp_path: Path) 
     run = train(SMALL | {"total_frames": 30}, env=env, run_dir=tmp_path / "run", console=QUIET)
     assert (run.summary["frames"], run.summary["evaluation"]) == (30, None)
     assert env.reset()[0].shape == (3, 1)
+    weights = SMALL | {"total_frames": 30, "init_from": str(run.path)}
+    assert train(weights, env=env, run_dir=tmp_path / "next", console=QUIET).summary["frames"] == 30
 
 
 def test_the_callback_sees_every_update_and_ends_the_run(tmp_path: Path) -> None:

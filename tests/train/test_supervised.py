@@ -155,6 +155,27 @@ def test_what_an_environment_does_not_report_is_not_asked() -> None:
     assert lanes.targets.tolist() == [-1, -1]
 
 
+class Asked(Asking):
+    """As `Asking`, and at every step of its two, the last one included."""
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.steps += 1
+        return np.zeros(1, np.float32), 0.0, False, self.steps == 2, {"target": self.target}
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self.steps = 0
+        return super().reset()
+
+
+def test_nothing_is_asked_at_an_episodes_last_observation() -> None:
+    lanes = Lanes(SyncVectorEnv([lambda: Asked(2)]), 0, CPU)
+    asked = []
+    for _ in range(4):
+        asked.append(lanes.targets.item() if lanes.targets is not None else None)
+        lanes.step(torch.zeros(1, dtype=torch.int64))
+    assert asked == [2, 2, -1, 2]
+
+
 @pytest.mark.parametrize("target", [3, -2, 0.5])
 def test_targets_that_are_no_actions_are_refused(target: object) -> None:
     with pytest.raises(ValueError, match=r"infos\['target'\]: expected actions from 0 to 2, or -1"):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rmc_agents.config import Config
 from rmc_agents.cores import Core
+from rmc_agents.distributions import forbid
 from rmc_agents.kernels.operations import Product
 from rmc_agents.runs.saved import pick_device
 from rmc_agents.train.algorithms import ON_POLICY, make_trainer
@@ -124,13 +125,14 @@ def _arithmetic(figure: Figure, operations: int) -> dict[str, float | None]:
 def _work(trainer: OnPolicy, backends: Sequence[str], products: Sequence[Product]) -> dict[str, Callable[[], object]]:
     """The work of a round, by name."""
     core, lanes, length = trainer.agent.core, trainer.lanes, trainer.train.unroll_length
-    action = torch.zeros(lanes.num_lanes, dtype=torch.int64, device=lanes.device)
+    none, logits = lanes.spec.no_action(lanes.num_lanes), torch.zeros(lanes.num_lanes, lanes.spec.num_outputs)
     inputs = torch.randn(length, lanes.num_lanes, core.input_size, device=lanes.device)
     should_reset = torch.rand(length, lanes.num_lanes, device=lanes.device) < RESETS
 
     def step_lanes() -> None:
         for _ in range(length):
-            lanes.step(action)
+            mask = lanes.steps.action_mask  # only for actions without standard deviations
+            lanes.step(none if mask is None else lanes.spec.distribution(forbid(logits, mask.cpu())).mode())
 
     rollout: list[Rollout] = []
 

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import safetensors.torch
@@ -34,6 +34,11 @@ class Parcel(NamedTuple):
     rollout: Rollout
     episodes: list[Episode]  # that ended in it
     snapshot: dict[str, Any]  # the actor's state after it, for `Actor.set_state`
+
+    def without_lanes(self) -> Self:
+        """The parcel with a smaller state, after which new episodes begin."""
+        collector = self.snapshot["collector"] | {"lanes": None, "core": None}
+        return self._replace(snapshot=self.snapshot | {"collector": collector})
 
     def to_bytes(self) -> bytes:
         """Serialise in the format of checkpoints, which cannot carry code and detects damage."""

@@ -183,8 +183,10 @@ def _act(actor: Actor, board: WeightsBoard, slots: list[Any], connection: Connec
     for granted, waited in enumerate(_grants(connection)):
         if board.version != actor.version:
             actor.take_weights(*board.read())
-        content = actor.act(waited).to_bytes()
-        slot = granted % len(slots)
+        slot, parcel = granted % len(slots), actor.act(waited)
+        content = parcel.to_bytes()
+        if len(content) > len(memoryview(slots[slot]).cast("B")):  # the environment's state has grown
+            content = parcel.without_lanes().to_bytes()
         memoryview(slots[slot]).cast("B")[: len(content)] = content
         connection.send_bytes(json.dumps({"slot": slot, "bytes": len(content)}).encode())
 

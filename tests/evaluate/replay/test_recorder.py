@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from helpers.agents import CPU, make_agent, random_steps
+from helpers.agents import CPU, SPEC, make_agent, random_steps
 from rmc_agents.agent import ActorCritic
+from rmc_agents.cores import Core
 from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
 from rmc_agents.evaluate.replay.grids import Film, Glyph, Picture
@@ -99,6 +101,23 @@ def test_strips_of_units_are_those_that_vary_most() -> None:
     agent = decided_agent("lstm")
     names = [packed["name"] for packed in strips(agent, played(agent))]
     assert names == ["input gate", "forget gate", "output gate", "hidden", "cell"]
+
+
+class Clock(Core):
+    """Its state is one number."""
+
+    def initial_leaves(self) -> tuple[Tensor, ...]:
+        return (torch.zeros(1),)
+
+    def cell(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return x * state[0].unsqueeze(1), (state[0] + 1,)
+
+
+def test_a_state_of_one_number_is_a_strip_too() -> None:
+    agent = ActorCritic(SPEC, Clock, encoder_sizes=[8])
+    (packed,) = strips(agent, played(agent))
+    assert packed["labels"] == ["unit 1"]
+    assert (packed["low"], packed["high"]) == (1, STEPS)
 
 
 def replayed(packed: dict[str, Any]) -> list[list[tuple]]:

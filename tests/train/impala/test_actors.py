@@ -38,6 +38,16 @@ def test_an_actor_acts_with_the_weights_it_took() -> None:
     assert_same(actor.collector.agent.state_dict(), learners.agent.state_dict())  # type: ignore[attr-defined]
 
 
+def test_after_a_parcel_without_lanes_new_episodes_begin() -> None:
+    actor = make_actor(env="memory-s7")
+    parcel = parcel_of(actor).without_lanes()
+    reader_of(actor).open(parcel.to_bytes(), 0)
+    other = make_actor(env="memory-s7")
+    other.set_state(parcel.snapshot)
+    assert other.sequence == parcel.sequence + 1
+    assert other.lanes.steps.is_first.all()
+
+
 def test_a_parcel_arrives_as_it_was_sent() -> None:
     for env in (
         "helpers.counting:Counting-v0",
