@@ -106,9 +106,11 @@ def check_fits(trained_on: SpaceSpec, env: str | EnvFactory) -> None:
 
 def check_equal(trained_on: SpaceSpec, found: SpaceSpec, env: str) -> None:
     """Check that an agent fits the spaces of an environment with this name. Raises ValueError as `check_fits`."""
-    if found != trained_on:
+    if not trained_on.fits(found):
+        is_other_text = trained_on.fits(found._replace(vocabulary=trained_on.vocabulary))
         raise ValueError(
             f"the agent does not fit environment {env!r}: expected {trained_on.described()}, got {found.described()}"
+            + ("; give --env-kwargs vocabulary=RUN/vocabulary.json, of the agent's run" if is_other_text else "")
         )
 
 

@@ -43,13 +43,17 @@ class SpaceSpec(NamedTuple):
     obs_are_tokens: bool = False
     action_parts: tuple[ActionPart, ...] = ()  # several for a Tuple; empty for a Discrete space that starts at 0
     obs_parts: tuple[ArraySpec, ...] = ()  # the arrays of a nested observation; the other obs fields are then unused
+    vocabulary: str = ""  # a fingerprint of what categories stand for: metadata["vocabulary"]; '': not known
 
     @classmethod
     def of(cls, env: gym.Env | VectorEnv) -> Self:
         """The spec of an environment, or of one lane of a vector environment. Raises ValueError as `from_spaces`."""
-        if isinstance(env, VectorEnv):
-            return cls.from_spaces(env.single_observation_space, env.single_action_space)
-        return cls.from_spaces(env.observation_space, env.action_space)
+        spaces = (
+            (env.single_observation_space, env.single_action_space)
+            if isinstance(env, VectorEnv)
+            else (env.observation_space, env.action_space)
+        )
+        return cls.from_spaces(*spaces)._replace(vocabulary=env.metadata.get("vocabulary", ""))
 
     @classmethod
     def from_spaces(cls, observation_space: Space, action_space: Space) -> Self:
@@ -84,7 +88,12 @@ class SpaceSpec(NamedTuple):
         """In words, for messages."""
         arrays = ", ".join(array.described() for array in self.arrays.values())
         parts = ", ".join(part.described() for part in self.action_parts)
-        return f"observations {arrays} and {parts or f'{self.num_actions} actions'}"
+        vocabulary = f", vocabulary {self.vocabulary}" if self.vocabulary else ""
+        return f"observations {arrays} and {parts or f'{self.num_actions} actions'}{vocabulary}"
+
+    def fits(self, env: "SpaceSpec") -> bool:
+        """Whether an agent of these spaces fits those of an environment; older files do not know the vocabulary."""
+        return self == (env if self.vocabulary else env._replace(vocabulary=""))
 
     @property
     def array(self) -> ArraySpec:

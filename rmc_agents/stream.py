@@ -52,7 +52,7 @@ class Lanes:
         self.env = env
         self.device = device
         self.num_lanes = env.num_envs
-        self.spec = SpaceSpec.from_spaces(env.single_observation_space, env.single_action_space)
+        self.spec = SpaceSpec.of(env)
         self.episodes: list[Episode] = []
         self.reset(seed)
 

@@ -1,5 +1,6 @@
 """The end of a run: its evaluation, its video, its summary, and what to type next."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,10 @@ from rich.console import Console
 
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, with_interval
-from rmc_agents.envs.making import EnvFactory, with_arguments
+from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
 from rmc_agents.envs.names import NAMESPACE, evaluation_name
+from rmc_agents.envs.sequences.names import is_text
+from rmc_agents.envs.sequences.vocabulary import Words
 from rmc_agents.evaluate.episodes import evaluate
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
@@ -20,12 +23,23 @@ from rmc_agents.runs.folder import RunFolder
 from .reporting import say, write_hparams
 from .trainer import Trainer
 
+VOCABULARY = "vocabulary.json"
 VIDEO_STEPS = 500  # for an impression; rmc-watch records more
 
 
 def env_of(trainer: Trainer) -> str | EnvFactory:
     """The environment for evaluation and video."""
     return with_arguments(evaluation_name(trainer.config.env.env), trainer.config.env.env_kwargs)
+
+
+def write_vocabulary(trainer: Trainer, folder: RunFolder) -> None:
+    """Keep the words that an agent's tokens stand for, if it reads a text in words."""
+    if not is_text(trainer.config.env.env):
+        return
+    with closing(make_env(env_of(trainer))) as env:
+        vocabulary = env.lanes.vocabulary  # type: ignore[attr-defined]
+    if isinstance(vocabulary, Words):
+        vocabulary.save(folder.path / VOCABULARY)
 
 
 def extra_flags(trainer: Trainer) -> str:

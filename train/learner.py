@@ -144,8 +144,10 @@ class Learner(ABC):
             if name not in state:
                 raise ValueError(f"{name} is missing")
             check_like(state[name], kind, name)
-        if (found := SpaceSpec.from_fields(state["spec"])) != self.spec:
-            raise ValueError(f"spec: expected that of the environment, {self.spec}, got {found}")
+        if not (found := SpaceSpec.from_fields(state["spec"])).fits(self.spec):
+            raise ValueError(
+                f"spec: expected that of the environment, {self.spec.described()}, got {found.described()}"
+            )
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint's tree that has passed `check_state`."""

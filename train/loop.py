@@ -18,7 +18,7 @@ from rmc_agents.stream import Episode
 from . import distributed, learners
 from .clock import TrainingClock
 from .evaluating import Evaluator
-from .finish import extra_flags, finish, summarize
+from .finish import extra_flags, finish, summarize, write_vocabulary
 from .follower import END, GO_ON, SAVE, lead
 from .reporting import Reporter, say
 from .resuming import Saved, notes
@@ -83,6 +83,7 @@ class RunLoop:
         with self.tracking:
             self._print_header()
             folder.write_config(trainer.config)
+            write_vocabulary(trainer, folder)
             if trainer.frames < trainer.train.total_frames:
                 folder.drop_summary()
             with closing(trainer), learners.beside(trainer.config), StopSignals() as stop:

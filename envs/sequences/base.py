@@ -64,6 +64,10 @@ class Sequences(Lanes):
         """Readable names of the answers, in the order of the actions."""
         return [str(action) for action in range(int(self.action_space.n))]
 
+    def vocabulary_fingerprint(self) -> str:
+        """What tells apart vocabularies of the same size; '' if the spaces say all."""
+        return ""
+
     def check_state(self, state: Any) -> None:
         """Raises ValueError, naming the first field with a value that no lane can reach."""
         check_range("length", state.length[state.time >= 0], 1, None)

@@ -12,7 +12,9 @@ METADATA: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps":
 
 
 def _metadata(sequences: Sequences) -> dict[str, Any]:
-    return {"chance": sequences.chance, "action_names": sequences.action_names()}
+    vocabulary = sequences.vocabulary_fingerprint()
+    metadata = {"chance": sequences.chance, "action_names": sequences.action_names()}
+    return metadata | ({"vocabulary": vocabulary} if vocabulary else {})
 
 
 class SequenceEnv(NativeEnv):

@@ -132,6 +132,10 @@ class Text(Sequences):
         """See `Sequences`."""
         return [ascii(self.vocabulary.decode([token]))[1:-1] for token in range(self.vocabulary.size)]
 
+    def vocabulary_fingerprint(self) -> str:
+        """See `Sequences`."""
+        return self.vocabulary.fingerprint
+
     def check_unroll(self, unroll_length: int) -> None:
         """See `Sequences`."""
         lanes = len(self.state.time)

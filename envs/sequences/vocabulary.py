@@ -1,5 +1,6 @@
 """The meaning of a text's tokens: bytes or words."""
 
+import hashlib
 import json
 import os
 import tempfile
@@ -24,6 +25,7 @@ class Bytes:
     """Every byte is a token, so that any file can be read."""
 
     size = BYTES
+    fingerprint = ""
 
     def encode(self, text: bytes) -> NDArray[np.uint8]:
         """The tokens of a text, [L]."""
@@ -95,6 +97,11 @@ class Words:
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that differs for other words, or another order of them."""
+        return hashlib.sha256(json.dumps(self.words).encode()).hexdigest()[:12]
 
     def encode(self, text: bytes) -> NDArray[np.int32]:
         """The tokens of a text, [L].

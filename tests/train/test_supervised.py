@@ -182,6 +182,22 @@ def test_targets_that_are_no_actions_are_refused(target: object) -> None:
         Lanes(SyncVectorEnv([lambda: Asking(target)] * 2), 0, CPU)
 
 
+def test_words_keep_their_meaning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, other, run = tmp_path / "one.txt", tmp_path / "two.txt", tmp_path / "run"
+    text.write_text("to be or not to be " * 40)
+    other.write_text("be not to or be not " * 40)  # the same four words, in another order of frequency
+    flags = f"--env text-words:{text} --algo supervised --core none --encoder-sizes 4 --num-envs 2 --unroll-length 5"
+    assert train_cli.main([*flags.split(), "--eval-episodes", "0", "--total-frames", "10", "--run-dir", str(run)]) == 0
+    evaluation = [str(run), "--env", f"text-words:{other}", "--episodes", "2", "--max-steps", "9"]
+    assert evaluate_cli.main(evaluation) == 2
+    assert "give --env-kwargs vocabulary=RUN/vocabulary.json" in capsys.readouterr().err
+    assert evaluate_cli.main([*evaluation, "--env-kwargs", f"vocabulary={run / 'vocabulary.json'}"]) == 0
+    text.write_text(other.read_text())
+    capsys.readouterr()
+    line = refused(capsys, train_cli, "--resume", run, "--total-frames", "20")
+    assert "spec: expected that of the environment" in line
+
+
 def test_a_text_is_modelled_measured_in_bits_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, run, found = tmp_path / "abc.txt", tmp_path / "run", tmp_path / "found.json"
     text.write_text("abc" * 2_000)

@@ -175,7 +175,7 @@ class Sb3Lanes(VecEnvWrapper):
         mode = cheapest_autoreset(env.env, env.env_workers)
         workers, backend = env.env_workers, env.env_backend
         lanes = make_vector_env(env.env, env.num_envs, None, workers, backend, mode, env.env_kwargs)
-        self.spec = SpaceSpec.from_spaces(lanes.single_observation_space, lanes.single_action_space)
+        self.spec = SpaceSpec.of(lanes)
         self.device, self.num_lanes, self.reward_scale = device, env.num_envs, config.train.reward_scale
         self.episodes: list[Episode] = []
         super().__init__(to_sb3(lanes))
