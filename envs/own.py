@@ -1,12 +1,16 @@
 """Environments from users' classes and functions, which create one lane or, with an argument `num_envs`, all lanes."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
+
+OURS = ("num_envs", "render_mode", "autoreset_mode")
+"""Arguments that this package gives by itself."""
 
 
 def register_own(env_id: str, make: Callable[..., Any]) -> None:
@@ -27,6 +31,20 @@ def takes(make: Callable[..., Any], argument: str) -> bool:
     """Whether a class or a function has an argument of that name."""
     parameters = _parameters(make)
     return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def check_arguments(make: Callable[..., Any], given: Iterable[str], name: str) -> None:
+    """Raises ValueError if the environment `name`, made by `make`, does not take one of the given arguments."""
+    if not (parameters := _parameters(make)):
+        return  # or there is no signature
+    known = [each for each in parameters if each not in OURS]
+    for argument in given:
+        if not takes(make, argument):
+            near = get_close_matches(argument, known, n=1)
+            raise ValueError(
+                f"env_kwargs: environment {name!r} takes no {argument!r}; "
+                + (f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known) or 'no arguments'}")
+            )
 
 
 def _parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
@@ -17,7 +17,7 @@ from rmc_agents.envs.minipacman.tokens import MapTokens
 from .guarded import Blame, GuardedEnv
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
 from .nested import is_nested
-from .own import check_lanes
+from .own import check_arguments, check_lanes
 from .processes import EnvError
 from .saving import sync_lanes
 from .sequences import names as sequences
@@ -71,6 +71,10 @@ def make_vector_env(
     rendered = {} if render_mode is None else {"render_mode": render_mode}  # some constructors lack it
     arguments = {**arguments, **rendered, **(env_kwargs or {})}
     spec = _find_spec(env_id, name)
+    if env_kwargs and (make := spec.entry_point or spec.vector_entry_point) is not None:
+        with Blame(name, "its import"):
+            creator = load_env_creator(make) if isinstance(make, str) else make
+        check_arguments(creator, env_kwargs, name)
     view: dict[str, Any] = {"actions": "moves"} if name in MOVES_ONLY else {}
     if wrapper is not None:
         view["wrapper"] = wrapper

@@ -92,7 +92,8 @@ def test_a_fault_in_own_code_is_reported_as_theirs() -> None:
         (lambda: make_env("recall", backend="fast"), "expected one of auto, native, minigrid, got 'fast'"),  # type: ignore[arg-type]
         (lambda: make_env("MINIPACMAN"), "did you mean 'minipacman'"),
         (lambda: make_env("recall", env_kwargs={"delay": 2.5}), "expected whole numbers, num_cues >= 2 and delay >= 0"),
-        (lambda: make_env("minipacman", env_kwargs={"autoreset_mode": 1}), "multiple values for .*'autoreset_mode'"),
+        (lambda: make_env("minipacman", env_kwargs={"viewprt": 3}), "takes no 'viewprt'; did you mean 'viewport'"),
+        (lambda: make_env("recall", env_kwargs={"autoreset_mode": 1}), "no 'autoreset_mode'; expected num_cues, delay"),
         (lambda: make_env("memory-s7", env_kwargs={"autoreset_mode": 1}), "multiple values for .*'autoreset_mode'"),
         (lambda: make_env(3), "expected a name, a class, a function or an object, got int"),  # type: ignore[arg-type]
         (lambda: make_env(Noise(), 2), "Noise: expected num_envs 1 for one environment object, got 2; pass its class"),
