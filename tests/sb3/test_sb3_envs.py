@@ -208,7 +208,7 @@ def test_arguments_wrappers_and_monitors_of_an_environment(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["minipacman", "memory-s7", "recall"])
 def test_wrong_arguments_of_an_environment_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="(takes no|unexpected keyword argument) 'no_such'"):
+    with pytest.raises(ValueError, match=r"(takes no|unexpected keyword argument) 'no_such'"):
         make_sb3_env(name, env_kwargs={"no_such": 1})
 
 
