@@ -1,14 +1,17 @@
-"""Helpers for worker processes: safe start with respect to signals, reliable termination, error reports."""
+"""Helpers for worker processes: how many, safe start with respect to signals, reliable termination, error reports."""
 
 import os
 import signal
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import NamedTuple, Self
+
+import psutil
 
 SECONDS_TO_END = 5.0  # grace period before a process is killed
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -39,6 +42,16 @@ class Fault(NamedTuple):
         place = traceback.extract_tb(error.__traceback__)[-1]
         summary = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno}, in {place.name})"
         return cls(summary, "".join(traceback.format_exception(error)))
+
+
+def cores() -> int:
+    """Physical cores available to this process, at least 1, limited by its affinity and container."""
+    physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else physical
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        allowed = min(allowed, int(quota) // int(period))
+    return max(1, min(physical, allowed))
 
 
 def describe_death(exit_code: int | None) -> str:

@@ -71,6 +71,9 @@ class Arguments:
     """Take the most likely action instead of sampling, as agents of --algo supervised always do."""
     max_steps: int = MAX_STEPS
     """Maximum steps of an episode; a longer one is cut off and counts with the return so far."""
+    jobs: int | Literal["auto"] = "auto"
+    """Processes; the results are the same with any number. auto: one per physical core, unless the evaluation is
+    short."""
     json: Path | None = None
     """Also write the results to this file."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -153,6 +156,8 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = command_line.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
     if arguments.episodes < 1:
         raise ValueError(f"--episodes: expected at least 1, got {arguments.episodes}")
+    if arguments.jobs != "auto" and arguments.jobs < 1:
+        raise ValueError(f"--jobs: expected auto or at least 1, got {arguments.jobs}")
     if arguments.max_steps < 1:
         raise ValueError(f"--max-steps: expected at least 1, got {arguments.max_steps}")
     if arguments.seed < 0:
@@ -185,6 +190,7 @@ def _main(argv: Sequence[str] | None) -> int:
                 arguments.deterministic,
                 arguments.max_steps,
                 tell,
+                arguments.jobs,
             )
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     print_result(result, console)
@@ -233,7 +239,8 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
     from rmc_agents.agent import ActorCritic
     from rmc_agents.envs.making import name_of
     from rmc_agents.evaluate import ablation
-    from rmc_agents.evaluate.episodes import play
+    from rmc_agents.evaluate.episodes import joined, parts_of
+    from rmc_agents.evaluate.parallel import play_all
 
     saved, agent = opened.saved, opened.saved.agent
     if not isinstance(agent, ActorCritic):
@@ -242,20 +249,15 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
             "memory is Stable-Baselines3's"
         )
     ablation.check(agent, arguments.windows, arguments.episodes)
-    found = {}
-    for name, policy in ablation.variants(agent, arguments.windows, arguments.seed).items():
-        with shown(console, f"playing {name_of(opened.env)}, memory: {name}", arguments.episodes) as tell:
-            played = play(
-                policy,
-                opened.env,
-                arguments.episodes,
-                arguments.seed,
-                opened.device,
-                arguments.deterministic,
-                arguments.max_steps,
-                tell,
-            )
-            found[name] = asdict(Statistics.of(played))
+    settings = arguments.episodes, arguments.seed, opened.device, arguments.deterministic, arguments.max_steps
+    parts = {
+        name: parts_of(policy, opened.env, *settings)
+        for name, policy in ablation.variants(agent, arguments.windows, arguments.seed).items()
+    }
+    every = [part for variant in parts.values() for part in variant]
+    with shown(console, f"playing {name_of(opened.env)}", arguments.episodes * len(parts)) as tell:
+        played = iter(play_all(every, arguments.jobs, opened.device, tell))
+    found = {name: asdict(Statistics.of(joined([next(played) for _ in variant]))) for name, variant in parts.items()}
     return {
         "env": name_of(opened.env),
         "seed": arguments.seed,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.nn import functional
 from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
+from rmc_agents.evaluate.parallel import Jobs, Part, play_all
 from rmc_agents.evaluate.progress import Tell, untold
 from rmc_agents.evaluate.statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 from rmc_agents.spaces import SpaceSpec
@@ -31,7 +33,8 @@ class UniformPolicy:
         self.spec, self.generator = spec, torch.Generator().manual_seed(0)
 
     def initial_state(self, batch_size: int) -> State:
-        """`()`: there is no state."""
+        """`()`: there is no state. The random numbers begin again."""
+        self.generator.manual_seed(0)
         return ()
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
@@ -53,6 +56,7 @@ def evaluate(
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
     tell: Tell = untold,
+    jobs: Jobs = 1,
 ) -> dict[str, Any]:
     """Statistics of a policy and of the uniform random policy on the same seeds, as plain values for JSON.
 
@@ -65,10 +69,12 @@ def evaluate(
       deterministic: take the most likely action instead of sampling.
       max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
       tell: called with the number of episodes that have just ended, of 2 * episodes.
+      jobs: number of processes; the result is the same with any.
     """
     uniform, cpu = UniformPolicy(env_spec(env)), torch.device("cpu")
-    statistics = Statistics.of(play(policy, env, episodes, seed, device, deterministic, max_steps, tell))
-    random = Statistics.of(play(uniform, env, episodes, seed, cpu, max_steps=max_steps, tell=tell))
+    parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
+    played = play_all([*parts, *parts_of(uniform, env, episodes, seed, cpu, False, max_steps)], jobs, device, tell)
+    statistics, random = (Statistics.of(joined(each)) for each in (played[: len(parts)], played[len(parts) :]))
     return {
         "env": name_of(env),
         "seed": seed,
@@ -114,7 +120,6 @@ def check_equal(trained_on: SpaceSpec, found: SpaceSpec, env: str) -> None:
         )
 
 
-@torch.no_grad()
 def play(
     policy: Policy,
     env: str | EnvFactory,
@@ -132,13 +137,29 @@ def play(
     Raises:
       ValueError: for less than one episode.
     """
+    parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
+    if len(parts) > 1:
+        return joined([part(tell=tell) for part in parts])
+    with torch.no_grad(), closing(make_env(env, episodes)) as made:
+        return _play_each_once(policy, Lanes(made, seed, device), seed, deterministic, max_steps, tell)
+
+
+def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, seed: int, *settings: Any) -> list[Part]:
+    """Calls of `play` with at most `MOST_LANES` episodes each; their results `joined` are that of one call.
+
+    Raises:
+      ValueError: for less than one episode.
+    """
     if episodes < 1:
         raise ValueError(f"episodes: expected at least 1, got {episodes}")
-    parts = []
-    for first in range(0, episodes, MOST_LANES):
-        with closing(make_env(env, min(MOST_LANES, episodes - first))) as made:
-            lanes = Lanes(made, seed + first, device)
-            parts.append(_play_each_once(policy, lanes, seed + first, deterministic, max_steps, tell))
+    return [
+        partial(play, policy, env, min(MOST_LANES, episodes - first), seed + first, *settings)
+        for first in range(0, episodes, MOST_LANES)
+    ]
+
+
+def joined(parts: list[Episodes]) -> Episodes:
+    """The episodes of all parts as one."""
     lengths = [len(part.returns) for part in parts]
     return Episodes(
         np.concatenate([part.returns for part in parts]),

@@ -11,7 +11,8 @@ from torch import nn
 
 from rmc_agents.envs.making import EnvFactory, name_of
 from rmc_agents.evaluate import video
-from rmc_agents.evaluate.episodes import check_fits, play
+from rmc_agents.evaluate.episodes import check_fits, joined, parts_of
+from rmc_agents.evaluate.parallel import Jobs, play_all
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 from rmc_agents.player import device_of
 from rmc_agents.runs.saved import SavedAgent, saved_env
@@ -28,6 +29,7 @@ def evaluate(
     seed: int = EVALUATION_SEED,
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
+    jobs: Jobs = 1,
 ) -> Statistics:
     """Play whole episodes and return the statistics of rmc-evaluate.
 
@@ -39,6 +41,8 @@ def evaluate(
       seed: of the environments and of action sampling.
       deterministic: take the most likely action instead of sampling.
       max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
+      jobs: number of processes, or 'auto'; the result is the same with any. A script that uses several needs the usual
+        `if __name__ == "__main__":`.
 
     Returns:
       Mean return (undiscounted, not scaled) with its 95 % interval, median, lengths in steps, success rate, ...
@@ -46,11 +50,14 @@ def evaluate(
     Raises:
       ValueError: for an environment that is unknown or does not fit the agent, or less than one episode.
       EnvError: if the environment's own code fails.
+      WorkerError: if one of several processes fails.
     """
     policy, env = _policy_and_env(agent, env)
     deterministic |= isinstance(agent, SavedAgent) and agent.config.train.is_greedy
+    device = device_of(policy)
     with _evaluating(policy):
-        return Statistics.of(play(policy, env, episodes, seed, device_of(policy), deterministic, max_steps))
+        parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
+        return Statistics.of(joined(play_all(parts, jobs, device)))
 
 
 def record_video(

@@ -68,7 +68,7 @@ class Statistics:
             max=float(returns.max()),
             mean_length=float(episodes.lengths.mean()),
             episodes=len(returns),
-            mean_level=None if episodes.levels is None else float(np.nanmean(episodes.levels)),
+            mean_level=_mean_of_known(episodes.levels),
             success_rate=None if episodes.successes is None else float(episodes.successes.mean()),
             episodes_cut=int(episodes.cut.sum()),
             accuracy=accuracy,
@@ -76,6 +76,11 @@ class Statistics:
             bits=_bits(episodes.nats, episodes.asked),
             success_by=_success_by(episodes),
         )
+
+
+def _mean_of_known(numbers: np.ndarray | None) -> float | None:
+    known = [] if numbers is None else numbers[~np.isnan(numbers)]
+    return float(np.mean(known)) if len(known) else None
 
 
 def _accuracy(

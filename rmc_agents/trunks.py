@@ -122,9 +122,11 @@ class OneHot(nn.Module):
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
-        entry = torch.cat([torch.full((size,), entry) for entry, size in enumerate(sizes)])
-        self.register_buffer("entry", entry, persistent=False)
-        self.register_buffer("category", torch.cat([torch.arange(size) for size in sizes]), persistent=False)
+        for name in ("entry", "category"):
+            self.register_buffer(name, torch.empty(sum(sizes), dtype=torch.int64), persistent=False)
+        columns = zip(self.entry.split(list(sizes)), self.category.split(list(sizes)), strict=True)
+        for i, (entry, category) in enumerate(columns):
+            entry[:], category[:] = i, torch.arange(len(category))
         self.is_one = len(sizes) == 1
 
     def forward(self, categories: Tensor) -> Tensor:

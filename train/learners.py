@@ -14,7 +14,6 @@ from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
-from pathlib import Path
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -31,6 +30,7 @@ from rmc_agents.envs.processes import (
     SECONDS_TO_END,
     Fault,
     WorkerError,
+    cores,
     describe_death,
     end_all,
     end_with_the_parent,
@@ -70,16 +70,6 @@ def automatic(config: Config, device: torch.device) -> int:
     cpu = device.type == "cpu"
     most = min(cores(), config.env.num_envs // FEWEST_LANES) if cpu else torch.cuda.device_count()
     return max(1, min(most, _most_learners(config), _room()))
-
-
-def cores() -> int:
-    """Physical cores available to this process, at least 1, limited by its affinity and container."""
-    physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else physical
-    with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        allowed = min(allowed, int(quota) // int(period))
-    return max(1, min(physical, allowed))
 
 
 def _most_learners(config: Config) -> int:

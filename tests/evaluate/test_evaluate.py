@@ -243,6 +243,8 @@ def test_cut_episodes_have_no_level_and_no_group(monkeypatch: pytest.MonkeyPatch
     played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 8, seed=0, device=CPU, max_steps=2)
     np.testing.assert_array_equal(played.cut, np.arange(8) % 3 == 2)  # both parts with an uncut episode and without
     assert Statistics.of(played).mean_level == 1
+    none = play(UniformPolicy(env_spec("minipacman")), "minipacman", 2, seed=0, device=CPU, max_steps=1)
+    assert Statistics.of(none).mean_level is None
     room = play(UniformPolicy(env_spec("memory-s13-random")), "memory-s13-random", 12, seed=0, device=CPU, max_steps=20)
     assert room.cut.any()
     assert "corridor_length" not in room.groups or np.isnan(room.groups["corridor_length"][room.cut]).all()

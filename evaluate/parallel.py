@@ -1,0 +1,90 @@
+"""Episodes on several cores: parts of an evaluation in processes of their own."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context
+from threading import Thread
+from typing import Literal
+
+import cloudpickle
+import torch
+
+from rmc_agents import plugins
+from rmc_agents.envs.processes import (
+    EnvError,
+    Fault,
+    WorkerError,
+    cores,
+    end_with_the_parent,
+    leave_stops_to_the_parent,
+    stops_held_back,
+)
+from rmc_agents.evaluate.progress import Tell, untold
+from rmc_agents.evaluate.statistics import Episodes
+
+FEWEST_PARTS = 4  # for several processes by default: starting one takes about as long as a part of short episodes
+
+Part = Callable[..., Episodes]
+"""A part of an evaluation, called with `tell`."""
+Jobs = int | Literal["auto"]
+"""A number of processes; auto: one per physical core if there are enough parts."""
+
+
+def play_all(parts: Sequence[Part], jobs: Jobs, device: torch.device, tell: Tell = untold) -> list[Episodes]:
+    """Play all parts; the episodes are the same with any number of processes.
+
+    Raises:
+      EnvError: if the environment's own code fails.
+      WorkerError: if a process fails otherwise, or dies.
+    """
+    if jobs == "auto":
+        jobs = cores() if device.type == "cpu" and len(parts) >= FEWEST_PARTS else 1
+    if jobs == 1:
+        return [part(tell=tell) for part in parts]
+    played: dict[int, Episodes] = {}
+    with _pool(min(jobs, len(parts))) as pool:
+        with stops_held_back():
+            numbers = {pool.submit(_play, cloudpickle.dumps(plugins.carried(part))): i for i, part in enumerate(parts)}
+        for future in as_completed(numbers):
+            try:
+                episodes = future.result()
+            except BrokenProcessPool:
+                raise WorkerError("a process that played episodes has ended; try --jobs 1") from None
+            if isinstance(episodes, Fault):
+                error = (EnvError if episodes.is_envs else WorkerError)(episodes.summary)
+                error.add_note(episodes.trace)
+                raise error
+            tell(len(episodes.returns))
+            played[numbers[future]] = episodes
+    return [played[i] for i in range(len(parts))]
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with this context, at once if it ends with an exception."""
+    before = active_children()
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin)
+    try:
+        yield pool
+    except BaseException:
+        for process in set(active_children()) - set(before):
+            process.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    leave_stops_to_the_parent()
+    Thread(target=end_with_the_parent, daemon=True).start()
+    torch.set_num_threads(1)
+
+
+def _play(part: bytes) -> Episodes | Fault:
+    try:
+        episodes: Episodes = cloudpickle.loads(part)()
+    except Exception as error:
+        return Fault.of(error)
+    return episodes

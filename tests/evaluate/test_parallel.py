@@ -1,0 +1,51 @@
+"""Evaluations in several processes: the same episodes, and an end without orphans whatever happens."""
+
+import os
+import signal
+from multiprocessing import active_children
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.envs.processes import EnvError, WorkerError
+from rmc_agents.evaluate import episodes as evaluation
+from rmc_agents.evaluate.episodes import env_spec, joined, parts_of
+from rmc_agents.evaluate.parallel import play_all
+from rmc_agents.evaluate.statistics import Episodes
+
+CPU = torch.device("cpu")
+
+
+def killed(tell: Any = None) -> Episodes:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def failing(tell: Any = None) -> Episodes:
+    raise EnvError("the environment is out of order")
+
+
+@pytest.mark.slow
+def test_processes_play_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "MOST_LANES", 4)
+    torch.manual_seed(0)
+    agent, told = ActorCritic(env_spec("memory-s13-random"), "lstm", encoder_sizes=[8]), []
+    parts = parts_of(agent, "memory-s13-random", 10, 3, CPU, False, 300)
+    one, two = joined(play_all(parts, 1, CPU)), joined(play_all(parts, 2, CPU, told.append))
+    assert sorted(told) == [2, 4, 4]
+    for name, expected in one._asdict().items():
+        if isinstance(expected, dict):
+            assert expected.keys() == two.groups.keys()
+        else:
+            np.testing.assert_array_equal(getattr(two, name), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("part", "error"), [(failing, EnvError), (killed, WorkerError)])
+def test_a_part_that_fails_ends_all(part: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"out of order|has ended; try --jobs 1"):
+        play_all([part] * 2, 2, CPU)
+    assert not active_children()
