@@ -105,7 +105,7 @@ class Policy(Protocol):
     """Anything that can act: an `ActorCritic`, or uniform random play."""
 
     def initial_state(self, batch_size: int) -> State:
-        """The state at the start of an episode."""
+        """The state at the start of an episode; every leaf `[batch_size, ...]`."""
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes."""

@@ -84,23 +84,29 @@ class Player(nn.Module):
 
 
 class RecurrentPlayer(Player):
-    """A policy with memory; its state is sb3-contrib's, with the lanes in the second axis."""
+    """A policy with memory; its state is sb3-contrib's, with the lanes in the first axis instead of the second."""
 
     def initial_state(self, batch_size: int) -> RNNStates:
         """Zeros, the packed initial state; `step` also resets each lane where an episode begins."""
         layers, _, size = self.policy.lstm_hidden_state_shape
         actor, critic = (
-            tuple(torch.zeros(layers, batch_size, size, device=self.policy.device) for _ in range(2)) for _ in range(2)
+            tuple(torch.zeros(batch_size, layers, size, device=self.policy.device) for _ in range(2)) for _ in range(2)
         )
         return RNNStates(actor, critic)
 
     @torch.no_grad()
     def step(self, steps: TimeStep, state: RNNStates) -> tuple[AgentOutput, RNNStates]:
         """One step of all lanes, from the initial state where an episode begins."""
-        obs, episode_starts = self._to_obs(steps), steps.is_first.float()
+        obs, episode_starts, state = self._to_obs(steps), steps.is_first.float(), _transposed(state)
         parameters = self._to_parameters(self.policy.get_distribution(obs, state.pi, episode_starts)[0])
         _, value, _, state = self.policy(obs, state, episode_starts, deterministic=True)
-        return AgentOutput(parameters, value.flatten()), state
+        return AgentOutput(parameters, value.flatten()), _transposed(state)
+
+
+def _transposed(state: RNNStates) -> RNNStates:
+    """The state with layers and lanes exchanged."""
+    exchanged: RNNStates = map_leaves(lambda leaf: leaf.transpose(0, 1).contiguous(), state)
+    return exchanged
 
 
 def make_player(model: OnPolicyAlgorithm, spec: SpaceSpec) -> Player:
