@@ -71,10 +71,7 @@ def make_vector_env(
     rendered = {} if render_mode is None else {"render_mode": render_mode}  # some constructors lack it
     arguments = {**arguments, **rendered, **(env_kwargs or {})}
     spec = _find_spec(env_id, name)
-    if env_kwargs and (make := spec.entry_point or spec.vector_entry_point) is not None:
-        with Blame(name, "its import"):
-            creator = load_env_creator(make) if isinstance(make, str) else make
-        check_arguments(creator, env_kwargs, name)
+    _check_arguments(spec, name, env_kwargs or {})
     view: dict[str, Any] = {"actions": "moves"} if name in MOVES_ONLY else {}
     if wrapper is not None:
         view["wrapper"] = wrapper
@@ -187,6 +184,16 @@ def _make_native(spec: EnvSpec, num_envs: int, autoreset_mode: AutoresetMode, ar
         raise ValueError(f"environment {spec.id} cannot be made: {error}") from error
     env.spec = spec
     return env
+
+
+def _check_arguments(spec: EnvSpec, name: str, given: Mapping[str, Any]) -> None:
+    """Raises ValueError if the environment's constructor does not take one of the given arguments."""
+    make = spec.entry_point or spec.vector_entry_point
+    if not given or make is None:
+        return
+    with Blame(name, "its import"):
+        creator = load_env_creator(make) if isinstance(make, str) else make
+    check_arguments(creator, given, name)
 
 
 def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:

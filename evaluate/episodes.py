@@ -129,6 +129,7 @@ def play(
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
     tell: Tell = untold,
+    jobs: Jobs = 1,
 ) -> Episodes:
     """Play whole episodes, one per lane, so that short episodes are not over-represented.
 
@@ -139,7 +140,7 @@ def play(
     """
     parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
     if len(parts) > 1:
-        return joined([part(tell=tell) for part in parts])
+        return joined(play_all(parts, jobs, device, tell))
     with torch.no_grad(), closing(make_env(env, episodes)) as made:
         return _play_each_once(policy, Lanes(made, seed, device), seed, deterministic, max_steps, tell)
 
@@ -216,8 +217,9 @@ def _play_each_once(
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
-            unset = 0.0 if key == "is_success" else np.nan
-            facts.setdefault(key, np.full(lanes.num_lanes, unset))[ended] = lanes.infos[key][ended]
+            if key not in facts:
+                facts[key] = np.full(lanes.num_lanes, 0.0 if key == "is_success" else np.nan)
+            facts[key][ended] = lanes.infos[key][ended]
         playing &= ~ended
         if ended.any():
             tell(int(ended.sum()))

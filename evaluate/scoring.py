@@ -11,8 +11,8 @@ from torch import nn
 
 from rmc_agents.envs.making import EnvFactory, name_of
 from rmc_agents.evaluate import video
-from rmc_agents.evaluate.episodes import check_fits, joined, parts_of
-from rmc_agents.evaluate.parallel import Jobs, play_all
+from rmc_agents.evaluate.episodes import check_fits, play
+from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 from rmc_agents.player import device_of
 from rmc_agents.runs.saved import SavedAgent, saved_env
@@ -54,10 +54,8 @@ def evaluate(
     """
     policy, env = _policy_and_env(agent, env)
     deterministic |= isinstance(agent, SavedAgent) and agent.config.train.is_greedy
-    device = device_of(policy)
     with _evaluating(policy):
-        parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
-        return Statistics.of(joined(play_all(parts, jobs, device)))
+        return Statistics.of(play(policy, env, episodes, seed, device_of(policy), deterministic, max_steps, jobs=jobs))
 
 
 def record_video(

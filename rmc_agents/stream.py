@@ -62,7 +62,7 @@ class Lanes:
         zeros = np.zeros(self.num_lanes)
         self._check(obs, zeros, zeros.astype(np.int64))
         false = zeros.astype(bool)
-        self._is_last, self._is_between = false, False
+        self._is_last, self._is_stepping = false, False
         self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
         self._returns, self._lengths = zeros.copy(), zeros.astype(np.int64)
         self._is_masked = self.spec.action_mask(obs, self.infos) is not None
@@ -74,7 +74,7 @@ class Lanes:
         Raises:
           EnvError: if the environment's own code fails, or gives what is no finite number.
         """
-        self._is_between = True
+        self._is_stepping = True
         obs, reward, terminated, truncated, self.infos = self.env.step(self.spec.to_env(action.cpu().numpy()))
         self._check(obs, reward, self._lengths + 1)
         is_first, self._is_last = self._is_last, terminated | truncated
@@ -89,7 +89,7 @@ class Lanes:
         self._returns[self._is_last] = 0.0
         self._lengths[self._is_last] = 0
         self.steps = self._to_steps(obs, action, is_first, reward, terminated, truncated & ~terminated)
-        self._is_between = False
+        self._is_stepping = False
         return self.steps
 
     def take_episodes(self) -> list[Episode]:
@@ -102,7 +102,7 @@ class Lanes:
 
         None if the environment cannot save its state, or has failed in a step, which some lanes have taken then.
         """
-        if self._is_between or not hasattr(self.env, "get_state"):
+        if self._is_stepping or not hasattr(self.env, "get_state"):
             return None
         return {
             "env": self.env.get_state(),

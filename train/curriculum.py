@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from rmc_agents.config import EnvConfig
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.stages import Stage, stages_of
+from rmc_agents.stages import stages_of
 from rmc_agents.stream import Episode
 from rmc_agents.types import Rollout
 
@@ -50,7 +50,7 @@ class Curriculum:
     def __init__(self, config: EnvConfig) -> None:
         self.config, self.stages, self.stage = config, stages_of(config.curriculum), 0
         self._frames, self._count, self._sum = 0, 0, 0.0
-        self._untold = 0  # episodes so far without a word of success; -1: not of interest
+        self._is_told = False  # whether any episode has reported success or failure
 
     def make(self, lanes: int) -> VectorEnv:
         """The environment in its current stage, with this number of lanes."""
@@ -102,31 +102,29 @@ class Curriculum:
         stage = self.stages[self.stage]
         self._frames += frames
         values = _measured(stage.measure, rollout, episodes)
-        self._warn(stage, episodes)
-        totals = distributed.total(torch.tensor([values.sum().item(), len(values)], dtype=torch.float64))
+        told = sum(episode.success is not None for episode in episodes)
+        totals = distributed.total(torch.tensor([values.sum().item(), len(values), told], dtype=torch.float64))
         self._sum, self._count = self._sum + totals[0].item(), self._count + int(totals[1])
+        self._is_told |= bool(totals[2] > 0)
         if stage.measure == "frames":
             return self._advanced(self._frames >= stage.threshold)
         if self._count < ENOUGH:
             return False
+        if stage.measure == "success" and not self._is_told:
+            self._warn()
         if self._advanced(self._sum / self._count >= stage.threshold):
             return True
         self._sum, self._count = 0.0, 0
         return False
 
-    def _warn(self, stage: Stage, episodes: Sequence[Episode]) -> None:
-        """Warn once if a stage ends at a success rate that the environment does not report."""
-        if stage.measure != "success" or self._untold < 0:
-            return
-        self._untold += len(episodes)
-        if any(episode.success is not None for episode in episodes):
-            self._untold = -1
-        elif self._untold >= ENOUGH:
-            self._untold = -1
+    def _warn(self) -> None:
+        """Warn once that the environment reports no success."""
+        self._is_told = True
+        if distributed.rank() == distributed.FIRST:
             logger.warning(
                 "curriculum: none of %d episodes had infos['is_success'], so that the success rate is 0; if the "
                 "environment never reports it, give the stage a return or frames",
-                ENOUGH,
+                self._count,
             )
 
     def _advanced(self, is_passed: bool) -> bool:

@@ -34,9 +34,10 @@ def env_of(trainer: Trainer) -> str | EnvFactory:
 
 def write_vocabulary(trainer: Trainer, folder: RunFolder) -> None:
     """Keep the words that an agent's tokens stand for, if it reads a text in words."""
-    if not is_text(trainer.config.env.env):
+    config = trainer.config.env
+    if not is_text(config.env):
         return
-    with closing(make_env(env_of(trainer))) as env:
+    with closing(make_env(with_arguments(config.env, config.env_kwargs))) as env:
         vocabulary = env.lanes.vocabulary  # type: ignore[attr-defined]
     if isinstance(vocabulary, Words):
         vocabulary.save(folder.path / VOCABULARY)

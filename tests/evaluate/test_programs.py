@@ -122,7 +122,7 @@ def test_a_program_of_other_weights_is_refused() -> None:
     assert isinstance(agent.core.weight_hh, nn.Parameter)
     with torch.no_grad():
         agent.core.weight_hh.add_(0.1)
-    with pytest.raises(ValueError, match="expected the same probabilities within 1e-05, got a difference"):
+    with pytest.raises(ValueError, match="expected the same actions and probabilities within 1e-05, got a difference"):
         play(compared, "recall", 2, seed=3, device=CPU)
 
 

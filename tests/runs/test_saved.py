@@ -1,5 +1,6 @@
 """Saved agents with custom parts."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import torch
 from rmc_agents import encoders
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
-from rmc_agents.runs.saved import Provenance, SavedAgent, load, pick_device, save_agent
+from rmc_agents.encoders import Encoder
+from rmc_agents.runs.saved import Provenance, SavedAgent, _WithoutValues, load, pick_device, save_agent
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import NotRegistered, TimeStep
 
@@ -39,6 +41,15 @@ def test_a_custom_encoder_has_to_be_registered_to_be_opened(tmp_path: Path, monk
     with pytest.raises(NotRegistered, match=r"there is no encoder 'plain'.*register_encoder") as caught:
         load(path, device="cpu")
     assert "\n" not in str(caught.value)
+
+
+def test_sizes_that_a_file_claims_are_not_allocated() -> None:
+    tracemalloc.start()
+    with torch.device("meta"), _WithoutValues():
+        Encoder(SpaceSpec((2,), "float32", 1.0, num_actions=300_000))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 300_000
 
 
 @pytest.mark.parametrize("device", ["gpu", None])

@@ -182,6 +182,14 @@ def test_targets_that_are_no_actions_are_refused(target: object) -> None:
         Lanes(SyncVectorEnv([lambda: Asking(target)] * 2), 0, CPU)
 
 
+def test_a_text_too_short_to_hold_a_part_out_is_trained_on(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("twelve words are enough for ten steps but not for an evaluation")
+    flags = f"--env text-words:{text} --algo supervised --core none --encoder-sizes 4 --num-envs 2 --unroll-length 5"
+    flags += f" --eval-episodes 0 --no-video --total-frames 10 --run-dir {tmp_path / 'run'}"
+    assert train_cli.main(flags.split()) == 0
+
+
 def test_words_keep_their_meaning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, other, run = tmp_path / "one.txt", tmp_path / "two.txt", tmp_path / "run"
     text.write_text("to be or not to be " * 40)

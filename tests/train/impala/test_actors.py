@@ -1,8 +1,12 @@
 """Actors and their pool: parcels are checked, no rollout is used twice, failed actors are replaced, on any engine."""
 
+import json
 import time
 from collections import deque
 from collections.abc import Callable
+from multiprocessing import Pipe
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +18,7 @@ from helpers.runs import assert_same
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.runs import checkpoint
+from rmc_agents.train.impala import processes
 from rmc_agents.train.impala.actors import Actor, Parcel, UnfitParcel, named_tensors, pack_weights
 from rmc_agents.train.impala.pool import TRIES, ActorPool, Arrival, Failure
 
@@ -46,6 +51,23 @@ def test_after_a_parcel_without_lanes_new_episodes_begin() -> None:
     other.set_state(parcel.snapshot)
     assert other.sequence == parcel.sequence + 1
     assert other.lanes.steps.is_first.all()
+
+
+def test_a_state_that_outgrows_its_place_is_left_out() -> None:
+    actor = make_actor(env="memory-s7")
+    reader, parcel = reader_of(actor), parcel_of(actor)
+    slot = bytearray(len(parcel.to_bytes()) - 500)
+    assert len(parcel.without_lanes().to_bytes()) < len(slot)
+    ours, theirs = Pipe()
+    ours.send_bytes(b"")
+    board = SimpleNamespace(version=actor.version)
+    acting = Thread(target=processes._act, args=(actor, board, [slot], theirs))
+    acting.start()
+    assert ours.poll(60)
+    size = json.loads(ours.recv_bytes())["bytes"]
+    ours.close()
+    acting.join()
+    assert reader.open(bytes(slot[:size]), 0).snapshot["collector"]["lanes"] is None
 
 
 def test_a_parcel_arrives_as_it_was_sent() -> None:
