@@ -24,7 +24,7 @@ from rmc_agents.envs.processes import (
 from rmc_agents.evaluate.progress import Tell, untold
 from rmc_agents.evaluate.statistics import Episodes
 
-FEWEST_PARTS = 4  # for several processes by default: starting one takes about as long as a part of short episodes
+FEWEST_PARTS = 8  # for several processes by default: with fewer, starting them takes what they save
 
 Part = Callable[..., Episodes]
 """A part of an evaluation, called with `tell`."""
