@@ -1,0 +1,104 @@
+"""Curves of runs and their figure."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch.utils.tensorboard import SummaryWriter
+
+from helpers.runs import refused, save_agent
+from rmc_agents.config import Config
+from rmc_agents.evaluate import curves, plot
+from rmc_agents.runs.folder import TIME_TAG
+
+
+def write_events(run_dir: Path, points: dict[int, float], purge_step: int | None = None, late: float = 0.0) -> None:
+    writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=purge_step)
+    for frames, value in points.items():
+        writer.add_scalar("charts/episodic_return", value, frames)
+        writer.add_scalar(TIME_TAG, frames / 5 + late, frames)
+    writer.close()
+
+
+def test_plot_reads_a_resumed_run(tmp_path: Path) -> None:
+    write_events(tmp_path, {10: 1.0, 20: 2.0, 30: 99.0})
+    write_events(tmp_path, {30: 3.0, 40: 4.0}, purge_step=25, late=1.5)
+    curve = curves.read_curve(tmp_path)
+    assert curve.frames.tolist() == [10, 20, 30, 40]
+    assert curve.values.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert curve.seconds.tolist() == [2.0, 4.0, 7.5, 9.5]
+
+
+def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [tmp_path / name for name in ("a", "b")]
+    for i, run in enumerate(runs):
+        save_agent(run)
+        write_events(run, {10: 1.0 + i, 20: 3.0 + i})
+    out = tmp_path / "curves.png"
+    assert plot.main([*map(str, runs), "--out", str(out), "--mark", "random=0.5", "--against", "both"]) == 0
+    assert out.read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    (tmp_path / "empty").mkdir()
+    assert plot.main([str(runs[0]), "--out", str(out), "--smooth", "1"]) == 0
+    assert capsys.readouterr().out == f"{out} (curves not smoothed)\n"
+    assert "holds no TensorBoard events" in refused(capsys, plot, tmp_path / "empty")
+    assert "expected NAME=VALUE, got 'random'" in refused(capsys, plot, runs[0], "--mark", "random")
+    assert "ends in .png" in refused(capsys, plot, runs[0], "--out", "a.pdf")
+
+
+def make_curve(frames: list[int], returns: list[float]) -> curves.Curve:
+    return curves.Curve(np.array(frames), np.array(returns), 60.0 * np.array(frames) / 10)
+
+
+def test_plot_draws_the_mean_over_seeds() -> None:
+    curves = [make_curve([0, 10], [0.0, 2.0]), make_curve([5, 15], [3.0, 5.0])]
+    figure = plot.draw({"lstm": curves}, {"random": 1.0}, "title", ("frames", "minutes"))
+    for axes, ends in zip(figure.axes, ([5, 10], [0.5, 1.0]), strict=True):
+        mean = max(axes.lines, key=lambda line: line.get_linewidth())
+        np.testing.assert_allclose(mean.get_xdata()[[0, -1]], ends)
+        np.testing.assert_allclose(mean.get_ydata()[[0, -1]], [2.0, 3.0])
+    assert [text.get_text() for text in figure.legends[0].get_texts()][1] == "random (1)"
+
+
+def test_a_curve_of_one_point_is_a_dot_and_the_legend_says_how_curves_are_smoothed() -> None:
+    curves = {"short": [make_curve([10], [1.0])], "seeds": [make_curve([10, 20], [0, 1]), make_curve([20, 30], [1, 2])]}
+    figure = plot.draw(curves, {}, "title", smooth=5)
+    markers = {len(np.unique(line.get_xdata())): line.get_marker() for line in figure.axes[0].lines}
+    assert markers == {1: "o", 2: "None"}
+    assert "averaged over 5 neighbouring points" in figure.legends[0].get_title().get_text()
+
+
+@pytest.mark.filterwarnings("error")
+def test_drawing_and_intervals_warn_of_nothing(tmp_path: Path) -> None:
+    assert np.isnan(curves.bootstrap_band(np.array([np.nan, 1.0]))).all()
+    plot.write_png(plot.draw({"\u7d19": [make_curve([10], [1.0])]}, {}, "title"), str(tmp_path / "a.png"))
+
+
+def test_interquartile_mean_leaves_out_a_quarter_at_both_ends() -> None:
+    samples = np.array([[100.0, 0.0], [1.0, 0.0], [3.0, 0.0], [-50.0, 4.0]])
+    np.testing.assert_allclose(curves.interquartile_mean(samples), [2.0, 0.0])
+    low, high = curves.bootstrap_band(samples)
+    assert (low <= [2.0, 0.0]).all()
+    assert (high >= [2.0, 0.0]).all()
+    assert low[1] == 0
+    assert 0 < high[1] <= 4
+
+
+def test_the_band_is_of_the_interquartile_mean() -> None:
+    """Among sixteen samples one that is far off counts in none but one of thousands of resamples."""
+    low, high = curves.bootstrap_band(np.array([1000.0] + [0.0] * 15))
+    assert (low, high) == (0, 0)
+
+
+def test_runs_that_differ_in_more_than_the_seed_are_not_seeds_of_one_agent() -> None:
+    changes = [{"seed": 0}, {"seed": 1, "video": False}, {"mem_slots": 8}, {"core": "lstm"}]
+    configs = [Config().updated(change, "test") for change in changes]
+    labels = plot.labels([config.core.core for config in configs], configs)
+    assert labels == ["rmc, mem_slots=4", "rmc, mem_slots=4", "rmc, mem_slots=8", "lstm"]
+    assert plot.labels(["rmc", "rmc"], configs[:2]) == ["rmc", "rmc"]
+
+
+def test_smoothing_is_a_centred_mean() -> None:
+    curve = make_curve([0, 1, 2, 3, 4], [0.0, 3.0, 6.0, 0.0, 0.0])
+    np.testing.assert_allclose(curves.smoothed(curve, 3).values, [1.5, 3.0, 3.0, 2.0, 0.0])
+    assert curves.smoothed(curve, 1) is curve
