@@ -33,7 +33,7 @@ __all__ = [
 
 CORES = ("rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none")
 """Built-in cores."""
-ENCODERS = ("auto", "mlp", "conv")
+ENCODERS = ("auto", "mlp", "conv", "grid")
 """Built-in encoders."""
 SB3_ALGORITHMS = ("recurrent-ppo", "sb3-a2c", "sb3-ppo")
 """The values of `algo` that select an algorithm of Stable-Baselines3."""

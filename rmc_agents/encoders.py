@@ -20,7 +20,7 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.trunks import OneHot, Trunks, make_trunk, trunk_size
 from rmc_agents.types import NotRegistered, TimeStep, map_leaves
 
-BUILT_IN = ("auto", "mlp", "conv")
+BUILT_IN = ("auto", "mlp", "conv", "grid")
 """Names that select `Encoder` with that trunk."""
 
 BuildEncoder = Callable[..., nn.Module]
@@ -128,11 +128,12 @@ class Encoder(nn.Module):
 
     Args:
       spec: the environment's spaces.
-      trunk: conv: three strided convolutions, for images; mlp: flattened; auto: chosen by the observations.
+      trunk: conv: three strided convolutions, for images; grid: two small ones, for images with a pixel a cell; mlp:
+        flattened; auto: conv or mlp, chosen by the observations.
       sizes: widths of the fully connected layers.
 
     Raises:
-      ValueError: for trunk conv if the observations are not images.
+      ValueError: for trunk conv or grid if the observations are not images that it can take.
     """
 
     def __init__(self, spec: SpaceSpec, trunk: str = "auto", sizes: Sequence[int] = (256, 128)) -> None:

@@ -134,12 +134,13 @@ class AgentConfig(Section):
     """Encoder and heads."""
 
     encoder: str = "auto"
-    """conv: three strided convolutions, for images; mlp: flattened; auto: conv for images of 36x36 or more.
+    """conv: three strided convolutions, for images; grid: two small ones, for images in which a pixel is a cell of a
+    gridworld; mlp: flattened; auto: conv for images of 36x36 or more, else mlp.
     module:Class: a custom encoder; or a name that an imported module registers."""
     encoder_args: Arguments = field(default_factory=dict)
     """Arguments of a custom encoder, as in --encoder-args width=64; values are read as YAML."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
-    """Widths of the fully connected layers, each with a ReLU, of auto, mlp and conv; none: the core reads the
+    """Widths of the fully connected layers, each with a ReLU, of the built-in encoders; none: the core reads the
     observation directly, by its own linear map."""
     core_skip: bool = True
     """Skip connection: the heads read the encoder's output as well as the core's."""

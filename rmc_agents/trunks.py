@@ -12,6 +12,8 @@ from rmc_agents.space_parts import ArraySpec
 from rmc_agents.spaces import SpaceSpec
 
 CONV_FROM = 36  # pixels: the smallest image side that the three convolutions can take
+GRID_FROM = 3  # pixels: the smallest image side that two convolutions of 2x2 can take
+GRID_CHANNELS = 32, 64
 LARGE = 84 * 84  # numbers: images of this size or more should not be flattened
 LOOKUP_SIZE = 128  # embedding width of categories and tokens
 FIRST_TOKENS = 16  # these are also summed separately
@@ -24,12 +26,14 @@ def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
 
     Args:
       array: the input.
-      trunk: conv, mlp or auto; see `Encoder`.
+      trunk: conv, grid, mlp or auto; see `Encoder`.
       sizes: widths of the fully connected layers.
 
     Raises:
-      ValueError: for convolutions of what is no picture.
+      ValueError: for convolutions of what is no picture, or too small a one.
     """
+    if trunk == "grid":
+        return _grid(array.shape)
     if array.categories and trunk != "conv":
         if array.dtype == "int64":
             return OneHot(array.categories)
@@ -54,6 +58,30 @@ def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
         nn.ReLU(),
         nn.Flatten(),
     )
+
+
+def _grid(shape: tuple[int, ...]) -> nn.Module:
+    """Two convolutions of 2x2, as those of Santoro et al. (2018) for BoxWorld, with more channels."""
+    if not is_image(shape, "grid"):
+        raise ValueError(
+            f"encoder grid: expected images [H, W] or [H, W, C] of at least 3x3 pixels, got observations of shape "
+            f"{shape}; use encoder mlp"
+        )
+    return nn.Sequential(
+        _ChannelsFirst(shape, 2),
+        nn.Conv2d((*shape, 1)[2], GRID_CHANNELS[0], 2),
+        nn.ReLU(),
+        nn.Conv2d(*GRID_CHANNELS, 2),
+        nn.ReLU(),
+        nn.Flatten(),
+    )
+
+
+def is_image(shape: tuple[int, ...], trunk: str) -> bool:
+    """Whether observations of this shape are images that this trunk, conv or grid, can take."""
+    if trunk == "grid":
+        return len(shape) in (2, 3) and min(shape[:2]) >= GRID_FROM
+    return find_channels(shape) is not None
 
 
 def find_channels(shape: tuple[int, ...]) -> int | None:
@@ -87,20 +115,26 @@ class Trunks(nn.Module):
 
     Args:
       arrays: the inputs.
-      trunk: auto, mlp, or conv, which applies to the images.
+      trunk: auto, mlp, or conv or grid, which apply to the images.
       sizes: as in `make_trunk`.
 
     Raises:
-      ValueError: for trunk conv if none of the inputs is an image.
+      ValueError: for trunk conv or grid if none of the inputs is an image that it can take.
     """
 
     def __init__(self, arrays: Sequence[ArraySpec], trunk: str, sizes: Sequence[int]) -> None:
         super().__init__()
-        if trunk == "conv" and all(find_channels(array.shape) is None for array in arrays):
+        images = [is_image(array.shape, trunk) and not array.categories for array in arrays]
+        if trunk in ("conv", "grid") and not any(images):
             shapes = ", ".join(f"{array.name!r} {array.shape}" for array in arrays)
-            raise ValueError(f"encoder conv: expected an image among the observations, got {shapes}; use encoder mlp")
+            raise ValueError(
+                f"encoder {trunk}: expected an image among the observations, got {shapes}; use encoder mlp"
+            )
         self.arrays = arrays
-        self.each = nn.ModuleList(make_trunk(array, "mlp" if trunk == "mlp" else "auto", sizes) for array in arrays)
+        self.each = nn.ModuleList(
+            make_trunk(array, trunk if image or trunk == "mlp" else "auto", sizes)
+            for array, image in zip(arrays, images, strict=True)
+        )
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:  # each [N, ...] -> [N, D]
         seen = []

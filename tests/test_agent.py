@@ -19,6 +19,7 @@ from rmc_agents.encoders import Encoder, register_encoder
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
+from rmc_agents.trunks import Trunks
 from rmc_agents.types import TimeStep, at, map_leaves
 
 CPU = torch.device("cpu")
@@ -147,7 +148,7 @@ def test_a_custom_encoder_sees_time_and_lanes_as_one_axis() -> None:
     ("encoder", "expected"),
     [
         ("sumz", "there is no encoder 'sumz': did you mean 'sums'.* rmc.register_encoder"),
-        ("xyz", "there is no encoder 'xyz': expected auto, mlp, conv or sums"),
+        ("xyz", "there is no encoder 'xyz': expected auto, mlp, conv, grid or sums"),
         (lambda spec: torch.nn.Linear(1, 1), "expected a module with an attribute output_size.* got Linear"),
         (lambda spec: 3, "output_size.* got int"),
         (lambda spec: torch.nn.LazyLinear(2), "expected initialised parameters, got lazy ones in LazyLinear"),
@@ -196,6 +197,30 @@ def test_pictures_go_through_convolutions() -> None:
     assert any(isinstance(module, torch.nn.Conv2d) for module in encoder.modules())
     with pytest.raises(ValueError, match=r"expected images .* got observations of shape \(5, 5, 3\); use encoder mlp"):
         Encoder(SPEC, "conv")
+
+
+def test_a_grid_shares_weights_between_cells() -> None:
+    """A cell's surroundings give the same features wherever they are."""
+    grid = Encoder(SPEC, "grid").trunk
+    obs = torch.rand(2, 5, 5, 3)
+    features = grid(obs).unflatten(1, (-1, 3, 3))  # each of 3 x 3 cells
+    torch.testing.assert_close(grid(obs.roll(1, 1)).unflatten(1, (-1, 3, 3))[..., 1:, :], features[..., :-1, :])
+    assert not torch.equal(grid(obs.roll(1, 1)), grid(obs))
+    with pytest.raises(ValueError, match=r"grid: expected images .* 3x3 pixels, got observations of shape \(2, 5, 3\)"):
+        Encoder(SpaceSpec((2, 5, 3), "uint8", 1 / 255, 4), "grid")
+
+
+def test_in_nested_observations_a_grid_takes_the_images() -> None:
+    view, key = Box(0, 255, (5, 5, 3), np.uint8), Box(-1, 1, (3,), np.float32)
+    spec = SpaceSpec.from_spaces(Dict({"view": view, "key": key}), Discrete(4))
+    trunks = Encoder(spec, "grid").trunk
+    assert isinstance(trunks, Trunks)
+    convolved = [
+        array.name for array, trunk in zip(trunks.arrays, trunks.each, strict=True) if len([*trunk.modules()]) > 1
+    ]
+    assert convolved == ["view"]
+    with pytest.raises(ValueError, match=r"encoder grid: expected an image among the observations, got 'key' \(3,\)"):
+        Encoder(SpaceSpec.from_spaces(Dict({"key": key}), Discrete(4)), "grid")
 
 
 def test_pictures_are_brought_to_0_to_1() -> None:

@@ -104,6 +104,8 @@ def test_settings_reach_the_model() -> None:
     assert [type(each).__name__ for each in layered.model.policy.mlp_extractor.policy_net] == ["Linear", "ReLU"]
     with pytest.raises(ValueError, match="head_sizes: expected none with sb3_policy mlp or cnn"):
         make_trainer(Config().updated({"algo": "sb3-a2c", "head_sizes": [11]}, "test"), CPU)
+    with pytest.raises(ValueError, match="encoder: expected auto, mlp or conv with algo sb3-ppo, got grid"):
+        make_trainer(Config().updated({"algo": "sb3-ppo", "encoder": "grid"}, "test"), CPU)
     a2c = make_trainer(Config().updated({"algo": "sb3-a2c", **settings}, "test"), CPU).model
     assert isinstance(a2c.policy.optimizer, torch.optim.Adam)
     assert a2c.policy.net_arch == [12, 9]

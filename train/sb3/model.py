@@ -67,9 +67,12 @@ def _policy(config: Config, spec: SpaceSpec) -> tuple[str, dict[str, Any]]:
     networks after the flattened observation, the convolutions or the LSTM.
 
     Raises:
-      ValueError: for convolutions of what is no picture, and for `head_sizes` without the core.
+      ValueError: for an encoder that Stable-Baselines3 lacks, convolutions of what is no picture, and for `head_sizes`
+        without the core.
     """
     algo, chosen, sizes = config.train.algo, config.train.sb3_policy, config.agent.encoder_sizes
+    if config.agent.encoder not in ("auto", "mlp", "conv"):
+        raise ValueError(f"encoder: expected auto, mlp or conv with algo {algo}, got {config.agent.encoder}")
     is_picture = len(spec.obs_shape) == 3 and min(spec.obs_shape[:2]) >= CONVOLUTIONS_FROM
     if chosen == "cnn" or config.agent.encoder == "conv":
         _check_picture(is_picture, spec)
