@@ -161,7 +161,7 @@ def test_what_is_no_encoder_is_named(encoder: Any, expected: str) -> None:
 
 
 def test_encoders_are_registered_under_names_of_their_own() -> None:
-    with pytest.raises(ValueError, match="a name other than the built-in ones, auto, mlp or conv"):
+    with pytest.raises(ValueError, match="a name other than the built-in ones, auto, mlp, conv or grid"):
         register_encoder("mlp", Sums)
     with pytest.raises(ValueError, match="expected a class or a function from a SpaceSpec to a module, got Sums"):
         register_encoder("sums", Sums(SPEC))  # type: ignore[arg-type]
