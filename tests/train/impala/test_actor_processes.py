@@ -14,6 +14,7 @@ from helpers import counting
 from helpers.actors import LENGTH, config, reader_of
 from helpers.counting import CountingActor
 from rmc_agents.envs.processes import WorkerError
+from rmc_agents.train.impala import pool as pools
 from rmc_agents.train.impala.actors import Parcel, pack_weights
 from rmc_agents.train.impala.pool import ActorPool
 from rmc_agents.train.impala.processes import ProcessEngine, WeightsBoard
@@ -114,6 +115,7 @@ def test_faults_of_the_first_rollout(
     fault: str, message: str, engines: Callable[..., ProcessEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(counting.FAULT, fault)
+    monkeypatch.setattr(pools, "TRIES", 1)
     pool = pool_of(engines(1), 1, timeout=3.0 if fault == "hang" else 60.0)
     with pytest.raises(WorkerError, match=message):
         pool.take(2)

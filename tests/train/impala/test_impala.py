@@ -21,6 +21,7 @@ from rmc_agents.distributions import Categorical
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
+from rmc_agents.train.impala import pool
 from rmc_agents.train.impala.learner import Impala, joined
 from rmc_agents.types import AgentOutput, at
 
@@ -221,10 +222,11 @@ def test_settings_that_do_not_fit_are_one_line(
 
 
 @pytest.mark.slow
-def test_an_environment_that_fails_at_every_try_ends_the_run(
+def test_an_environment_that_fails_ends_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(counting.FAULT, "raise")
+    monkeypatch.setattr(pool, "TRIES", 1)
     flags = [
         *FLAGS,
         *("--env", "helpers.counting:Counting-v0"),
