@@ -61,7 +61,7 @@ def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
 
 
 def _grid(shape: tuple[int, ...]) -> nn.Module:
-    """Two convolutions of 2x2, as those of Santoro et al. (2018) for BoxWorld, with more channels."""
+    """The convolutions of Santoro et al. (2018) for BoxWorld, with more channels, on centred inputs."""
     if not is_image(shape, "grid"):
         raise ValueError(
             f"encoder grid: expected images [H, W] or [H, W, C] of at least 3x3 pixels, got observations of shape "
@@ -69,6 +69,7 @@ def _grid(shape: tuple[int, ...]) -> nn.Module:
         )
     return nn.Sequential(
         _ChannelsFirst(shape, 2),
+        _Centred(),
         nn.Conv2d((*shape, 1)[2], GRID_CHANNELS[0], 2),
         nn.ReLU(),
         nn.Conv2d(*GRID_CHANNELS, 2),
@@ -228,6 +229,13 @@ class _ChannelsFirst(nn.Module):
 
     def forward(self, picture: Tensor) -> Tensor:  # [N, H, W], [N, H, W, C] or [N, C, H, W] -> [N, C, H, W]
         return picture.movedim(self.axis, 1) if self.has_channels else picture[:, None]
+
+
+class _Centred(nn.Module):
+    """Brightness 0..1 to -1..1."""
+
+    def forward(self, picture: Tensor) -> Tensor:
+        return 2 * picture - 1
 
 
 def trunk_size(trunk: nn.Module, spec: SpaceSpec) -> int:
