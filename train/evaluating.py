@@ -22,7 +22,7 @@ from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.runs.best import best_of
 from rmc_agents.runs.saved import Provenance
 
-from .finish import env_of
+from .finish import env_of, eval_jobs
 from .trainer import Trainer
 
 SELECTION_SEED = 3_000_000
@@ -88,6 +88,7 @@ class Evaluator:
                 trainer.lanes.device,
                 config.train.is_greedy,
                 config.run.eval_max_steps,
+                jobs=eval_jobs(config),
             )
         agent.train(was_training)
         self._rounds = self._due_rounds()

@@ -8,11 +8,13 @@ from rich.console import Console
 
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, with_interval
+from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
 from rmc_agents.envs.names import NAMESPACE, evaluation_name
 from rmc_agents.envs.sequences.names import is_text
 from rmc_agents.envs.sequences.vocabulary import Words
 from rmc_agents.evaluate.episodes import evaluate
+from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
 from rmc_agents.evaluate.video import can_render, record
@@ -30,6 +32,11 @@ VIDEO_STEPS = 500  # for an impression; rmc-watch records more
 def env_of(trainer: Trainer) -> str | EnvFactory:
     """The environment for evaluation and video."""
     return with_arguments(evaluation_name(trainer.config.env.env), trainer.config.env.env_kwargs)
+
+
+def eval_jobs(config: Config) -> Jobs:
+    """The processes for an evaluation: one, or for long ones all cores if the training uses several too."""
+    return "auto" if config.run.learners != 1 else 1
 
 
 def write_vocabulary(trainer: Trainer, folder: RunFolder) -> None:
@@ -63,6 +70,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
                 deterministic=config.train.is_greedy,
                 max_steps=config.run.eval_max_steps,
                 tell=tell,
+                jobs=eval_jobs(config),
             )
         summary["evaluation"] = result
         say(
