@@ -93,7 +93,7 @@ def test_the_best_agent_so_far_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
     evaluator, found = Evaluator(trainer, tmp_path), []
     seeds = []
 
-    def fake_play(policy: Any, env: Any, episodes: int, seed: int, *_: Any) -> Episodes:
+    def fake_play(policy: Any, env: Any, episodes: int, seed: int, *_: Any, **__: Any) -> Episodes:
         seeds.append(seed)
         return Episodes(np.full(episodes, score), np.ones(episodes), None, None, np.zeros(episodes, bool))
 
@@ -183,9 +183,9 @@ def test_an_evaluation_is_no_training_time(tmp_path: Path, monkeypatch: pytest.M
     real_time, real_play = clock.time.perf_counter, evaluating.play
     monkeypatch.setattr(clock.time, "perf_counter", lambda: real_time() + 3600 * hours[0])
 
-    def slow_play(*arguments: Any) -> Episodes:
+    def slow_play(*arguments: Any, **named: Any) -> Episodes:
         hours[0] += 1
-        return real_play(*arguments)
+        return real_play(*arguments, **named)
 
     monkeypatch.setattr(evaluating, "play", slow_play)
     settings = SMALL | {"env": "recall", "total_frames": 60, "eval_every": 20, "eval_episodes": 2}
