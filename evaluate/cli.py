@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rmc_agents.runs.saved import SavedAgent
     from rmc_agents.types import Policy
 
+SEEDS = 2**32  # as many as a training takes
+
 DESCRIPTION = """Play whole episodes with a saved agent and report its scores next to those of uniform random play.
 
   rmc-evaluate runs/lstm --episodes 200 --json runs/lstm/evaluation.json
@@ -147,6 +149,16 @@ def check_env(env: str | None) -> None:
         names.check(env)
 
 
+def check_numbers(arguments: Any, *names: str) -> None:
+    """Raises ValueError for a number of episodes or steps, or a seed, that is out of range."""
+    for name in names:
+        value, least = getattr(arguments, name), 0 if name == "seed" else 1
+        if value < least:
+            raise ValueError(f"--{name.replace('_', '-')}: expected at least {least}, got {value}")
+        if name == "seed" and value >= SEEDS:
+            raise ValueError(f"--seed: expected less than {SEEDS:,}, got {value}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     return command_line.run("rmc-evaluate", lambda: _main(argv))
@@ -154,14 +166,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = command_line.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
-    if arguments.episodes < 1:
-        raise ValueError(f"--episodes: expected at least 1, got {arguments.episodes}")
+    check_numbers(arguments, "episodes", "max_steps", "seed")
     if arguments.jobs != "auto" and arguments.jobs < 1:
         raise ValueError(f"--jobs: expected auto or at least 1, got {arguments.jobs}")
-    if arguments.max_steps < 1:
-        raise ValueError(f"--max-steps: expected at least 1, got {arguments.max_steps}")
-    if arguments.seed < 0:
-        raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
+    if arguments.sample and (arguments.json is not None or arguments.ablate_memory):
+        raise ValueError("--sample: expected neither --json nor --ablate-memory, which do not apply to a sample")
     if arguments.json is not None:
         check_writable(arguments.json)
     path = find(arguments.run, arguments.pretrained, arguments.trust)
@@ -245,8 +254,8 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
     saved, agent = opened.saved, opened.saved.agent
     if not isinstance(agent, ActorCritic):
         raise ValueError(
-            f"--ablate-memory: expected an agent of --algo a2c or ppo, got one of {saved.config.train.algo}, whose "
-            "memory is Stable-Baselines3's"
+            f"--ablate-memory: expected an agent of this project's own algorithms, got one of "
+            f"{saved.config.train.algo}, whose memory is Stable-Baselines3's"
         )
     ablation.check(agent, arguments.windows, arguments.episodes)
     settings = arguments.episodes, arguments.seed, opened.device, arguments.deterministic, arguments.max_steps

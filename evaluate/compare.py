@@ -208,8 +208,9 @@ def check_folder(job: Job, trust: bool) -> None:
     if (job.folder / CONFIG).exists():
         found = read_config(job.folder)
         names = differing(found, job.config)
-        if found.run.eval_episodes != job.config.run.eval_episodes:
-            names.append("eval_episodes")
+        for name in ("eval_episodes", "eval_every", "eval_max_steps"):
+            if getattr(found.run, name) != getattr(job.config.run, name):
+                names.append(name)
         if names:
             raise ValueError(
                 f"{job.folder} holds a run that differs in {', '.join(names)}: choose another --folder, or remove it"
@@ -229,7 +230,8 @@ def check_success(training: Training) -> None:
 def differing(one: Config, other: Config) -> list[str]:
     """Names of the settings that differ between two agents."""
     before, after = essence(one), essence(other)
-    return [name for name in before if before[name] != after[name]]
+    names = [name for name in before if before[name] != after[name]]
+    return [name for name in names if name != "learners" or "auto" not in (before[name], after[name])]
 
 
 def beside(path: Path, suffix: str) -> Path:

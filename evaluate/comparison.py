@@ -112,7 +112,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> Run:
     versions = read_json(dict[str, str], folder / VERSIONS, "list of versions")
     returns, successes = read_curve(folder, "return"), None
     if summary.evaluation.success_rate is not None:
-        rates = at_frames(read_curve(folder, "success"), returns.frames)
+        rates = at_frames(read_curve(folder, "success", is_optional=True), returns.frames)
         successes = _points(returns._replace(values=rates)).returns
     from rmc_agents.runs.saved import settings_and_size  # imports torch
 

@@ -52,12 +52,13 @@ METRICS = {
 }
 
 
-def read_curve(run: str | PathLike[str], metric: str = "return") -> Curve:
+def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bool = False) -> Curve:
     """The mean over the episodes that ended between two points, against frames and seconds of training.
 
     Args:
       run: its folder.
       metric: one of `METRICS`.
+      is_optional: a folder with events, but none of this metric, has a curve without points.
 
     Raises:
       ValueError: if the folder holds no such events.
@@ -71,7 +72,10 @@ def read_curve(run: str | PathLike[str], metric: str = "return") -> Curve:
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them
     events.Reload()
     tags = METRICS[metric].tag, TIME_TAG
-    if missing := set(tags) - set(events.Tags()["scalars"]):
+    missing = set(tags) - set(events.Tags()["scalars"])
+    if is_optional and missing == {METRICS[metric].tag}:
+        return Curve(*(np.empty(0) for _ in Curve._fields))
+    if missing:
         raise ValueError(f"{run}: its TensorBoard events have no {' and no '.join(sorted(missing))} yet")
     points, times = (_by_frames(events.Scalars(tag)) for tag in tags)
     frames = np.array(list(points))

@@ -15,7 +15,7 @@ from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, cut_note
 from rmc_agents.pretrained import SUFFIX
 from rmc_agents.runs.checkpoint import write_atomically
 
-from .cli import check_writable, find
+from .cli import check_numbers, check_writable, find
 
 if TYPE_CHECKING:
     from rmc_agents.agent import ActorCritic
@@ -102,9 +102,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _checked_out(arguments: Arguments) -> Path:
     """The output path. Raises ValueError for invalid arguments, before any episode is played."""
-    for name, least in (("episodes", 1), ("seed", 0), ("max_steps", 1)):
-        if (value := getattr(arguments, name)) < least:
-            raise ValueError(f"--{name.replace('_', '-')}: expected at least {least}, got {value}")
+    check_numbers(arguments, "episodes", "max_steps", "seed")
     suffix = SUFFIXES[arguments.format]
     out = arguments.out or Path(arguments.run.resolve().name.removesuffix(SUFFIX) + suffix)
     if out.suffix != suffix:

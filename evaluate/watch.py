@@ -15,7 +15,7 @@ from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.evaluate.video_file import FRAMES_PER_SECOND, MOST_STEPS, SUFFIXES, check_target
 from rmc_agents.runs.checkpoint import FOLDER
 
-from .cli import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_writable, find, open_policy
+from .cli import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_numbers, check_writable, find, open_policy
 
 DESCRIPTION = """Play episodes with a saved agent and record a video of its observations, values and actions,
 and of the attention of an rmc's memory slots.
@@ -71,8 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = command_line.parse(Arguments, argv, "rmc-watch", DESCRIPTION)
-    if arguments.seed < 0:
-        raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
+    check_numbers(arguments, "seed")
     if arguments.out is not None:
         check_target(arguments.out, (*SUFFIXES, PAGE, FIGURE))
         check_writable(arguments.out)

@@ -81,7 +81,7 @@ class Config:
         for name in settings:
             if name not in known:
                 near = difflib.get_close_matches(str(name), known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else "; rmc-train --help lists all settings"
+                hint = f"; did you mean {near[0]!r}?" if near else "; rmc-train --help-all lists all settings"
                 raise ValueError(f"{source}: there is no setting {name!r}{hint}")
         sections = {}
         for section in fields(self):
@@ -113,6 +113,19 @@ class Config:
         elif policy in ("mlp", "cnn"):
             used["core"] = "lstm"
         return self.updated(used, algo)
+
+    def unused(self) -> set[str]:
+        """Names of settings that the algorithm does not use, the core's aside."""
+        algo, names = self.train.algo, set()
+        if algo not in ("ppo", "recurrent-ppo", "sb3-ppo"):
+            names |= {"ppo_epochs", "ppo_minibatches", "ppo_clip"}
+        if algo != "impala":
+            names |= {"vtrace", "clip_rho", "clip_pg_rho", *(each.name for each in fields(ActorConfig))}
+        if algo not in SB3_ALGORITHMS:
+            names |= {"sb3_policy"}
+        if algo == "supervised":
+            names |= {"discount", "trace_lambda", "reward_scale", "normalize_advantages", "entropy_cost", "value_cost"}
+        return names
 
     def check_parts(self) -> None:
         """Reject an unknown core or encoder without importing torch.

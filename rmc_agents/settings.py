@@ -60,8 +60,8 @@ class EnvConfig(Section):
     """The environment."""
 
     env: str = "minipacman"
-    """A short name (minipacman, minipacman-map, minipacman-hunt, memory-s13, ...) or a registered gymnasium id with a
-    discrete action space (Stable-Baselines3's algorithms take others too); 'module:Id' imports the module first."""
+    """A short name (minipacman, minipacman-map, minipacman-hunt, memory-s13, ...) or a registered gymnasium id;
+    'module:Id' or 'module:Class' imports the module first."""
     env_kwargs: Arguments = field(default_factory=dict)
     """Arguments of the environment, as in --env-kwargs size=7 mode=hard; values are read as in YAML."""
     curriculum: tuple[dict[str, Any], ...] = ()
@@ -169,8 +169,8 @@ class TrainConfig(Section):
     unroll_length: PositiveInt = 20
     """Steps of a rollout, the length of backpropagation through time."""
     optimizer: Literal["adam", "muon"] = "muon"
-    """muon: orthogonalised updates for the weight matrices of encoder and core (Jordan et al., 2024), Adam for all
-    other parameters."""
+    """muon: orthogonalised updates for the weight matrices of encoder, core and head_sizes (Jordan et al., 2024), Adam
+    for the rest: vectors, convolutions, embeddings, policy and value heads."""
     learning_rate: PositiveFloat = 3e-3
     """The optimizer's step size; Muon's is scaled to match Adam's."""
     learning_rate_schedule: Literal["constant", "linear"] = "linear"
@@ -178,7 +178,7 @@ class TrainConfig(Section):
     adam_epsilon: PositiveFloat = 1e-5
     """Adam's epsilon."""
     discount: UnitFloat = 0.99
-    """Reward discount per step."""
+    """Reward discount per step; like the next five, not of supervised."""
     trace_lambda: UnitFloat = 0.95
     """Lambda of the lambda-returns: 0 is one-step TD, 1 is Monte Carlo up to the end of the rollout."""
     reward_scale: PositiveFloat = 0.1

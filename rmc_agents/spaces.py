@@ -106,6 +106,11 @@ class SpaceSpec(NamedTuple):
         return {part.name: part for part in self.obs_parts or (self.array,)}
 
     @property
+    def first_action(self) -> int:
+        """The `start` of a Discrete action space."""
+        return int(self.action_parts[0].low[0]) if self.num_actions and self.action_parts else 0
+
+    @property
     def num_outputs(self) -> int:
         """Outputs of a policy head: one logit per choice, one mean per continuous number."""
         return self.num_actions or sum(part.num_outputs for part in self.action_parts)

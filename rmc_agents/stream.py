@@ -117,7 +117,8 @@ class Lanes:
         if (state["lengths"] < 0).any():
             raise ValueError("lengths: expected numbers of at least 0")
         if self.targets is not None:
-            check_targets(state["targets"], self.spec)
+            targets = state["targets"]
+            check_targets(targets[targets != NO_TARGET] + self.spec.first_action, self.spec)
             self.targets = state["targets"].to(self.device)
         self.env.set_state(state["env"])  # type: ignore[attr-defined]
         self._returns, self._lengths = state["returns"], state["lengths"]
@@ -130,12 +131,16 @@ class Lanes:
         check_finite(self.env, arrays, reward, lengths)
 
     def _to_targets(self) -> Tensor:
-        unset = np.full(self.num_lanes, NO_TARGET)
+        raw = np.asarray(self.infos.get("target", np.full(self.num_lanes, NO_TARGET)))
+        raw = raw.astype(np.int64) if raw.dtype.kind in "biu" else raw
         has_target = np.asarray(self.infos.get("_target", True))  # gymnasium's mask of the lanes that have the info
-        is_asked = has_target & ~self._is_last  # the action at an episode's last observation is ignored
-        targets = torch.as_tensor(np.where(is_asked, self.infos.get("target", unset), unset), device=self.device)
-        check_targets(targets, self.spec)
-        return targets.long()
+        # The action at an episode's last observation is ignored.
+        is_asked = torch.as_tensor(has_target & ~self._is_last & (raw != NO_TARGET))
+        asked = torch.as_tensor(raw)[is_asked]
+        check_targets(asked, self.spec)
+        targets = torch.full((self.num_lanes,), NO_TARGET)
+        targets[is_asked] = asked.long() - self.spec.first_action
+        return targets.to(self.device)
 
     def _to_steps(self, obs: Any, action: Tensor, *fields: np.ndarray) -> TimeStep:
         is_first, reward, terminated, truncated = (torch.as_tensor(x, device=self.device) for x in fields)
@@ -181,12 +186,17 @@ def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
                 )
 
 
-def check_targets(targets: Tensor, spec: SpaceSpec) -> None:
-    """Raises ValueError for targets `[B]` that are not actions of the environment."""
-    if targets.is_floating_point() or (targets < NO_TARGET).any() or (targets >= spec.num_actions).any():
+def check_targets(asked: Tensor, spec: SpaceSpec) -> None:
+    """Raises ValueError for targets, as the environment counts actions, that are none of its actions."""
+    low, high = spec.first_action, spec.first_action + spec.num_actions - 1
+    if low < 0:
         raise ValueError(
-            f"infos['target']: expected actions from 0 to {spec.num_actions - 1}, or {NO_TARGET} where nothing is "
-            f"asked, got {targets.unique().tolist()[:8]}"
+            f"infos['target']: expected actions that count from 0 or more, got a space from {low} to {high}"
+        )
+    if asked.is_floating_point() or (asked < low).any() or (asked > high).any():
+        raise ValueError(
+            f"infos['target']: expected actions from {low} to {high}, or {NO_TARGET} where nothing is asked, got "
+            f"{asked.unique().tolist()[:8]}"
         )
 
 

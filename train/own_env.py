@@ -34,6 +34,10 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     if isinstance(env, VectorEnv):
         if config.run.learners not in (1, "auto"):
             raise ValueError(f"learners: expected 1 for a vector environment object, got {config.run.learners}")
+        unused = {"env_kwargs": {}, "env_workers": 0, "env_backend": "auto"}
+        for name, default in unused.items():
+            if (given := getattr(config.env, name)) != default:
+                raise ValueError(f"{name}: expected none for a vector environment object, got {given}")
         own = {"env": _name(type(env.unwrapped)), "num_envs": env.num_envs, "eval_episodes": 0, "video": False}
         own["learners"] = 1
         return config.updated(own, "env"), env

@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
         """The page, or its version."""
         version, page = self.served
         answers = {"/": ("text/html", page), "/version": ("text/plain", version.encode())}
-        host = self.headers.get("Host", "").rpartition(":")[0]
+        host = self.headers.get("Host", "").partition(":")[0]  # browsers leave out port 80
         if host not in (ADDRESS, "localhost"):  # DNS rebinding: a foreign name that resolves to this machine
             self.send_error(HTTPStatus.FORBIDDEN)
         elif self.path not in answers:

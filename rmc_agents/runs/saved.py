@@ -112,8 +112,8 @@ def load_agent(path: str | PathLike[str], device: torch.device) -> SavedAgent[Ac
     path = Path(path)
     if archive.is_archive(path):
         raise ValueError(
-            f"{path} was trained by Stable-Baselines3: expected an agent of --algo a2c or ppo; rmc-evaluate and "
-            "rmc-watch open it with --trust"
+            f"{path} was trained by Stable-Baselines3: expected an agent of this project's own algorithms; "
+            "rmc-evaluate and rmc-watch open it with --trust"
         )
     return checkpoint.find(path, partial(_open_agent, device=device))
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.torch_layers import CombinedExtractor, FlattenExtractor
+from stable_baselines3.common.torch_layers import CombinedExtractor, FlattenExtractor, NatureCNN
 from torch import Tensor, nn
 
 CONVOLUTIONS_FROM = 36  # pixels: the smallest image side that NatureCNN can take
@@ -21,12 +21,27 @@ class MlpFeatures(FlattenExtractor):
 
     def __init__(self, observation_space: spaces.Space, sizes: Sequence[int]) -> None:
         super().__init__(observation_space)
-        widths = [int(self.features_dim), *sizes]  # int: for MultiDiscrete it is a NumPy integer, which nn.LSTM rejects
-        self.layers = nn.Sequential(*(m for pair in pairwise(widths) for m in (nn.Linear(*pair), nn.ReLU())))
-        self._features_dim = widths[-1]
+        self.layers, self._features_dim = _layers(self.features_dim, sizes)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Features `[B, sizes[-1]]` of observations `[B, ...]`."""
+        return self.layers(super().forward(observations))
+
+
+class ImageFeatures(NatureCNN):
+    """Convolutions, and fully connected layers with ReLUs behind them, as in this project's own agent.
+
+    Args:
+      observation_space: images.
+      sizes: the layers' widths; empty: one of 512.
+    """
+
+    def __init__(self, observation_space: spaces.Space, sizes: Sequence[int]) -> None:
+        super().__init__(observation_space, *sizes[:1])
+        self.layers, self._features_dim = _layers(self.features_dim, sizes[1:])
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features `[B, sizes[-1]]` of images `[B, C, H, W]`."""
         return self.layers(super().forward(observations))
 
 
@@ -37,21 +52,38 @@ class DictFeatures(CombinedExtractor):
       observation_space: a dictionary.
       cnn_output_dim: features of each convolved image.
       normalized_image: images are already in 0..1, in any dtype.
+      sizes: widths of fully connected layers with ReLUs behind them; empty: none.
+      convolve: whether images are convolved.
     """
 
     def __init__(
-        self, observation_space: spaces.Dict, cnn_output_dim: int = 256, normalized_image: bool = False
+        self,
+        observation_space: spaces.Dict,
+        cnn_output_dim: int = 256,
+        normalized_image: bool = False,
+        sizes: Sequence[int] = (),
+        convolve: bool = True,
     ) -> None:
         entries = {
             name: space
-            if is_large_picture(space, normalized_image)
+            if convolve and is_large_picture(space, normalized_image)
             else spaces.flatten_space(space)
             if isinstance(space, spaces.Box)
             else space
             for name, space in observation_space.items()
         }
         super().__init__(spaces.Dict(entries), cnn_output_dim, normalized_image)
-        self._features_dim = int(self.features_dim)  # int: for MultiDiscrete it is a NumPy integer
+        self.layers, self._features_dim = _layers(self.features_dim, sizes)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        """Features `[B, D]` of observations `[B, ...]`."""
+        return self.layers(super().forward(observations))
+
+
+def _layers(inputs: int, sizes: Sequence[int]) -> tuple[nn.Sequential, int]:
+    """Fully connected layers with ReLUs, and the width of their output."""
+    widths = [int(inputs), *sizes]  # int: for MultiDiscrete it is a NumPy integer, which nn.LSTM rejects
+    return nn.Sequential(*(m for pair in pairwise(widths) for m in (nn.Linear(*pair), nn.ReLU()))), widths[-1]
 
 
 def is_large_picture(space: spaces.Space, normalized_image: bool = False) -> bool:

@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 from rmc_agents.envs.names import STACKED
 from rmc_agents.envs.nested import is_nested, pick
 from rmc_agents.envs.registry import as_numbers, make_vector_env
-from rmc_agents.spaces import SpaceSpec
+from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 
 from .lane_access import access_to
 
@@ -123,7 +123,7 @@ class EngineVecEnv(VecEnv):
     cannot be set, and its methods are called once for all.
 
     Nested observations of any structure become flat dictionaries (`camera`, `arm/0`), for `MultiInputPolicy` and
-    `RmcPolicy`; categories count from 0, and an action mask is left out.
+    `RmcPolicy`; categories and discrete actions count from 0, and an action mask is left out.
 
     Args:
       vector_env: in any autoreset mode, returning new arrays from every step; unless the mode is SAME_STEP, it has to
@@ -136,6 +136,8 @@ class EngineVecEnv(VecEnv):
     metadata: dict[str, Any]
     make_next_step: Callable[[], VectorEnv] | None = None
     """Creates the same vector environment with NEXT_STEP autoreset; None if that is not possible."""
+    is_masked: bool = False
+    """Whether the environment reported action masks at its last reset."""
 
     def __init__(self, vector_env: VectorEnv) -> None:
         """See the class."""
@@ -148,7 +150,8 @@ class EngineVecEnv(VecEnv):
         single, action_space = vector_env.single_observation_space, vector_env.single_action_space
         self._parts = SpaceSpec.from_spaces(single, action_space).obs_parts if is_nested(single) else ()
         flat = gym.spaces.Dict({part.name: part.space for part in self._parts})
-        super().__init__(vector_env.num_envs, flat if self._parts else _with_large_counts(single), action_space)
+        actions, self._first_action = _from_zero(action_space)
+        super().__init__(vector_env.num_envs, flat if self._parts else _with_large_counts(single), actions)
         self.metadata = {**vector_env.metadata, **self.metadata}
         self.spec = vector_env.spec
         self._no_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -160,6 +163,7 @@ class EngineVecEnv(VecEnv):
             raise ValueError("set_options: expected the same options for all lanes, which are reset together")
         seeds = self._seeds if any(seed is not None for seed in self._seeds) else None
         obs, infos = self.vector_env.reset(seed=seeds, options=options or None)
+        self.is_masked = ACTION_MASK in infos or (isinstance(obs, dict) and ACTION_MASK in obs)
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = _infos_of_lanes(infos, np.arange(self.num_envs))
@@ -167,7 +171,7 @@ class EngineVecEnv(VecEnv):
 
     def step_async(self, actions: np.ndarray) -> None:
         """Store the actions `[N, ...]` for `step_wait`."""
-        self._actions = actions
+        self._actions = actions if self._first_action is None else actions + self._first_action
 
     def step_wait(self) -> VecEnvStepReturn:
         """Observations `[N, ...]`, rewards float32 `[N]`, whether episodes have ended `[N]`, and one info per lane."""
@@ -279,6 +283,14 @@ class _Lane(gym.Env):
 
 def _make_lane(vec_env: VecEnv, lane: int) -> gym.Env:
     return as_numbers(_Lane(vec_env, lane))
+
+
+def _from_zero(space: gym.Space) -> tuple[gym.Space, Any]:
+    """The action space counted from 0, and what has to be added to its actions; None: nothing."""
+    if not isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete) or not np.any(space.start):
+        return space, None
+    sizes = space.n if isinstance(space, gym.spaces.Discrete) else space.nvec
+    return type(space)(sizes, dtype=space.dtype.type), space.start
 
 
 def _with_large_counts(space: gym.Space[Any]) -> gym.Space[Any]:

@@ -87,6 +87,19 @@ def test_success_rates_begin_with_the_first_success() -> None:
     assert at_frames(late, np.array([10, 20, 30, 40])).tolist() == [0, 0, 0.5, 1.0]
 
 
+def test_what_decides_a_score_is_compared(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(Config().updated({"learners": 2, "core": "lstm"}, "test").to_yaml())
+
+    def job(**settings: Any) -> Job:
+        return Job("a", tmp_path, Config().updated({"learners": "auto", "core": "lstm"} | settings, "test"))
+
+    compare.check_folder(job(), trust=False)
+    compare.check_folder(job(learners=2), trust=False)
+    for settings in ({"learners": 1}, {"eval_max_steps": 2}, {"eval_every": 9}, {"eval_episodes": 3}, {"core": "gru"}):
+        with pytest.raises(ValueError, match=f"holds a run that differs in {next(iter(settings))}:"):
+            compare.check_folder(job(**settings), trust=False)
+
+
 def test_thinned_keeps_the_ends_and_the_mean() -> None:
     frames = np.arange(1, 1001) * 10
     points = thinned(Curve(frames, np.sin(frames), frames / 7.0))

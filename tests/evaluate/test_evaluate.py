@@ -49,6 +49,9 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([run, "--env", "minipackman"], "did you mean 'minipacman'"),
         ([run, "--episodes", "0"], "--episodes: expected at least 1"),
         ([run, "--max-steps", "0"], "--max-steps: expected at least 1"),
+        ([run, "--seed", "-1"], "--seed: expected at least 0"),
+        ([run, "--seed", str(2**64)], "--seed: expected less than 4,294,967,296"),
+        ([run, "--sample", "9", "--json", tmp_path / "x.json"], "--sample: expected neither --json nor"),
     ):
         line = refused(capsys, cli, *argv)
         assert message in line

@@ -29,6 +29,13 @@ def test_plot_reads_a_resumed_run(tmp_path: Path) -> None:
     assert curve.seconds.tolist() == [2.0, 4.0, 7.5, 9.5]
 
 
+def test_a_metric_that_is_optional_may_be_missing(tmp_path: Path) -> None:
+    write_events(tmp_path, {10: 1.0})
+    assert len(curves.read_curve(tmp_path, "success", is_optional=True).frames) == 0
+    with pytest.raises(ValueError, match="have no charts/success_rate yet"):
+        curves.read_curve(tmp_path, "success")
+
+
 def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [tmp_path / name for name in ("a", "b")]
     for i, run in enumerate(runs):

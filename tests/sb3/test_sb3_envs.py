@@ -289,3 +289,33 @@ def test_options_of_a_reset_are_for_all_lanes() -> None:
     env.set_options([{}] * (LANES - 1) + [{"some": "thing"}])
     with pytest.raises(ValueError, match="the same options for all lanes"):
         env.reset()
+
+
+class Echo(gym.Env):
+    """Rewards the number of the action; Stable-Baselines3 knows only numbers from 0."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+
+    def __init__(self, action_space: gym.Space) -> None:
+        self.action_space = action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        assert self.action_space.contains(action)
+        return np.zeros(1, np.float32), float(np.sum(action)), False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "expected"),
+    [
+        (gym.spaces.Discrete(3, start=5), np.array([0, 2]), [5, 7]),
+        (gym.spaces.MultiDiscrete([2, 3], start=[1, 4]), np.array([[0, 0], [1, 2]]), [5, 8]),
+    ],
+)
+def test_actions_count_from_zero(space: gym.Space, action: np.ndarray, expected: list[float]) -> None:
+    env = to_sb3(SyncVectorEnv([lambda: Echo(space)] * 2))
+    assert not np.any(env.action_space.start)
+    env.reset()
+    assert env.step(action)[1].tolist() == expected

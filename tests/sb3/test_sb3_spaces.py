@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from helpers.actions import ACTION_SPACES
 from helpers.runs import SMALL, resume, train
@@ -73,6 +73,13 @@ def test_actions_that_stable_baselines3_cannot_learn_are_refused() -> None:
         make_trainer(Config().updated(settings, "test"), CPU)
 
 
+@pytest.mark.parametrize(("kind", "is_masked"), [("Mask", True), ("MaskInfo", True), ("Nested", False)])
+def test_masks_that_are_ignored_are_warned_of(kind: str, is_masked: bool) -> None:
+    settings = {"algo": "recurrent-ppo", "env": f"helpers.zoo:Zoo-{kind}-v0", "num_envs": 2, "unroll_length": 4}
+    said = make_trainer(Config().updated(settings, "test"), CPU).describe()
+    assert any("ignore the environment's action masks" in line for line in said) == is_masked
+
+
 def test_many_actions_pass_through_workers() -> None:
     settings = {"algo": "recurrent-ppo", "env": "helpers.actions:ActionsMatrix-v0", "num_envs": 2, "env_workers": 2}
     trainer = make_trainer(Config().updated(settings | {"unroll_length": 4}, "test"), CPU)
@@ -100,8 +107,47 @@ class PicturesEnv(gym.Env):
         return self.observation_space.sample(), 1.0, False, self.left == 0, {}
 
 
-if "Pictures-v0" not in gym.registry:
-    gym.register("Pictures-v0", entry_point=PicturesEnv)
+class ChannelsFirstEnv(PicturesEnv):
+    """Pictures with their channels first."""
+
+    observation_space = Box(0, 255, (3, 36, 36), np.uint8)
+
+
+class FloatPicturesEnv(PicturesEnv):
+    """Pictures of floats, which Stable-Baselines3 does not convolve."""
+
+    observation_space = Box(0, 1, (36, 36, 3), np.float32)
+
+
+class SmallInDictEnv(PicturesEnv):
+    """A picture that is too small for convolutions, and a category."""
+
+    observation_space = Dict(view=Box(0, 255, (7, 7, 3), np.uint8), cue=Discrete(3))
+
+
+class LargeInDictEnv(PicturesEnv):
+    """A picture that can be convolved, and a category."""
+
+    observation_space = Dict(view=Box(0, 255, (36, 36, 3), np.uint8), cue=Discrete(3))
+
+
+class TupleActionsEnv(PicturesEnv):
+    """Actions of two choices."""
+
+    action_space = Tuple((Discrete(2), Discrete(2)))
+
+
+PICTURES = {
+    "Pictures-v0": PicturesEnv,
+    "ChannelsFirst-v0": ChannelsFirstEnv,
+    "FloatPictures-v0": FloatPicturesEnv,
+    "SmallInDict-v0": SmallInDictEnv,
+    "LargeInDict-v0": LargeInDictEnv,
+    "TupleActions-v0": TupleActionsEnv,
+}
+for env_id, env_class in PICTURES.items():
+    if env_id not in gym.registry:
+        gym.register(env_id, entry_point=env_class)
 
 
 @pytest.mark.parametrize(
@@ -122,3 +168,42 @@ def test_large_pictures_are_convolved_unless_set_otherwise(flags: str, convolves
     policy = load_policy(run_dir, CPU, trust=True).agent.policy
     assert isinstance(policy.features_extractor, NatureCNN) == convolves
     assert evaluate_cli.main([str(run_dir), "--trust", "--episodes", "2"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "convolves", "width"),
+    [
+        ({"env": "ChannelsFirst-v0", "algo": "sb3-ppo"}, True, 512),
+        ({"env": "FloatPictures-v0", "algo": "sb3-a2c"}, False, 36 * 36 * 3),
+        ({"env": "SmallInDict-v0", "algo": "sb3-ppo"}, False, 7 * 7 * 3 + 3),
+        ({"env": "LargeInDict-v0", "algo": "sb3-ppo"}, True, 256 + 3),
+        ({"env": "LargeInDict-v0", "algo": "sb3-ppo", "sb3_policy": "mlp"}, False, 36 * 36 * 3 + 3),
+        ({"env": "LargeInDict-v0", "algo": "recurrent-ppo", "encoder_sizes": [9, 7]}, True, 7),
+        ({"env": "LargeInDict-v0", "algo": "recurrent-ppo", "encoder": "mlp", "encoder_sizes": []}, False, 3891),
+        ({"env": "Pictures-v0", "algo": "recurrent-ppo", "encoder_sizes": [9, 7]}, True, 7),
+    ],
+)
+def test_features_are_those_that_the_settings_name(settings: dict[str, Any], convolves: bool, width: int) -> None:
+    trainer = make_trainer(Config().updated(settings | {"num_envs": 2, "unroll_length": 4}, "test"), CPU)
+    features = trainer.model.policy.features_extractor
+    assert features.features_dim == width
+    assert any(isinstance(module, NatureCNN) for module in features.modules()) == convolves
+    linear = [module.out_features for module in features.modules() if isinstance(module, torch.nn.Linear)]
+    assert linear[-2:] == settings.get("encoder_sizes", linear[-2:])
+    trainer.update()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"env": "TupleActions-v0"}, "Tuple actions: expected another algorithm than sb3-ppo"),
+        ({"encoder_args": {"width": 64}}, "encoder_args: expected none for encoder auto, got width"),
+        ({"encoder": "conv", "sb3_policy": "mlp"}, "encoder conv contradicts sb3_policy mlp"),
+        ({"encoder": "mlp", "sb3_policy": "cnn"}, "encoder mlp contradicts sb3_policy cnn"),
+        ({"encoder": "conv", "env": "SmallInDict-v0"}, "convolutions: expected images of bytes, of at least 36x36"),
+        ({"core": "lstm", "core_args": {"width": 64}}, "core_args: expected none for core lstm"),
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_trainer(Config().updated({"algo": "sb3-ppo", "env": "Pictures-v0"} | settings, "test"), CPU)

@@ -265,9 +265,12 @@ def test_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: lis
     assert not (tmp_path / "run").exists()
 
 
-def test_a_vector_environment_that_is_given_has_one_learner() -> None:
+def test_settings_that_do_not_apply_to_a_given_vector_environment_are_refused() -> None:
     with pytest.raises(ValueError, match="learners: expected 1 for a vector environment object, got 2"):
         train({"learners": 2}, env=SyncVectorEnv([Noise] * 4))
+    for settings in ({"env_kwargs": {"size": 9}}, {"env_workers": 3}, {"env_backend": "minigrid"}):
+        with pytest.raises(ValueError, match=f"{next(iter(settings))}: expected none for a vector environment object"):
+            train(settings, env=SyncVectorEnv([Noise] * 4))
 
 
 def test_the_learner_that_failed_is_distinguished_from_those_that_end_with_it() -> None:

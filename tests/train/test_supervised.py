@@ -135,10 +135,10 @@ def test_what_has_nothing_to_learn_from_is_refused(tmp_path: Path, capsys: pytes
 class Asking(gym.Env):
     """Tells the right action at the first step alone."""
 
-    observation_space, action_space = Box(0.0, 1.0, (1,), np.float32), Discrete(3)
+    observation_space = Box(0.0, 1.0, (1,), np.float32)
 
-    def __init__(self, target: object) -> None:
-        self.target = target
+    def __init__(self, target: object, start: int = 0) -> None:
+        self.target, self.action_space = target, Discrete(3, start=start)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         return np.zeros(1, np.float32), {"target": self.target}
@@ -180,6 +180,19 @@ def test_nothing_is_asked_at_an_episodes_last_observation() -> None:
 def test_targets_that_are_no_actions_are_refused(target: object) -> None:
     with pytest.raises(ValueError, match=r"infos\['target'\]: expected actions from 0 to 2, or -1"):
         Lanes(SyncVectorEnv([lambda: Asking(target)] * 2), 0, CPU)
+
+
+@pytest.mark.parametrize(("start", "target", "expected"), [(1, 3, 2), (1, 1, 0), (1, -1, -1)])
+def test_targets_count_as_the_environment_counts_its_actions(start: int, target: int, expected: int) -> None:
+    lanes = Lanes(SyncVectorEnv([lambda: Asking(target, start)] * 2), 0, CPU)
+    assert lanes.targets is not None
+    assert lanes.targets.tolist() == [expected] * 2
+
+
+@pytest.mark.parametrize(("start", "message"), [(1, "actions from 1 to 3, or -1"), (-1, "count from 0 or more")])
+def test_targets_below_the_first_action_are_refused(start: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Lanes(SyncVectorEnv([lambda: Asking(0, start)] * 2), 0, CPU)
 
 
 def test_a_text_too_short_to_hold_a_part_out_is_trained_on(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def check_settings(config: Config) -> None:
     if settings.actor_engine != "ray" and settings.ray_address is not None:
         raise ValueError(f"ray_address: expected None without --actor-engine ray, got {settings.ray_address!r}")
     if config.run.diagnostics:
-        raise ValueError("diagnostics: expected algo a2c or ppo, got impala")
+        raise ValueError("diagnostics: expected algo a2c, ppo or supervised, got impala")
     if config.env.env_workers:
         raise ValueError(
             f"env_workers: expected 0 for impala, whose actors are processes, got {config.env.env_workers}"

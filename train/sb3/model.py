@@ -4,27 +4,29 @@ import warnings
 from typing import Any
 
 import torch
-from gymnasium.spaces import MultiBinary
+from gymnasium.spaces import Dict, MultiBinary, Space, Tuple
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 
 from rmc_agents.config import Config, TrainConfig
-from rmc_agents.sb3.extractors import CONVOLUTIONS_FROM, DictFeatures, MlpFeatures
+from rmc_agents.sb3.extractors import (
+    CONVOLUTIONS_FROM,
+    DictFeatures,
+    ImageFeatures,
+    MlpFeatures,
+    is_large_picture,
+)
 from rmc_agents.sb3.policy import CORE_OPTIONS
 from rmc_agents.sb3.saved import ALGORITHMS
-from rmc_agents.spaces import SpaceSpec
 
 
-def make_model(config: Config, env: VecEnv, spec: SpaceSpec, device: torch.device) -> OnPolicyAlgorithm:
+def make_model(config: Config, env: VecEnv, device: torch.device) -> OnPolicyAlgorithm:
     """Create a model for an environment, which has to apply `reward_scale` itself.
-
 
     Args:
       config: all settings, settled.
       env: the training environment.
-      spec: the environment's spaces.
       device: the model's device.
 
     Raises:
@@ -32,7 +34,9 @@ def make_model(config: Config, env: VecEnv, spec: SpaceSpec, device: torch.devic
         normalised advantages.
     """
     train = config.train
-    policy, policy_kwargs = _policy(config, spec)
+    policy, policy_kwargs = _policy(config, env.observation_space)
+    if isinstance(env.action_space, Tuple):
+        raise ValueError(f"Tuple actions: expected another algorithm than {train.algo}, which does not take them")
     if isinstance(env.action_space, MultiBinary) and policy != "RmcPolicy":
         raise ValueError(
             "MultiBinary actions: expected --algo recurrent-ppo --sb3-policy rmc; Stable-Baselines3's own policies fail"
@@ -59,7 +63,7 @@ def make_model(config: Config, env: VecEnv, spec: SpaceSpec, device: torch.devic
         )
 
 
-def _policy(config: Config, spec: SpaceSpec) -> tuple[str, dict[str, Any]]:
+def _policy(config: Config, space: Space) -> tuple[str, dict[str, Any]]:
     """The policy's name and its options.
 
     With the core, `encoder_sizes` are the layers before it, as in this project's own agent, and `head_sizes` those
@@ -67,51 +71,57 @@ def _policy(config: Config, spec: SpaceSpec) -> tuple[str, dict[str, Any]]:
     networks after the flattened observation, the convolutions or the LSTM.
 
     Raises:
-      ValueError: for an encoder that Stable-Baselines3 lacks, convolutions of what is no picture, and for `head_sizes`
+      ValueError: for an encoder that Stable-Baselines3 lacks, convolutions of what is no image, and for `head_sizes`
         without the core.
     """
     algo, chosen, sizes = config.train.algo, config.train.sb3_policy, config.agent.encoder_sizes
-    if config.agent.encoder not in ("auto", "mlp", "conv"):
-        raise ValueError(f"encoder: expected auto, mlp or conv with algo {algo}, got {config.agent.encoder}")
-    is_picture = len(spec.obs_shape) == 3 and min(spec.obs_shape[:2]) >= CONVOLUTIONS_FROM
-    if chosen == "cnn" or config.agent.encoder == "conv":
-        _check_picture(is_picture, spec)
-    convolves = chosen == "cnn" or (chosen != "mlp" and is_picture and config.agent.encoder != "mlp")
+    convolves = _convolves(config, space)
+    is_nested = isinstance(space, Dict)
     options: dict[str, Any] = {"optimizer_kwargs": {"eps": config.train.adam_epsilon}}
     if algo == "recurrent-ppo" and chosen in ("auto", "rmc"):
         settings = config.to_mapping()
         options |= {name: settings[name] for name in CORE_OPTIONS}
         options |= {"net_arch": list(config.agent.head_sizes), "activation_fn": nn.ReLU}
-        extractor = _features(MlpFeatures, sizes=sizes)
-        if convolves:
-            extractor = _features(NatureCNN, **({"features_dim": sizes[-1]} if sizes else {}))
-        elif spec.obs_parts:
-            extractor = {}  # the policy's own
-        return "RmcPolicy", options | extractor
+        if is_nested:
+            return "RmcPolicy", options | _features(DictFeatures, sizes=sizes, convolve=convolves)
+        return "RmcPolicy", options | _features(ImageFeatures if convolves else MlpFeatures, sizes=sizes)
     if config.agent.head_sizes:
         raise ValueError(
             f"head_sizes: expected none with sb3_policy mlp or cnn, whose layers are encoder_sizes, got "
             f"{' '.join(map(str, config.agent.head_sizes))}"
         )
     options["net_arch"] = list(sizes)
-    kind = "MultiInput" if spec.obs_parts else "Cnn" if convolves else "Mlp"
+    kind = "MultiInput" if is_nested else "Cnn" if convolves else "Mlp"
+    if is_nested:
+        options |= _features(DictFeatures, convolve=convolves)
     if algo != "recurrent-ppo":
         return f"{kind}Policy", options
     options["lstm_hidden_size"] = config.core.hidden_size
-    extractors = {"Mlp": _features(MlpFeatures, sizes=()), "MultiInput": _features(DictFeatures), "Cnn": {}}
-    return f"{kind}LstmPolicy", options | extractors[kind]
+    return f"{kind}LstmPolicy", options | (_features(MlpFeatures, sizes=()) if kind == "Mlp" else {})
 
 
 def _features(extractor: type, **arguments: Any) -> dict[str, Any]:
     return {"features_extractor_class": extractor, "features_extractor_kwargs": arguments}
 
 
-def _check_picture(is_picture: bool, spec: SpaceSpec) -> None:
-    if not is_picture:
+def _convolves(config: Config, space: Space) -> bool:
+    """Whether images are convolved. Raises ValueError for settings that contradict the observations or each other."""
+    encoder, chosen = config.agent.encoder, config.train.sb3_policy
+    if encoder not in ("auto", "mlp", "conv"):
+        raise ValueError(f"encoder: expected auto, mlp or conv with algo {config.train.algo}, got {encoder}")
+    if config.agent.encoder_args:
         raise ValueError(
-            f"convolutions: expected images of at least {CONVOLUTIONS_FROM}x{CONVOLUTIONS_FROM} pixels, got "
-            f"observations of shape {spec.obs_shape}; use --sb3-policy auto and --encoder auto"
+            f"encoder_args: expected none for encoder {encoder}, got {', '.join(config.agent.encoder_args)}"
         )
+    if (encoder, chosen) in (("conv", "mlp"), ("mlp", "cnn")):
+        raise ValueError(f"encoder {encoder} contradicts sb3_policy {chosen}; leave one of them at auto")
+    found = any(map(is_large_picture, space.spaces.values() if isinstance(space, Dict) else [space]))
+    if (encoder == "conv" or chosen == "cnn") and not found:
+        raise ValueError(
+            f"convolutions: expected images of bytes, of at least {CONVOLUTIONS_FROM}x{CONVOLUTIONS_FROM} pixels, got "
+            f"observations {space}; use --sb3-policy auto and --encoder auto"
+        )
+    return found and encoder != "mlp" and chosen != "mlp"
 
 
 def _schedule(train: TrainConfig) -> Any:

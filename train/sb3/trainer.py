@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from rmc_agents.config import Config
+from rmc_agents.config import CORES, Config
 from rmc_agents.envs.guarded import check_finite
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import archive
@@ -65,7 +65,7 @@ class Sb3Trainer:
         self.train = self.config.train
         self.lanes = Sb3Lanes(self.config, device)
         self.frames, self.updates = 0, 0
-        self._take(make_model(self.config, self.lanes, self.lanes.spec, device))
+        self._take(make_model(self.config, self.lanes, device))
 
     def _take(self, model: OnPolicyAlgorithm) -> None:
         """Use this model, with new episodes."""
@@ -109,11 +109,13 @@ class Sb3Trainer:
         lines.append(f"{config.train.algo} of {packages}: {type(policy).__name__}, optimizer Adam")
         if self.asked.core.core != config.core.core:
             lines.append(f"core {self.asked.core.core} is not used: this policy's is {config.core.core}")
+        if self.lanes.venv.is_masked:
+            lines.append("warning: Stable-Baselines3's algorithms ignore the environment's action masks")
         return lines
 
     def take_weights(self, weights: dict[str, Any]) -> None:
         """Not supported: `_check` rejects it before a trainer is created."""
-        raise ValueError("--init-from: expected --algo a2c, ppo or impala")
+        raise ValueError("--init-from: expected one of this project's own algorithms")
 
     def measure(self, writer: SummaryWriter) -> None:
         """As `Trainer.measure`: nothing."""
@@ -214,9 +216,13 @@ def _memory(policy: nn.Module) -> list[nn.Module]:
 
 def _check(config: Config) -> None:
     """Raises ValueError for settings that only apply to this project's own agents."""
+    if config.core.core in CORES and config.core.core_args:
+        raise ValueError(config.core.unused_core_args())
     asked = {
         "--init-from": config.run.init_from is not None,
         "--diagnostics": config.run.diagnostics,
     }
     for flag in (flag for flag, is_set in asked.items() if is_set):
-        raise ValueError(f"{flag}: expected --algo a2c or ppo, got {config.train.algo}, which has a different agent")
+        raise ValueError(
+            f"{flag}: expected one of this project's own algorithms, got {config.train.algo}, which has another agent"
+        )

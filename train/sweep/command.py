@@ -19,7 +19,7 @@ from rmc_agents import command_line, plugins
 from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
 
-from .plan import Params, Plan
+from .plan import DECIDED, Params, Plan
 from .results import (
     LOG,
     Row,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 PLAN, JOURNAL, NAME = "sweep.yaml", "study.journal", "sweep"
 DEFAULT_TRIALS = 16
-DECIDED = {"eval_episodes": "give --eval-episodes instead", "video": "trials record none"}
-"""Settings that --set cannot fix, and why."""
 SAME_FAILURES = 3  # equal failures at the start of a sweep end it
 
 DESCRIPTION = """Train with many settings, and report which were best by mean evaluation return.
@@ -236,7 +234,7 @@ class Sweep:
         from rmc_agents.train.stopping import StopSignals
 
         if self.plan.left_out:
-            self._say(f"not searched, as the core does not use them: {', '.join(self.plan.left_out)}")
+            self._say(f"not searched, as the core or the algorithm does not use them: {', '.join(self.plan.left_out)}")
         scheduler = Scheduler(jobs, self.console, self.trust)
         with StopSignals() as stop, closing(scheduler.run(self._jobs(), lambda: self._ending(stop))) as ended:
             for training in ended:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 KEYS = ("base", "settings", "search")
 KINDS = ("log", "uniform", "integer", "choice")
+DECIDED = {"eval_episodes": "give --eval-episodes instead", "video": "trials record none"}
+"""Settings that a study and --set cannot fix, and why."""
 NOT_SEARCHED = {
     "env": "scores of other environments do not compare",
     "env_kwargs": "scores of other environments do not compare",
@@ -38,7 +40,7 @@ class Plan:
       one_at_a_time: the base, then each choice or end of a range as the only change; else a search.
       seed: of the search.
       seeds: of the runs in one-at-a-time mode, each change with each seed; a search uses the base's.
-      left_out: settings in the study's search that the core does not use.
+      left_out: settings in the study's search that the core or the algorithm does not use.
     """
 
     base: Config
@@ -69,18 +71,20 @@ class Plan:
         base = Config().updated({"video": False}, "default")
         if study.get("base") is not None:
             base = base.updated_from_yaml(configs.find(str(study["base"])))
+        for decided in settings.keys() & DECIDED.keys():
+            raise ValueError(f"{path}: settings: {decided}: {DECIDED[decided]}")
         base = base.updated(settings, f"{path}: settings").updated(fixed, "--set")
         base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
         command_line.check_names(base, path)
         read = {key: _read_range(key, value, base, f"{path}: search") for key, value in search.items()}
         searched = {key: value for key, value in read.items() if one_at_a_time or key not in fixed}
         cores = read["core"][1] if "core" in searched and not one_at_a_time else [base.settled().core.core]
-        unused = _unused(searched, cores)
+        unused = _unused(searched, cores, set() if "algo" in searched else base.unused())
         searched = {key: values for key, values in searched.items() if key not in unused}
         if not searched:
             raise ValueError(
-                f"{path}: search: expected at least one setting that core {' or '.join(cores)} uses and that --set "
-                "does not fix"
+                f"{path}: search: expected at least one setting that {base.train.algo} with core {' or '.join(cores)} "
+                "uses and that --set does not fix"
             )
         return cls(base, searched, one_at_a_time, seed, tuple(seeds or [base.run.seed]), unused)
 
@@ -168,12 +172,12 @@ def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, 
     return kind, [low, high]
 
 
-def _unused(names: Iterable[str], cores: Iterable[str]) -> tuple[str, ...]:
-    """The names that are core settings, but not of these cores."""
+def _unused(names: Iterable[str], cores: Iterable[str], by_algorithm: set[str]) -> tuple[str, ...]:
+    """The names that are core settings, but not of these cores, and those that the algorithm does not use."""
     from rmc_agents.cores import settings_used
 
     unused = {each.name for each in fields(CoreConfig)} - {"core"}.union(*map(settings_used, cores))
-    return tuple(name for name in names if name in unused)
+    return tuple(name for name in names if name in unused | by_algorithm)
 
 
 def _distribution(kind: str, values: list[Any]) -> "BaseDistribution":

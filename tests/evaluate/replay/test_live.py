@@ -49,7 +49,9 @@ def test_what_is_served() -> None:
         assert get(server.address, "/../../etc/passwd")[0] == get(server.address, "/page.css")[0] == 404
         port = server.address.rpartition(":")[2]
         assert get(server.address, host=f"localhost:{port}")[0] == 200
+        assert get(server.address, host="localhost")[0] == 200  # as browsers write port 80
         assert get(server.address, host=f"stranger.example:{port}")[0] == 403
+        assert get(server.address, host="stranger.example")[0] == 403
     with pytest.raises(ConnectionRefusedError):
         get(server.address)
 

@@ -207,7 +207,7 @@ def test_a_run_resumes_evaluates_and_shows_its_lag(tmp_path: Path, capsys: pytes
     [
         (["--batch-rollouts", "3"], "batch_rollouts: expected at most as many as there are actors, 2, got 3"),
         (["--max-policy-lag", "1"], "max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = 2"),
-        (["--diagnostics"], "diagnostics: expected algo a2c or ppo, got impala"),
+        (["--diagnostics"], "diagnostics: expected algo a2c, ppo or supervised, got impala"),
         (["--env-workers", "2"], "env_workers: expected 0 for impala"),
         (["--actors", "100000", "--max-policy-lag", "100000"], "actors: expected at most"),
     ],

@@ -26,7 +26,8 @@ BAD_STUDIES = {
     "base: minipacman-rmc": "expected at least one setting",
     "base: nowhere": "cannot read the config nowhere",
     "a: [": "is not valid YAML",
-    "search: {mem_slots: {choice: [2]}}\nsettings: {core: gru}": "expected at least one setting that core gru uses",
+    "search: {mem_slots: {choice: [2]}}\nsettings: {core: gru}": "at least one setting that ppo with core gru uses",
+    "search: {discount: {choice: [0.9]}}\nsettings: {video: true}": "settings: video: trials record none",
     "search: {core: {choice: [gruu]}}": "there is no core 'gruu'; did you mean 'gru'?",
     "search: {discount: {choice: [0.9]}, discount: {choice: [0.5]}}": "expected each key once, got 'discount' again",
 }

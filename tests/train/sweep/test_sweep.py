@@ -305,6 +305,24 @@ def test_a_setting_that_is_fixed_is_not_searched(tmp_path: Path) -> None:
     assert plan.base.train.learning_rate == 1e-3
 
 
+@pytest.mark.parametrize(
+    ("algo", "used"),
+    [
+        ("ppo", {"ppo_epochs", "entropy_cost"}),
+        ("sb3-a2c", {"entropy_cost", "sb3_policy"}),
+        ("impala", {"entropy_cost", "clip_rho"}),
+        ("supervised", set()),
+    ],
+)
+def test_settings_that_the_algorithm_does_not_use_are_not_searched(algo: str, used: set[str], tmp_path: Path) -> None:
+    values = {"ppo_epochs": [1, 2], "entropy_cost": [0.1], "clip_rho": [1.0], "sb3_policy": ["auto"], "num_envs": [4]}
+    search = {name: {"choice": choice} for name, choice in values.items()}
+    study = {"settings": {"algo": algo}, "search": search}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    plan = Plan.read(tmp_path / "study.yaml", {}, 5, False, 0, [])
+    assert plan.search.keys() == used | {"num_envs"}
+
+
 USED = {
     "rmc": ({}, {"mem_slots"}),
     "lstm": ({"core": "lstm"}, {"hidden_size"}),
