@@ -119,7 +119,7 @@ class CoreConfig(Section):
     """rmc: added to the input gate before its sigmoid."""
     slot_embedding: bool = False
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming equal; not in the
-    paper, and stable only with coupled gates (docs/decisions/slots.md)."""
+    paper, and on Mini PacMan stable only with coupled gates (docs/decisions/slots.md)."""
 
     def unused_core_args(self) -> str:
         """Error message: a built-in core takes no `core_args`."""

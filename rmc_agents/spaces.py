@@ -36,7 +36,7 @@ class SpaceSpec(NamedTuple):
     """An environment's spaces, as an agent is built for them; only plain values, to be saved."""
 
     obs_shape: tuple[int, ...]
-    obs_dtype: str  # a NumPy name, 'uint8' or 'float32'
+    obs_dtype: str  # see `ArraySpec`
     obs_scale: float  # observations are multiplied by this: 1/255 for images
     num_actions: int  # of a Discrete space; 0 for other spaces
     obs_categories: tuple[int, ...] = ()  # see `ArraySpec`

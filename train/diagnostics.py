@@ -16,7 +16,7 @@ Everything is measured on the last rollout, with the weights after its update.
 | attention_entropy              | of rmc, relative to uniform attention: 1 is uniform, 0 attends to one row          |
 | slot_difference                | of rmc: RMS of the slots minus their mean / RMS of the slots                       |
 
-MODULE is encoder, core, policy, value, or the name of a weight matrix of the core.
+MODULE is encoder, core, head_layers, policy, value, or the name of a weight matrix of the core.
 """
 
 import math

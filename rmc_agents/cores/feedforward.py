@@ -29,7 +29,7 @@ class Feedforward(Core):
         return x, state
 
     def chosen_backend(self) -> str:
-        """Always the reference: nothing is computed."""
+        """Always 'none': nothing is computed."""
         return "none"
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:

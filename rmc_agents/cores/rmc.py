@@ -49,7 +49,7 @@ class RMC(KernelCore):
     kernel = "rmc"
     default_gain = 0.5
     """A new RMC's outputs have a magnitude of about 1.2, a new LSTM's about 0.13: at equal gain, one step of Adam would
-    change the policy nine times more through the RMC (docs/decisions/recipe.md)."""
+    change the policy nine times more through the RMC (docs/decisions/minipacman-defaults.md)."""
     initial_memory: Tensor  # [1, N, D]
     slot_embedding: nn.Parameter | None  # [N, D]
 

@@ -22,7 +22,7 @@ from rmc_agents.sb3.extractors import DictFeatures, is_large_picture
 from rmc_agents.sb3.packed_core import PackedCore, PackedState
 
 CORE_OPTIONS = (*(field.name for field in fields(CoreConfig)), "core_skip", "core_gain", "backend", "precision")
-"""Options of `RmcPolicy` besides those of Stable-Baselines3's policies; see `rmc-train --help`."""
+"""Options of `RmcPolicy` besides those of Stable-Baselines3's policies; see `rmc-train --help-all`."""
 
 SB3_OPTIONS = set(inspect.signature(ActorCriticPolicy.__init__).parameters)
 SB3_OPTIONS -= {"self", "observation_space", "action_space", "lr_schedule"}
