@@ -289,8 +289,9 @@ def _from_zero(space: gym.Space) -> tuple[gym.Space, Any]:
     """The action space counted from 0, and what has to be added to its actions; None: nothing."""
     if not isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete) or not np.any(space.start):
         return space, None
-    sizes = space.n if isinstance(space, gym.spaces.Discrete) else space.nvec
-    return type(space)(sizes, dtype=space.dtype.type), space.start
+    counted = deepcopy(space)
+    counted.start = space.start * 0
+    return counted, space.start
 
 
 def _with_large_counts(space: gym.Space[Any]) -> gym.Space[Any]:
