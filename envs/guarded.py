@@ -1,5 +1,6 @@
 """Wrappers that report errors in a user's environment as such, with only the user's lines of the traceback."""
 
+import functools
 import importlib
 import logging
 import os
@@ -24,6 +25,7 @@ NUMBERS = frozenset({"level", "power", "is_success", "corridor_length", "solutio
 NOT_THEIRS = (
     "<frozen importlib",
     *(f"{Path(file or '').parent}{os.sep}" for file in (__file__, gym.__file__, importlib.__file__)),
+    functools.__file__,
 )
 """Prefixes of the file names of stack frames between this file and an environment's own code."""
 

@@ -80,7 +80,7 @@ def _main(argv: Sequence[str] | None) -> int:
     env = saved_env(saved)
     check_fits(saved.spec, env)
 
-    console = Console()
+    console = Console(emoji=False)
     compared = None if arguments.format == "safetensors" else _compared(saved, arguments.format)
     policy = compared or saved.agent
     with shown(console, f"playing {saved.config.env.env}, and randomly", 2 * arguments.episodes) as tell:

@@ -99,7 +99,7 @@ def _main(argv: Sequence[str] | None) -> int:
     title = f"Learning curves: {', '.join(envs)}"
     write_png(draw(groups, marks, title, against, arguments.metric, arguments.smooth), path)
     text = f"{path} (curves {smoothing(arguments.smooth)})"
-    Console().print(text, highlight=False, markup=False, soft_wrap=True)
+    Console(emoji=False).print(text, highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

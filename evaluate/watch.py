@@ -114,7 +114,7 @@ def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
     from rmc_agents.evaluate.replay import command, page
 
     assert arguments.out is not None
-    console = Console()
+    console = Console(emoji=False)
     with console.status("recording"):
         runs = _record_all(arguments, opened)
         written = page.write(arguments.out, runs)
@@ -169,7 +169,7 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
 
 
 def _say(line: str) -> None:
-    Console().print(line, highlight=False, markup=False, soft_wrap=True)
+    Console(emoji=False).print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _film(arguments: Arguments, opened: Opened) -> int:
@@ -177,7 +177,7 @@ def _film(arguments: Arguments, opened: Opened) -> int:
     from rmc_agents.evaluate.panels import plain_number
     from rmc_agents.evaluate.video import record
 
-    (saved, device, env), console = opened, Console()
+    (saved, device, env), console = opened, Console(emoji=False)
     with console.status(f"recording {name_of(env)}"):
         recorded = record(
             saved.agent,

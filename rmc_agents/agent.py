@@ -140,7 +140,7 @@ class ActorCritic(nn.Module):
         """Features `[..., D]` of time steps with fields `[..., *obs_shape]` and `[...]`.
 
         Raises:
-          ValueError: if a custom encoder returns another shape than its `output_size` says.
+          ValueError: if a custom encoder returns another shape than its `output_size` says, or another dtype.
         """
         leading = steps.is_first.shape
         if len(leading) != 1:
@@ -149,6 +149,8 @@ class ActorCritic(nn.Module):
         expected = (steps.is_first.shape[0], self.encoder.output_size)
         if features.shape != expected:
             raise ValueError(f"encoder: expected features {list(expected)}, got {list(features.shape)}")
+        if features.dtype not in (self.policy.weight.dtype, torch.bfloat16, torch.float16):
+            raise ValueError(f"encoder: expected features of {self.policy.weight.dtype}, got {features.dtype}")
         return features if len(leading) == 1 else features.unflatten(0, leading)
 
     @torch.no_grad()

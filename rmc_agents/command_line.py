@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
-import yaml
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from rmc_agents import __version__, plugins
 from rmc_agents.config import Config
 from rmc_agents.help_text import first_help
-from rmc_agents.plain_yaml import parse_yaml
+from rmc_agents.plain_yaml import dump_yaml, parse_yaml
 
 Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP
@@ -92,7 +91,7 @@ def assignments(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _as_yaml(value: Any) -> str:
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf)
+    text: str = dump_yaml(value, default_flow_style=True, width=math.inf)
     return text.removesuffix("\n").removesuffix("\n...")
 
 

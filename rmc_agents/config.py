@@ -11,9 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from typing import Any, Self
 
-import yaml
-
-from rmc_agents.plain_yaml import read_yaml, shortened
+from rmc_agents.plain_yaml import dump_yaml, read_yaml, shortened
 from rmc_agents.plugins import remedy
 from rmc_agents.settings import ActorConfig, AgentConfig, Arguments, CoreConfig, EnvConfig, RunConfig, TrainConfig
 
@@ -148,7 +146,7 @@ class Config:
     def to_yaml(self) -> str:
         """YAML text from which `updated_from_yaml` restores an equal configuration."""
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in self.to_mapping().items()}
-        return yaml.safe_dump(plain, sort_keys=False)
+        return dump_yaml(plain, sort_keys=False)
 
     def updated_from_yaml(self, path: str | PathLike[str]) -> Self:
         """A copy with the settings of a YAML file. Raises ValueError as `updated` and `read_yaml` do."""

@@ -1,5 +1,6 @@
 """Safe YAML parsing: plain values, unique keys, limited size and depth, one-line errors."""
 
+import re
 import reprlib
 from os import PathLike
 from typing import Any
@@ -42,7 +43,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only, each key once."""
+    """Plain values only, each key once; numbers such as 1e-3 too, which YAML 1.1 takes for text."""
 
     levels = 0
     values = 0
@@ -75,6 +76,22 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.YAMLError(f"expected each key once, got {key.value!r} again in line {line}")
             seen.add(key.value)
         return node
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes texts that `_Loader` would take for numbers."""
+
+
+for _each in (_Loader, _Dumper):
+    _each.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    )
+
+
+def dump_yaml(value: Any, **style: Any) -> str:
+    """YAML text that `parse_yaml` reads as an equal value."""
+    text: str = yaml.dump(value, Dumper=_Dumper, **style)
+    return text
 
 
 def shortened(value: Any) -> str:

@@ -87,7 +87,7 @@ class Player:
         self._state = self.policy.initial_state(self.num_envs)
         self._ended = np.ones(self.num_envs, bool)  # no episode has begun
         self._action = self.spec.no_action(self.num_envs)
-        self._is_new, self._is_plain = True, False
+        self._is_new, self._is_plain, self._is_masked = True, False, False
         self._seen: tuple[TimeStep, Any] | None = None
 
     @torch.no_grad()
@@ -174,7 +174,10 @@ class Player:
         infos = {} if given is None else {ACTION_MASK: np.asarray(given).reshape(self.num_envs, -1)}
         allowed = self.spec.action_mask(obs, infos)
         if allowed is None:
+            if self._is_masked:
+                raise ValueError("action_mask: expected one, as in the steps before, got none")
             return None
+        self._is_masked = True
         mask = torch.as_tensor(allowed, device=self.device) | (steps.terminated | steps.truncated).unsqueeze(-1)
         if not all(choice.any(dim=-1).all() for choice in mask.split(self.spec.mask_sizes, dim=-1)):
             raise ValueError("action_mask: expected at least one allowed action for each choice, got none")

@@ -11,7 +11,7 @@ from rmc_agents.envs.guarded import check_finite, name_of_env
 from rmc_agents.envs.nested import pick
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.sequences.base import NO_TARGET
-from rmc_agents.spaces import SpaceSpec
+from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 from rmc_agents.types import TimeStep, map_leaves
 
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
@@ -77,6 +77,11 @@ class Lanes:
         self._is_stepping = True
         obs, reward, terminated, truncated, self.infos = self.env.step(self.spec.to_env(action.cpu().numpy()))
         self._check(obs, reward, self._lengths + 1)
+        if not self._is_masked and ACTION_MASK in self.infos and self.spec.mask_sizes:
+            raise EnvError(
+                f"the environment {name_of_env(self.env)!r} reported its first infos['action_mask'] in step(): "
+                "expected one at every step, from the reset on"
+            )
         is_first, self._is_last = self._is_last, terminated | truncated
         if self.targets is not None:
             self.targets = self._to_targets()

@@ -267,6 +267,15 @@ def test_categories_are_looked_up_and_not_taken_as_amounts() -> None:
     assert encoder(steps).shape == (2, 5, 8)
 
 
+def test_features_of_another_dtype_are_refused() -> None:
+    class Double(Encoder):
+        def forward(self, steps: Any) -> torch.Tensor:
+            return super().forward(steps).double()
+
+    with pytest.raises(ValueError, match=r"encoder: expected features of torch.float32, got torch.float64"):
+        ActorCritic(SPEC, "lstm", Double).encode(random_steps(3))
+
+
 def test_spaces_that_cannot_be_encoded_are_named() -> None:
     box = Box(0, 255, (5, 5, 3), np.uint8)
     assert SpaceSpec.from_spaces(box, Discrete(5)) == SPEC

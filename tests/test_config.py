@@ -99,3 +99,10 @@ def test_keys_may_replace_those_that_are_merged_in() -> None:
 def test_the_settings_are_light_to_import() -> None:
     heavy = "import sys, rmc_agents.config; sys.exit(bool({'torch', 'numpy', 'gymnasium'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", heavy], check=False).returncode == 0
+
+
+def test_numbers_with_exponents_are_numbers_and_texts_stay_texts(tmp_path: Path) -> None:
+    assert parse_yaml("[1e-3, -2E+5, .5e1, 1e, e3, no1e3]", "test") == [1e-3, -2e5, 5.0, "1e", "e3", "no1e3"]
+    config = Config().updated({"core": "own", "core_args": {"rate": 1e-3, "name": "1e-3"}}, "test")
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    assert Config().updated_from_yaml(tmp_path / "config.yaml") == config

@@ -98,7 +98,7 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) ->
         command_line.check_names(config, first.resume)  # its initial weights are not needed any more
         return config
 
-    console = Console()
+    console = Console(emoji=False)
     if first.resume is None:
         return _status(train(new, run_dir=first.run_dir, console=console, track=first.track))
     went_on = resume(

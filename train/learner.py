@@ -159,7 +159,7 @@ class Learner(ABC):
 
 def state_norm(state: State) -> Tensor:
     """Norm of a lane's recurrent state, averaged over lanes; 0 for a core without state."""
-    leaves = [leaf.flatten(start_dim=1) for leaf in state]
+    leaves = [leaf.reshape(len(leaf), -1).float() for leaf in state]
     return torch.cat(leaves, dim=1).norm(dim=1).mean() if leaves else torch.tensor(0.0)
 
 

@@ -65,9 +65,13 @@ class Supervised(OnPolicy):
 
     def _check_lanes(self) -> None:
         if self.lanes.targets is None:
+            env = self.config.env.env
+            if "target" in self.lanes.infos:
+                spaces = self.lanes.spec.described()
+                raise ValueError(f"--algo supervised: expected Discrete actions for targets, in {env!r} got {spaces}")
             raise ValueError(
-                "--algo supervised: expected an environment that reports targets in infos['target'], such as "
-                f"nth-farthest, program or text:PATH, got {self.config.env.env!r}"
+                "--algo supervised: expected an environment that reports targets in infos['target'], from the reset "
+                f"on, such as nth-farthest, program or text:PATH, got {env!r}"
             )
         if (check_unroll := getattr(self.lanes.env, "check_unroll", None)) is not None:
             check_unroll(self.train.unroll_length)

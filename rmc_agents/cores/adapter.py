@@ -16,7 +16,7 @@ class AdaptedCore(Core):
     """Wraps a module that has the methods `initial_state`, `step` and `unroll` of a `Core`.
 
     The optional methods of a core (`gate_values`, `attention_weights`, `matrix_products`) are called on the module if
-    it has them. The output width is its `output_size`, or else the width of a step's output.
+    it has them. The output width is that of a step. The methods get copies of states, which they may change in place.
 
     Args:
       module: its state is a tuple of tensors, and all lanes start with the same state.
@@ -54,13 +54,13 @@ class AdaptedCore(Core):
     def step(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """See `Core.step`."""
         self._check(inputs, should_reset, state, axes=("B",))
-        output, state = self._module.step(inputs, should_reset, state)
+        output, state = self._module.step(inputs, should_reset, map_leaves(torch.clone, state))
         return output, state
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """The module's unroll."""
         self.chosen_backend()
-        outputs, state = self._module.unroll(inputs, should_reset, state)
+        outputs, state = self._module.unroll(inputs, should_reset, map_leaves(torch.clone, state))
         return outputs, state
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
@@ -102,15 +102,16 @@ def as_core(module: object, input_size: int) -> Core:
 
 @torch.no_grad()
 def _output_size(module: Any, input_size: int) -> int:
-    """The output width, from the module's attribute or from one step."""
+    """The output width of one step. Raises ValueError if the module's `output_size` says otherwise."""
     like = next(iter(module.parameters()), torch.empty(0))
     state, name = module.initial_state(1), type(module).__name__
     if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) and len(leaf) == 1 for leaf in state):
         raise ValueError(
             f"core: {name}.initial_state: expected a tuple of tensors [B, ...], got {type(state).__name__}"
         )
-    if hasattr(module, "output_size"):
-        return int(module.output_size)
     inputs, always = like.new_zeros(1, input_size), torch.ones(1, dtype=torch.bool, device=like.device)
     output, _ = module.step(inputs, always, map_leaves(torch.clone, state))
-    return int(output.shape[-1])
+    size = int(output.shape[-1])
+    if (said := getattr(module, "output_size", size)) != size:
+        raise ValueError(f"core: {name}.output_size: expected {size}, the width of a step's output, got {said}")
+    return size

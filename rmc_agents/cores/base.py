@@ -162,7 +162,10 @@ class Core(nn.Module, ABC):
             axes = "B, T" if batch_first else "T, B"
             raise ValueError(f"x: expected a tensor [{axes}, {self.input_size}], with lengths if padded, got {got}")
         if batch_first:
-            x, should_reset = x.transpose(0, 1), None if should_reset is None else should_reset.transpose(0, 1)
+            if should_reset is not None:
+                _check_resets(x, should_reset, ("B", "T"))
+                should_reset = should_reset.transpose(0, 1)
+            x = x.transpose(0, 1)
         if should_reset is None:
             should_reset = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
         state = self.initial_state(x.shape[1]) if state is None else self._typed(state)
@@ -264,14 +267,7 @@ class Core(nn.Module, ABC):
             raise ValueError(f"inputs: expected [{axes_in_words}], got {list(inputs.shape)}")
         if not inputs.is_floating_point():
             raise ValueError(f"inputs: expected floating-point numbers, got {inputs.dtype}")
-        if not isinstance(should_reset, Tensor) or should_reset.dtype != torch.bool:
-            got = getattr(should_reset, "dtype", type(should_reset).__name__)
-            raise ValueError(f"should_reset: expected a tensor of torch.bool, got {got}")
-        if should_reset.shape != inputs.shape[:-1]:
-            raise ValueError(
-                f"should_reset: expected {list(inputs.shape[:-1])} [{', '.join(axes)}], as of inputs, "
-                f"got {list(should_reset.shape)}"
-            )
+        _check_resets(inputs, should_reset, axes)
         self._check_state(state, batch_size=inputs.shape[-2])
 
     def _check_state(self, state: State, batch_size: int) -> None:
@@ -302,3 +298,15 @@ def linear(in_features: int, out_features: int) -> nn.Linear:
     layer.weight = truncated_normal(out_features, in_features, fan_in=in_features)
     layer.bias = nn.Parameter(torch.zeros(out_features))
     return layer
+
+
+def _check_resets(inputs: Tensor, should_reset: Tensor, axes: tuple[str, ...]) -> None:
+    """Raises ValueError for anything but a bool for each of the inputs, which have these axes and their width."""
+    if not isinstance(should_reset, Tensor) or should_reset.dtype != torch.bool:
+        got = getattr(should_reset, "dtype", type(should_reset).__name__)
+        raise ValueError(f"should_reset: expected a tensor of torch.bool, got {got}")
+    if should_reset.shape != inputs.shape[:-1]:
+        raise ValueError(
+            f"should_reset: expected {list(inputs.shape[:-1])} [{', '.join(axes)}], as of inputs, "
+            f"got {list(should_reset.shape)}"
+        )

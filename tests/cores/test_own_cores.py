@@ -13,6 +13,7 @@ from rmc_agents.cores import LSTM, Core, as_core, make_core, register_core, regi
 from rmc_agents.cores.inspection import inspect
 from rmc_agents.sb3.packed_core import PackedCore
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.train.learner import state_norm
 from rmc_agents.types import AgentOutput, NotRegistered, State, TimeStep, map_leaves
 
 STEPS, LANES, SIZE = 6, 3, 4
@@ -77,6 +78,36 @@ class Module(nn.Module):
             output, state = self.step(x_t, should_reset_t, state)
             outputs.append(output)
         return torch.stack(outputs), state
+
+
+class InPlace(nn.Module):
+    """No `Core`: a sum of its inputs, changed in place."""
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.width = input_size
+
+    def initial_state(self, batch_size: int) -> State:
+        return (torch.zeros(batch_size, self.width),)
+
+    def step(self, x: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        state[0][should_reset] = 0.0
+        state[0].add_(x)
+        return state[0].clone(), state
+
+    def unroll(self, x: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        outputs = [self.step(*each, state)[0] for each in zip(x, should_reset, strict=True)]
+        return torch.stack(outputs), state
+
+
+class Counter(Core):
+    """Counts the steps, by a whole number for each lane."""
+
+    def initial_leaves(self) -> State:
+        return (torch.zeros(1, dtype=torch.int64),)
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return x + state[0][:, None], (state[0] + 1,)
 
 
 def build(name: str) -> Core:
@@ -253,7 +284,30 @@ RESULTS = {
 }
 
 
+def test_a_module_may_change_its_state_in_place() -> None:
+    core, state = as_core(InPlace(SIZE), SIZE), (torch.ones(LANES, SIZE),)
+    x, never = torch.rand(STEPS, LANES, SIZE), torch.zeros(STEPS, LANES, dtype=torch.bool)
+    core.unroll(x, never, state)
+    core.step(x[0], never[0], state)
+    assert torch.equal(state[0], torch.ones(LANES, SIZE))
+
+
+def test_the_norm_of_a_state_of_one_whole_number() -> None:
+    assert state_norm((torch.tensor([3, 5]),)) == 4.0
+
+
 class TestWhatTheMethodsReturn:
+    def test_of_cell_with_another_dtype(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Counter, "cell", lambda _, x, state: (x, (state[0] + 0.5,)))
+        with pytest.raises(ValueError, match=r"Counter.cell: expected a next state of .*int64.*, got one of .*float32"):
+            Counter(SIZE)(torch.zeros(STEPS, LANES, SIZE))
+
+    def test_of_a_modules_output_size(self) -> None:
+        module = InPlace(SIZE)
+        module.output_size = SIZE + 1
+        with pytest.raises(ValueError, match=f"InPlace.output_size: expected {SIZE}, the width of a step's output"):
+            as_core(module, SIZE)
+
     @pytest.mark.parametrize("case", RESULTS)
     def test_of_cell(self, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
         result, got = RESULTS[case]

@@ -8,15 +8,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
 
 from helpers.runs import assert_same, newest, refused, resume, train
 from rmc_agents.config import Config
+from rmc_agents.envs.processes import EnvError
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli as train_cli
+from rmc_agents.train.run import train as train_in
 from rmc_agents.train.supervised import Supervised
 from rmc_agents.types import at
 
@@ -193,6 +195,29 @@ def test_targets_count_as_the_environment_counts_its_actions(start: int, target:
 def test_targets_below_the_first_action_are_refused(start: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Lanes(SyncVectorEnv([lambda: Asking(0, start)] * 2), 0, CPU)
+
+
+class AskedLate(Asking):
+    """Reports a mask first at a step."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return np.zeros(1, np.float32), 0.0, False, False, {"action_mask": np.ones(3, bool)}
+
+
+def test_a_mask_that_comes_late_is_an_error() -> None:
+    lanes = Lanes(SyncVectorEnv([lambda: AskedLate(1)] * 2), 0, CPU)
+    with pytest.raises(EnvError, match=r"'AskedLate' reported its first infos\['action_mask'\] in step\(\)"):
+        lanes.step(torch.zeros(2, dtype=torch.int64))
+
+
+def test_targets_of_other_actions_are_refused(tmp_path: Path) -> None:
+    env = Asking(1)
+    env.action_space = MultiDiscrete([2, 2])
+    with pytest.raises(ValueError, match=r"--algo supervised: expected Discrete actions for targets, in .* got obs"):
+        train_in({"algo": "supervised", "num_envs": 2}, env=env, run_dir=tmp_path / "run")
 
 
 def test_a_text_too_short_to_hold_a_part_out_is_trained_on(tmp_path: Path) -> None:

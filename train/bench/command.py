@@ -41,7 +41,7 @@ def run(config: Config, backends: Sequence[str], repeats: int, limit: float | No
     config = config.updated({"learners": 1}, "rmc-bench")
     trainer = make_trainer(config, pick_device(config.run.device))
     assert isinstance(trainer, OnPolicy)
-    console = Console()
+    console = Console(emoji=False)
     _print_header(trainer, console)
     report = measure(trainer, backends, repeats, limit)
     _print_report(report, console)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import tyro
-import yaml
 from filelock import FileLock, Timeout
 from rich.console import Console
 
 from rmc_agents import command_line, plugins
+from rmc_agents.plain_yaml import dump_yaml
 from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
 
@@ -101,7 +101,7 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"--set: {error}") from None
     named = {name: str(fixed[name]) for name in ("env", "core", "encoder") if name in fixed}
     plugins.load(arguments.imports, named.get("core"), named.get("encoder"), env=named.get("env"))
-    console = Console()
+    console = Console(emoji=False)
     if arguments.show is not None:
         plan = Plan.from_description(arguments.show / PLAN)
         study = _open_study(arguments.show)
@@ -157,7 +157,7 @@ def _own(out: Path, plan: Plan) -> Iterator[None]:
                     )
             if not (out / JOURNAL).exists() and any(out.glob("trial-*")):
                 raise ValueError(f"{out} holds trials but no {JOURNAL}; choose another --out")
-            write_atomically(path, yaml.safe_dump(description, sort_keys=False).encode())
+            write_atomically(path, dump_yaml(description, sort_keys=False).encode())
             # A stale lock of Optuna's, if a process was killed while it held it: no other process writes here now.
             (out / f"{JOURNAL}.lock").unlink(missing_ok=True)
             yield
