@@ -185,7 +185,7 @@ def _main(argv: Sequence[str] | None) -> int:
     from rmc_agents.envs.making import name_of
     from rmc_agents.evaluate.episodes import evaluate
 
-    saved, console = opened.saved, Console(emoji=False)
+    saved, console = opened.saved, command_line.console()
     if arguments.ablate_memory:
         result = _ablate(arguments, opened, console)
     else:

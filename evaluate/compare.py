@@ -96,7 +96,7 @@ def _main(argv: Sequence[str]) -> int:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     taken = {(run.agent, run.seed) for run in runs}
     missing = [job for job in jobs if (job.agent, job.config.run.seed) not in taken]
-    console = Console(emoji=False)
+    console = command_line.console()
     with (
         command_line.interrupted_by_stops(),
         closing(train_all(missing, arguments.jobs, console, arguments.trust)) as finished,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
-from rich.console import Console
 
 from rmc_agents import __version__, command_line, plugins
 from rmc_agents.evaluate.progress import shown
@@ -80,7 +79,7 @@ def _main(argv: Sequence[str] | None) -> int:
     env = saved_env(saved)
     check_fits(saved.spec, env)
 
-    console = Console(emoji=False)
+    console = command_line.console()
     compared = None if arguments.format == "safetensors" else _compared(saved, arguments.format)
     policy = compared or saved.agent
     with shown(console, f"playing {saved.config.env.env}, and randomly", 2 * arguments.episodes) as tell:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import tyro
-from rich.console import Console
 
 from rmc_agents import command_line, plugins
 from rmc_agents.config import Config
@@ -99,7 +98,7 @@ def _main(argv: Sequence[str] | None) -> int:
     title = f"Learning curves: {', '.join(envs)}"
     write_png(draw(groups, marks, title, against, arguments.metric, arguments.smooth), path)
     text = f"{path} (curves {smoothing(arguments.smooth)})"
-    Console(emoji=False).print(text, highlight=False, markup=False, soft_wrap=True)
+    command_line.console().print(text, highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

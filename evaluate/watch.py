@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
 
 from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.evaluate.replay.live import find_source, serve
@@ -114,7 +113,7 @@ def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
     from rmc_agents.evaluate.replay import command, page
 
     assert arguments.out is not None
-    console = Console(emoji=False)
+    console = command_line.console()
     with console.status("recording"):
         runs = _record_all(arguments, opened)
         written = page.write(arguments.out, runs)
@@ -169,7 +168,7 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
 
 
 def _say(line: str) -> None:
-    Console(emoji=False).print(line, highlight=False, markup=False, soft_wrap=True)
+    command_line.console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _film(arguments: Arguments, opened: Opened) -> int:
@@ -177,7 +176,7 @@ def _film(arguments: Arguments, opened: Opened) -> int:
     from rmc_agents.evaluate.panels import plain_number
     from rmc_agents.evaluate.video import record
 
-    (saved, device, env), console = opened, Console(emoji=False)
+    (saved, device, env), console = opened, command_line.console()
     with console.status(f"recording {name_of(env)}"):
         recorded = record(
             saved.agent,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
+from rich.console import Console
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from rmc_agents import __version__, plugins
@@ -93,6 +94,11 @@ def assignments(texts: Sequence[str]) -> dict[str, Any]:
 def _as_yaml(value: Any) -> str:
     text: str = dump_yaml(value, default_flow_style=True, width=math.inf)
     return text.removesuffix("\n").removesuffix("\n...")
+
+
+def console() -> Console:
+    """Standard output; texts stay as they are, where rich would draw a picture for the `:factory:` in a name."""
+    return Console(emoji=False)
 
 
 def parse(

@@ -174,7 +174,7 @@ class Player:
         infos = {} if given is None else {ACTION_MASK: np.asarray(given).reshape(self.num_envs, -1)}
         allowed = self.spec.action_mask(obs, infos)
         if allowed is None:
-            if self._is_masked:
+            if self._is_masked and not (steps.terminated | steps.truncated).all():
                 raise ValueError("action_mask: expected one, as in the steps before, got none")
             return None
         self._is_masked = True

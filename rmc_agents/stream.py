@@ -140,12 +140,10 @@ class Lanes:
         raw = raw.astype(np.int64) if raw.dtype.kind in "biu" else raw
         has_target = np.asarray(self.infos.get("_target", True))  # gymnasium's mask of the lanes that have the info
         # The action at an episode's last observation is ignored.
-        is_asked = torch.as_tensor(has_target & ~self._is_last & (raw != NO_TARGET))
-        asked = torch.as_tensor(raw)[is_asked]
-        check_targets(asked, self.spec)
-        targets = torch.full((self.num_lanes,), NO_TARGET)
-        targets[is_asked] = asked.long() - self.spec.first_action
-        return targets.to(self.device)
+        is_asked = has_target & ~self._is_last & (raw != NO_TARGET)
+        check_targets(torch.as_tensor(raw[is_asked]), self.spec)
+        targets = np.where(is_asked, raw - self.spec.first_action, NO_TARGET)
+        return torch.as_tensor(targets, device=self.device)
 
     def _to_steps(self, obs: Any, action: Tensor, *fields: np.ndarray) -> TimeStep:
         is_first, reward, terminated, truncated = (torch.as_tensor(x, device=self.device) for x in fields)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmc_agents.command_line import decimals, importing, quoted, with_interval
+from rmc_agents.command_line import console, decimals, importing, quoted, with_interval
 
 IMPORTS = "import signal, sys; from rmc_agents import command_line;"
 
@@ -45,6 +45,11 @@ def test_scores_have_three_significant_digits() -> None:
     assert decimals(0.5, -20.0) == 1
     assert with_interval(0.951, (0.9, 1.0)) == "0.951 (0.900 to 1.000)"
     assert with_interval(-20.66, None) == "-20.7"
+
+
+def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print("core a:factory:")
+    assert capsys.readouterr().out == "core a:factory:\n"
 
 
 def test_paths_are_quoted_as_a_shell_reads_them() -> None:

@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from rmc_agents import command_line, configs, pretrained
 from rmc_agents.config import Config
 from rmc_agents.help_text import names_entry
@@ -98,7 +96,7 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) ->
         command_line.check_names(config, first.resume)  # its initial weights are not needed any more
         return config
 
-    console = Console(emoji=False)
+    console = command_line.console()
     if first.resume is None:
         return _status(train(new, run_dir=first.run_dir, console=console, track=first.track))
     went_on = resume(

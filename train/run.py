@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rmc_agents import pretrained
+from rmc_agents import command_line, pretrained
 from rmc_agents.config import Config
 from rmc_agents.evaluate.episodes import check_equal
 from rmc_agents.runs import checkpoint
@@ -59,7 +59,7 @@ def train(
     """
     if not isinstance(config, Config):
         config = Config().updated(dict(config), "config")
-    lanes, console = None, console or Console(emoji=False)
+    lanes, console = None, console or command_line.console()
     with _clock(console) as clock:
         watch = Watch(console, clock, callback, track)
         if env is not None:
@@ -105,7 +105,7 @@ def resume(
       ValueError: for a setting that cannot be changed, and as `train` does.
       EnvError: if the environment's own code fails; the run is saved.
     """
-    source, console = Path(run), console or Console(emoji=False)
+    source, console = Path(run), console or command_line.console()
 
     def changed(saved: Config) -> Config:
         return settings(saved) if callable(settings) else saved.updated(dict(settings or {}), "settings")

@@ -16,7 +16,8 @@ class AdaptedCore(Core):
     """Wraps a module that has the methods `initial_state`, `step` and `unroll` of a `Core`.
 
     The optional methods of a core (`gate_values`, `attention_weights`, `matrix_products`) are called on the module if
-    it has them. The output width is that of a step. The methods get copies of states, which they may change in place.
+    it has them. The output width is its `output_size`, or else the width of a step's output. `step` and `unroll` get
+    copies of states, which they may change in place.
 
     Args:
       module: its state is a tuple of tensors, and all lanes start with the same state.
@@ -55,12 +56,14 @@ class AdaptedCore(Core):
         """See `Core.step`."""
         self._check(inputs, should_reset, state, axes=("B",))
         output, state = self._module.step(inputs, should_reset, map_leaves(torch.clone, state))
+        self._check_width(output, "step")
         return output, state
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """The module's unroll."""
         self.chosen_backend()
         outputs, state = self._module.unroll(inputs, should_reset, map_leaves(torch.clone, state))
+        self._check_width(outputs, "unroll")
         return outputs, state
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
@@ -77,6 +80,13 @@ class AdaptedCore(Core):
         """See `Core.matrix_products`."""
         method = getattr(self.module, "matrix_products", super().matrix_products)
         return method(steps, lanes)
+
+    def _check_width(self, output: Tensor, method: str) -> None:
+        if output.shape[-1] != self.output_size:
+            raise ValueError(
+                f"core: {type(self.module).__name__}.{method}: expected outputs of width {self.output_size}, its "
+                f"output_size, got {output.shape[-1]}"
+            )
 
     @property
     def _module(self) -> Any:
@@ -102,16 +112,15 @@ def as_core(module: object, input_size: int) -> Core:
 
 @torch.no_grad()
 def _output_size(module: Any, input_size: int) -> int:
-    """The output width of one step. Raises ValueError if the module's `output_size` says otherwise."""
+    """The output width, from the module's attribute or from one step."""
     like = next(iter(module.parameters()), torch.empty(0))
     state, name = module.initial_state(1), type(module).__name__
     if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) and len(leaf) == 1 for leaf in state):
         raise ValueError(
             f"core: {name}.initial_state: expected a tuple of tensors [B, ...], got {type(state).__name__}"
         )
+    if hasattr(module, "output_size"):
+        return int(module.output_size)
     inputs, always = like.new_zeros(1, input_size), torch.ones(1, dtype=torch.bool, device=like.device)
     output, _ = module.step(inputs, always, map_leaves(torch.clone, state))
-    size = int(output.shape[-1])
-    if (said := getattr(module, "output_size", size)) != size:
-        raise ValueError(f"core: {name}.output_size: expected {size}, the width of a step's output, got {said}")
-    return size
+    return int(output.shape[-1])

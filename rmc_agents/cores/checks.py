@@ -31,7 +31,7 @@ def check_result(core: object, result: Any, initial: State) -> tuple[Tensor, Sta
             f"{type(core).__name__}.cell: expected an output and the next state, {_described(initial)} with B lanes, "
             f"got {_described(result)}"
         )
-    if [leaf.dtype for leaf in result[1]] != [leaf.dtype for leaf in initial] and not torch.is_autocast_enabled():
+    if [leaf.dtype for leaf in result[1]] != [leaf.dtype for leaf in initial]:
         expected, got = ([str(leaf.dtype) for leaf in leaves] for leaves in (initial, result[1]))
         raise ValueError(f"{type(core).__name__}.cell: expected a next state of {expected}, got one of {got}")
     return result[0], result[1]

@@ -1,113 +1,19 @@
 """Custom cores: two methods, or any module with three; once registered, they work like built-in ones."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.agent import ActorCritic
-from rmc_agents.config import CoreConfig
-from rmc_agents.cores import LSTM, Core, as_core, make_core, register_core, registry, settings_used
+from helpers.own_cores import Counter, Decay, InPlace, Module, Odd, Trace
+from rmc_agents.cores import LSTM, Core, as_core
 from rmc_agents.cores.inspection import inspect
 from rmc_agents.sb3.packed_core import PackedCore
-from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.learner import state_norm
-from rmc_agents.types import AgentOutput, NotRegistered, State, TimeStep, map_leaves
+from rmc_agents.types import map_leaves
 
 STEPS, LANES, SIZE = 6, 3, 4
-
-
-class Trace(NamedTuple):
-    trace: Tensor  # [B, D]
-
-
-class Decay(Core):
-    def initial_leaves(self) -> Trace:
-        return Trace(torch.zeros(1, self.output_size))
-
-    def cell(self, x: Tensor, state: Trace) -> tuple[Tensor, Trace]:
-        trace = 0.9 * state.trace + 0.1 * x
-        return trace, Trace(trace)
-
-
-class Odd(Core):
-    """Leaves of all shapes and dtypes in a plain tuple, a learned initial state, attributes named as one would."""
-
-    def __init__(self, input_size: int, *, width: int = 2) -> None:
-        super().__init__(input_size, output_size=width)
-        self.gates = nn.Linear(input_size, width)
-        self.attention = nn.Linear(width, width)
-        self.first = nn.Parameter(torch.randn(1, 2, width, 3))
-
-    def initial_leaves(self) -> State:
-        return torch.zeros(1, dtype=torch.int64), self.first, torch.full((1, 5), 0.5)
-
-    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        count, cube, row = state
-        cube = torch.tanh(cube + self.gates(x)[:, None, :, None])
-        output = self.attention(cube.sum((1, 3))) + count[:, None] + row.sum(1, keepdim=True)
-        return output, (count + 1, cube, 0.5 * row)
-
-    def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
-        return {"open": torch.sigmoid(self.gates(inputs))}
-
-    def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: State) -> Tensor:
-        return torch.softmax(state[2][:, None, None, None, :3] + torch.zeros(1, 1, 1, 2, 3), -1)
-
-
-class Module(nn.Module):
-    """No `Core`: an LSTM's cell with the three methods."""
-
-    def __init__(self, input_size: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTMCell(input_size, 5)
-
-    def initial_state(self, batch_size: int) -> State:
-        return torch.zeros(batch_size, 5), torch.zeros(batch_size, 5)
-
-    def step(self, x: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        keep = (~should_reset)[:, None].float()
-        state = self.lstm(x, tuple(leaf * keep for leaf in state))
-        return state[0], state
-
-    def unroll(self, x: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        outputs = []
-        for x_t, should_reset_t in zip(x, should_reset, strict=True):
-            output, state = self.step(x_t, should_reset_t, state)
-            outputs.append(output)
-        return torch.stack(outputs), state
-
-
-class InPlace(nn.Module):
-    """No `Core`: a sum of its inputs, changed in place."""
-
-    def __init__(self, input_size: int) -> None:
-        super().__init__()
-        self.width = input_size
-
-    def initial_state(self, batch_size: int) -> State:
-        return (torch.zeros(batch_size, self.width),)
-
-    def step(self, x: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        state[0][should_reset] = 0.0
-        state[0].add_(x)
-        return state[0].clone(), state
-
-    def unroll(self, x: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        outputs = [self.step(*each, state)[0] for each in zip(x, should_reset, strict=True)]
-        return torch.stack(outputs), state
-
-
-class Counter(Core):
-    """Counts the steps, by a whole number for each lane."""
-
-    def initial_leaves(self) -> State:
-        return (torch.zeros(1, dtype=torch.int64),)
-
-    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return x + state[0][:, None], (state[0] + 1,)
 
 
 def build(name: str) -> Core:
@@ -118,12 +24,6 @@ def build(name: str) -> Core:
 @pytest.fixture(params=["decay", "odd", "module"])
 def core(request: pytest.FixtureRequest) -> Core:
     return build(request.param)
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    yield
-    registry._registered.clear()
 
 
 def arguments() -> tuple[Tensor, Tensor]:
@@ -305,8 +205,12 @@ class TestWhatTheMethodsReturn:
     def test_of_a_modules_output_size(self) -> None:
         module = InPlace(SIZE)
         module.output_size = SIZE + 1
-        with pytest.raises(ValueError, match=f"InPlace.output_size: expected {SIZE}, the width of a step's output"):
-            as_core(module, SIZE)
+        core, x = as_core(module, SIZE), torch.zeros(STEPS, LANES, SIZE)
+        for method, call in (("unroll", lambda: core(x)), ("step", lambda: core.step(x[0], x[0, :, 0] > 0, (x[0],)))):
+            with pytest.raises(
+                ValueError, match=f"InPlace.{method}: expected outputs of width {SIZE + 1}, .* got {SIZE}"
+            ):
+                call()
 
     @pytest.mark.parametrize("case", RESULTS)
     def test_of_cell(self, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,61 +224,3 @@ class TestWhatTheMethodsReturn:
         monkeypatch.setattr(Decay, "initial_leaves", lambda _: leaves)
         with pytest.raises(ValueError, match=r"Decay.initial_leaves: expected a tuple of tensors \[1, ...\], got"):
             Decay(SIZE).initial_state(LANES)
-
-
-class TestRegistry:
-    def test_a_name_becomes_a_core(self) -> None:
-        register_core("odd", Odd)
-        core = make_core(CoreConfig(core="odd", core_args={"width": 7}), SIZE)
-        assert (type(core), core.input_size, core.output_size) == (Odd, SIZE, 7)
-        assert settings_used("odd") == {"core_args"}
-        register_core("odd", Module)
-        assert make_core(CoreConfig(core="odd"), SIZE).output_size == 5
-
-    def test_it_is_an_agents(self) -> None:
-        register_core("test_own_cores:Odd", Odd)
-        spec = SpaceSpec((SIZE,), "float32", 1.0, 3)
-        agent = ActorCritic(spec, "test_own_cores:Odd", encoder_sizes=(8,))
-        never, zeros = torch.zeros(LANES, dtype=torch.bool), torch.zeros(LANES)
-        steps = TimeStep(torch.randn(LANES, SIZE), ~never, zeros.long(), zeros, never, never)
-        output, state = agent.step(steps, agent.initial_state(LANES))
-        assert isinstance(output, AgentOutput)
-        assert agent.core_gain == 1.0
-        attention = agent.attention(steps, state)
-        assert attention is not None
-        assert attention.shape == (LANES, 1, 1, 2, 3)
-
-    @pytest.mark.parametrize(
-        ("name", "message"),
-        [
-            ("decai", "core: there is no core 'decai'; did you mean 'decay'?"),
-            ("x", "core: there is no core 'x'; expected one of rmc, lstm, .*, decay. Register your own first"),
-            (
-                "my_cores:Decay",
-                r"not registered: .* add --import my_cores, or in Python call rmc.register_core",
-            ),
-        ],
-    )
-    def test_names_that_are_not_registered(self, name: str, message: str) -> None:
-        register_core("decay", Decay)
-        with pytest.raises(NotRegistered, match=message):
-            make_core(CoreConfig(core=name), SIZE)
-
-    def test_arguments_that_it_does_not_take(self) -> None:
-        register_core("odd", Odd)
-        with pytest.raises(ValueError, match=r"core_args: expected none for core lstm, .* got hidden"):
-            make_core(CoreConfig(core="lstm", core_args={"hidden": 2}), SIZE)
-        with pytest.raises(ValueError, match="core_args: odd: got an unexpected keyword argument 'depth'"):
-            make_core(CoreConfig(core="odd", core_args={"depth": 2}), SIZE)
-
-    @pytest.mark.parametrize(
-        ("name", "build", "message"),
-        [
-            ("lstm", Decay, "'lstm' is a core of this package"),
-            ("", Decay, "expected a name, got ''"),
-            ("mine", 3, "expected a class or a function of the input size, got int"),
-        ],
-    )
-    def test_what_cannot_be_registered(self, name: str, build: Any, message: str) -> None:
-        with pytest.raises(ValueError, match=f"register_core: {message}"):
-            register_core(name, build)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from rmc_agents import command_line
 from rmc_agents.config import Config
 from rmc_agents.cores import Core
 from rmc_agents.distributions import forbid
@@ -41,7 +42,7 @@ def run(config: Config, backends: Sequence[str], repeats: int, limit: float | No
     config = config.updated({"learners": 1}, "rmc-bench")
     trainer = make_trainer(config, pick_device(config.run.device))
     assert isinstance(trainer, OnPolicy)
-    console = Console(emoji=False)
+    console = command_line.console()
     _print_header(trainer, console)
     report = measure(trainer, backends, repeats, limit)
     _print_report(report, console)

@@ -101,7 +101,7 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"--set: {error}") from None
     named = {name: str(fixed[name]) for name in ("env", "core", "encoder") if name in fixed}
     plugins.load(arguments.imports, named.get("core"), named.get("encoder"), env=named.get("env"))
-    console = Console(emoji=False)
+    console = command_line.console()
     if arguments.show is not None:
         plan = Plan.from_description(arguments.show / PLAN)
         study = _open_study(arguments.show)
