@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import ArrayLike, NDArray
 
 from .nested import Place, is_nested, name_of, numbers, pick
@@ -92,13 +92,14 @@ class GuardedEnv(gym.Wrapper):
         """As the environment's. Raises EnvError."""
         with self._resetting:
             obs, info = self.env.reset(seed=seed, options=options)
-            return self._checked(obs), self._usable(info)
+            return _checked(obs, self.observation_space, self._leaves), self._usable(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
         with self._stepping:
             obs, reward, terminated, truncated, info = self.env.step(action)
-            return self._checked(obs), float(reward), bool(terminated), bool(truncated), self._usable(info)
+            obs = _checked(obs, self.observation_space, self._leaves)
+            return obs, float(reward), bool(terminated), bool(truncated), self._usable(info)
 
     def render(self) -> Any:
         """As the environment's; with render mode rgb_array an image. Raises EnvError."""
@@ -125,10 +126,53 @@ class GuardedEnv(gym.Wrapper):
                 raise ValueError(f"infos['action_mask']: expected {size} flags, got {mask.dtype} {mask.shape}")
         return usable
 
-    def _checked(self, obs: Any) -> Any:
-        """The observation, as an array unless it is nested. Raises ValueError if it does not fit the space."""
-        arrays = {path: _checked_array(pick(obs, path), leaf, path) for path, leaf in self._leaves.items()}
-        return obs if is_nested(self.observation_space) else arrays[()]
+
+def guarded(env: VectorEnv, name: str) -> VectorEnv:
+    """A user's vector environment as a `GuardedVectorEnv`; this package's own as they are."""
+    return env if type(env.unwrapped).__module__.startswith("rmc_agents.") else GuardedVectorEnv(env, name)
+
+
+class GuardedVectorEnv(VectorWrapper):
+    """A user's vector environment that raises its errors as `EnvError`, and whose return values are checked.
+
+    Args:
+      env: the environment.
+      name: the user's name for it.
+    """
+
+    def __init__(self, env: VectorEnv, name: str) -> None:
+        super().__init__(env)
+        self._leaves = numbers(env.observation_space)
+        self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """As the environment's. Raises EnvError."""
+        with self._resetting:
+            obs, infos = self.env.reset(seed=seed, options=options)
+            return _checked(obs, self.observation_space, self._leaves), _checked_infos(infos)
+
+    def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """As the environment's. Raises EnvError."""
+        with self._stepping:
+            obs, reward, terminated, truncated, infos = self.env.step(actions)
+            obs = _checked(obs, self.observation_space, self._leaves)
+            rewards, ends = self._per_lane(reward, "rewards", np.float64), (terminated, truncated)
+            terminations, truncations = (self._per_lane(end, "ends of episodes", np.bool_) for end in ends)
+            return obs, rewards, terminations, truncations, _checked_infos(infos)
+
+    def _per_lane(self, values: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        array: NDArray[Any] = np.asarray(values, dtype)
+        if array.shape != (self.num_envs,):
+            raise ValueError(f"expected {name} ({self.num_envs},), got {array.shape}")
+        return array
+
+
+def _checked(obs: Any, space: Space[Any], leaves: Mapping[Place, Space[Any]]) -> Any:
+    """The observation, as an array unless it is nested. Raises ValueError if it does not fit the space."""
+    arrays = {path: _checked_array(pick(obs, path), leaf, path) for path, leaf in leaves.items()}
+    return obs if is_nested(space) else arrays[()]
 
 
 def _checked_array(part: Any, space: Space[Any], path: Place) -> NDArray[Any]:
@@ -182,12 +226,18 @@ class GuardedLanes(AnyInfos, SyncVectorEnv):
             raise ValueError(f"expected lanes of equal spaces: {error}") from error
 
 
+def _checked_infos(infos: Any) -> dict[str, Any]:
+    if not isinstance(infos, dict):
+        raise TypeError(f"expected the infos in a dict, got {type(infos).__name__}")
+    return infos
+
+
 def _usable(info: Any) -> dict[str, Any]:
     """The infos without None and without values that should be numbers but are not."""
-    if not isinstance(info, dict):
-        raise TypeError(f"expected the infos in a dict, got {type(info).__name__}")
     return {
-        key: value for key, value in info.items() if value is not None and (key not in NUMBERS or _is_number(value))
+        key: value
+        for key, value in _checked_infos(info).items()
+        if value is not None and (key not in NUMBERS or _is_number(value))
     }
 
 

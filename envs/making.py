@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from .guarded import Blame, GuardedEnv
+from .guarded import Blame, GuardedEnv, guarded
 from .own import check_lanes, makes_all_lanes, takes
 from .registry import Backend, as_numbers, make_vector_env
 from .saving import sync_lanes
@@ -101,7 +101,7 @@ def _from_callable(
     _check_unwrapped(wrapper, name)
     with Blame(name, "its constructor"):
         lanes = make(num_envs=num_envs, **arguments)
-    return check_lanes(lanes, name, num_envs)
+    return guarded(check_lanes(lanes, name, num_envs), name)
 
 
 def _check_unwrapped(wrapper: Wrapper | None, name: str) -> None:

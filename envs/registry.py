@@ -14,7 +14,7 @@ from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from rmc_agents.envs.minipacman.tokens import MapTokens
 
-from .guarded import Blame, GuardedEnv
+from .guarded import Blame, GuardedEnv, guarded
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
 from .nested import is_nested
 from .own import check_arguments, check_lanes
@@ -114,7 +114,7 @@ def _make_all_lanes(
         raise ValueError(f"environment {name!r} creates all its lanes itself: expected no env_workers and no wrapper")
     with Blame(name, "its constructor"):
         env = gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **arguments)
-    return check_lanes(env, name, num_envs)
+    return guarded(check_lanes(env, name, num_envs), name)
 
 
 def _make_lane(name: str, env_id: str, spec: EnvSpec, arguments: dict[str, Any], view: dict[str, Any]) -> gym.Env:

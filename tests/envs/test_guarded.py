@@ -4,13 +4,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Discrete
-from gymnasium.vector import VectorEnv
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from helpers.homemade import FAILS_AT, Homemade, name_of
 from rmc_agents.envs.making import make_env
@@ -20,6 +21,7 @@ from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
+from rmc_agents.train.run import train
 
 CPU = torch.device("cpu")
 UNROLL, LANES = 5, 2
@@ -64,6 +66,54 @@ def test_a_fault_is_reported_as_the_environments(fault: str, expected: str, show
         files = [line for line in note.splitlines() if line.startswith("  File ")]
         assert files
         assert all("homemade.py" in line for line in files), note
+
+
+class Together(VectorEnv):
+    """A vector environment; step returns or raises what it is given."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, num_envs: int, **changed: Any) -> None:
+        self.num_envs, self.changed = num_envs, changed
+        self.single_observation_space, self.single_action_space = Box(0, 1, (3,)), Discrete(2)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.zeros((self.num_envs, 3), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        if "error" in self.changed:
+            raise self.changed["error"]
+        ends = [False] * self.num_envs  # lists: gymnasium asks for arrays, but numbers are numbers
+        result = {"obs": self.reset()[0], "reward": [0.5] * self.num_envs, "terminated": ends, "truncated": ends}
+        return (*(result | {"infos": {}} | self.changed).values(),)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"error": RuntimeError("lost")}, r"RuntimeError: lost \(.*test_guarded.py, line \d+, in step\)"),
+        ({"obs": np.zeros((3, 3), np.float32)}, r"expected an observation \(2, 3\) of float32, got \(3, 3\)"),
+        ({"reward": 0.5}, r"expected rewards \(2,\), got \(\)"),
+        ({"truncated": [[False], [False]]}, r"expected ends of episodes \(2,\), got \(2, 1\)"),
+        ({"infos": None}, "expected the infos in a dict, got NoneType"),
+    ],
+)
+def test_a_fault_of_a_vector_environment_is_reported_and_the_training_saved(
+    changed: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    settings = {"core": "none", "encoder_sizes": [8], "num_envs": LANES, "unroll_length": UNROLL}
+    with pytest.raises(EnvError, match=rf"the environment 'Together' failed in step\(\): .*{expected}"):
+        train(settings, env=Together(LANES, **changed), run_dir=tmp_path / "run")
+    assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 0
+    with pytest.raises(EnvError, match=rf"the environment 'Together' failed in step\(\): .*{expected}"):
+        make_env(Together, LANES, env_kwargs=changed).step(np.zeros(LANES, np.int64))
+
+
+def test_a_vector_environment_may_return_lists() -> None:
+    lanes = Lanes(make_env(Together, LANES), 0, CPU)
+    assert lanes.step(torch.zeros(LANES, dtype=torch.int64)).prev_reward.tolist() == [0.5] * LANES
 
 
 def test_a_module_that_cannot_be_imported_is_reported_as_theirs(
