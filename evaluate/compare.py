@@ -173,7 +173,7 @@ def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[compari
     configs_now = {job.agent: job.config for job in jobs}
     kept = []
     for run in runs:
-        if run.agent in configs_now and (names := differing(run.config, configs_now[run.agent])):
+        if run.agent in configs_now and (names := differing(run.config, configs_now[run.agent], "eval_max_steps")):
             print(f"left out: {run.agent}, seed {run.seed}, which differs in {', '.join(names)}")
         else:
             kept.append(run)
@@ -207,11 +207,7 @@ def check_folder(job: Job, trust: bool) -> None:
     """Raises ValueError if the folder holds a run with other settings, or an unfinished one that is not trusted."""
     if (job.folder / CONFIG).exists():
         found = read_config(job.folder)
-        names = differing(found, job.config)
-        for name in ("eval_episodes", "eval_every", "eval_max_steps"):
-            if getattr(found.run, name) != getattr(job.config.run, name):
-                names.append(name)
-        if names:
+        if names := differing(found, job.config, "eval_max_steps", "eval_episodes", "eval_every"):
             raise ValueError(
                 f"{job.folder} holds a run that differs in {', '.join(names)}: choose another --folder, or remove it"
             )
@@ -227,9 +223,9 @@ def check_success(training: Training) -> None:
         raise ValueError(f"training of {folder.name} failed: {said} (see {folder / trainings.LOG})")
 
 
-def differing(one: Config, other: Config) -> list[str]:
-    """Names of the settings that differ between two agents."""
-    before, after = essence(one), essence(other)
+def differing(one: Config, other: Config, *of_run: str) -> list[str]:
+    """Names of the settings that differ between two agents: those that matter for learning, and `of_run`."""
+    before, after = (essence(config) | {name: getattr(config.run, name) for name in of_run} for config in (one, other))
     names = [name for name in before if before[name] != after[name]]
     return [name for name in names if name != "learners" or "auto" not in (before[name], after[name])]
 

@@ -168,9 +168,11 @@ def test_results_are_merged_and_redrawn(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [Job("a", Path("a-seed0"), Config().updated({"mem_slots": 8}, "test"))]
-    runs = [make_run(seed=1), make_run(seed=2, mem_slots=8), make_run("b")]
-    assert compare.fitting(runs, jobs) == runs[1:]
-    assert capsys.readouterr().out == "left out: a, seed 1, which differs in mem_slots\n"
+    runs = [make_run(seed=1), make_run(seed=2, mem_slots=8, eval_max_steps=9), make_run("b"), make_run(mem_slots=8)]
+    assert compare.fitting(runs, jobs) == runs[2:]
+    assert capsys.readouterr().out == (
+        "left out: a, seed 1, which differs in mem_slots\nleft out: a, seed 2, which differs in eval_max_steps\n"
+    )
 
 
 def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
