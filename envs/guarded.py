@@ -162,6 +162,12 @@ class GuardedVectorEnv(VectorWrapper):
             terminations, truncations = (self._per_lane(end, "ends of episodes", np.bool_) for end in ends)
             return obs, rewards, terminations, truncations, _checked_infos(infos)
 
+    def __getattr__(self, name: str) -> Any:
+        """The environment's, for example `get_state` if it has one."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.env, name)
+
     def _per_lane(self, values: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         array: NDArray[Any] = np.asarray(values, dtype)
         if array.shape != (self.num_envs,):
