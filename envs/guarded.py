@@ -145,9 +145,7 @@ class GuardedVectorEnv(VectorWrapper):
         self._leaves = numbers(env.observation_space)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
         with self._resetting:
             obs, infos = self.env.reset(seed=seed, options=options)

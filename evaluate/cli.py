@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import tyro
 from rich.console import Console
 
-from rmc_agents import command_line, plugins, pretrained
+from rmc_agents import command_line, parsing, plugins, pretrained
 from rmc_agents.config import Arguments as EnvArguments
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics
@@ -93,7 +93,7 @@ class Arguments:
     """With --sample: read this first."""
     temperature: float = 1.0
     """With --sample: sampling temperature; 0: always the most likely token."""
-    imports: command_line.Imports = ()
+    imports: parsing.Imports = ()
 
 
 class Opened(NamedTuple):
@@ -165,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = command_line.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
+    arguments = parsing.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
     check_numbers(arguments, "episodes", "max_steps", "seed")
     if arguments.jobs != "auto" and arguments.jobs < 1:
         raise ValueError(f"--jobs: expected auto or at least 1, got {arguments.jobs}")

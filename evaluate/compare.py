@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from rmc_agents import command_line, configs
+from rmc_agents import command_line, configs, parsing
 from rmc_agents.config import CORES, Config
 from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
@@ -74,7 +74,7 @@ class Arguments:
     """Columns of the table; none: a few round ones."""
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """A dashed line at a reference score; may be repeated."""
-    imports: command_line.Imports = ()
+    imports: parsing.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,8 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     split = argv.index("--") if "--" in argv else len(argv)
-    arguments = command_line.parse(Arguments, argv[:split], "rmc-compare", DESCRIPTION)
-    command_line.import_typed(argv[split + 1 :], arguments.imports, arguments.cores)
+    arguments = parsing.parse(Arguments, argv[:split], "rmc-compare", DESCRIPTION)
+    parsing.import_typed(argv[split + 1 :], arguments.imports, arguments.cores)
     marks = dict(parse_mark(mark) for mark in arguments.mark)
     if arguments.jobs < 1 or arguments.episodes < 1:
         raise ValueError(f"expected --jobs and --episodes of at least 1, got {arguments.jobs} and {arguments.episodes}")
@@ -141,10 +141,10 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
             if label in agents or len(set(arguments.seeds)) < len(arguments.seeds):
                 raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
             settings = preset if core is None else preset.updated({"core": core}, "--cores")
-            config = command_line.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
+            config = parsing.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
             if config.core.core in CORES and set(arguments.cores) - set(CORES):  # the arguments of other cores
                 config = config.updated({"core_args": {}}, "--core-args")
-            command_line.check_names(config, agent)
+            parsing.check_names(config, agent)
             agents[label] = config.updated(own, "command line").settled()
             if (used := agents[label].core.core) != config.core.core:
                 raise ValueError(

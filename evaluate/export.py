@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from rmc_agents import __version__, command_line, plugins
+from rmc_agents import __version__, command_line, parsing, plugins
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, cut_note
 from rmc_agents.pretrained import SUFFIX
@@ -52,7 +52,7 @@ class Arguments:
     """Maximum steps of an episode; a longer one is cut off and counts with the return so far."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda if a working GPU is available, else cpu. The formats onnx and torch are made on the CPU."""
-    imports: command_line.Imports = ()
+    imports: parsing.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = command_line.parse(Arguments, argv, "rmc-export", DESCRIPTION)
+    arguments = parsing.parse(Arguments, argv, "rmc-export", DESCRIPTION)
     out = _checked_out(arguments)
     path = find(arguments.run, None, trust=True)  # an archive is rejected below without opening it
     plugins.load(arguments.imports)

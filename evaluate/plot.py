@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from rmc_agents import command_line, plugins
+from rmc_agents import command_line, parsing, plugins
 from rmc_agents.config import Config
 from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import read_config
@@ -65,7 +65,7 @@ class Arguments:
     the training (rmc-train --eval-every)."""
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """A dashed line at a reference value; may be repeated."""
-    imports: command_line.Imports = ()
+    imports: parsing.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = command_line.parse(Arguments, argv, "rmc-plot", DESCRIPTION)
+    arguments = parsing.parse(Arguments, argv, "rmc-plot", DESCRIPTION)
     plugins.load(arguments.imports)
     if not arguments.runs:
         raise ValueError("expected at least one run's folder")

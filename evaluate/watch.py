@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from rmc_agents import command_line, plugins, pretrained
+from rmc_agents import command_line, parsing, plugins, pretrained
 from rmc_agents.evaluate.replay.live import find_source, serve
 from rmc_agents.evaluate.replay.server import check_port
 from rmc_agents.evaluate.statistics import EVALUATION_SEED
@@ -60,7 +60,7 @@ class Arguments:
     """Maximum steps of an episode."""
     env: Env = None
     env_kwargs: EnvKwargs = field(default_factory=dict)
-    imports: command_line.Imports = ()
+    imports: parsing.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = command_line.parse(Arguments, argv, "rmc-watch", DESCRIPTION)
+    arguments = parsing.parse(Arguments, argv, "rmc-watch", DESCRIPTION)
     check_numbers(arguments, "seed")
     if arguments.out is not None:
         check_target(arguments.out, (*SUFFIXES, PAGE, FIGURE))

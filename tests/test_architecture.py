@@ -19,6 +19,7 @@ LAYERS = (
         "config",
         "configs",
         "command_line",
+        "parsing",
         "help_text",
         "plugins",
         "envs",

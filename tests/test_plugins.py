@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from rmc_agents import plugins
-from rmc_agents.command_line import assignments, run
+from rmc_agents.command_line import run
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import make_core
+from rmc_agents.parsing import assignments
 from rmc_agents.train import cli
 
 MODULE = """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmc_agents import command_line, configs, pretrained
+from rmc_agents import command_line, configs, parsing, pretrained
 from rmc_agents.config import Config
 from rmc_agents.help_text import names_entry
 from rmc_agents.runs import archive, checkpoint, folder
@@ -55,7 +55,7 @@ class Arguments(Config):
     track: str | None = None
     """Also log metrics, settings, final scores and the video to wandb (Weights & Biases), or to module:Class, a custom
     tracker."""
-    imports: command_line.Imports = ()
+    imports: parsing.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    first = command_line.import_typed(argv)
+    first = parsing.import_typed(argv)
     base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
     new = _parse(argv, base)  # for a resumed run, only the flags matter
     if first.resume is None:
@@ -93,7 +93,7 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) ->
 
     def with_flags(saved: Config) -> Config:
         config = _parse(argv, saved)
-        command_line.check_names(config, first.resume)  # its initial weights are not needed any more
+        parsing.check_names(config, first.resume)  # its initial weights are not needed any more
         return config
 
     console = command_line.console()
@@ -111,7 +111,7 @@ def _status(run: "Run") -> int:
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:
     default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})
-    arguments = command_line.parse(Arguments, argv, "rmc-train", DESCRIPTION, default, FIRST, listed_names)
+    arguments = parsing.parse(Arguments, argv, "rmc-train", DESCRIPTION, default, FIRST, listed_names)
     return Config(**{section.name: getattr(arguments, section.name) for section in fields(Config)})
 
 
@@ -127,7 +127,7 @@ def listed_names() -> str:
 
 def _check(config: Config, source: Path | None) -> None:
     """Reject unknown names of a new run before any slow import."""
-    command_line.check_names(config, source)
+    parsing.check_names(config, source)
     if config.run.init_from is not None:
         pretrained.check(config.run.init_from, "--init-from")
 

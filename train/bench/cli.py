@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from rmc_agents import command_line, configs
+from rmc_agents import command_line, configs, parsing
 from rmc_agents.config import Config
 from rmc_agents.evaluate.cli import check_writable
 from rmc_agents.runs.checkpoint import write_atomically
@@ -50,7 +50,7 @@ class Arguments(Config):
     """Also measure the scan with each of these backends."""
     json: Path | None = None
     """Also write the report to this file."""
-    imports: command_line.Imports = ()
+    imports: parsing.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +67,7 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"--seconds: expected at least 0, got {arguments.seconds}")
     if arguments.json is not None:
         check_writable(arguments.json)
-    command_line.check_names(config, arguments.config)
+    parsing.check_names(config, arguments.config)
 
     from .command import run
 
@@ -79,7 +79,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _parse(argv: Sequence[str] | None) -> Arguments:
     """Flags override --config, which overrides the defaults, as in rmc-train."""
-    first = command_line.import_typed(argv)
+    first = parsing.import_typed(argv)
     base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
     default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})
-    return command_line.parse(Arguments, argv, "rmc-bench", DESCRIPTION, default, FIRST)
+    return parsing.parse(Arguments, argv, "rmc-bench", DESCRIPTION, default, FIRST)

@@ -14,7 +14,7 @@ import tyro
 from filelock import FileLock, Timeout
 from rich.console import Console
 
-from rmc_agents import command_line, plugins
+from rmc_agents import command_line, parsing, plugins
 from rmc_agents.plain_yaml import dump_yaml
 from rmc_agents.runs import archive
 from rmc_agents.runs.checkpoint import write_atomically
@@ -81,7 +81,7 @@ class Arguments:
     """Resume trials of Stable-Baselines3's algorithms, whose checkpoints can run any code in them."""
     show: Path | None = None
     """Only show the table of the sweep in this folder."""
-    imports: command_line.Imports = ()
+    imports: parsing.Imports = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,9 +94,9 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(
             "rmc-sweep takes no flags of rmc-train after --: fix a setting of all trials with --set NAME=VALUE"
         )
-    arguments = command_line.parse(Arguments, argv, "rmc-sweep", DESCRIPTION)
+    arguments = parsing.parse(Arguments, argv, "rmc-sweep", DESCRIPTION)
     try:
-        fixed = command_line.assignments(arguments.set)
+        fixed = parsing.assignments(arguments.set)
     except ValueError as error:
         raise ValueError(f"--set: {error}") from None
     named = {name: str(fixed[name]) for name in ("env", "core", "encoder") if name in fixed}

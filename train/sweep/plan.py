@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from rmc_agents import command_line, configs
+from rmc_agents import configs, parsing
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.plain_yaml import read_yaml, shortened
 
@@ -75,7 +75,7 @@ class Plan:
             raise ValueError(f"{path}: settings: {decided}: {DECIDED[decided]}")
         base = base.updated(settings, f"{path}: settings").updated(fixed, "--set")
         base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
-        command_line.check_names(base, path)
+        parsing.check_names(base, path)
         read = {key: _read_range(key, value, base, f"{path}: search") for key, value in search.items()}
         searched = {key: value for key, value in read.items() if one_at_a_time or key not in fixed}
         cores = read["core"][1] if "core" in searched and not one_at_a_time else [base.settled().core.core]

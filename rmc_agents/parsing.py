@@ -1,0 +1,200 @@
+"""The flags of all commands: parsing into dataclasses, help in two levels."""
+
+import argparse
+import contextlib
+import io
+import math
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from rmc_agents import __version__, plugins
+from rmc_agents.config import Config
+from rmc_agents.help_text import first_help
+from rmc_agents.plain_yaml import dump_yaml, parse_yaml
+
+Arguments = TypeVar("Arguments")
+REQUIRED: Any = tyro.MISSING_NONPROP
+
+Imports = Annotated[
+    tuple[str, ...],
+    tyro.conf.UseAppendAction,
+    tyro.conf.arg(
+        name="import",
+        metavar="MODULE",
+        help="Import this module first, for example one that registers a custom core, encoder or environment; "
+        "may be given again.",
+    ),
+]
+"""A flag of every command; its value goes to `plugins.load`."""
+
+_registry = ConstructorRegistry()
+
+
+@_registry.primitive_rule
+def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any]] | None:
+    """Lets mappings be given as NAME=VALUE, with values in YAML syntax."""
+    if get_origin(info.type) is not dict:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="NAME=VALUE [NAME=VALUE ...]",
+        instance_from_str=assignments,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda mapping: [f"{name}={_as_yaml(value)}" for name, value in mapping.items()] or ["none"],
+    )
+
+
+@_registry.primitive_rule
+def _lists_of_mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[dict[str, Any], ...]] | None:
+    """Flags whose value is a list of mappings take each as YAML, in a word of its own."""
+    if get_origin(info.type) is not tuple or get_origin(get_args(info.type)[0]) is not dict:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="'{NAME: VALUE, ...}' ...",
+        instance_from_str=lambda texts: tuple(_mapping(text) for text in texts),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda mappings: [*map(_as_yaml, mappings)] or ["none"],
+    )
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    value = parse_yaml(text, "a mapping")
+    if not isinstance(value, dict):
+        raise ValueError(f"expected {{NAME: VALUE, ...}}, got {text!r}")
+    return value
+
+
+def assignments(texts: Sequence[str]) -> dict[str, Any]:
+    """Parse NAME=VALUE texts, with values in YAML syntax. Raises ValueError for anything else."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not name or not separator:
+            raise ValueError(f"expected NAME=VALUE, got {text!r}")
+        values[name] = parse_yaml(value, name)
+    return values
+
+
+def _as_yaml(value: Any) -> str:
+    text: str = dump_yaml(value, default_flow_style=True, width=math.inf)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def parse(
+    kind: type[Arguments],
+    argv: Sequence[str] | None,
+    prog: str,
+    description: str,
+    default: Arguments = REQUIRED,
+    first: Sequence[str] = (),
+    more: Callable[[], str] | None = None,
+) -> Arguments:
+    """Parse the command line into a dataclass; fields become flags, without section names as prefixes.
+
+    A wrong flag ends the program with one line on standard error and exit status 2; --help, --help-all and --version
+    end it with 0.
+
+    Args:
+      kind: the dataclass; its fields may be dataclasses.
+      argv: the command line; None: this program's.
+      prog: the command's name.
+      description: the beginning of its help.
+      default: the values that flags change.
+      first: the settings that --help explains, leaving the others to --help-all; empty: --help explains all.
+      more: text at the end of --help.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if "--version" in argv:
+        print(f"{prog} {__version__}")
+        raise SystemExit(0)
+    if first and {"--help", "-h"} & set(argv):
+        print(first_help(default, prog, description, first, more() if more else ""))
+        raise SystemExit(0)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                kind,
+                prog=prog,
+                description=description,
+                args=["--help" if word == "--help-all" else word for word in argv],
+                default=default,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+                registry=_registry,
+            )
+    except SystemExit as end:
+        if end.code:
+            print(f"{prog}: {_without_box(said.getvalue())} (see {prog} --help)", file=sys.stderr)
+        raise
+
+
+def sources(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The flags needed before the settings are parsed: config and resume determine the defaults; imports, env, core,
+    encoder and track may name modules to import; also run_dir and trust.
+
+    Raises:
+      ValueError: for a flag without its value.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for flag in ("--config", "--run-dir", "--resume"):
+        parser.add_argument(flag, type=_path)
+    for flag in ("--env", "--core", "--encoder", "--track"):
+        parser.add_argument(flag)
+    parser.add_argument("--import", dest="imports", action="append", default=[])
+    parser.add_argument("--trust", action=argparse.BooleanOptionalAction, default=False)
+    try:
+        return parser.parse_known_args(argv)[0]
+    except argparse.ArgumentError as error:
+        raise ValueError(str(error)) from None
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, got an empty one")
+    return Path(text)
+
+
+def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
+    """Import the modules that the command line names, and further ones (see `plugins.load`); returns the `sources`."""
+    found = sources(argv)
+    plugins.load([*modules, *found.imports], *names, found.core, found.encoder, found.track, env=found.env)
+    return found
+
+
+def check_names(config: Config, source: object) -> None:
+    """Reject an unknown name, or a module that only a file names, before any slow import.
+
+    Args:
+      config: the settings.
+      source: the file they may come from.
+
+    Raises:
+      ValueError: with the nearest known name, or what to type.
+    """
+    from rmc_agents.envs import names
+
+    plugins.check_named(config.env.env, source)
+    names.check(config.env.env)
+    config.check_parts()
+
+
+def _without_box(text: str) -> str:
+    """tyro's boxed error message, and the flags it suggests, in one line.
+
+    Without UTF-8 the box has no sides, and its horizontal lines are made of '-', one of them below the title.
+    """
+    lines = [line.strip("│╭╮╰╯─ ") if line.strip(" -") else "" for line in text.splitlines()]
+    body = [line for line in lines[1:] if not line.startswith("For full helptext")]
+    body = body[next((i for i, line in enumerate(body) if line), 0) :]
+    problem = " ".join(body[: body.index("")] if "" in body else body)
+    meant = dict.fromkeys(line.split()[0].rstrip(",") for line in body if line.startswith("--"))
+    hint = f"; did you mean {' or '.join(meant)}?" if meant and "Perhaps you meant" in text else ""
+    problem = re.sub(r"^Error parsing \w+: ", "", problem)  # the section's name adds nothing to the setting's
+    return problem.rstrip(".") + hint
