@@ -71,7 +71,6 @@ def test_every_core_and_encoder_does_what_the_agent_does(case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_names_of_nested_observations() -> None:
     program = make_program(make_agent("Zoo-Nested-v0", core="none"), "onnx", {})
     inputs = {each.name: each.type for each in onnxruntime.InferenceSession(program.data).get_inputs()}
