@@ -1,47 +1,20 @@
 """rmc-sweep: searches ranges of settings with many trainings."""
 
-import signal
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import numpy as np
 import tyro
-from filelock import FileLock, Timeout
-from rich.console import Console
 
 from rmc_agents import command_line, parsing, plugins
-from rmc_agents.plain_yaml import dump_yaml
-from rmc_agents.runs import archive
-from rmc_agents.runs.checkpoint import write_atomically
 
-from .plan import DECIDED, Params, Plan
-from .results import (
-    LOG,
-    Row,
-    describe,
-    importances,
-    last_line,
-    make_rows,
-    print_results,
-    score_of,
-    trial_folder,
-    write_results,
-)
+from .plan import DECIDED, Plan
+from .results import importances, make_rows, print_results
+from .trials import PLAN, Sweep, open_study, owned, trials_of
 
-if TYPE_CHECKING:
-    import optuna
-
-    from rmc_agents.evaluate.scheduler import Job, Training
-    from rmc_agents.train.stopping import StopSignals
-
-PLAN, JOURNAL, NAME = "sweep.yaml", "study.journal", "sweep"
 DEFAULT_TRIALS = 16
-SAME_FAILURES = 3  # equal failures at the start of a sweep end it
 
 DESCRIPTION = """Train with many settings, and report which were best by mean evaluation return.
 
@@ -104,7 +77,7 @@ def _main(argv: Sequence[str] | None) -> int:
     console = command_line.console()
     if arguments.show is not None:
         plan = Plan.from_description(arguments.show / PLAN)
-        study = _open_study(arguments.show)
+        study = open_study(arguments.show)
         rows = make_rows(plan, trials_of(plan, study), arguments.show)
         print_results(plan, rows, importances(plan, study), arguments.show, console)
         return 0
@@ -117,7 +90,7 @@ def _main(argv: Sequence[str] | None) -> int:
         arguments.study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, list(arguments.seeds)
     )
     out = arguments.out or Path("runs/sweeps") / arguments.study.stem
-    with _own(out, plan):
+    with owned(out, plan):
         return Sweep(plan, out, arguments.trials or DEFAULT_TRIALS, console, arguments.trust).run(arguments.jobs)
 
 
@@ -136,192 +109,3 @@ def _check(arguments: Arguments) -> None:
         raise ValueError("--seeds: goes with --one-at-a-time; a search's runs have one seed, by --set seed=N")
     if len(set(arguments.seeds)) < len(arguments.seeds):
         raise ValueError(f"--seeds: expected each once, got {' '.join(map(str, arguments.seeds))}")
-
-
-@contextmanager
-def _own(out: Path, plan: Plan) -> Iterator[None]:
-    """Lock the folder for this process, with a `sweep.yaml` that must describe this sweep."""
-    _import_optuna()
-    out.mkdir(parents=True, exist_ok=True)
-    path, description = out / PLAN, plan.description()
-    try:
-        with FileLock(out / ".lock", timeout=0):
-            if path.exists():
-                before = Plan.from_description(path).description()
-                different = [key for key in description if description[key] != before[key] and key != "settings"]
-                settings, settings_before = description["settings"], before["settings"]
-                different += [name for name in settings if settings[name] != settings_before[name]]
-                if different:
-                    raise ValueError(
-                        f"{out} holds another sweep, with another {', '.join(different)}; choose another --out"
-                    )
-            if not (out / JOURNAL).exists() and any(out.glob("trial-*")):
-                raise ValueError(f"{out} holds trials but no {JOURNAL}; choose another --out")
-            write_atomically(path, dump_yaml(description, sort_keys=False).encode())
-            # A stale lock of Optuna's, if a process was killed while it held it: no other process writes here now.
-            (out / f"{JOURNAL}.lock").unlink(missing_ok=True)
-            yield
-    except Timeout:
-        raise ValueError(f"{out} is in use by another rmc-sweep; wait for it, or choose another --out") from None
-
-
-def _import_optuna() -> None:
-    try:
-        import optuna
-    except ImportError:
-        raise ValueError("rmc-sweep needs Optuna: pip install 'rmc-agents[sweep]'") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-
-
-def _open_study(out: Path, create: bool = False) -> "optuna.Study":
-    """The sweep's trials. Raises ValueError if there are none, or the file is damaged."""
-    _import_optuna()
-    import optuna
-    from optuna.storages.journal import JournalFileBackend
-
-    path = out / JOURNAL
-    if not create and not path.exists():
-        raise ValueError(f"{out} holds no sweep (expected {path})")
-    try:
-        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-        if create:
-            optuna.create_study(study_name=NAME, storage=storage, direction="maximize", load_if_exists=True)
-        return optuna.load_study(study_name=NAME, storage=storage)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: {error!r}") from error
-
-
-def trials_of(plan: Plan, study: "optuna.Study") -> "list[optuna.trial.FrozenTrial]":
-    """The study's trials, without one that was killed before all its values were drawn."""
-    names = plan.distributions().keys()
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.params.keys() == names]
-
-
-class Sweep:
-    """Starts the missing trials and records their results.
-
-    Args:
-      plan: the trials.
-      out: the sweep's folder, owned by this process.
-      budget: number of trials of a search.
-      console: where to print.
-      trust: whether to resume trials from checkpoints that can run code.
-
-    Raises:
-      ValueError: if there are such trials and they are not trusted.
-    """
-
-    def __init__(self, plan: Plan, out: Path, budget: int, console: Console, trust: bool = False) -> None:
-        self.plan, self.out, self.console, self.trust = plan, out, console, trust
-        self.study = _open_study(out, create=True)
-        self.distributions = plan.distributions()
-        self.budget = len(plan.one_by_one()) if plan.one_at_a_time else budget
-        self._interrupted = [trial for trial in self._trials() if not trial.state.is_finished()]
-        for folder in (trial_folder(out, trial.number) for trial in self._interrupted):
-            if archive.is_archive(folder):
-                archive.check_trust(folder, trust)
-        self._numbers: dict[Path, int] = {}  # of trials, by folder
-        self._failures: list[str] = []  # of this process's trials, until one has a result
-
-    def run(self, jobs: int) -> int:
-        """Run the missing trials, several at a time. Returns the exit status.
-
-        Raises:
-          ValueError: if the first trials fail with the same error, or none has a result at the end.
-        """
-        from rmc_agents.evaluate.scheduler import Scheduler
-        from rmc_agents.train.stopping import StopSignals
-
-        if self.plan.left_out:
-            self._say(f"not searched, as the core or the algorithm does not use them: {', '.join(self.plan.left_out)}")
-        scheduler = Scheduler(jobs, self.console, self.trust)
-        with StopSignals() as stop, closing(scheduler.run(self._jobs(), lambda: self._ending(stop))) as ended:
-            for training in ended:
-                self._record(training)
-        return self._conclude(stop.received)
-
-    def _ending(self, stop: "StopSignals") -> signal.Signals | None:
-        return stop.received or (signal.SIGTERM if self._fails_alike() else None)
-
-    def _trials(self) -> "list[optuna.trial.FrozenTrial]":
-        return trials_of(self.plan, self.study)
-
-    def _is_left(self) -> bool:
-        return bool(self._interrupted) or len(self._trials()) < self.budget
-
-    def _fails_alike(self) -> bool:
-        return len(self._failures) >= SAME_FAILURES and len(set(self._failures)) == 1
-
-    def _jobs(self) -> "Iterator[Job]":
-        """The missing trials, interrupted ones first."""
-        from rmc_agents.evaluate.scheduler import Job
-
-        while self._is_left():
-            if self._interrupted:
-                trial = self._interrupted.pop(0)
-                number, params, verb = trial.number, trial.params, "continues"
-            else:
-                (number, params), verb = self.ask(), "begins"
-            changed = describe(self.plan.changed(params) | {k: v for k, v in params.items() if k == "seed"})
-            self._say(f"trial {number} {verb}: {changed if self.plan.one_at_a_time else describe(params)}")
-            name, folder = f"trial {number}", trial_folder(self.out, number)
-            self._numbers[folder] = number
-            yield Job(name, folder, self.plan.config(params, name))
-
-    def ask(self) -> tuple[int, Params]:
-        """A new trial's number and values, recorded in the study before it runs."""
-        import optuna
-
-        if self.plan.one_at_a_time:
-            done = [trial.params for trial in self._trials()]
-            params = next(params for params in self.plan.one_by_one() if params not in done)
-            running = optuna.trial.TrialState.RUNNING
-            self.study.add_trial(
-                optuna.trial.create_trial(state=running, params=params, distributions=self.distributions)
-            )
-            return self.study.get_trials(deepcopy=False)[-1].number, params
-        # Seeded per trial: a sampler seeded again after an interruption would repeat its first draws.
-        number = len(self.study.get_trials(deepcopy=False))
-        seed = int(np.random.SeedSequence([self.plan.seed, number]).generate_state(1)[0])
-        self.study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        trial = self.study.ask(self.distributions)
-        return trial.number, trial.params
-
-    def _record(self, training: "Training") -> None:
-        """Record a trial's result in the study; an interrupted trial stays open and is resumed later."""
-        from optuna.trial import TrialState
-
-        folder = training.job.folder
-        number, score = self._numbers[folder], score_of(training)
-        if score is not None:
-            self.study.tell(number, score)
-            self._failures = []
-            self._say(f"trial {number} has a mean return of {command_line.with_interval(score, None)}")
-        elif training.stopped:
-            self._say(f"trial {number} was stopped")
-        else:
-            self.study.tell(number, state=TrialState.FAIL)
-            reason = last_line(folder)
-            self._failures.append(reason.replace(str(folder), "its folder"))
-            self._say(f"trial {number} failed: {reason}")
-        write_results(self.plan, self._rows(), importances(self.plan, self.study), self.out)
-
-    def _rows(self) -> list[Row]:
-        return make_rows(self.plan, self._trials(), self.out)
-
-    def _conclude(self, received: signal.Signals | None) -> int:
-        rows, shares = self._rows(), importances(self.plan, self.study)
-        write_results(self.plan, rows, shares, self.out)
-        print_results(self.plan, rows, shares, self.out, self.console)
-        if received is not None:
-            self._say(f"stopped by {received.name}; the same command continues it")
-            return 128 + received
-        if self._fails_alike():
-            raise ValueError(f"{len(self._failures)} trials in a row failed with the same error: {self._failures[0]}")
-        if all(row.score is None for row in rows):
-            raise ValueError(f"no trial has a result; see their output in {self.out}/trial-*/{LOG}")
-        return 0
-
-    def _say(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)

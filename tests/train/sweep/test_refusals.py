@@ -8,6 +8,7 @@ import yaml
 
 from helpers.studies import SEARCH, read_plan, run, write_study
 from rmc_agents.train.sweep import command as sweep
+from rmc_agents.train.sweep import trials
 
 BAD_STUDIES = {
     "search: {learning_rat: {log: [1, 2]}}": "there is no setting 'learning_rat'; did you mean 'learning_rate'?",
@@ -83,8 +84,8 @@ def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "file").write_text("")
     (tmp_path / "trials" / "trial-0000").mkdir(parents=True)
     (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / sweep.PLAN).write_text(yaml.safe_dump(read_plan(tmp_path, SEARCH).description()))
-    (tmp_path / "damaged" / sweep.JOURNAL).write_text("{damaged\n{}\n")
+    (tmp_path / "damaged" / trials.PLAN).write_text(yaml.safe_dump(read_plan(tmp_path, SEARCH).description()))
+    (tmp_path / "damaged" / trials.JOURNAL).write_text("{damaged\n{}\n")
     for name, expected in (
         ("file/out", "Not a directory"),
         ("file", "File exists"),

@@ -34,6 +34,7 @@ from rmc_agents.train.sweep.results import (
     trial_folder,
     write_results,
 )
+from rmc_agents.train.sweep.trials import Sweep
 
 ENDLESS = 10**9
 # Goes on with a run as rmc-train does, but is content with the frames it has.
@@ -129,8 +130,8 @@ def test_what_a_search_draws_does_not_depend_on_interruptions(tmp_path: Path) ->
     plan = read_plan(tmp_path, SEARCH)
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
-    whole = sweep.Sweep(plan, tmp_path / "whole", 5, Console())
-    parts = [sweep.Sweep(plan, tmp_path / "parts", 5, Console()).ask() for _ in range(5)]
+    whole = Sweep(plan, tmp_path / "whole", 5, Console())
+    parts = [Sweep(plan, tmp_path / "parts", 5, Console()).ask() for _ in range(5)]
     assert [whole.ask() for _ in range(5)] == parts
     assert len({params["learning_rate"] for _, params in parts}) == 5
 
