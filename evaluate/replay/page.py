@@ -24,7 +24,7 @@ class Page(NamedTuple):
     frame_side: int | None  # side in pixels that frames were reduced to; None: not reduced
 
     def __str__(self) -> str:
-        size = f"{len(self.content) / 1e6:.1f} MB"
+        size = f"{len(self.content) / 1e6:.2f} MB"
         note = f", frames reduced to {self.frame_side} pixels to keep it below {LARGEST_PAGE / 1e6:.0f} MB"
         return size + (note if self.frame_side else "")
 
