@@ -13,23 +13,26 @@ from rmc_agents.envs.guarded import guarded, name_of_env
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.own import register_own
 
-OwnEnv = gym.Env | VectorEnv | Callable[..., gym.Env] | Callable[..., VectorEnv]
+OwnEnv = str | gym.Env | VectorEnv | Callable[..., gym.Env] | Callable[..., VectorEnv]
 
 
 def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     """The settings of a run in a custom environment, and its lanes if it is a vector environment.
 
-    It is registered with gymnasium as own/NAME in this process, replacing any other with that name.
+    Unless it is a name, it is registered with gymnasium as own/NAME in this process, replacing any other with that
+    name.
 
     Args:
       config: all settings; `env_kwargs` are the arguments of a class or function.
-      env: a class or function, called once for each lane or, if it takes `num_envs`, once for all lanes; an
-        environment, which is copied for each lane (from its gymnasium spec if it has one); or a vector environment,
-        which is used directly. It cannot be copied, so the run ends without evaluation and video.
+      env: a name, as in the settings; a class or function, called once for each lane or, if it takes `num_envs`, once
+        for all lanes; an environment, which is copied for each lane (from its gymnasium spec if it has one); or a
+        vector environment, which is used directly. It cannot be copied, so the run ends without evaluation and video.
 
     Raises:
       ValueError: for anything else, or an algorithm with environments in other processes.
     """
+    if isinstance(env, str):
+        return config.updated({"env": env}, "env"), None
     if config.train.algo == "impala":
         raise ValueError("env: expected algo ppo, a2c or supervised, with environments in this process, got impala")
     if isinstance(env, VectorEnv):
@@ -49,7 +52,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         register_own(name := _name(env), env)
     else:
         raise ValueError(
-            f"env: expected a gymnasium environment, a function that returns one or a VectorEnv, got {env}"
+            f"env: expected a name, a gymnasium environment, a function that returns one or a VectorEnv, got {env}"
         )
     return config.updated({"env": name}, "env"), None
 

@@ -45,7 +45,7 @@ def train(
 
     Args:
       config: all settings, or those that differ from the defaults, by name.
-      env: a custom environment instead of that of the settings: a class or function, called once for each lane
+      env: an environment instead of that of the settings: a name; a class or function, called once for each lane
         (once for all lanes if it takes `num_envs`); an environment, which is copied for each lane; or a vector
         environment, which is used directly, without evaluation and video at the end.
       run_dir: the run's folder, which must not hold a run; None: a new one under runs/.
@@ -58,6 +58,7 @@ def train(
       EnvError: if the environment's own code fails; the run is saved.
     """
     if not isinstance(config, Config):
+        _check_names(config)
         config = Config().updated(dict(config), "config")
     lanes, console = None, console or command_line.console()
     with _clock(console) as clock:
@@ -122,6 +123,17 @@ def resume(
             for path in checkpoint.set_aside_newer(saved.path):
                 say(console, f"renamed, because it could not be opened: {path}")
             return RunLoop(trainer, folder, saved, watch).run()
+
+
+def _check_names(settings: Mapping[str, Any]) -> None:
+    """Raises ValueError for a class in place of its name."""
+    for part in ("core", "encoder"):
+        if callable(kind := settings.get(part)):
+            name = getattr(kind, "__name__", type(kind).__name__)
+            raise ValueError(
+                f"config: {part}: expected a name, got {name}; for one of your own, call rmc.register_{part}"
+                f"({name.lower()!r}, {name}) and pass {name.lower()!r}"
+            )
 
 
 def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, Saved]], watch: Watch) -> Run:

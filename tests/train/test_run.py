@@ -45,6 +45,11 @@ def test_an_own_environment_is_trained_in_and_evaluated(env: Any, steps: int, tm
     assert not run.agent.training
 
 
+def test_an_environment_may_be_a_name(tmp_path: Path) -> None:
+    run = train(SMALL | {"total_frames": 20, "eval_episodes": 0}, env="recall", run_dir=tmp_path / "run", console=QUIET)
+    assert (run.path / "config.yaml").read_text().startswith("env: recall\n")
+
+
 def test_a_vector_environment_is_played_as_it_is_and_stays_open(tmp_path: Path) -> None:
     env = gym.vector.SyncVectorEnv([Walk] * 3)
     run = train(SMALL | {"total_frames": 30}, env=env, run_dir=tmp_path / "run", console=QUIET)
@@ -84,12 +89,14 @@ def test_training_in_another_thread(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "env", "expected"),
     [
-        ({}, "recall", "expected a gymnasium environment, a function that returns one or a VectorEnv, got recall"),
+        ({}, 3, "expected a name, a gymnasium environment, a function that returns one or a VectorEnv, got 3"),
+        ({}, "recal", "there is no environment 'recal'; did you mean 'recall'"),
         (
             {"algo": "impala"},
             Walk,
             "expected algo ppo, a2c or supervised, with environments in this process, got impala",
         ),
+        ({"core": Walk}, None, r"core: expected a name, got Walk; .*rmc.register_core\('walk', Walk\) and pass 'walk'"),
         ({"cor": "gru"}, Walk, "there is no setting 'cor'; did you mean 'core'"),
     ],
 )
