@@ -35,6 +35,7 @@ to one agent. Scores are success rates if every environment reports them, else m
 
 SUFFIXES = (".json", ".md", ".png")
 DECIDED = {
+    "config": "name presets and files by --agents",
     "core": "name cores by --cores",
     "seed": "name seeds by --seeds",
     "eval_episodes": "give --episodes before --",
@@ -84,7 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     split = argv.index("--") if "--" in argv else len(argv)
-    arguments = parsing.parse(Arguments, argv[:split], "rmc-compare", DESCRIPTION)
+    arguments = parsing.parse(
+        Arguments, argv[:split], "rmc-compare", DESCRIPTION, if_unknown="; flags of rmc-train go after --"
+    )
     parsing.import_typed(argv[split + 1 :], arguments.imports, arguments.cores)
     marks = dict(parse_mark(mark) for mark in arguments.mark)
     if arguments.jobs < 1 or arguments.episodes < 1:

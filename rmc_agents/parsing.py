@@ -20,6 +20,7 @@ from rmc_agents.plain_yaml import dump_yaml, parse_yaml
 
 Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP
+SWITCHES = "; switches take no value: write --video or --no-video, for example"
 
 Imports = Annotated[
     tuple[str, ...],
@@ -95,6 +96,7 @@ def parse(
     default: Arguments = REQUIRED,
     first: Sequence[str] = (),
     more: Callable[[], str] | None = None,
+    if_unknown: str = "",
 ) -> Arguments:
     """Parse the command line into a dataclass; fields become flags, without section names as prefixes.
 
@@ -109,6 +111,7 @@ def parse(
       default: the values that flags change.
       first: the settings that --help explains, leaving the others to --help-all; empty: --help explains all.
       more: text at the end of --help.
+      if_unknown: advice at the end of the line about an unknown flag.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     if "--version" in argv:
@@ -131,7 +134,10 @@ def parse(
             )
     except SystemExit as end:
         if end.code:
-            print(f"{prog}: {_without_box(said.getvalue())} (see {prog} --help)", file=sys.stderr)
+            problem = _without_box(said.getvalue())
+            if problem.startswith("Unrecognized"):
+                problem += SWITCHES if {"true", "false"} & set(re.findall(r"\w+", problem.lower())) else if_unknown
+            print(f"{prog}: {problem} (see {prog} --help)", file=sys.stderr)
         raise
 
 

@@ -100,6 +100,7 @@ GUESSES = {
     "--env minipackman": "did you mean 'minipacman'?",
     "--init-from minipacman-rmx": "minipacman-rmc",
     "--core-args width": "expected NAME=VALUE, got 'width'",
+    "--video false": "switches take no value",
 }
 
 

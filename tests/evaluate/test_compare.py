@@ -189,12 +189,19 @@ def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytes
 
 
 DECIDED = {
+    "preset": (["--config", "x.yaml"], "--config cannot come after --: name presets and files by --agents"),
     "core": (["--core", "lstm"], "--core cannot come after --: name cores by --cores"),
     "seed": (["--num-envs", "8", "--seed=3"], "--seed=3 cannot come after --: name seeds by --seeds"),
     "episodes": (["--eval_episodes", "9"], "--eval_episodes cannot come after --: give --episodes before --"),
     "video": (["--no-video"], "--no-video cannot come after --: a comparison records none"),
     "frames": (["--total-frames", "9"], "--total-frames cannot come after --: it is given before -- already"),
 }
+
+
+def test_a_flag_of_training_in_the_wrong_place_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        compare.main(["--cores", "rmc", "--learning-rate", "1"])
+    assert "flags of rmc-train go after --" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("case", DECIDED)
