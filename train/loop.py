@@ -127,11 +127,13 @@ class RunLoop:
                 try:
                     episodes = reporter.update(metrics)
                     evaluation = self._evaluate(evaluator, reporter) if evaluator.is_due else None
-                except (WorkerError, SystemExit):  # in the evaluation; SystemExit: by rich, if its output is closed
+                    wants_end = self._call_back(metrics, episodes, evaluation, reporter.seconds)
+                except distributed.LearnerLost:
+                    raise
+                except (Exception, SystemExit):  # for example the callback's; SystemExit: by rich, if its output closed
                     distributed.highest(END)
                     trainer.save(path, reporter.seconds)
                     raise
-                wants_end = self._call_back(metrics, episodes, evaluation, reporter.seconds)
                 is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every
                 order = distributed.highest(END if wants_end else SAVE if is_due else GO_ON)
                 if order == SAVE:  # after the first update too: from then on the run can be resumed

@@ -49,7 +49,8 @@ def train(
         (once for all lanes if it takes `num_envs`); an environment, which is copied for each lane; or a vector
         environment, which is used directly, without evaluation and video at the end.
       run_dir: the run's folder, which must not hold a run; None: a new one under runs/.
-      callback: called after every update with the run's `Progress`; returns True to end the training.
+      callback: called after every update with the run's `Progress`; returns True to end the training. If it raises, the
+        run is saved.
       console: where progress is shown; None: standard output; Console(quiet=True): nowhere.
       track: "wandb", or a function from the run's folder and settings to a `Tracker`, which receives every point.
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rmc_agents.runs import checkpoint
 from rmc_agents.train.run import Progress, train
 
 SMALL = {"core": "gru", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 4, "unroll_length": 5, "eval_episodes": 4}
@@ -72,6 +73,15 @@ def test_the_callback_sees_every_update_and_ends_the_run(tmp_path: Path) -> None
     assert all(np.isfinite(progress.metrics["losses/entropy"]) for progress in seen)
     assert run.summary["frames"] == 60
     assert run.summary["evaluation"] is not None
+
+
+def test_a_callback_that_fails_loses_nothing(tmp_path: Path) -> None:
+    def callback(progress: Progress) -> bool:
+        return progress.updates == 3 and progress.metrics["no such metric"] > 0
+
+    with pytest.raises(KeyError, match="no such metric"):
+        train(SMALL | {"total_frames": 100}, env=Walk, run_dir=tmp_path / "run", callback=callback, console=QUIET)
+    assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 60
 
 
 def test_training_in_another_thread(tmp_path: Path) -> None:
