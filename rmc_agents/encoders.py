@@ -13,15 +13,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from rmc_agents import plugins
+from rmc_agents.config import ENCODERS
 from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.kernels.weights import affine
 from rmc_agents.space_parts import ActionPart
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.trunks import OneHot, Trunks, make_trunk, trunk_size
 from rmc_agents.types import NotRegistered, TimeStep, map_leaves
-
-BUILT_IN = ("auto", "mlp", "conv", "grid")
-"""Names that select `Encoder` with that trunk."""
 
 BuildEncoder = Callable[..., nn.Module]
 """Builds an encoder from a `SpaceSpec` and further keyword arguments."""
@@ -44,8 +42,8 @@ def register_encoder(name: str, build: BuildEncoder) -> None:
     Raises:
       ValueError: for the name of a built-in encoder, or a `build` that cannot be called.
     """
-    if name in BUILT_IN:
-        raise ValueError(f"encoder {name!r}: expected a name other than the built-in ones, {_or(BUILT_IN)}")
+    if name in ENCODERS:
+        raise ValueError(f"encoder {name!r}: expected a name other than the built-in ones, {_or(ENCODERS)}")
     if isinstance(build, nn.Module) or not callable(build):
         raise ValueError(
             f"encoder {name!r}: expected a class or a function from a SpaceSpec to a module, got {type(build).__name__}"
@@ -72,7 +70,7 @@ def make_encoder(
       ValueError: if it is not an encoder, or does not fit the observations.
     """
     if isinstance(encoder, str):
-        if encoder in BUILT_IN:
+        if encoder in ENCODERS:
             if arguments:
                 raise ValueError(f"encoder_args: expected none for encoder {encoder}, got {', '.join(arguments)}")
             return Encoder(spec, encoder, sizes)
@@ -106,7 +104,7 @@ def _find(name: str) -> BuildEncoder:
             f"encoder: {name!r} is not registered: {plugins.remedy(name)}, or in Python call "
             f"rmc.register_encoder({name!r}, build) first"
         )
-    known = [*BUILT_IN, *_registered]
+    known = [*ENCODERS, *_registered]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"expected {_or(known)}."
     raise NotRegistered(
