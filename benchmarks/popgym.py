@@ -79,8 +79,9 @@ def report(found: list[dict]) -> str:
             of_all = [one for one in found if (one["task"], one["core"]) == (task, core)]
             if of_all:
                 highest, final = ([one[name] for one in of_all] for name in ("best_epoch", "final"))
-                rows.append([task, core, mean_with_interval(highest, 3), mean_with_interval(final, 3), gru, best])
-    columns = ["task", "core", "best epoch", "final score", "published: GRU", "published: best"]
+                scored = [mean_with_interval(each, 3) for each in (highest, final)]
+                rows.append([task, core, str(len(of_all)), *scored, gru, best])
+    columns = ["task", "core", "seeds", "best epoch", "final score", "published: GRU", "published: best"]
     frames = ", ".join(sorted({f"{one['frames']:,}" for one in found}))
     return (
         f"{table(columns, rows)}\n\nAfter {frames} frames; means over the seeds with Student's 95 % interval. "
