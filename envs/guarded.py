@@ -92,14 +92,13 @@ class GuardedEnv(gym.Wrapper):
         """As the environment's. Raises EnvError."""
         with self._resetting:
             obs, info = self.env.reset(seed=seed, options=options)
-            return _checked(obs, self.observation_space, self._leaves), self._usable(info)
+            return self._checked(obs), self._usable(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
         with self._stepping:
             obs, reward, terminated, truncated, info = self.env.step(action)
-            obs = _checked(obs, self.observation_space, self._leaves)
-            return obs, float(reward), bool(terminated), bool(truncated), self._usable(info)
+            return self._checked(obs), float(reward), bool(terminated), bool(truncated), self._usable(info)
 
     def render(self) -> Any:
         """As the environment's; with render mode rgb_array an image. Raises EnvError."""
@@ -126,6 +125,11 @@ class GuardedEnv(gym.Wrapper):
                 raise ValueError(f"infos['action_mask']: expected {size} flags, got {mask.dtype} {mask.shape}")
         return usable
 
+    def _checked(self, obs: Any) -> Any:
+        """The observation, as an array unless it is nested. Raises ValueError if it does not fit the space."""
+        arrays = {path: _checked_array(pick(obs, path), leaf, path) for path, leaf in self._leaves.items()}
+        return obs if is_nested(self.observation_space) else arrays[()]
+
 
 def guarded(env: VectorEnv, name: str) -> VectorEnv:
     """A user's vector environment as a `GuardedVectorEnv`; this package's own as they are."""
@@ -142,23 +146,22 @@ class GuardedVectorEnv(VectorWrapper):
 
     def __init__(self, env: VectorEnv, name: str) -> None:
         super().__init__(env)
-        self._leaves = numbers(env.observation_space)
+        self._leaves = numbers(env.single_observation_space)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
         with self._resetting:
             obs, infos = self.env.reset(seed=seed, options=options)
-            return _checked(obs, self.observation_space, self._leaves), _checked_infos(infos)
+            return self._checked(obs), _checked_infos(infos)
 
     def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """As the environment's. Raises EnvError."""
         with self._stepping:
             obs, reward, terminated, truncated, infos = self.env.step(actions)
-            obs = _checked(obs, self.observation_space, self._leaves)
             rewards, ends = self._per_lane(reward, "rewards", np.float64), (terminated, truncated)
             terminations, truncations = (self._per_lane(end, "ends of episodes", np.bool_) for end in ends)
-            return obs, rewards, terminations, truncations, _checked_infos(infos)
+            return self._checked(obs), rewards, terminations, truncations, _checked_infos(infos)
 
     def __getattr__(self, name: str) -> Any:
         """The environment's, for example `get_state` if it has one."""
@@ -166,17 +169,20 @@ class GuardedVectorEnv(VectorWrapper):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.env, name)
 
+    def _checked(self, obs: Any) -> Any:
+        """The observations, as an array unless they are nested. Raises ValueError for another shape."""
+        for path, leaf in self._leaves.items():
+            expected, shape = (self.num_envs, *leaf.shape), np.shape(pick(obs, path))  # type: ignore[misc]  # has one
+            if shape != expected:
+                name = f"{name_of(path)!r} " if path else ""
+                raise ValueError(f"expected observations {name}{expected}, got {shape}")
+        return obs if is_nested(self.single_observation_space) else np.asarray(obs)
+
     def _per_lane(self, values: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         array: NDArray[Any] = np.asarray(values, dtype)
         if array.shape != (self.num_envs,):
             raise ValueError(f"expected {name} ({self.num_envs},), got {array.shape}")
         return array
-
-
-def _checked(obs: Any, space: Space[Any], leaves: Mapping[Place, Space[Any]]) -> Any:
-    """The observation, as an array unless it is nested. Raises ValueError if it does not fit the space."""
-    arrays = {path: _checked_array(pick(obs, path), leaf, path) for path, leaf in leaves.items()}
-    return obs if is_nested(space) else arrays[()]
 
 
 def _checked_array(part: Any, space: Space[Any], path: Place) -> NDArray[Any]:

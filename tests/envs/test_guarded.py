@@ -94,7 +94,7 @@ class Together(VectorEnv):
     ("changed", "expected"),
     [
         ({"error": RuntimeError("lost")}, r"RuntimeError: lost \(.*test_guarded.py, line \d+, in step\)"),
-        ({"obs": np.zeros((3, 3), np.float32)}, r"expected an observation \(2, 3\) of float32, got \(3, 3\)"),
+        ({"obs": np.zeros((3, 3), np.float32)}, r"expected observations \(2, 3\), got \(3, 3\)"),
         ({"reward": 0.5}, r"expected rewards \(2,\), got \(\)"),
         ({"truncated": [[False], [False]]}, r"expected ends of episodes \(2,\), got \(2, 1\)"),
         ({"infos": None}, "expected the infos in a dict, got NoneType"),
@@ -109,6 +109,13 @@ def test_a_fault_of_a_vector_environment_is_reported_and_the_training_saved(
     assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 0
     with pytest.raises(EnvError, match=rf"the environment 'Together' failed in step\(\): .*{expected}"):
         make_env(Together, LANES, env_kwargs=changed).step(np.zeros(LANES, np.int64))
+
+
+def test_a_vector_environment_may_lack_joint_spaces_and_return_other_numbers() -> None:
+    env = Together(LANES, obs=np.ones((LANES, 3), np.int64))
+    del env.observation_space, env.action_space
+    lanes = Lanes(make_env(lambda num_envs: env, LANES), 0, CPU)
+    assert lanes.step(torch.zeros(LANES, dtype=torch.int64)).obs.tolist() == [[1.0] * 3] * LANES
 
 
 def test_a_vector_environment_may_return_lists() -> None:
