@@ -1,13 +1,8 @@
-"""Wrappers that report errors in a user's environment as such, with only the user's lines of the traceback."""
+"""Wrappers that check what a user's environment returns, and report its errors as its own."""
 
-import functools
-import importlib
 import logging
-import os
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -16,59 +11,17 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import ArrayLike, NDArray
 
+from .blame import Blame
 from .nested import Place, is_nested, name_of, numbers, pick
 from .processes import EnvError
 
 NUMBERS = frozenset({"level", "power", "is_success", "corridor_length", "solution_length", "num_distractors"})
 """Infos that are averaged or displayed as numbers."""
 
-NOT_THEIRS = (
-    "<frozen importlib",
-    *(f"{Path(file or '').parent}{os.sep}" for file in (__file__, gym.__file__, importlib.__file__)),
-    functools.__file__,
-)
-"""Prefixes of the file names of stack frames between this file and an environment's own code."""
+SAVABLE = ("get_state", "set_state")
+"""Methods of an environment whose state can be saved (see `saving`)."""
 
 logger = logging.getLogger(__name__)
-
-
-class Blame:
-    """Context that reports exceptions as errors of the environment `name` in `call`.
-
-    A class, because it is entered at every step of every lane, and contextlib's generators are several times slower.
-
-    Raises:
-      EnvError: in place of the exception; a note holds the traceback through the user's code, if any.
-    """
-
-    def __init__(self, name: str, call: str) -> None:
-        self.name, self.call = name, call
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception | SystemExit) and not isinstance(error, EnvError):
-            raise _as_theirs(error, f"the environment {self.name!r} failed in {self.call}") from error
-
-
-def _as_theirs(error: BaseException, what: str) -> EnvError:
-    """The error as one line and, if user code is involved, the traceback through it."""
-    if error.__cause__ is not None and not _their_frames(error):  # gymnasium rephrases a constructor's TypeError
-        error = error.__cause__
-    frames = _their_frames(error)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
-    shown = traceback.TracebackException.from_exception(error)  # its str() is the error's text, or a placeholder
-    reported = EnvError(f"{what}: {type(error).__name__}: {shown}{place}")
-    if frames or isinstance(error, SyntaxError):
-        shown.stack = traceback.StackSummary.from_list(frames)
-        reported.add_note("".join(shown.format()).rstrip())
-    return reported
-
-
-def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
 
 
 class GuardedEnv(gym.Wrapper):
@@ -131,11 +84,6 @@ class GuardedEnv(gym.Wrapper):
         return obs if is_nested(self.observation_space) else arrays[()]
 
 
-def guarded(env: VectorEnv, name: str) -> VectorEnv:
-    """A user's vector environment as a `GuardedVectorEnv`; this package's own as they are."""
-    return env if type(env.unwrapped).__module__.startswith("rmc_agents.") else GuardedVectorEnv(env, name)
-
-
 class GuardedVectorEnv(VectorWrapper):
     """A user's vector environment that raises its errors as `EnvError`, and whose return values are checked.
 
@@ -146,7 +94,7 @@ class GuardedVectorEnv(VectorWrapper):
 
     def __init__(self, env: VectorEnv, name: str) -> None:
         super().__init__(env)
-        self._leaves = numbers(env.single_observation_space)
+        self.name, self._leaves = name, numbers(env.single_observation_space)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -164,8 +112,8 @@ class GuardedVectorEnv(VectorWrapper):
             return self._checked(obs), rewards, terminations, truncations, _checked_infos(infos)
 
     def __getattr__(self, name: str) -> Any:
-        """The environment's, for example `get_state` if it has one."""
-        if name.startswith("_"):
+        """The environment's; `get_state` and `set_state` are those of `SavableVectorEnv`."""
+        if name.startswith("_") or name in SAVABLE:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.env, name)
 

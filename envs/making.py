@@ -7,10 +7,11 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from .guarded import Blame, GuardedEnv, guarded
+from .blame import Blame
+from .guarded import GuardedEnv
 from .own import check_lanes, makes_all_lanes, takes
 from .registry import Backend, as_numbers, make_vector_env
-from .saving import sync_lanes
+from .saving import guarded, sync_lanes
 from .workers import WorkerVectorEnv
 
 Wrapper = Callable[[gym.Env], gym.Env]

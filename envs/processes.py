@@ -43,6 +43,13 @@ class Fault(NamedTuple):
         summary = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno}, in {place.name})"
         return cls(summary, "".join(traceback.format_exception(error)))
 
+    def error(self, before: str = "", after: str = "") -> WorkerError:
+        """The exception to raise here: the summary, with text before and after it, and the traceback as a note."""
+        error = (EnvError if self.is_envs else WorkerError)(f"{before}{self.summary}{after}")
+        if self.trace:
+            error.add_note(self.trace)
+        return error
+
 
 def cores() -> int:
     """Physical cores available to this process, at least 1, limited by its affinity and container."""

@@ -14,12 +14,13 @@ from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from rmc_agents.envs.minipacman.tokens import MapTokens
 
-from .guarded import Blame, GuardedEnv, guarded
+from .blame import Blame
+from .guarded import GuardedEnv
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
 from .nested import is_nested
 from .own import check_arguments, check_lanes
 from .processes import EnvError
-from .saving import sync_lanes
+from .saving import guarded, sync_lanes
 from .sequences import names as sequences
 from .stacking import stack_views
 from .workers import WorkerVectorEnv

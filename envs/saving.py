@@ -10,15 +10,15 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation, OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from .guarded import Blame, GuardedEnv, GuardedLanes
+from .blame import Blame
+from .guarded import SAVABLE, GuardedEnv, GuardedLanes, GuardedVectorEnv
 
 STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, DtypeObservation)
 EACH_LANE = "each lane"
 """The only key of a dict that holds a list with one state per lane."""
-METHODS = ("get_state", "set_state")
 
 
 class SavableLanes(GuardedLanes):
@@ -43,6 +43,27 @@ class SavableLanes(GuardedLanes):
         self._autoreset_envs = ended.copy()
 
 
+class SavableVectorEnv(GuardedVectorEnv):
+    """A user's vector environment that has `get_state` and `set_state`."""
+
+    def get_state(self) -> Any:
+        """The environment's state, as plain data. Raises EnvError."""
+        with Blame(self.name, "get_state()"):
+            return _plain(self.env.get_state())  # type: ignore[attr-defined]
+
+    def set_state(self, state: Any) -> None:
+        """Restore a state from `get_state`. Raises EnvError."""
+        with Blame(self.name, "set_state()"):
+            self.env.set_state(state)  # type: ignore[attr-defined]
+
+
+def guarded(env: VectorEnv, name: str) -> VectorEnv:
+    """A user's vector environment as a `GuardedVectorEnv`; this package's own, and guarded ones, as they are."""
+    if isinstance(env, GuardedVectorEnv) or type(env.unwrapped).__module__.startswith("rmc_agents."):
+        return env
+    return (SavableVectorEnv if _is_savable(env) else GuardedVectorEnv)(env, name)
+
+
 def sync_lanes(make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: AutoresetMode) -> GuardedLanes:
     """Lanes that this process steps one by one; savable if their environments are.
 
@@ -65,8 +86,8 @@ def _layers(env: gym.Env) -> Iterator[gym.Env]:
     yield env
 
 
-def _is_savable(layer: gym.Env) -> bool:
-    return type(layer) in (*STATELESS, TimeLimit) or all(callable(getattr(layer, name, None)) for name in METHODS)
+def _is_savable(layer: gym.Env | VectorEnv) -> bool:
+    return type(layer) in (*STATELESS, TimeLimit) or all(callable(getattr(layer, name, None)) for name in SAVABLE)
 
 
 def _get_state(env: gym.Env) -> list[Any]:

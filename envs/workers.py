@@ -23,7 +23,6 @@ from .guarded import AnyInfos
 from .nested import Place, numbers, pick, rebuild
 from .processes import (
     SECONDS_TO_END,
-    EnvError,
     Fault,
     WorkerError,
     describe_death,
@@ -234,10 +233,7 @@ class _Worker:
             self.process.join(SECONDS_TO_END)
             raise WorkerError(f"{name} {describe_death(self.process.exitcode)}; the others were ended") from None
         if isinstance(reply, Fault):
-            error = (EnvError if reply.is_envs else WorkerError)(f"{reply.summary} [{name}; the others were ended]")
-            if reply.trace:
-                error.add_note(reply.trace)
-            raise error
+            raise reply.error(after=f" [{name}; the others were ended]")
         return reply
 
 

@@ -204,10 +204,10 @@ def _main(argv: Sequence[str] | None) -> int:
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     print_result(result, console)
     if saved.provenance is not None:
-        console.print(str(saved.provenance), highlight=False, markup=False, soft_wrap=True)
+        command_line.say(console, str(saved.provenance))
     if arguments.json is not None:
         write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
-        console.print(f"written to {arguments.json}", highlight=False, markup=False, soft_wrap=True)
+        command_line.say(console, f"written to {arguments.json}")
     return 0
 
 

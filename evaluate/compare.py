@@ -107,14 +107,12 @@ def _main(argv: Sequence[str]) -> int:
         for job in finished:  # if interrupted, the running trainings save
             runs.append(comparison.collect(job.agent, job.folder))
             report(in_order(runs, jobs), arguments, marks)
-            _say(console, f"{job.folder.name}: {comparison.score_text(runs[-1])}")
+            command_line.say(console, f"{job.folder.name}: {comparison.score_text(runs[-1])}")
     table = report(in_order(runs, jobs), arguments, marks)
-    _say(console, f"{table}\nwritten to {', '.join(str(beside(arguments.out, suffix)) for suffix in SUFFIXES)}")
+    command_line.say(
+        console, f"{table}\nwritten to {', '.join(str(beside(arguments.out, suffix)) for suffix in SUFFIXES)}"
+    )
     return 0
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def read_all(given: Sequence[Path]) -> list[comparison.Run]:

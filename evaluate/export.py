@@ -86,14 +86,14 @@ def _main(argv: Sequence[str] | None) -> int:
         greedy = saved.config.train.is_greedy
         result = evaluate(policy, env, arguments.episodes, arguments.seed, device, greedy, arguments.max_steps, tell)
     if note := cut_note(result):
-        console.print(f"{note} (--max-steps)", highlight=False, markup=False, soft_wrap=True)
+        command_line.say(console, f"{note} (--max-steps)")
     provenance = Provenance(__version__, result["mean_return"], result["ci95"], arguments.episodes, arguments.seed)
     if compared is None:
         save_agent(out, saved, provenance)
     else:
         write_atomically(out, compared.program.data)
     size = out.stat().st_size
-    console.print(f"{out} ({size / 1e6:.2f} MB): {provenance}", highlight=False, markup=False, soft_wrap=True)
+    command_line.say(console, f"{out} ({size / 1e6:.2f} MB): {provenance}")
     if compared is not None:
         console.print(f"its probabilities differ by at most {compared.largest:.0e} from the agent's in these episodes")
     return 0

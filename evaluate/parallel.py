@@ -13,7 +13,6 @@ import torch
 
 from rmc_agents import plugins
 from rmc_agents.envs.processes import (
-    EnvError,
     Fault,
     WorkerError,
     cores,
@@ -53,9 +52,7 @@ def play_all(parts: Sequence[Part], jobs: Jobs, device: torch.device, tell: Tell
             except BrokenProcessPool:
                 raise WorkerError("a process that played episodes has ended; try --jobs 1") from None
             if isinstance(episodes, Fault):
-                error = (EnvError if episodes.is_envs else WorkerError)(episodes.summary)
-                error.add_note(episodes.trace)
-                raise error
+                raise episodes.error()
             tell(len(episodes.returns))
             played[numbers[future]] = episodes
     return [played[i] for i in range(len(parts))]

@@ -98,7 +98,7 @@ def _main(argv: Sequence[str] | None) -> int:
     title = f"Learning curves: {', '.join(envs)}"
     write_png(draw(groups, marks, title, against, arguments.metric, arguments.smooth), path)
     text = f"{path} (curves {smoothing(arguments.smooth)})"
-    command_line.console().print(text, highlight=False, markup=False, soft_wrap=True)
+    command_line.say(command_line.console(), text)
     return 0
 
 

@@ -11,7 +11,7 @@ Tell = Callable[[int], None]
 
 
 def untold(ended: int) -> None:
-    """Tells nobody."""
+    """Ignores the count."""
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def sample_text(
     for place in range(len(read) + tokens - 1):
         output, state = policy.step(_step(written[place], place == 0, device), state)
         if place + 1 == len(written):
-            logits = output.policy_logits
+            logits = output.policy_logits - output.policy_logits.amax(-1, keepdim=True)  # none overflows below
             drawn = logits.argmax(-1) if temperature == 0 else Categorical(logits / temperature).sample(generator)
             written.append(int(drawn))
     return vocabulary.decode(written)

@@ -14,6 +14,7 @@ from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from rmc_agents import plugins
+from rmc_agents.command_line import say
 from rmc_agents.config import Config
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.summary import read_evaluated
@@ -87,7 +88,7 @@ class Training:
             self._process.wait()
 
     def _say(self, text: str) -> None:
-        self._console.print(f"{self.job.folder.name} {text}", highlight=False, soft_wrap=True, markup=False)
+        say(self._console, f"{self.job.folder.name} {text}")
 
 
 class Scheduler:

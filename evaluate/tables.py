@@ -15,11 +15,11 @@ def print_result(result: dict[str, Any], console: Console) -> None:
     title = f"{result['env']} · {result['core']} · {result['frames']:,} frames"
     table = Table(title=title, caption=f"{result['episodes']} episodes from seed {result['seed']}, {acting}")
     (_fill_ablation if "ablation" in result else _fill)(table, result)
-    console.print(f"checkpoint {result['checkpoint']}", highlight=False, markup=False, soft_wrap=True)
+    command_line.say(console, f"checkpoint {result['checkpoint']}")
     console.print(table)
     for name, played in result.get("ablation", {"": result}).items():
         if note := cut_note(played | {"max_steps": result["max_steps"]}):
-            console.print(f"{name}: {note}" if name else note, highlight=False, markup=False, soft_wrap=True)
+            command_line.say(console, f"{name}: {note}" if name else note)
 
 
 def _fill_ablation(table: Table, result: dict[str, Any]) -> None:

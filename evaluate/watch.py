@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -118,7 +119,7 @@ def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
         runs = _record_all(arguments, opened)
         written = page.write(arguments.out, runs)
     for line in (*map(command.summary, runs), f"{arguments.out} ({written})"):
-        _say(line)
+        command_line.say(console, line)
     return 0
 
 
@@ -147,7 +148,7 @@ def _serve(arguments: Arguments, paths: list[Path]) -> int:
 
     assert arguments.port is not None
     with command_line.interrupted_by_stops():
-        serve(paths, arguments.port, make_page, _say)
+        serve(paths, arguments.port, make_page, partial(command_line.say, command_line.console()))
     return 0
 
 
@@ -163,12 +164,8 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
     deterministic = arguments.deterministic or saved.config.train.is_greedy
     looks = look(saved.agent, env, arguments.episodes, arguments.seed, device, deterministic, arguments.max_steps)
     write_png(draw(looks, f"{name_of(env)} · {saved.config.core.core} · {saved.frames:,} frames"), out)
-    _say(f"{out} ({looks.episodes:,} episodes)")
+    command_line.say(command_line.console(), f"{out} ({looks.episodes:,} episodes)")
     return 0
-
-
-def _say(line: str) -> None:
-    command_line.console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _film(arguments: Arguments, opened: Opened) -> int:
@@ -193,12 +190,8 @@ def _film(arguments: Arguments, opened: Opened) -> int:
         )
     for i, (episode_return, is_cut) in enumerate(zip(recorded.returns, recorded.cut, strict=True)):
         note = f" when cut after {arguments.max_steps} steps (--max-steps)" if is_cut else ""
-        console.print(
-            f"seed {arguments.seed + i}: return {plain_number(episode_return)}{note}", highlight=False, markup=False
-        )
-    console.print(
-        f"{recorded.path} ({recorded.frames / arguments.fps:.0f} s)", highlight=False, markup=False, soft_wrap=True
-    )
+        command_line.say(console, f"seed {arguments.seed + i}: return {plain_number(episode_return)}{note}")
+    command_line.say(console, f"{recorded.path} ({recorded.frames / arguments.fps:.0f} s)")
     return 0
 
 

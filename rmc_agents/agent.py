@@ -40,7 +40,7 @@ class ActorCritic(nn.Module):
       encoder: maps observations to features: a class or function that takes the spec and returns a module, a
         registered name, or a module (see `register_encoder`).
       encoder_sizes: widths of the fully connected layers of a built-in encoder.
-      encoder_args: further arguments of an encoder that is selected by its registered name.
+      encoder_args: further arguments of an encoder that is a class, a function or a registered name.
       core_skip: the heads read the encoder's output as well as the core's, if the core has memory.
       core_gain: the heads multiply the core's output by this; None: the core's `default_gain`.
       head_sizes: widths of fully connected layers with ReLUs between these outputs and the heads, shared by policy and
@@ -78,7 +78,7 @@ class ActorCritic(nn.Module):
         self.core = _make_core(core, self.encoder.output_size)
         self.skip = core_skip and self.core.initial_state(1) != ()
         gain = self.core.default_gain if core_gain is None else core_gain
-        self.register_buffer("core_gain", torch.tensor(gain))  # saved: a later default must not change it
+        self.register_buffer("core_gain", torch.tensor(float(gain)))  # saved: a later default must not change it
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
         widths = [features, *head_sizes]
         self.head_layers = nn.ModuleList(hidden_layer(*sizes) for sizes in pairwise(widths))

@@ -22,16 +22,20 @@ MAX_ERROR_LENGTH = 2000  # characters: names and messages come from anywhere
 
 
 def console() -> Console:
-    """Standard output; texts stay as they are, where rich would draw a picture for the `:factory:` in a name."""
+    """Standard output, without emoji codes: rich would replace `:factory:` in a name."""
     return Console(emoji=False)
+
+
+def say(console: Console, text: str) -> None:
+    """Print a text unchanged: no wrapping of paths at the terminal's edge, no markup in brackets."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """For imports that take seconds: in here the garbage collector rests.
+    """Context for imports that take seconds: the garbage collector is off.
 
-    They make half a million objects, all of which stay. Looking through them again and again for some to free takes a
-    fifth of the time.
+    They create half a million objects, all of which stay. Searching them again and again takes a fifth of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

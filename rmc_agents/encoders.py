@@ -1,10 +1,7 @@
 """Encoders: from time steps `[N, ...]` to features `[N, D]` for the core."""
 
-import difflib
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,18 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from rmc_agents import plugins
 from rmc_agents.config import ENCODERS
 from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.kernels.weights import affine
+from rmc_agents.registry import Registry
 from rmc_agents.space_parts import ActionPart
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.trunks import OneHot, Trunks, make_trunk, trunk_size
-from rmc_agents.types import NotRegistered, TimeStep, map_leaves
+from rmc_agents.types import TimeStep, map_leaves
 
 BuildEncoder = Callable[..., nn.Module]
 """Builds an encoder from a `SpaceSpec` and further keyword arguments."""
-_registered: dict[str, BuildEncoder] = {}
+_registry = Registry("encoder", ENCODERS)
 
 
 def register_encoder(name: str, build: BuildEncoder) -> None:
@@ -42,13 +39,7 @@ def register_encoder(name: str, build: BuildEncoder) -> None:
     Raises:
       ValueError: for the name of a built-in encoder, or a `build` that cannot be called.
     """
-    if name in ENCODERS:
-        raise ValueError(f"encoder {name!r}: expected a name other than the built-in ones, {_or(ENCODERS)}")
-    if isinstance(build, nn.Module) or not callable(build):
-        raise ValueError(
-            f"encoder {name!r}: expected a class or a function from a SpaceSpec to a module, got {type(build).__name__}"
-        )
-    _registered[name] = build
+    _registry.register(name, build)
 
 
 def make_encoder(
@@ -63,24 +54,24 @@ def make_encoder(
       encoder: a name, a module, or a function or class that takes the spec; see `register_encoder`.
       spec: the environment's spaces.
       sizes: widths of the fully connected layers of a built-in encoder.
-      arguments: further arguments of a registered function or class.
+      arguments: further arguments of a function or class, registered or not.
 
     Raises:
       NotRegistered: for a name that is not registered; the message suggests the nearest.
       ValueError: if it is not an encoder, or does not fit the observations.
     """
-    if isinstance(encoder, str):
-        if encoder in ENCODERS:
-            if arguments:
-                raise ValueError(f"encoder_args: expected none for encoder {encoder}, got {', '.join(arguments)}")
-            return Encoder(spec, encoder, sizes)
-        name, encoder = encoder, _find(encoder)
-        try:
-            inspect.signature(encoder).bind(spec, **(arguments or {}))
-        except TypeError as error:
-            raise ValueError(f"encoder_args: {name}: {error}") from None
-        encoder = partial(encoder, **(arguments or {}))
-    made = encoder if isinstance(encoder, nn.Module) else encoder(spec)
+    arguments = arguments or {}
+    is_built_in = isinstance(encoder, str) and encoder in ENCODERS
+    name = encoder if isinstance(encoder, str) else getattr(encoder, "__name__", type(encoder).__name__)
+    if arguments and (is_built_in or isinstance(encoder, nn.Module)):
+        raise ValueError(f"encoder_args: expected none for encoder {name}, got {', '.join(arguments)}")
+    if is_built_in:
+        return Encoder(spec, name, sizes)
+    made = encoder
+    if not isinstance(encoder, nn.Module):
+        build = _registry.find(encoder) if isinstance(encoder, str) else encoder
+        _registry.check_arguments(name, build, spec, arguments)
+        made = build(spec, **arguments)
     if isinstance(made, nn.Module) and any(is_lazy(each) for each in made.parameters()):
         raise ValueError(
             f"encoder: expected initialised parameters, got lazy ones in {type(made).__name__}; call it once"
@@ -94,29 +85,6 @@ def make_encoder(
     return made
 
 
-def _find(name: str) -> BuildEncoder:
-    if name in _registered:
-        return _registered[name]
-    if (own := plugins.find(name)) is not None:
-        return own
-    if ":" in name:
-        raise NotRegistered(
-            f"encoder: {name!r} is not registered: {plugins.remedy(name)}, or in Python call "
-            f"rmc.register_encoder({name!r}, build) first"
-        )
-    known = [*ENCODERS, *_registered]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"expected {_or(known)}."
-    raise NotRegistered(
-        f"encoder: there is no encoder {name!r}: {hint} Register your own first, by "
-        f"rmc.register_encoder({name!r}, build); on the command line, {plugins.remedy(name)}"
-    )
-
-
-def _or(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
-
-
 class Encoder(nn.Module):
     """Maps observation, previous action and previous reward to one feature vector.
 
@@ -126,8 +94,8 @@ class Encoder(nn.Module):
 
     Args:
       spec: the environment's spaces.
-      trunk: conv: three strided convolutions, for images; grid: two small ones, for images with a pixel a cell; mlp:
-        flattened; auto: conv or mlp, chosen by the observations.
+      trunk: conv: three strided convolutions, for images; grid: two small ones, for images with one pixel per cell of
+        a grid; mlp: flattened; auto: conv or mlp, chosen by the observations.
       sizes: widths of the fully connected layers.
 
     Raises:

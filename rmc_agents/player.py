@@ -119,17 +119,20 @@ class Player:
         """
         lanes = self._as_lanes(obs)
         flags = (reward, terminated, truncated)
-        if all(x is None for x in flags):
+        if all_begin := all(x is None for x in flags):
             self._check_all_begin()
             flags = (np.zeros(self.num_envs),) + (np.zeros(self.num_envs, bool),) * 2
-            self._is_new = True
         rewards, *ends = (
             self._per_lane(*each) for each in zip(("reward", "terminated", "truncated"), flags, strict=True)
         )
-        steps = self._to_steps(lanes, rewards.astype(np.float32), *(end.astype(bool) for end in ends))
+        terminations, truncations = (end.astype(bool) for end in ends)
+        ended = terminations | truncations
+        is_first = self._ended if all_begin or self._is_new or self._delays_resets() else ended
+        steps = self._to_steps(lanes, is_first, rewards, terminations, truncations)
         steps = steps._replace(action_mask=self._to_mask(obs, action_mask, steps))
-        self._seen = steps, self._state
-        output, self._state = self.policy.step(steps, self._state)
+        output, state = self.policy.step(steps, self._state)
+        self._seen, self._state = (steps, self._state), state  # from here on, nothing is refused
+        self._ended, self._is_new = ended, False
         policy = self.spec.distribution(output.policy_logits)
         self._action = choose(policy, self._generator, self.deterministic)
         action = self.spec.to_env(self._action.cpu().numpy())
@@ -152,15 +155,20 @@ class Player:
         weights: Tensor | None = look(*self._seen)
         return weights[0] if weights is not None and self._is_plain else weights
 
+    def _delays_resets(self) -> bool:
+        """Whether an episode's last observation comes before the first of the next."""
+        default = AutoresetMode.DISABLED if self._is_plain else AutoresetMode.NEXT_STEP
+        return (default if self.autoreset_mode is None else self.autoreset_mode) == AutoresetMode.NEXT_STEP
+
     def _to_steps(
-        self, obs: Observation, reward: NDArray[Any], terminated: NDArray[Any], truncated: NDArray[Any]
+        self,
+        obs: Observation,
+        is_first: NDArray[Any],
+        reward: NDArray[Any],
+        terminated: NDArray[Any],
+        truncated: NDArray[Any],
     ) -> TimeStep:
         """The time step of all lanes `[B, ...]`, as training would see it."""
-        default = AutoresetMode.DISABLED if self._is_plain else AutoresetMode.NEXT_STEP
-        mode = default if self.autoreset_mode is None else self.autoreset_mode
-        ended = terminated | truncated
-        is_first = self._ended if mode == AutoresetMode.NEXT_STEP or self._is_new else ended
-        self._ended, self._is_new = ended, False
         rewards = np.where(is_first, 0, reward).astype(np.float32)
         fields = (is_first, rewards, terminated & ~is_first, truncated & ~terminated & ~is_first)
         firsts, rewards_, terminations, truncations = (torch.from_numpy(field) for field in fields)

@@ -83,20 +83,13 @@ def blame(error: BaseException) -> None:
         root = str(getattr(sys.modules.get(module.partition(".")[0]), "__file__", None))
         place = os.path.dirname(root) + os.sep if os.path.basename(root) == "__init__.py" else root
         if their := [i for i, frame in enumerate(frames) if frame.filename.startswith(place)]:
-            last = frames[their[-1]]
-            reported = _as_theirs(error, f"{module} failed", frames[their[0] :])
-            reported.args = (f"{reported} ({last.filename}, line {last.lineno}, in {last.name})",)
-            raise reported from error
+            raise _as_theirs(error, f"{module} failed", frames[their[0] : their[-1] + 1]) from error
 
 
 def _as_theirs(error: BaseException, what: str, frames: list[traceback.FrameSummary]) -> PluginError:
-    """The error as one line, with the traceback through the frames in a note."""
-    shown = traceback.TracebackException.from_exception(error)  # its str() is the error's text, or a placeholder
-    reported = PluginError(f"{what}: {type(error).__name__}: {shown}")
-    if frames or isinstance(error, SyntaxError):
-        shown.stack = traceback.StackSummary.from_list(frames)
-        reported.add_note("".join(shown.format()).rstrip())
-    return reported
+    from rmc_agents.envs.blame import as_theirs  # loads gymnasium
+
+    return as_theirs(PluginError, what, error, frames)
 
 
 def module_of(name: str) -> str:

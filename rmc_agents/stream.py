@@ -7,9 +7,11 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
+from rmc_agents.envs.blame import Blame
 from rmc_agents.envs.guarded import check_finite, name_of_env
 from rmc_agents.envs.nested import pick
 from rmc_agents.envs.processes import EnvError
+from rmc_agents.envs.saving import guarded
 from rmc_agents.envs.sequences.base import NO_TARGET
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 from rmc_agents.types import TimeStep, map_leaves
@@ -49,7 +51,9 @@ class Lanes:
                 "expected a vector environment whose metadata has autoreset_mode NEXT_STEP, got "
                 f"{env.metadata.get('autoreset_mode')}; make it with autoreset_mode=AutoresetMode.NEXT_STEP"
             )
-        self.env = env
+        name = name_of_env(env)
+        self.env = guarded(env, name)
+        self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
         self.device = device
         self.num_lanes = env.num_envs
         self.spec = SpaceSpec.of(env)
@@ -57,45 +61,54 @@ class Lanes:
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
-        """Start new episodes, lane i from seed + i."""
-        obs, self.infos = self.env.reset(seed=seed)
-        zeros = np.zeros(self.num_lanes)
-        self._check(obs, zeros, zeros.astype(np.int64))
-        false = zeros.astype(bool)
-        self._is_last, self._is_stepping = false, False
-        self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
-        self._returns, self._lengths = zeros.copy(), zeros.astype(np.int64)
-        self._is_masked = self.spec.action_mask(obs, self.infos) is not None
-        self.steps = self._to_steps(obs, self.spec.no_action(self.num_lanes), ~false, zeros, false, false)
+        """Start new episodes, lane i from seed + i. Raises EnvError as `step` does."""
+        with self._resetting:
+            obs, self.infos = self.env.reset(seed=seed)
+            zeros = np.zeros(self.num_lanes)
+            self._check(obs, zeros, zeros.astype(np.int64))
+            false = zeros.astype(bool)
+            self._is_last, self._is_stepping = false, False
+            self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
+            self._returns, self._lengths = zeros.copy(), zeros.astype(np.int64)
+            self._is_masked = self.spec.action_mask(obs, self.infos) is not None
+            self.steps = self._to_steps(obs, self.spec.no_action(self.num_lanes), ~false, zeros, false, false)
 
     def step(self, action: Tensor) -> TimeStep:
         """Step all lanes by `action` `[B]` int64 or `[B, W]` (see `SpaceSpec`); returns and keeps the next time step.
 
         Raises:
-          EnvError: if the environment's own code fails, or gives what is no finite number.
+          EnvError: if the environment's own code fails, or returns what does not fit: NaN or infinity, a target that is
+            no action, an action mask of another shape or that forbids every action.
         """
+        chosen = self.spec.to_env(action.cpu().numpy())
         self._is_stepping = True
-        obs, reward, terminated, truncated, self.infos = self.env.step(self.spec.to_env(action.cpu().numpy()))
-        self._check(obs, reward, self._lengths + 1)
-        if not self._is_masked and ACTION_MASK in self.infos and self.spec.mask_sizes:
-            raise EnvError(
-                f"the environment {name_of_env(self.env)!r} reported its first infos['action_mask'] in step(): "
-                "expected one at every step, from the reset on"
-            )
-        is_first, self._is_last = self._is_last, terminated | truncated
-        if self.targets is not None:
-            self.targets = self._to_targets()
-        self._returns += reward
-        self._lengths += ~is_first
-        successes = self.infos.get("is_success")
-        for lane in np.flatnonzero(self._is_last):
-            success = None if successes is None else bool(successes[lane])
-            self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane]), success))
-        self._returns[self._is_last] = 0.0
-        self._lengths[self._is_last] = 0
-        self.steps = self._to_steps(obs, action, is_first, reward, terminated, truncated & ~terminated)
+        with self._stepping:
+            obs, reward, terminated, truncated, self.infos = self.env.step(chosen)
+            self._check(obs, reward, self._lengths + 1)
+            if not self._is_masked and ACTION_MASK in self.infos and self.spec.mask_sizes:
+                raise EnvError(
+                    f"the environment {name_of_env(self.env)!r} reported its first infos['action_mask'] in step(): "
+                    "expected one at every step, from the reset on"
+                )
+            is_first, self._is_last = self._is_last, terminated | truncated
+            if self.targets is not None:
+                self.targets = self._to_targets()
+            self._returns += reward
+            self._lengths += ~is_first
+            successes = self.infos.get("is_success")
+            for lane in np.flatnonzero(self._is_last):
+                success = None if successes is None else bool(successes[lane])
+                self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane]), success))
+            self._returns[self._is_last] = 0.0
+            self._lengths[self._is_last] = 0
+            self.steps = self._to_steps(obs, action, is_first, reward, terminated, truncated & ~terminated)
         self._is_stepping = False
         return self.steps
+
+    @property
+    def is_savable(self) -> bool:
+        """Whether the environment can save its state."""
+        return hasattr(self.env, "get_state")
 
     def take_episodes(self) -> list[Episode]:
         """The episodes that ended since the last call."""
@@ -107,7 +120,7 @@ class Lanes:
 
         None if the environment cannot save its state, or has failed in a step, which some lanes have taken then.
         """
-        if self._is_stepping or not hasattr(self.env, "get_state"):
+        if self._is_stepping or not self.is_savable:
             return None
         return {
             "env": self.env.get_state(),
@@ -184,8 +197,9 @@ def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
         if array.categories:
             obs = steps.obs[name] if spec.obs_parts else steps.obs
             if (obs < 0).any() or (obs >= torch.tensor(array.categories).reshape(array.shape)).any():
+                where = f"obs {name}".rstrip()
                 raise ValueError(
-                    " ".join(["obs", name]).strip() + ": expected names of categories, got one beyond them"
+                    f"{where}: expected categories from 0 to {max(array.categories) - 1}, got {int(obs.max())}"
                 )
 
 

@@ -30,7 +30,7 @@ def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
       sizes: widths of the fully connected layers.
 
     Raises:
-      ValueError: for convolutions of what is no picture, or too small a one.
+      ValueError: if the observation is not an image, or is too small for the convolutions.
     """
     if trunk == "grid":
         return _grid(array.shape)

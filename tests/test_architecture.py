@@ -22,6 +22,7 @@ LAYERS = (
         "parsing",
         "help_text",
         "plugins",
+        "registry",
         "envs",
         "pretrained",
         "tree_checks",

@@ -39,13 +39,14 @@ def test_a_custom_encoder_sees_time_and_lanes_as_one_axis() -> None:
         one, _ = agent.step(at(steps, 0), agent.initial_state(2))
         torch.testing.assert_close(output.value[0], one.value)
         assert agent.encode(steps).shape == (3, 2, 5)
+    assert ActorCritic(SPEC, "lstm", Sums, encoder_args={"width": 7}).core.input_size == 7
 
 
 @pytest.mark.parametrize(
     ("encoder", "expected"),
     [
-        ("sumz", "there is no encoder 'sumz': did you mean 'sums'.* rmc.register_encoder"),
-        ("xyz", "there is no encoder 'xyz': expected auto, mlp, conv, grid or sums"),
+        ("sumz", "there is no encoder 'sumz'; did you mean 'sums'.* rmc.register_encoder"),
+        ("xyz", "there is no encoder 'xyz'; expected one of auto, mlp, conv, grid, sums"),
         (lambda spec: torch.nn.Linear(1, 1), "expected a module with an attribute output_size.* got Linear"),
         (lambda spec: 3, "output_size.* got int"),
         (lambda spec: torch.nn.LazyLinear(2), "expected initialised parameters, got lazy ones in LazyLinear"),
@@ -58,10 +59,12 @@ def test_what_is_no_encoder_is_named(encoder: Any, expected: str) -> None:
 
 
 def test_encoders_are_registered_under_names_of_their_own() -> None:
-    with pytest.raises(ValueError, match="a name other than the built-in ones, auto, mlp, conv or grid"):
+    with pytest.raises(ValueError, match="register_encoder: 'mlp' is built-in"):
         register_encoder("mlp", Sums)
-    with pytest.raises(ValueError, match="expected a class or a function from a SpaceSpec to a module, got Sums"):
+    with pytest.raises(ValueError, match="register_encoder: expected a class or a function, got Sums"):
         register_encoder("sums", Sums(SPEC))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="encoder_args: expected none for encoder Sums, got width"):
+        ActorCritic(SPEC, "lstm", Sums(SPEC), encoder_args={"width": 7})
     agent = ActorCritic(SPEC, "lstm", partial(Sums, width=4))
     with pytest.raises(ValueError, match=r"encoder: expected features \[2, 4\], got \[2, 5\]"):
         agent.encode(random_steps(2)._replace(obs=torch.zeros(2, 5, 5, 3)))

@@ -242,3 +242,13 @@ def test_cross_entropy_where_nothing_is_asked() -> None:
     assert loss.item() == 0.0
     assert metrics["charts/accuracy"].isnan()
     assert metrics["losses/cross_entropy"].isnan()
+
+
+@pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
+def test_a_policy_that_has_moved_far_away_has_a_finite_gradient(advantage: float) -> None:
+    log_ratio = torch.full((1, 1), 200.0, requires_grad=True)
+    loss = losses.clipped_policy_loss(log_ratio, torch.full((1, 1), advantage), torch.ones(1, 1).bool(), clip=0.2)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert log_ratio.grad is not None
+    assert torch.isfinite(log_ratio.grad).all()

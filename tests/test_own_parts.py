@@ -95,6 +95,13 @@ def test_a_class_is_an_environment_on_the_command_line(kind: str, capsys: pytest
     assert f"{PARTS} neither registers 'Wall' with gymnasium nor" in capsys.readouterr().err
 
 
+def test_a_run_continues_in_workers_with_new_episodes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--env", f"{PARTS}:Walk", *FLAGS, "--run-dir", "run", "--core", "none"]) == 0
+    workers = ["--env-workers", "1", "--total-frames", "80", "--import", PARTS]
+    assert cli.main(["--resume", "run", *workers]) == 0
+    assert "this environment's state cannot be saved: its episodes restart" in capsys.readouterr().out
+
+
 def test_a_file_cannot_name_what_the_user_has_not(capsys: pytest.CaptureFixture[str]) -> None:
     """Though the module happens to be imported, no class or function of it is called."""
     assert PARTS in sys.modules
@@ -142,12 +149,19 @@ def test_a_resumed_run_in_an_own_environment_is_exact(make: Any) -> None:
 def test_what_cannot_be_resumed_is_one_line() -> None:
     rmc.train(SETTINGS | {"total_frames": 21}, env=Walk, run_dir="run", console=QUIET)
     del gym.registry["own/Walk-v0"]
+    wide = type(
+        "Walk", (Walk,), {"observation_space": gym.spaces.Box(-1, 1, (2,)), "_observation": lambda _: np.ones(2)}
+    )
     for call, expected in (
         (lambda: rmc.resume("run", console=QUIET), r"given in Python.*rmc.resume\(run, env=...\)"),
         (lambda: rmc.evaluate(rmc.load("run")), r"given in Python.*rmc.evaluate\(saved, env\)"),
         (lambda: rmc.resume("run", {"core": "lstm"}, env=Walk, console=QUIET), "cannot change core"),
         (lambda: rmc.resume("run", {"cor": 1}, env=Walk, console=QUIET), "settings: there is no setting 'cor'"),
         (lambda: rmc.resume("run", env=ManyWalks, console=QUIET), "cannot change env"),
+        (
+            lambda: rmc.resume("run", env=wide, console=QUIET),
+            "the agent does not fit environment 'own/Walk-v0': expected",
+        ),
         (lambda: rmc.resume("run", env=Walk, run_dir="other", console=QUIET), "run_dir: expected None"),
         (lambda: rmc.resume("nowhere", env=Walk, console=QUIET), "cannot resume nowhere"),
     ):

@@ -193,3 +193,14 @@ def test_a_mask_must_not_go_missing() -> None:
     player.act(obs, [0.0], [True], [False])  # the action after the last observation is ignored
     player.reset()
     player.act(obs)
+
+
+def test_a_refused_step_can_be_given_again() -> None:
+    agent = ActorCritic(SpaceSpec((2,), "float32", 1.0, num_actions=3), "lstm", encoder_sizes=(4,))
+    obs, one, other = np.ones((1, 2), np.float32), Player(agent), Player(agent)
+    for step in ((), ([0.5], [False], [False]), ([0.5], [True], [False]), ([0.0], [False], [False])):
+        with pytest.raises(ValueError, match="action_mask"):
+            one.act(obs, *step, action_mask=[[1, 1]])
+        for player in (one, other):
+            player.act(obs, *step, action_mask=[[0, 1, 0]])
+        assert all(map(torch.equal, one._state, other._state))

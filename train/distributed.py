@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rmc_agents.envs.processes import EnvError, Fault, WorkerError
+from rmc_agents.envs.processes import Fault, WorkerError
 from rmc_agents.losses import Metrics
 from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Episode
@@ -84,7 +84,7 @@ _boards: list[Board] = []  # one at most
 
 @contextmanager
 def beside(board: Board, rank: int, is_whole: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """In here, what is added up on the CPU goes by way of a board; arguments as of `Board.join`."""
+    """Context in which sums on the CPU use a board instead of gloo; arguments as in `Board.join`."""
     board.join(rank, is_whole)
     _boards.append(board)
     try:
@@ -196,10 +196,7 @@ def failing_together() -> Iterator[None]:
 def _first_failure(faults: Sequence[list[Any] | None]) -> WorkerError:
     """The first failure among those of all learners."""
     number, found = next((number, Fault(*found)) for number, found in enumerate(faults) if found is not None)
-    error = (EnvError if found.is_envs else WorkerError)(f"learner {number}: {found.summary}")
-    if found.trace:
-        error.add_note(found.trace)
-    return error
+    return found.error(f"learner {number}: ")
 
 
 def share(tree: dict[str, Any] | None) -> dict[str, Any]:

@@ -113,7 +113,9 @@ def check_settings(config: Config) -> None:
 def untouched_generators() -> Iterator[None]:
     """Context that restores the global random generators, because custom environments may use them."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
-        yield
-    random.setstate(python)
-    np.random.set_state(legacy)  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from rmc_agents import plugins
-from rmc_agents.command_line import quoted, with_interval
+from rmc_agents.command_line import quoted, say, with_interval
 from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
 from rmc_agents.envs.names import NAMESPACE, evaluation_name
@@ -22,7 +22,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
 from rmc_agents.runs.folder import RunFolder
 
-from .reporting import say, write_hparams
+from .reporting import write_hparams
 from .trainer import Trainer
 
 VOCABULARY = "vocabulary.json"

@@ -140,14 +140,14 @@ class Learner(ABC):
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raises ValueError unless a checkpoint's tree fits a run with these settings."""
-        for name, kind in self.expected_state().items():
-            if name not in state:
-                raise ValueError(f"{name} is missing")
-            check_like(state[name], kind, name)
         if not (found := SpaceSpec.from_fields(state["spec"])).fits(self.spec):
             raise ValueError(
                 f"spec: expected that of the environment, {self.spec.described()}, got {found.described()}"
             )
+        for name, kind in self.expected_state().items():
+            if name not in state:
+                raise ValueError(f"{name} is missing")
+            check_like(state[name], kind, name)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint's tree that has passed `check_state`."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from rmc_agents.command_line import interrupted_by_stops, quoted
+from rmc_agents.command_line import interrupted_by_stops, quoted, say
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.statistics import Statistics
@@ -20,7 +20,7 @@ from .clock import TrainingClock
 from .evaluating import Evaluator
 from .finish import extra_flags, finish, summarize, write_vocabulary
 from .follower import END, GO_ON, SAVE, lead
-from .reporting import Reporter, say
+from .reporting import Reporter
 from .resuming import Saved, notes
 from .stopping import StopSignals
 from .tracking import MakeTracker, Tracking

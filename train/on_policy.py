@@ -165,7 +165,7 @@ class OnPolicy(Learner):
             )
         if state["collector"]["device"] != self.lanes.device.type:
             notes.append("the device has changed: action sampling restarts from the seed, so the resume is not exact")
-        if state["collector"]["lanes"] is None:
+        if state["collector"]["lanes"] is None or not self.lanes.is_savable:
             notes.append("this environment's state cannot be saved: its episodes restart, so the resume is not exact")
         return notes
 
@@ -188,6 +188,8 @@ class OnPolicy(Learner):
             check_like(state.get("curriculum"), self.curriculum.get_state(), "curriculum")
             self.curriculum.set_state(state["curriculum"])
             self._enter_stage([])
+        if not self.lanes.is_savable:  # for example in workers, where the checkpoint's run had none
+            state = state | {"collector": state["collector"] | dict.fromkeys(shares.BY_LANE)}
         if len(self.shares) > 1:
             state = state | {"collector": shares.part(state["collector"], self.share)}
         self.check_state(state)
@@ -198,8 +200,8 @@ class OnPolicy(Learner):
 
 
 def minibatches(shares: Sequence[Share], epochs: int, parts: int) -> Iterator[tuple[Tensor, ...]]:
-    """What each learner has in each update, counted from its first lane: in every pass all of its lanes, shuffled, in
-    almost equal parts. All learners draw the same.
+    """For each update, the indices of every learner's lanes, counted from its first: in every pass all of its lanes,
+    shuffled, in almost equal parts. All learners draw the same.
     """
     parts = min(parts, shares[0].total)
     for _ in range(epochs):

@@ -126,8 +126,8 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
     """Create the optimizer that `config.optimizer` names, for all of the agent's parameters.
 
     Muon (Jordan et al., 2024) sets the singular values of a matrix's averaged gradient to about 1 before the step:
-    directions with small gradients, such as those through a memory, learn as fast as others. Vectors and the heads use
-    Adam (Kingma & Ba, 2015).
+    directions with small gradients, such as those through a memory, learn as fast as others. Everything else, such as
+    vectors and the heads, uses Adam (Kingma & Ba, 2015).
     """
     matrices = list(_hidden_matrices(agent)) if config.optimizer == "muon" else []
     taken = {id(matrix) for matrix in matrices}
@@ -139,8 +139,8 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
 
 
 def _hidden_matrices(agent: ActorCritic) -> Iterator[nn.Parameter]:
-    """The matrices of encoder, core and the layers before the heads, except embeddings, whose rows are independent
-    vectors, and small matrices.
+    """The matrices of encoder, core and the layers before the heads, except the weights of `nn.Embedding`, whose rows
+    are independent vectors, and matrices with fewer than `FEWEST` rows or columns.
     """
     embeddings = {id(module.weight) for module in agent.encoder.modules() if isinstance(module, nn.Embedding)}
     for module in (agent.encoder, agent.core, agent.head_layers):

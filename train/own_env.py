@@ -9,7 +9,6 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
-from rmc_agents.envs.guarded import guarded, name_of_env
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.own import register_own
 
@@ -44,7 +43,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
                 raise ValueError(f"{name}: expected none for a vector environment object, got {given}")
         own = {"env": _name(type(env.unwrapped)), "num_envs": env.num_envs, "eval_episodes": 0, "video": False}
         own["learners"] = 1
-        return config.updated(own, "env"), guarded(env, name_of_env(env))
+        return config.updated(own, "env"), env
     if isinstance(env, gym.Env):
         name = _name(type(env.unwrapped))
         register_own(name, partial(copy.deepcopy, env) if env.spec is None else partial(gym.make, env.spec))

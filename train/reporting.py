@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from rmc_agents.command_line import decimals, with_interval
+from rmc_agents.command_line import decimals, say, with_interval
 from rmc_agents.config import Config
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 from rmc_agents.stages import stages_of
@@ -172,12 +172,8 @@ class Reporter:
         self._progress.update(self._task, speed=f"{speed:,.0f}", headline=headline)
         if not self.console.is_terminal:
             eta = timedelta(seconds=round((self.total_frames - frames) / speed)) if frames < self.total_frames else "-"
-            self.console.print(
-                f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s  return {shown}  {extra}  "
-                f"ETA {eta}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            done = f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s"
+            say(self.console, f"{done}  return {shown}  {extra}  ETA {eta}")
 
     def _add(self, scalars: dict[str, float], frames: int) -> None:
         for name, value in scalars.items():
@@ -224,9 +220,4 @@ class _ConsoleHandler(logging.Handler):
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.print(self.format(record), soft_wrap=True, markup=False, highlight=False)
-
-
-def say(console: Console, text: str) -> None:
-    """Print a line unchanged: no wrapping of paths at the terminal's edge, no markup in brackets."""
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+        say(self._console, self.format(record))

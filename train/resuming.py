@@ -9,9 +9,11 @@ from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
+from rmc_agents.evaluate.episodes import check_equal
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import CONFIG, RunFolder
 from rmc_agents.runs.saved import pick_device, to_settings
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import check_progress
 from rmc_agents.types import NotRegistered
 
@@ -52,6 +54,7 @@ class Saved(NamedTuple):
     path: Path  # the checkpoint
     seconds: float  # of training so far
     tree: dict[str, Any]  # for the trainer's set_state
+    spec: SpaceSpec | None = None  # None: in an archive of Stable-Baselines3
 
 
 def reopen(
@@ -67,7 +70,8 @@ def reopen(
 
     Raises:
       CheckpointError: if there is no valid checkpoint.
-      ValueError: if a setting cannot be changed, or a checkpoint can run code and is not trusted.
+      ValueError: if a setting cannot be changed, the environment has other spaces, or a checkpoint can run code and is
+        not trusted.
     """
 
     def open_one(path: Path) -> tuple[Trainer, Saved]:
@@ -78,6 +82,8 @@ def reopen(
         _check_unchanged(saved.config, config)
         trainer = new_trainer(config, lanes)
         try:
+            if env is not None and saved.spec is not None:
+                check_equal(saved.spec, trainer.agent.spec, config.env.env)
             with checkpoint.opening(path, passing=WorkerError):
                 trainer.set_state(saved.tree)
         except BaseException:
@@ -115,11 +121,11 @@ def read_saved(path: Path, trust: bool) -> Saved:
             f"{path} holds only an agent: rmc-evaluate, rmc-watch and --init-from take it, but it cannot be resumed"
         )
     with checkpoint.opening(path, passing=NotRegistered):
-        config, _ = to_settings(tree)
+        config, spec = to_settings(tree)
         check_progress(tree)
         if not isinstance(tree.get("actors", []), list):
             raise TypeError("actors: expected a list")
-        return Saved(config, path, tree["seconds"], tree)
+        return Saved(config, path, tree["seconds"], tree, spec)
 
 
 def _check_unchanged(old: Config, new: Config) -> None:

@@ -1,6 +1,7 @@
 """`rmc.train` and `rmc.resume`: a run from its settings, or from a checkpoint."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from rmc_agents import command_line, pretrained
+from rmc_agents.command_line import say
 from rmc_agents.config import Config
 from rmc_agents.evaluate.episodes import check_equal
 from rmc_agents.runs import checkpoint
@@ -19,7 +21,6 @@ from rmc_agents.runs.saved import load_agent
 from .clock import TrainingClock
 from .loop import Callback, Progress, Run, RunLoop, Watch
 from .own_env import OwnEnv, settle_env
-from .reporting import say
 from .resuming import Saved, new_trainer, reopen
 from .tracking import MakeTracker
 from .trainer import Trainer
@@ -70,7 +71,7 @@ def train(
         if config.run.init_from is not None:
             _take_weights(trainer, config.run.init_from)
         path = default_path(trainer.config) if run_dir is None else Path(run_dir)
-        with RunFolder(path, resuming=False) as folder:
+        with closing(trainer), RunFolder(path, resuming=False) as folder:
             return RunLoop(trainer, folder, None, watch).run()
 
 
@@ -143,7 +144,7 @@ def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, S
     The checkpoint's run is not changed.
     """
     trainer, saved = reopened()
-    with RunFolder(run_dir, resuming=False) as folder:
+    with closing(trainer), RunFolder(run_dir, resuming=False) as folder:
         folder.take_curve(source)
         if (original := run_of(source)) is not None:
             take_best(original, run_dir, trainer.frames)

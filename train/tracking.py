@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 from rich.console import Console
 
 from rmc_agents import plugins
+from rmc_agents.command_line import say
 from rmc_agents.config import Config
 from rmc_agents.runs.checkpoint import write_atomically
 
@@ -133,8 +134,6 @@ class Tracking:
         try:
             act(self._tracker)
         except Exception as error:
-            from .reporting import say
-
             self._tracker = None
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             say(self._console, f"--track {self._name} failed, and the run continues without it: {reason}")

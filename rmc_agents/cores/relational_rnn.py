@@ -44,7 +44,7 @@ class RelationalRNN(KernelCore):
         *,
         hidden_size: int = 256,
         mem_slots: int = 4,
-        num_heads: int = 4,
+        num_heads: int = 2,
         head_size: int = 32,
         forget_bias: float = 1.0,
     ) -> None:

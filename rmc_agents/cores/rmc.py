@@ -59,7 +59,7 @@ class RMC(KernelCore):
         *,
         mem_slots: int = 4,
         head_size: int = 32,
-        num_heads: int = 4,
+        num_heads: int = 2,
         num_blocks: int = 1,
         key_size: int | None = None,
         gate_style: GateStyle = "unit",

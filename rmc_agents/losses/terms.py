@@ -7,6 +7,9 @@ from rmc_agents.distributions import Categorical
 from rmc_agents.losses.masked import masked_mean, masked_variance
 from rmc_agents.types import Distribution, Rollout
 
+MOST_LOG_RATIO = 20.0
+"""Logarithm of the largest ratio in a loss: with an infinite one, the gradient would be NaN."""
+
 
 def distribution_of(rollout: Rollout, policy_logits: Tensor) -> Distribution:
     """The distribution `[T, B]` of the rollout's T actions, from parameters `[T, B, P]` or `[T+1, B, P]`."""
@@ -31,12 +34,12 @@ def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, valid: Tensor) -> 
 
 def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, valid: Tensor, clip: float) -> Tensor:
     """Mean over valid steps of -min(r A, clamp(r, 1 - clip, 1 + clip) A), r = pi(a) / pi_old(a) (Schulman et al., 2017,
-    eq. 7); where r is 1, its gradient is that of `policy_gradient_loss`.
+    eq. 7); where r is 1, its gradient is that of `policy_gradient_loss`. r is at most exp(20).
 
     Args: log_ratio `[T, B]`, advantage `[T, B]` (carries no gradient), valid `[T, B]` bool.
     """
     advantage = torch.where(valid, advantage.detach(), 0.0)
-    ratio = torch.where(valid, log_ratio, 0.0).exp()
+    ratio = torch.where(valid, log_ratio, 0.0).clamp(max=MOST_LOG_RATIO).exp()
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
     return masked_mean(-torch.minimum(ratio * advantage, clipped * advantage), valid)
 

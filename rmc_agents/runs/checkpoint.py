@@ -80,7 +80,8 @@ def check_header(path: Path) -> None:
     with opening(path):
         check_regular(path)
         with path.open("rb") as file:
-            _check_format(_metadata(file.read(8) + file.read(MOST_HEADER)), str(path))
+            length = file.read(8)
+            _check_format(_metadata(length + file.read(min(_header_size(length), MOST_HEADER))), str(path))
 
 
 def check_regular(path: Path) -> None:
@@ -95,11 +96,11 @@ def check_regular(path: Path) -> None:
 def opening(source: Path | str, passing: type[Exception] = CheckpointError) -> Iterator[None]:
     """Context that turns any error, from contents that can be anything, into a CheckpointError that names the source.
 
-    Except for lack of memory and exceptions of type `passing`, which have other causes.
+    Except for failures of the disk, lack of memory and exceptions of type `passing`, which have other causes.
     """
     try:
         yield
-    except (CheckpointError, MemoryError, passing):
+    except (CheckpointError, OSError, MemoryError, passing):
         raise
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":  # by name, because torch may not have been imported
@@ -134,9 +135,13 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
 
 def _metadata(content: bytes) -> dict[str, str]:
     """The metadata in safetensors' JSON header, which follows eight bytes with its length."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    header = json.loads(content[8 : 8 + _header_size(content)])
     metadata: dict[str, str] = header.get("__metadata__", {})
     return metadata
+
+
+def _header_size(content: bytes) -> int:
+    return int.from_bytes(content[:8], "little")
 
 
 def _check_format(metadata: dict[str, str], source: str) -> None:

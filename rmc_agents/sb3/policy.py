@@ -91,7 +91,7 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         self.lstm_hidden_state_shape = (PackedCore.num_layers, 1, self.lstm_actor.hidden_size)
         self.skip = agent.core_skip and (core.initial_state(1) != () or not self.share_features_extractor)
         gain = core.default_gain if agent.core_gain is None else agent.core_gain
-        self.register_buffer("core_gain", torch.tensor(gain))  # saved: a later default must not change it
+        self.register_buffer("core_gain", torch.tensor(float(gain)))  # saved: a later default must not change it
         width = core.output_size + (features_size if self.skip else 0)
         self.mlp_extractor = MlpExtractor(width, self.net_arch, self.activation_fn, device=self.device)
 

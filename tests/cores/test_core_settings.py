@@ -1,5 +1,7 @@
 """Cores by name and settings, and what they refuse in one line."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -117,6 +119,9 @@ class TestMakeCore:
     def test_every_name(self, name, kind, size):
         core = make_core(CoreConfig(core=name), INPUT)
         assert type(core) is kind
+        arguments = inspect.signature(kind).parameters.values()
+        defaults = {each.name: each.default for each in arguments if each.name != "input_size"}
+        assert defaults == {each: getattr(CoreConfig(), each) for each in defaults}
         assert (core.input_size, core.output_size) == (INPUT, size)
 
     def test_every_option_arrives(self):

@@ -9,7 +9,7 @@ import torch
 from helpers.own_cores import Decay, Module, Odd
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import CoreConfig
-from rmc_agents.cores import make_core, register_core, registry, settings_used
+from rmc_agents.cores import LSTM, make_core, register_core, registry, settings_used
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, NotRegistered, TimeStep
 
@@ -19,7 +19,7 @@ LANES, SIZE = 3, 4
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
     yield
-    registry._registered.clear()
+    registry._registry.registered.clear()
 
 
 def test_a_name_becomes_a_core() -> None:
@@ -73,9 +73,10 @@ def test_arguments_that_it_does_not_take() -> None:
 @pytest.mark.parametrize(
     ("name", "build", "message"),
     [
-        ("lstm", Decay, "'lstm' is a core of this package"),
+        ("lstm", Decay, "'lstm' is built-in"),
         ("", Decay, "expected a name, got ''"),
-        ("mine", 3, "expected a class or a function of the input size, got int"),
+        ("mine", 3, "expected a class or a function, got int"),
+        ("mine", LSTM(3), "expected a class or a function, got LSTM"),
     ],
 )
 def test_what_cannot_be_registered(name: str, build: Any, message: str) -> None:

@@ -123,6 +123,35 @@ def test_a_vector_environment_may_return_lists() -> None:
     assert lanes.step(torch.zeros(LANES, dtype=torch.int64)).prev_reward.tolist() == [0.5] * LANES
 
 
+def test_a_vector_environment_object_may_mark_ends_by_numbers() -> None:
+    env = Together(LANES, truncated=[0, 0])
+    lanes = Lanes(env, 0, CPU)
+    for terminated in ([0, 1], [0, 0], [0, 1], [1, 0]):
+        env.changed["terminated"] = terminated
+        lanes.step(torch.zeros(LANES, dtype=torch.int64))
+    assert [(episode.episode_return, episode.length) for episode in lanes.episodes] == [(0.5, 1), (1.0, 1), (2.0, 4)]
+
+
+class Keeping(Together):
+    """Has a state."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {"time": np.int64(3)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.time = state["clock"]
+
+
+def test_the_state_of_a_vector_environment_is_plain_and_its_faults_are_its_own() -> None:
+    lanes = Lanes(Keeping(LANES), 0, CPU)
+    state = lanes.get_state()
+    assert state is not None
+    assert type(state["env"]["time"]) is int
+    with pytest.raises(EnvError, match=r"'Keeping' failed in set_state\(\): KeyError: 'clock' \(.*test_guarded.py"):
+        lanes.set_state(state)
+    assert Lanes(Together(LANES), 0, CPU).get_state() is None
+
+
 def test_a_module_that_cannot_be_imported_is_reported_as_theirs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Checkpoints: exact round trips, damage noticed, nothing half-written, the newest valid one found."""
 
+import errno
 import os
 import re
 import signal
@@ -104,6 +105,18 @@ def test_damaged_newer_ones_do_not_crowd_out_valid_ones(tmp_path: Path) -> None:
     assert [file.read_bytes() for file in aside] == [b"damaged", b"damaged"], "nothing is lost"
     checkpoint.save_numbered(tmp_path, 11, {"update": 11}, keep=2)
     assert [int(path.name[7:16]) for path in checkpoint.numbered(tmp_path)] == [11, 8]
+
+
+def test_a_disk_that_fails_is_not_a_damaged_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for update in (7, 8):
+        checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=4)
+
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        checkpoint.find_and_load(tmp_path)
 
 
 def test_places_with_a_slash_in_a_key_are_distinguished(tmp_path: Path) -> None:

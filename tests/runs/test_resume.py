@@ -15,6 +15,7 @@ from helpers import wandering  # noqa: F401  # registers an environment whose st
 from helpers.actors import make_actor
 from helpers.runs import FRAMES_PER_UPDATE, assert_same, new_run, newest, resume, train
 from rmc_agents.config import Config
+from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
@@ -117,7 +118,7 @@ def test_a_step_that_some_lanes_have_taken_is_not_saved() -> None:
     lanes.env.get_state = dict  # type: ignore[attr-defined]
     assert lanes.get_state() is not None
     Failing.fails = True
-    with pytest.raises(OSError, match="no connection"):
+    with pytest.raises(EnvError, match="no connection"):
         lanes.step(torch.zeros(2, dtype=torch.int64))
     assert lanes.get_state() is None
     Failing.fails = False

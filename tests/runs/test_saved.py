@@ -28,7 +28,7 @@ class Plain(torch.nn.Module):
 
 
 def test_a_custom_encoder_has_to_be_registered_to_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoders, "_registered", {})
+    monkeypatch.setattr(encoders._registry, "registered", {})
     encoders.register_encoder("plain", Plain)
     config = Config().updated({"encoder": "plain", "core": "lstm"}, "test")
     agent = ActorCritic.from_config(SPEC, config.core, config.agent)
@@ -37,7 +37,7 @@ def test_a_custom_encoder_has_to_be_registered_to_be_opened(tmp_path: Path, monk
     again = load(path, device="cpu").agent
     assert torch.equal(again.encoder.layer.weight, agent.encoder.layer.weight)
     assert not again.training
-    encoders._registered.clear()
+    encoders._registry.registered.clear()
     with pytest.raises(NotRegistered, match=r"there is no encoder 'plain'.*register_encoder") as caught:
         load(path, device="cpu")
     assert "\n" not in str(caught.value)

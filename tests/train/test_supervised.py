@@ -16,6 +16,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate.statistics import Episodes, Statistics
+from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli as train_cli
 from rmc_agents.train.run import train as train_in
@@ -182,6 +183,20 @@ def test_nothing_is_asked_at_an_episodes_last_observation() -> None:
 def test_targets_that_are_no_actions_are_refused(target: object) -> None:
     with pytest.raises(ValueError, match=r"infos\['target'\]: expected actions from 0 to 2, or -1"):
         Lanes(SyncVectorEnv([lambda: Asking(target)] * 2), 0, CPU)
+
+
+class AskedWrongly(Asking):
+    """Reports a target that is no action in its first step."""
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return *super().step(action)[:4], {"target": 3}
+
+
+def test_a_wrong_target_in_a_step_is_the_environments_and_the_training_is_saved(tmp_path: Path) -> None:
+    settings = {"algo": "supervised", "num_envs": 2, "core": "none", "encoder_sizes": [8]}
+    with pytest.raises(EnvError, match=r"'own/lambda-v0' failed in step\(\): ValueError: infos\['target"):
+        train_in(settings, env=lambda: AskedWrongly(1), run_dir=tmp_path / "run")
+    assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 0
 
 
 @pytest.mark.parametrize(("start", "target", "expected"), [(1, 3, 2), (1, 1, 0), (1, -1, -1)])

@@ -212,7 +212,7 @@ def _device_name(device: torch.device) -> str:
 
 def _print_header(trainer: OnPolicy, console: Console) -> None:
     config, length, lanes = trainer.config, trainer.train.unroll_length, trainer.lanes.num_lanes
-    _say(
+    command_line.say(
         console,
         f"{config.env.env}, core {config.core.core}: {_count(trainer.agent):,} parameters "
         f"({_count(trainer.agent.core):,} in the core), {lanes} lanes x {length} steps, "
@@ -235,21 +235,17 @@ def _print_report(report: dict[str, Any], console: Console) -> None:
     console.print(table)
     for name, scan in report["scan"].items():
         if scan["of_products"] is not None:
-            _say(
+            command_line.say(
                 console,
                 f"scan, {name}: {scan['of_products']:.0%} of the rate of its products alone, "
                 f"{scan['of_torch_mm']:.0%} of that of torch.mm",
             )
     gflop = report["scan_gflop"]
     text = "the core does not report its matrix products" if gflop is None else f"{gflop:,.3f} GFLOP"
-    _say(console, f"operations of the scan's products: {text}")
-    _say(console, f"outside the scan: {report['outside_scan']:.0%} of training's time")
-    _say(console, f"peak memory: {report['peak_memory_mib']:,.0f} MiB")
+    command_line.say(console, f"operations of the scan's products: {text}")
+    command_line.say(console, f"outside the scan: {report['outside_scan']:.0%} of training's time")
+    command_line.say(console, f"peak memory: {report['peak_memory_mib']:,.0f} MiB")
 
 
 def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -161,8 +161,8 @@ def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, 
     if len(read) != 2 or any(isinstance(value, bool) or not isinstance(value, int | float) for value in read):
         raise ValueError(f"{where}: {kind}: expected two numbers, [low, high], got {shortened(values)}")
     low, high = read
-    if low > high:
-        raise ValueError(f"{where}: {kind}: expected low before high, got {shortened(values)}")
+    if low >= high:
+        raise ValueError(f"{where}: {kind}: expected low below high, got {shortened(values)}")
     if kind == "log" and low <= 0:
         raise ValueError(f"{where}: log: expected low above 0, got {shortened(values)}")
     if kind == "integer":

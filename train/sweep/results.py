@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rmc_agents import plugins
-from rmc_agents.command_line import decimals, quoted, with_interval
+from rmc_agents.command_line import decimals, quoted, say, with_interval
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.plot import write_png
 from rmc_agents.evaluate.statistics import student_interval
@@ -211,4 +211,4 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     if rows and rows[0].score is not None:
         best = trial_folder(out, rows[0].trials[0])
         lines.append(f"best: {best}   rmc-watch {quoted(best)}{plugins.flags_text()}   rmc-plot {quoted(best)}")
-    console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
+    say(console, "\n".join(lines))

@@ -226,4 +226,4 @@ class Sweep:
         return 0
 
     def _say(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        command_line.say(self.console, text)

@@ -1,0 +1,68 @@
+"""Cores and encoders by name: built-in, registered in Python, or 'module:Name' on a command line."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from torch import nn
+
+from rmc_agents import plugins
+from rmc_agents.types import NotRegistered
+
+Build = Callable[..., nn.Module]
+
+
+class Registry:
+    """The builders of custom parts of one kind.
+
+    Args:
+      kind: core or encoder.
+      built_in: names that cannot be registered.
+    """
+
+    def __init__(self, kind: str, built_in: Collection[str]) -> None:
+        self.kind, self.built_in = kind, built_in
+        self.registered: dict[str, Build] = {}
+
+    def register(self, name: str, build: Build) -> None:
+        """Register a builder under a name, in place of an earlier one.
+
+        Raises:
+          ValueError: for a built-in name, or a `build` that is not a class or a function.
+        """
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"register_{self.kind}: expected a name, got {name!r}")
+        if name in self.built_in:
+            raise ValueError(f"register_{self.kind}: {name!r} is built-in; expected another name")
+        if isinstance(build, nn.Module) or not callable(build):
+            raise ValueError(f"register_{self.kind}: expected a class or a function, got {type(build).__name__}")
+        self.registered[name] = build
+
+    def find(self, name: str) -> Build:
+        """The registered builder, or the 'module:Name' of a module that the user named on the command line.
+
+        Raises:
+          NotRegistered: if there is none; the message suggests the nearest name.
+        """
+        if (build := self.registered.get(name) or plugins.find(name)) is not None:
+            return build
+        if ":" in name:
+            raise NotRegistered(
+                f"{self.kind}: {name!r} is not registered: {plugins.remedy(name)}, or in Python call "
+                f"rmc.register_{self.kind}({name!r}, build) first"
+            )
+        known = [*self.built_in, *self.registered]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+        raise NotRegistered(
+            f"{self.kind}: there is no {self.kind} {name!r}; {hint} Register your own first, by "
+            f"rmc.register_{self.kind}({name!r}, build); on the command line, {plugins.remedy(name)}"
+        )
+
+    def check_arguments(self, name: str, build: Build, first: object, arguments: Mapping[str, Any]) -> None:
+        """Raises ValueError unless `build` can be called with `first` and the keyword arguments."""
+        try:
+            inspect.signature(build).bind(first, **arguments)
+        except TypeError as error:
+            raise ValueError(f"{self.kind}_args: {name}: {error}") from None
