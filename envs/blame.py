@@ -30,7 +30,7 @@ class Blame:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, Exception | SystemExit) or isinstance(error, EnvError):
             return
-        theirs = error
+        theirs: BaseException = error
         if error.__cause__ is not None and not _their_frames(error):  # gymnasium rephrases a constructor's TypeError
             theirs = error.__cause__
         what = f"the environment {self.name!r} failed in {self.call}"

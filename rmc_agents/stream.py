@@ -123,7 +123,7 @@ class Lanes:
         if self._is_stepping or not self.is_savable:
             return None
         return {
-            "env": self.env.get_state(),
+            "env": self.env.get_state(),  # type: ignore[attr-defined]
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
             "steps": [field for field in self.steps if field is not None],
