@@ -1,4 +1,4 @@
-"""`Lanes` as gymnasium environments, with one lane or N.
+"""`Task` as gymnasium environments, with one lane or N.
 
 Checks, seeds, autoreset, infos, rendering and saved states are the same for all tasks.
 """
@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from .lanes import Facts, Lanes
+from .task import Infos, Task
 from .vector_checks import (
     as_autoreset_mode,
     checked_actions,
@@ -40,7 +40,7 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
     title: ClassVar[str] = ""
     """Title of the window for "human"."""
 
-    def __init__(self, lanes: Lanes, render_mode: str | None) -> None:
+    def __init__(self, lanes: Task, render_mode: str | None) -> None:
         """See the class."""
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         self.lanes = lanes
@@ -55,7 +55,7 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
         self.lanes.begin(np.ones(1, np.bool_), [seed], self.np_random)
         if self.render_mode == "human":
             self.render()
-        return self.lanes.observe()[0], _of_one_lane(self.lanes.facts())
+        return self.lanes.observe()[0], _of_one_lane(self.lanes.infos())
 
     def step(self, action: int) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
         """One step: (observation, reward, terminated, truncated, info).
@@ -74,7 +74,7 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
         observations, rewards, terminated, truncated = lanes.step(np.array([action], np.int64))
         if self.render_mode == "human":
             self.render()
-        info = _of_one_lane(lanes.facts())
+        info = _of_one_lane(lanes.infos())
         if terminated[0] or truncated[0]:
             info |= _of_one_lane(lanes.outcome(rewards))
         reward = float(str(rewards[0]))  # shortest decimal of the float32: 0.1, not 0.10000000149
@@ -127,7 +127,7 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
         ValueError: for another mode.
     """
 
-    def __init__(self, lanes: Lanes, render_mode: str | None, autoreset_mode: AutoresetMode | str) -> None:
+    def __init__(self, lanes: Task, render_mode: str | None, autoreset_mode: AutoresetMode | str) -> None:
         """See the class."""
         modes = [mode for mode in self.metadata["render_modes"] if mode != "human"]
         self.render_mode = checked_render_mode(render_mode, modes)
@@ -159,7 +159,7 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
         super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
         self.lanes.begin(mask, seeds, self.np_random)
         self._was_reset = True
-        return self.lanes.observe(), _as_infos(self.lanes.facts(), mask)
+        return self.lanes.observe(), _as_infos(self.lanes.infos(), mask)
 
     def step(
         self, actions: ArrayLike
@@ -185,10 +185,10 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
         if ended.any():
             infos = _as_infos(lanes.outcome(rewards), ended)
             if self.autoreset_mode == AutoresetMode.SAME_STEP:
-                infos = final_infos(observations, infos | _as_infos(lanes.facts(), ended), ended)
+                infos = final_infos(observations, infos | _as_infos(lanes.infos(), ended), ended)
                 lanes.start(ended)
                 observations = lanes.observe()
-        return observations, rewards, terminated, truncated, infos | _as_infos(lanes.facts())
+        return observations, rewards, terminated, truncated, infos | _as_infos(lanes.infos())
 
     def render(self) -> tuple[NDArray[np.uint8] | str, ...] | None:
         """One frame or text per lane, as from the single environment's `render`; None without a render_mode."""
@@ -211,14 +211,14 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
         self._was_reset = bool(self.lanes.was_reset.all())
 
 
-def _of_one_lane(facts: Facts) -> dict[str, Any]:
-    return {name: values[0].item() for name, values in facts.items()}
+def _of_one_lane(infos: Infos) -> dict[str, Any]:
+    return {name: values[0].item() for name, values in infos.items()}
 
 
-def _as_infos(facts: Facts, mask: NDArray[np.bool_] | None = None) -> dict[str, Any]:
+def _as_infos(columns: Infos, mask: NDArray[np.bool_] | None = None) -> dict[str, Any]:
     """Infos in gymnasium's vector form, for the lanes of `mask` [N] and 0 in the others; None: all lanes."""
     infos: dict[str, Any] = {}
-    for name, values in facts.items():
+    for name, values in columns.items():
         infos[name] = values if mask is None else values * mask
         infos[f"_{name}"] = np.ones(len(values), np.bool_) if mask is None else mask.copy()
     return infos

@@ -248,7 +248,7 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
     from rmc_agents.agent import ActorCritic
     from rmc_agents.envs.making import name_of
     from rmc_agents.evaluate import ablation
-    from rmc_agents.evaluate.episodes import joined, parts_of
+    from rmc_agents.evaluate.episodes import concatenated, parts_of
     from rmc_agents.evaluate.parallel import play_all
 
     saved, agent = opened.saved, opened.saved.agent
@@ -266,7 +266,9 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
     every = [part for variant in parts.values() for part in variant]
     with shown(console, f"playing {name_of(opened.env)}", arguments.episodes * len(parts)) as tell:
         played = iter(play_all(every, arguments.jobs, opened.device, tell))
-    found = {name: asdict(Statistics.of(joined([next(played) for _ in variant]))) for name, variant in parts.items()}
+    found = {
+        name: asdict(Statistics.of(concatenated([next(played) for _ in variant]))) for name, variant in parts.items()
+    }
     return {
         "env": name_of(opened.env),
         "seed": arguments.seed,

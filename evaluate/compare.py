@@ -110,7 +110,7 @@ def _main(argv: Sequence[str]) -> int:
             command_line.say(console, f"{job.folder.name}: {comparison.score_text(runs[-1])}")
     table = report(in_order(runs, jobs), arguments, marks)
     command_line.say(
-        console, f"{table}\nwritten to {', '.join(str(beside(arguments.out, suffix)) for suffix in SUFFIXES)}"
+        console, f"{table}\nwritten to {', '.join(str(with_suffix(arguments.out, suffix)) for suffix in SUFFIXES)}"
     )
     return 0
 
@@ -231,7 +231,7 @@ def differing(one: Config, other: Config, *of_run: str) -> list[str]:
     return [name for name in names if name != "learners" or "auto" not in (before[name], after[name])]
 
 
-def beside(path: Path, suffix: str) -> Path:
+def with_suffix(path: Path, suffix: str) -> Path:
     """The path with the suffix appended, even if the name contains dots."""
     return path.with_name(path.name + suffix)
 
@@ -239,8 +239,8 @@ def beside(path: Path, suffix: str) -> Path:
 def report(runs: Sequence[comparison.Run], arguments: Arguments, marks: dict[str, float]) -> str:
     """Write JSON, table and figure; returns the table."""
     groups = comparison.grouped(runs)
-    comparison.write([run for group in groups.values() for run in group], beside(arguments.out, ".json"))
+    comparison.write([run for group in groups.values() for run in group], with_suffix(arguments.out, ".json"))
     text = comparison.table(groups, arguments.frame_marks, arguments.minute_marks)
-    write_atomically(beside(arguments.out, ".md"), text.encode())
-    comparison.figure(groups, marks, beside(arguments.out, ".png"))
+    write_atomically(with_suffix(arguments.out, ".md"), text.encode())
+    comparison.figure(groups, marks, with_suffix(arguments.out, ".png"))
     return text

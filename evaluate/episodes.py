@@ -74,7 +74,7 @@ def evaluate(
     uniform, cpu = UniformPolicy(env_spec(env)), torch.device("cpu")
     parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
     played = play_all([*parts, *parts_of(uniform, env, episodes, seed, cpu, False, max_steps)], jobs, device, tell)
-    statistics, random = (Statistics.of(joined(each)) for each in (played[: len(parts)], played[len(parts) :]))
+    statistics, random = (Statistics.of(concatenated(each)) for each in (played[: len(parts)], played[len(parts) :]))
     return {
         "env": name_of(env),
         "seed": seed,
@@ -140,13 +140,13 @@ def play(
     """
     parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
     if len(parts) > 1:
-        return joined(play_all(parts, jobs, device, tell))
+        return concatenated(play_all(parts, jobs, device, tell))
     with torch.no_grad(), closing(make_env(env, episodes)) as made:
         return _play_each_once(policy, Lanes(made, seed, device), seed, deterministic, max_steps, tell)
 
 
 def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, seed: int, *settings: Any) -> list[Part]:
-    """Calls of `play` with at most `MOST_LANES` episodes each; their results `joined` are that of one call.
+    """Calls of `play` with at most `MOST_LANES` episodes each; their results `concatenated` are that of one call.
 
     Raises:
       ValueError: for less than one episode.
@@ -159,7 +159,7 @@ def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, seed: int, *s
     ]
 
 
-def joined(parts: list[Episodes]) -> Episodes:
+def concatenated(parts: list[Episodes]) -> Episodes:
     """The episodes of all parts as one."""
     lengths = [len(part.returns) for part in parts]
     return Episodes(

@@ -33,7 +33,7 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 
 @dataclass(frozen=True)
-class Facts:
+class FrameInfo:
     """The data of a frame besides the images."""
 
     title: str
@@ -61,7 +61,7 @@ class Facts:
     """A line over the environment's frame."""
 
 
-def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: Facts) -> Image.Image:
+def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: FrameInfo) -> Image.Image:
     """Compose a frame; inputs of equal shapes give frames of equal size.
 
     Args:
@@ -100,7 +100,7 @@ def _fit_frame(frame: Image.Image) -> Image.Image:
 
 
 def _draw_column(
-    picture: Image.Image, draw: ImageDraw.ImageDraw, view: NDArray[np.uint8] | None, facts: Facts, box: Box
+    picture: Image.Image, draw: ImageDraw.ImageDraw, view: NDArray[np.uint8] | None, facts: FrameInfo, box: Box
 ) -> None:
     left, top, right, bottom = box
     rows = min(len(facts.action_names), MOST_ACTIONS)
@@ -150,7 +150,7 @@ def enlarge_view(view: NDArray[np.uint8], height: int, width: int) -> Image.Imag
     return picture
 
 
-def _draw_probabilities(draw: ImageDraw.ImageDraw, facts: Facts, box: Box) -> None:
+def _draw_probabilities(draw: ImageDraw.ImageDraw, facts: FrameInfo, box: Box) -> None:
     left, top, right, _ = box
     for row, action in enumerate(_shown_actions(facts)):
         middle = top + row * ROW + ROW // 2
@@ -169,7 +169,7 @@ def _draw_probabilities(draw: ImageDraw.ImageDraw, facts: Facts, box: Box) -> No
         _text(draw, (right, middle), f"{probability:.0%}", 13, colour, "rm")
 
 
-def _shown_actions(facts: Facts) -> list[int]:
+def _shown_actions(facts: FrameInfo) -> list[int]:
     """All actions, or the most likely ones and the chosen one if there are too many."""
     count = len(facts.action_names)
     if count <= MOST_ACTIONS or facts.probabilities is None:
@@ -221,7 +221,7 @@ def _blended(low: tuple[int, ...], high: tuple[int, ...], share: float) -> tuple
     return tuple(round(a + share * (b - a)) for a, b in zip(low, high, strict=True))
 
 
-def _draw_counters(draw: ImageDraw.ImageDraw, facts: Facts, box: Box) -> None:
+def _draw_counters(draw: ImageDraw.ImageDraw, facts: FrameInfo, box: Box) -> None:
     left, top, right, bottom = box
     counters = {"score": facts.score, **facts.counters, "step": float(facts.step)}
     width = (right - left - 8 * (len(counters) - 1)) / len(counters)

@@ -17,7 +17,7 @@ from torch import Tensor
 from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
-from rmc_agents.evaluate.panels import Facts, compose
+from rmc_agents.evaluate.panels import FrameInfo, compose
 from rmc_agents.evaluate.video_file import (
     FRAMES_PER_SECOND,
     HIGHEST_FPS,
@@ -151,10 +151,10 @@ class _Show:
 
     def _facts(
         self, name: str, score: float, step: int, values: list[float], attention: NDArray[np.floating] | None
-    ) -> Facts:
+    ) -> FrameInfo:
         infos = self.lanes.infos
         counters = {key: float(infos[key][0]) for key in COUNTERS if key in infos}
-        return Facts(
+        return FrameInfo(
             self.title,
             name,
             score,
@@ -166,14 +166,14 @@ class _Show:
             legend=self.lanes.env.metadata.get("legend", {}),
         )
 
-    def _with_choice(self, facts: Facts, output: AgentOutput, action: Tensor) -> Facts:
+    def _with_choice(self, facts: FrameInfo, output: AgentOutput, action: Tensor) -> FrameInfo:
         """Add the probabilities of Discrete actions; for others none are shown."""
         if not self.lanes.spec.num_actions:
             return replace(facts, probabilities=np.empty(0))
         probabilities = output.policy_logits[0].softmax(dim=-1).cpu().numpy()
         return replace(facts, probabilities=probabilities, action=int(action.item()))
 
-    def _picture(self, facts: Facts, repeats: int) -> Picture:
+    def _picture(self, facts: FrameInfo, repeats: int) -> Picture:
         return Picture(compose(render(self.lanes.env), self._view(), facts), repeats)
 
     def _view(self) -> NDArray[np.uint8] | None:

@@ -21,7 +21,7 @@ from rmc_agents.evaluate import compare, export, plot, watch
 from rmc_agents.train import cli, shares
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.impala.actors import Actor, ParcelReader
-from rmc_agents.train.impala.learner import joined
+from rmc_agents.train.impala.learner import concatenated
 
 PARTS = "helpers.own_parts"
 CORE = f"--core {PARTS}:Slots --core-args width=5 --encoder {PARTS}:Flat --encoder-args width=6".split()
@@ -117,7 +117,7 @@ def test_parcels_of_impala_carry_a_plain_state() -> None:
     parcel = actor.act(0.0)._replace(version=0)
     opened = ParcelReader(parcel.rollout, actor.lanes.spec).open(parcel.to_bytes(), 0)
     assert type(opened.rollout.initial_state) is tuple
-    (trace,) = joined([opened.rollout, parcel.rollout], torch.device("cpu")).initial_state
+    (trace,) = concatenated([opened.rollout, parcel.rollout], torch.device("cpu")).initial_state
     assert trace.shape == (6, 3)
 
 

@@ -20,7 +20,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.train.impala.actors import Actor, ParcelReader
-from rmc_agents.train.impala.learner import joined
+from rmc_agents.train.impala.learner import concatenated
 from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.types import map_leaves
 
@@ -97,7 +97,7 @@ def test_actors_send_what_they_have_seen_and_done(kind: str) -> None:
     received = reader.open(parcel.to_bytes(), 0).rollout
     for one, other in zip(leaves_of(parcel.rollout[:4]), leaves_of(received[:4]), strict=True):
         assert torch.equal(one, other)
-    both = joined([received, received], CPU)
+    both = concatenated([received, received], CPU)
     output, _ = actor.agent.unroll(both.steps, both.initial_state)
     loss, metrics = losses.vtrace(output, both, discount=0.9)
     assert metrics["losses/rho_mean"].item() == pytest.approx(1, abs=1e-4)

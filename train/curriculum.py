@@ -89,8 +89,8 @@ class Curriculum:
             spec = SpaceSpec.of(env)
             return _Spaces(spec, "target" in infos, spec.action_mask(obs, infos) is not None)
 
-    def is_passed(self, frames: int, rollout: Rollout, episodes: Sequence[Episode]) -> bool:
-        """Counts a rollout and returns whether the next stage begins after it. Every learner calls this.
+    def record(self, frames: int, rollout: Rollout, episodes: Sequence[Episode]) -> bool:
+        """Count a rollout; returns True if the next stage begins after it. Every learner calls this.
 
         Args:
           frames: of the rollout, over all learners.

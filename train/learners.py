@@ -115,7 +115,7 @@ def notes(config: Config, device: torch.device) -> list[str]:
 
 
 @contextmanager
-def beside(config: Config) -> Iterator[None]:
+def with_other_learners(config: Config) -> Iterator[None]:
     """Context in which this process is the first of several learners, with the others started by it.
 
     Does nothing for one learner, or if torchrun has started them. The others end with this context, and with this
@@ -144,7 +144,7 @@ def beside(config: Config) -> Iterator[None]:
                 master_listen_fd=os.dup(server.fileno()),
             )
             _meet(store, distributed.FIRST, learners)
-            with distributed.beside(
+            with distributed.using_board(
                 board, distributed.FIRST, lambda: all(other.process.is_alive() for other in others)
             ):
                 yield
@@ -244,7 +244,7 @@ def _follow(spec: EnvSpec | None, learners: int, port: int, number: int, board: 
     connection.send(None)
     _meet(dist.TCPStore(LOOPBACK, port, learners), number, learners)
     try:
-        with distributed.beside(board, number):
+        with distributed.using_board(board, number):
             follow()
     finally:
         dist.destroy_process_group()

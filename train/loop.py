@@ -86,7 +86,7 @@ class RunLoop:
             write_vocabulary(trainer, folder)
             if trainer.frames < trainer.train.total_frames:
                 folder.drop_summary()
-            with closing(trainer), learners.beside(trainer.config), StopSignals() as stop:
+            with closing(trainer), learners.with_other_learners(trainer.config), StopSignals() as stop:
                 lead(trainer, self.saved, folder.path)
                 seconds = self._train_or_explain(stop)
             self.tracking.summary = summary = summarize(trainer, seconds, folder.path)
@@ -125,7 +125,8 @@ class RunLoop:
                     trainer.save(path, reporter.seconds)
                     raise
                 try:
-                    episodes = reporter.update(metrics)
+                    episodes = distributed.gather_episodes(trainer.lanes.take_episodes())
+                    reporter.update(metrics, episodes)
                     evaluation = self._evaluate(evaluator, reporter) if evaluator.is_due else None
                     wants_end = self._call_back(metrics, episodes, evaluation, reporter.seconds)
                 except distributed.LearnerLost:

@@ -80,7 +80,7 @@ class OnPolicy(Learner):
         if not self.curriculum.stages:
             return metrics
         frames = self.train.unroll_length * self.share.total
-        if self.curriculum.is_passed(frames, rollout, self.lanes.episodes[earlier:]):
+        if self.curriculum.record(frames, rollout, self.lanes.episodes[earlier:]):
             self._enter_stage(self.lanes.episodes)
         return metrics | {"curriculum/stage": torch.tensor(1.0 + self.curriculum.stage)}
 

@@ -19,7 +19,6 @@ from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 from rmc_agents.stages import stages_of
 from rmc_agents.stream import Episode
 
-from . import distributed
 from .trainer import Metrics, Trainer
 
 if TYPE_CHECKING:
@@ -102,9 +101,8 @@ class Reporter:
         """Training time so far, earlier parts of the run included."""
         return self._earlier + self._clock() - self._began
 
-    def update(self, metrics: Metrics) -> list[Episode]:
-        """Call this after every update. Returns the episodes that ended in it."""
-        episodes = distributed.gather_episodes(self.trainer.lanes.take_episodes())
+    def update(self, metrics: Metrics, episodes: list[Episode]) -> None:
+        """Call this after every update, with the episodes that ended in it."""
         self._recent.extend(episodes)
         self._since_point.extend(episodes)
         now = self._clock()
@@ -115,7 +113,6 @@ class Reporter:
             self._write_point(now, metrics)
         if self._measure is not None:
             self._measure.remember_parameters()
-        return episodes
 
     def _tell_stage(self, metrics: Metrics) -> None:
         """A line where a stage of a curriculum begins."""

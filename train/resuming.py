@@ -111,7 +111,7 @@ def read_saved(path: Path, trust: bool) -> Saved:
       ValueError: if it can run code and is not trusted.
     """
     if archive.is_archive(path):
-        facts = archive.Facts.read(path)
+        facts = archive.ArchiveInfo.read(path)
         archive.check_trust(path, trust)
         with checkpoint.opening(path):
             return Saved(Config().updated(facts.config, "config"), path, facts.seconds, {"path": path, "facts": facts})

@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rmc_agents.envs.lanes import Facts, Lanes, StepArrays
 from rmc_agents.envs.random_stream import key_of_seed
+from rmc_agents.envs.task import Infos, StepArrays, Task
 
 from .drawing import draw_frame, draw_text
 from .engine import observe_lanes, start_lanes, step_lanes
@@ -17,7 +17,7 @@ from .state import Rules, State, make_state, state_from_dict
 ACTIONS = 4
 
 
-class Rooms(Lanes):
+class Rooms(Task):
     """N rooms.
 
     Args:
@@ -32,15 +32,15 @@ class Rooms(Lanes):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """See `Lanes`."""
+        """See `Task`."""
         return self.state.solution_length > 0
 
     def seed(self, lane: int, seed: int) -> None:
-        """See `Lanes`."""
+        """See `Task`."""
         self.state.key[lane], self.state.counter[lane] = key_of_seed(seed), 0
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """See `Lanes`."""
+        """See `Task`."""
         start_lanes(self.state, self.rules, mask)
 
     def observe(self) -> NDArray[np.uint8]:
@@ -50,21 +50,21 @@ class Rooms(Lanes):
         return observations
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
-        """See `Lanes`; rewards are float32."""
+        """See `Task`; rewards are float32."""
         lanes = len(actions)
         observations, rewards = self._empty(), np.empty(lanes, np.float32)
         terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
         step_lanes(self.state, self.rules, actions, observations, rewards, terminated, truncated)
         return observations, rewards, terminated, truncated
 
-    def facts(self) -> Facts:
+    def infos(self) -> Infos:
         """`is_success`, and the numbers of boxes."""
         state = self.state
         numbers = {name: getattr(state, name) for name in ("solution_length", "num_distractors", "boxes_opened")}
         return {"is_success": state.is_success.copy()} | {name: x.astype(np.int64) for name, x in numbers.items()}
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
-        """See `Lanes`."""
+        """See `Task`."""
         return state_from_dict(fields, len(self.state.key), self.rules)
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:

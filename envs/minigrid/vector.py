@@ -11,8 +11,8 @@ from minigrid.core.grid import Grid
 from minigrid.envs import MemoryEnv
 from numpy.typing import NDArray
 
-from rmc_agents.envs.lanes import Facts, Lanes, StepArrays
 from rmc_agents.envs.native import NativeVectorEnv
+from rmc_agents.envs.task import Infos, StepArrays, Task
 from rmc_agents.envs.vector_checks import checked_num_envs
 
 from .engine import observe_lanes, start_lanes, step_lanes
@@ -22,7 +22,7 @@ from .memory import ROOM_END, checked_view_size, num_actions, view_space
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": MemoryEnv.metadata["render_fps"]}
 
 
-class MemoryLanes(Lanes):
+class MemoryLanes(Task):
     """N lanes of MemoryEnv.
 
     Args:
@@ -40,15 +40,15 @@ class MemoryLanes(Lanes):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """See `Lanes`."""
+        """See `Task`."""
         return self.state.hallway_end > 0
 
     def seed(self, lane: int, seed: int) -> None:
-        """See `Lanes`."""
+        """See `Task`."""
         seed_lane(self.state, lane, seed)
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """See `Lanes`."""
+        """See `Task`."""
         start_lanes(self.state, self.level, mask)
 
     def observe(self) -> NDArray[np.uint8]:
@@ -58,19 +58,19 @@ class MemoryLanes(Lanes):
         return observations
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
-        """See `Lanes`; rewards are float64."""
+        """See `Task`; rewards are float64."""
         lanes = len(actions)
         observations, rewards = self._empty(), np.empty(lanes)
         terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
         step_lanes(self.state, self.level, actions, observations, rewards, terminated, truncated)
         return observations, rewards, terminated, truncated
 
-    def outcome(self, rewards: NDArray[Any]) -> Facts:
+    def outcome(self, rewards: NDArray[Any]) -> Infos:
         """As `MiniGridView`: an episode that ends with a reward was solved."""
         return {"is_success": rewards > 0, "corridor_length": self.state.hallway_end.astype(np.int64) - ROOM_END}
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
-        """See `Lanes`."""
+        """See `Task`."""
         return state_from_dict(fields, self.level, len(self.state.hallway_end))
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8]:

@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rmc_agents.envs.lanes import Facts, Lanes, StepArrays
 from rmc_agents.envs.random_stream import key_of_seed
+from rmc_agents.envs.task import Infos, StepArrays, Task
 
 from .drawing import draw_frame, draw_text
 from .engine import observe_lanes, start_lanes, step_lanes
@@ -18,7 +18,7 @@ from .state import MODES, State, make_state, state_from_dict, with_room_for_ghos
 ACTIONS = 5
 
 
-class Games(Lanes):
+class Games(Task):
     """N games of one mode, seen through one viewport.
 
     Raises:
@@ -40,15 +40,15 @@ class Games(Lanes):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """See `Lanes`."""
+        """See `Task`."""
         return self.state.level > 0
 
     def seed(self, lane: int, seed: int) -> None:
-        """See `Lanes`."""
+        """See `Task`."""
         self.state.key[lane], self.state.counter[lane] = key_of_seed(seed), 0
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """See `Lanes`."""
+        """See `Task`."""
         start_lanes(self.state, self.maze, mask)
 
     def observe(self) -> NDArray[np.uint8]:
@@ -58,7 +58,7 @@ class Games(Lanes):
         return observations
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
-        """See `Lanes`; rewards are float32."""
+        """See `Task`; rewards are float32."""
         self.state = with_room_for_ghosts(self.state)
         lanes = len(actions)
         observations = np.empty((lanes, *self.shape), np.uint8)
@@ -68,12 +68,12 @@ class Games(Lanes):
         step_lanes(self.state, self.maze, self.view, self.rules, actions, pixels, rewards, terminated, truncated)
         return observations, rewards, terminated, truncated
 
-    def facts(self) -> Facts:
+    def infos(self) -> Infos:
         """`level` and `power`."""
         return {"level": self.state.level.astype(np.int64), "power": self.state.power.astype(np.int64)}
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
-        """See `Lanes`."""
+        """See `Task`."""
         return state_from_dict(fields, len(self.state.key))
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:

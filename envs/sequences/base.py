@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.lanes import Facts, Lanes, StepArrays
+from rmc_agents.envs.task import Infos, StepArrays, Task
 from rmc_agents.envs.vector_checks import check_field_names, check_range, copied_like
 
 from .drawing import draw_text
@@ -19,7 +19,7 @@ NO_TARGET = -1
 """The target where nothing is asked."""
 
 
-class Sequences(Lanes):
+class Sequences(Task):
     """Sequences of one kind in N lanes: how they start, what they show and what they ask.
 
     The reward is 1 for the right action where one is asked, else 0. An episode terminates with its sequence.
@@ -40,12 +40,12 @@ class Sequences(Lanes):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """See `Lanes`."""
+        """See `Task`."""
         return self.state.time >= 0
 
     @property
     def needs_reset(self) -> NDArray[np.bool_]:
-        """See `Lanes`."""
+        """See `Task`."""
         return self.state.time == self.state.length
 
     @abstractmethod
@@ -88,16 +88,16 @@ class Sequences(Lanes):
             self.start(waiting)
         return self.observe(), right.astype(np.float32), self.needs_reset, np.zeros(len(right), np.bool_)
 
-    def facts(self) -> Facts:
+    def infos(self) -> Infos:
         """`target`: the right action, -1 where none is asked."""
         return {"target": self.targets()}
 
-    def outcome(self, rewards: NDArray[Any]) -> Facts:
+    def outcome(self, rewards: NDArray[Any]) -> Infos:
         """`is_success`: whether every answer was right, if they form one answer together."""
         return {"is_success": self.state.all_right.copy()} if self.is_answer_whole else {}
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> Any:
-        """See `Lanes`."""
+        """See `Task`."""
         check_field_names(fields, self.state._fields)
         state = self.state._replace(**copied_like(fields, self.state._asdict()))
         self.check_state(state)

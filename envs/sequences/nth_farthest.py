@@ -7,8 +7,8 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from rmc_agents.envs.lanes import Facts, StepArrays
 from rmc_agents.envs.random_stream import key_of_seed
+from rmc_agents.envs.task import Infos, StepArrays
 from rmc_agents.envs.vector_checks import check_range, checked_num_envs
 
 from .base import NO_TARGET, Sequences, checked_int
@@ -112,13 +112,13 @@ class NthFarthest(Sequences):
         observations, rewards, terminated, truncated = super().step(actions)
         return observations, rewards * is_last, terminated, truncated
 
-    def facts(self) -> Facts:
+    def infos(self) -> Infos:
         """As `Sequences`, and `cue`: whether the vector shown is vector m."""
         state = self.state
         place = np.clip(state.time, 0, self.vectors - 1)
         label = np.take_along_axis(state.labels, place[:, None], axis=1)[:, 0]
         is_shown = (state.time >= 0) & (state.time < state.shown)
-        return super().facts() | {"cue": is_shown & (label == state.reference)}
+        return super().infos() | {"cue": is_shown & (label == state.reference)}
 
     def describe(self, lane: int) -> str:
         """See `Sequences`."""

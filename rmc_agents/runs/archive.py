@@ -20,7 +20,7 @@ MOST_UNPACKED = 20
 """An archive may unpack to at most this many times its own size."""
 
 
-class Facts(NamedTuple):
+class ArchiveInfo(NamedTuple):
     """What an archive records about its run, as plain values."""
 
     config: dict[str, Any]  # all settings
@@ -71,7 +71,7 @@ def is_archive(path: Path) -> bool:
     return next(numbered(path, SUFFIX), None) is not None if path.is_dir() else path.suffix == SUFFIX
 
 
-def save_numbered(run_dir: Path, archive: bytes, facts: Facts, keep: int) -> Path:
+def save_numbered(run_dir: Path, archive: bytes, facts: ArchiveInfo, keep: int) -> Path:
     """Save an archive of Stable-Baselines3 with its facts, like `checkpoint.save_numbered`.
 
     Raises:
@@ -80,7 +80,7 @@ def save_numbered(run_dir: Path, archive: bytes, facts: Facts, keep: int) -> Pat
     return write_numbered(run_dir, facts.updates, with_facts(archive, facts), keep, SUFFIX)
 
 
-def with_facts(archive: bytes, facts: Facts) -> bytes:
+def with_facts(archive: bytes, facts: ArchiveInfo) -> bytes:
     """The archive with its facts added."""
     content = io.BytesIO(archive)
     with zipfile.ZipFile(content, "a") as file:
@@ -88,13 +88,13 @@ def with_facts(archive: bytes, facts: Facts) -> bytes:
     return content.getvalue()
 
 
-def find(path: Path) -> tuple[Path, Facts]:
+def find(path: Path) -> tuple[Path, ArchiveInfo]:
     """Find the archive at `path` without opening it: the file itself, or the newest valid one of a run's folder.
 
     Raises:
       CheckpointError: if there is none.
     """
-    return checkpoint.find(path, lambda candidate: (candidate, Facts.read(candidate)), SUFFIX)
+    return checkpoint.find(path, lambda candidate: (candidate, ArchiveInfo.read(candidate)), SUFFIX)
 
 
 def check_trust(path: Path, trust: bool) -> None:

@@ -32,7 +32,7 @@ def best_of(run_dir: Path) -> Best | None:
     if path is None:
         return None
     try:
-        tree = archive.Facts.read(path)._asdict() if archive.is_archive(path) else checkpoint.load(path)
+        tree = archive.ArchiveInfo.read(path)._asdict() if archive.is_archive(path) else checkpoint.load(path)
         with checkpoint.opening(path):
             check_like(tree["frames"], 0, "frames")
             return Best(tree["frames"], to_provenance(tree["provenance"]))

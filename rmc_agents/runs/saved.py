@@ -89,7 +89,7 @@ def load_policy(path: str | PathLike[str], device: torch.device, trust: bool) ->
     path, facts = archive.find(path)
     archive.check_trust(path, trust)
     try:
-        from rmc_agents.sb3.saved import load_model, make_player
+        from rmc_agents.sb3.saved import load_model, make_policy
     except ImportError as error:
         raise ValueError(str(error)) from error
     with checkpoint.opening(path):
@@ -98,7 +98,7 @@ def load_policy(path: str | PathLike[str], device: torch.device, trust: bool) ->
     model = load_model(config.train.algo, path, device)
     if not (spec.num_actions or spec.action_parts):  # from before specs had action parts
         spec = spec._replace(action_parts=action_parts(model.action_space))
-    agent = make_player(model, spec)
+    agent = make_policy(model, spec)
     return SavedAgent(agent, config, spec, path, facts.frames, provenance)
 
 

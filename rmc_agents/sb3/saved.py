@@ -40,7 +40,7 @@ def load_model(algo: str, path: Path, device: torch.device, env: VecEnv | None =
         raise ValueError(f"{path} does not hold a model that Stable-Baselines3 can open: {error!r}") from error
 
 
-class Player(nn.Module):
+class Sb3Policy(nn.Module):
     """A policy without memory, as a `types.Policy`.
 
     Args:
@@ -83,7 +83,7 @@ class Player(nn.Module):
         return torch.cat([(mean - (low + high) / 2) / half, (deviation / half).log()], dim=-1)
 
 
-class RecurrentPlayer(Player):
+class RecurrentSb3Policy(Sb3Policy):
     """A policy with memory; its state is sb3-contrib's, with the lanes in the first axis instead of the second."""
 
     def initial_state(self, batch_size: int) -> RNNStates:
@@ -109,8 +109,8 @@ def _transposed(state: RNNStates) -> RNNStates:
     return exchanged
 
 
-def make_player(model: OnPolicyAlgorithm, spec: SpaceSpec) -> Player:
+def make_policy(model: OnPolicyAlgorithm, spec: SpaceSpec) -> Sb3Policy:
     """The player of a model's policy, for environments with these spaces."""
     is_recurrent = isinstance(model.policy, RecurrentActorCriticPolicy)
-    player = (RecurrentPlayer if is_recurrent else Player)(model.policy, spec)
+    player = (RecurrentSb3Policy if is_recurrent else Sb3Policy)(model.policy, spec)
     return player.eval()

@@ -12,7 +12,7 @@ import torch
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.processes import EnvError, WorkerError
 from rmc_agents.evaluate import episodes as evaluation
-from rmc_agents.evaluate.episodes import env_spec, joined, parts_of
+from rmc_agents.evaluate.episodes import concatenated, env_spec, parts_of
 from rmc_agents.evaluate.parallel import play_all
 from rmc_agents.evaluate.statistics import Episodes
 
@@ -34,7 +34,7 @@ def test_processes_play_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> No
     torch.manual_seed(0)
     agent, told = ActorCritic(env_spec("memory-s13-random"), "lstm", encoder_sizes=[8]), []
     parts = parts_of(agent, "memory-s13-random", 10, 3, CPU, False, 300)
-    one, two = joined(play_all(parts, 1, CPU)), joined(play_all(parts, 2, CPU, told.append))
+    one, two = concatenated(play_all(parts, 1, CPU)), concatenated(play_all(parts, 2, CPU, told.append))
     assert sorted(told) == [2, 4, 4]
     for name, expected in one._asdict().items():
         if isinstance(expected, dict):

@@ -20,7 +20,7 @@ from rmc_agents.envs.making import make_env
 from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.evaluate import panels, video
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
-from rmc_agents.evaluate.panels import BAR, CHOSEN, Facts, compose, enlarge_view, plain_number
+from rmc_agents.evaluate.panels import BAR, CHOSEN, FrameInfo, compose, enlarge_view, plain_number
 from rmc_agents.evaluate.video import RecordedVideo, record
 from rmc_agents.runs.saved import load_agent
 from rmc_agents.types import AgentOutput, TimeStep
@@ -184,7 +184,7 @@ def test_recall_draws_what_is_seen() -> None:
 
 
 def picture(action: int | None, probabilities: list[float] | None, **options: Any) -> np.ndarray:
-    facts = Facts(
+    facts = FrameInfo(
         title="title",
         episode="",
         score=3,
@@ -280,7 +280,7 @@ def test_a_video_of_an_rmc_shows_where_its_slots_look(
 
 
 def test_many_actions_show_the_chosen_one() -> None:
-    facts = Facts("", "", 0, 0, [str(i) for i in range(18)], probabilities=np.arange(18) / 153, action=2)
+    facts = FrameInfo("", "", 0, 0, [str(i) for i in range(18)], probabilities=np.arange(18) / 153, action=2)
     frame = np.zeros((210, 160, 3), np.uint8)
     assert len(where(np.asarray(compose(frame, frame, facts)), CHOSEN)) > 20
 

@@ -21,7 +21,7 @@ from rmc_agents.evaluate.episodes import env_spec
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.saved import load_policy
 from rmc_agents.sb3 import make_sb3_env
-from rmc_agents.sb3.saved import make_player
+from rmc_agents.sb3.saved import make_policy
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
@@ -66,7 +66,7 @@ def test_refusing_runs_no_code_of_the_archive(trained: Path, tmp_path: Path) -> 
     assert not (tmp_path / "ran").exists()
     evaluate_cli.main([str(evil), "--trust", "--episodes", "1"])
     assert (tmp_path / "ran").exists(), "the archive would have run it"
-    assert archive.Facts.read(evil) == facts
+    assert archive.ArchiveInfo.read(evil) == facts
 
 
 def test_what_was_trained_is_what_is_opened(trained: Path) -> None:
@@ -77,7 +77,7 @@ def test_what_was_trained_is_what_is_opened(trained: Path) -> None:
     assert model.num_timesteps == 400
     for name, weight in model.policy.state_dict().items():
         assert torch.equal(saved.agent.policy.state_dict()[name], weight)
-    assert facts.parameters == sum(p.numel() for p in make_player(model, saved.spec).parameters())
+    assert facts.parameters == sum(p.numel() for p in make_policy(model, saved.spec).parameters())
 
 
 def test_a_damaged_archive_is_passed_over_or_one_line(

@@ -73,7 +73,7 @@ def test_a_stage_ends_with_a_mean_over_enough_episodes(measure: str, threshold: 
 
     def passed(episodes: list[Episode]) -> list[bool]:
         stages = Curriculum(EnvConfig(curriculum=({"env_kwargs": {"mode": "hunt"}, measure: threshold},)))
-        return [stages.is_passed(1, NOTHING, episodes[i : i + 100]) for i in range(0, len(episodes), 100)]
+        return [stages.record(1, NOTHING, episodes[i : i + 100]) for i in range(0, len(episodes), 100)]
 
     mixed = [good] * 3 + [bad]
     assert passed(mixed * 125) == [False] * 4 + [True]
@@ -122,7 +122,7 @@ def test_a_success_rate_that_is_never_reported_is_warned_about_once(caplog: pyte
         caplog.clear()
         followed = Curriculum(Config().updated({"env": TASK, "curriculum": [stage]}, "test").env)
         for told in (success, None, None):
-            followed.is_passed(1, NOTHING, [Episode(0.0, 1, None)] * 400 + [Episode(0.0, 1, told)])
+            followed.record(1, NOTHING, [Episode(0.0, 1, None)] * 400 + [Episode(0.0, 1, told)])
         assert [record.getMessage().count("none of 802 episodes") for record in caplog.records] == [1] * warnings
 
 

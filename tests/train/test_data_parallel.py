@@ -19,7 +19,7 @@ from rmc_agents.evaluate.cli import main as evaluate
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli, distributed
 from rmc_agents.train.impala.actors import CPU, Actor, pack_weights
-from rmc_agents.train.impala.learner import Impala, joined
+from rmc_agents.train.impala.learner import Impala, concatenated
 from rmc_agents.types import Rollout
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def rollout_of(trainer: Impala, *actors: Actor) -> Rollout:
     """What they play next, with the trainer's weights."""
     for actor in actors:
         actor.take_weights(trainer.updates, pack_weights(trainer.agent))
-    return joined([actor.act(waited=0.0).rollout for actor in actors], CPU)
+    return concatenated([actor.act(waited=0.0).rollout for actor in actors], CPU)
 
 
 def clipped_gradients(trainer: Impala, rollout: Rollout) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Impala(Learner):
       ValueError: for settings that do not fit together.
     """
 
-    lanes: "RemoteLanes"
+    lanes: "ActorLanes"
 
     def __init__(self, config: Config, device: torch.device) -> None:
         config = config.settled()
@@ -63,7 +63,7 @@ class Impala(Learner):
         self._reader = ParcelReader(parcel.rollout, spec)
         self._parcel_bytes = len(parcel.to_bytes()) + ROOM + BYTES_OF_EPISODE * parcel.rollout.value.numel()
         super().__init__(config, spec, device)
-        self.lanes = RemoteLanes(device)
+        self.lanes = ActorLanes(device)
         self._states: Sequence[dict[str, Any] | None] = [None] * (int(config.run.learners) * config.actors.actors)
         self._pool: ActorPool | None = None
 
@@ -75,7 +75,7 @@ class Impala(Learner):
             parcels = pool.take(self.config.actors.batch_rollouts)
         idle = time.perf_counter() - began
         self.lanes.episodes += pool.take_episodes()
-        rollout = joined([parcel.rollout for parcel in parcels], self.lanes.device)
+        rollout = concatenated([parcel.rollout for parcel in parcels], self.lanes.device)
         metrics = self.learn(rollout)
         steps, lanes = rollout.value.shape
         self.frames += steps * lanes * distributed.size()
@@ -188,7 +188,7 @@ class Impala(Learner):
         self._states = state["actors"]
 
 
-class RemoteLanes:
+class ActorLanes:
     """The interface of lanes that are in other processes.
 
     Attributes:
@@ -206,7 +206,7 @@ class RemoteLanes:
         return episodes
 
 
-def joined(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
+def concatenated(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
     """Concatenate rollouts along the lane axis."""
 
     def side_by_side(lane_axis: int, *parts: Tensor) -> Tensor:

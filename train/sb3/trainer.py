@@ -23,7 +23,7 @@ from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import BEST
 from rmc_agents.runs.saved import Provenance
 from rmc_agents.sb3 import RmcPolicy, to_sb3
-from rmc_agents.sb3.saved import Player, load_model, make_player
+from rmc_agents.sb3.saved import Sb3Policy, load_model, make_policy
 from rmc_agents.sb3.vec_env import cheapest_autoreset
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Episode, seed_after
@@ -76,7 +76,7 @@ class Sb3Trainer:
         policy = model.policy
         is_ours = isinstance(policy, RmcPolicy)
         self.backend = policy.lstm_actor.core.chosen_backend() if is_ours else "reference"
-        self.agent: Player = make_player(model, self.lanes.spec)
+        self.agent: Sb3Policy = make_policy(model, self.lanes.spec)
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns metrics."""
@@ -134,10 +134,10 @@ class Sb3Trainer:
         path = run_dir / f"{BEST}{archive.SUFFIX}"
         write_atomically(path, archive.with_facts(content, facts._replace(provenance=provenance._asdict())))
 
-    def _archived(self, seconds: float) -> tuple[bytes, archive.Facts]:
+    def _archived(self, seconds: float) -> tuple[bytes, archive.ArchiveInfo]:
         content = io.BytesIO()
         self.model.save(content)
-        facts = archive.Facts(
+        facts = archive.ArchiveInfo(
             self.config.to_mapping(),
             list(self.lanes.spec),
             self.frames,
@@ -149,7 +149,7 @@ class Sb3Trainer:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from an archive, which can run code: `path` and its `facts`. Raises ValueError as `load_model`."""
-        facts: archive.Facts = state["facts"]
+        facts: archive.ArchiveInfo = state["facts"]
         self.frames, self.updates = facts.frames, facts.updates
         model = load_model(self.train.algo, state["path"], self.lanes.device, self.lanes)
         model.set_random_seed(seed_after(self.config.run.seed, self.frames))

@@ -22,7 +22,7 @@ from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 from rmc_agents.train.impala import pool
-from rmc_agents.train.impala.learner import Impala, joined
+from rmc_agents.train.impala.learner import Impala, concatenated
 from rmc_agents.types import AgentOutput, at
 
 CPU = torch.device("cpu")
@@ -157,7 +157,7 @@ def test_rollouts_side_by_side_are_one_of_all_lanes() -> None:
         steps = at(rollout.steps, slice(None), part)
         return type(rollout)(steps, rollout.policy_logits[:, part], rollout.value[:, part], state)
 
-    whole = joined([lanes(slice(0, 2)), lanes(slice(2, 6))], CPU)
+    whole = concatenated([lanes(slice(0, 2)), lanes(slice(2, 6))], CPU)
     for one, other in zip(
         [*whole.steps[:6], *whole.initial_state, whole.policy_logits, whole.value],
         [*rollout.steps[:6], *rollout.initial_state, rollout.policy_logits, rollout.value],

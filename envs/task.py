@@ -1,4 +1,4 @@
-"""The interface of a task's rules for many parallel episodes; `native` turns them into environments."""
+"""A task's rules for many parallel episodes; `native` turns them into environments."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ from gymnasium.spaces import Discrete, Space
 from numpy.typing import NDArray
 
 StepArrays = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]
-Facts = dict[str, NDArray[Any]]
+Infos = dict[str, NDArray[Any]]
 
 
-class Lanes(ABC):
-    """N parallel episodes of one task. Every array that a method returns is new.
+class Task(ABC):
+    """The rules of a task, applied to N parallel episodes, its lanes. Every array that a method returns is new.
 
     Attributes:
         observation_space, action_space: of one lane.
@@ -62,11 +62,11 @@ class Lanes(ABC):
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
         """A lane's image, uint8 [height, width, 3], or for "ansi" its text."""
 
-    def facts(self) -> Facts:
+    def infos(self) -> Infos:
         """The infos of every step, [N] each."""
         return {}
 
-    def outcome(self, rewards: NDArray[Any]) -> Facts:
+    def outcome(self, rewards: NDArray[Any]) -> Infos:
         """The infos of episodes that end with these rewards [N], [N] each."""
         return {}
 
