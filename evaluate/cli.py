@@ -203,7 +203,7 @@ def _main(argv: Sequence[str] | None) -> int:
             )
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     print_result(result, console)
-    if saved.provenance is not None:
+    if saved.provenance is not None and arguments.env is None:
         command_line.say(console, str(saved.provenance))
     if arguments.json is not None:
         write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())

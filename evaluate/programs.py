@@ -93,9 +93,9 @@ class Compared:
         self.agent, self.program, self.largest = agent, program, 0.0
 
     def initial_state(self, batch_size: int) -> State:
-        """The agent's state, and the program's, which starts as NaN: its first step has to reset it."""
+        """The agent's state, and the program's, which starts as NaN (integers: 99): its first step has to reset it."""
         state = self.agent.initial_state(batch_size)
-        return state, tuple(torch.full_like(leaf, torch.nan) for leaf in state)
+        return state, tuple(torch.full_like(leaf, torch.nan if leaf.is_floating_point() else 99) for leaf in state)
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """The agent's step. Raises ValueError if the program's differs."""

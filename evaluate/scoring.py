@@ -6,6 +6,7 @@ from os import PathLike
 from typing import Any
 
 import gymnasium as gym
+import torch
 from gymnasium.vector import VectorEnv
 from torch import nn
 
@@ -136,13 +137,13 @@ def _policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy,
 
 @contextmanager
 def _evaluating(policy: Policy) -> Iterator[None]:
-    """Context in which the policy is in eval mode; restores its mode afterwards."""
-    if not isinstance(policy, nn.Module):
-        yield
-        return
-    was_training = policy.training
-    policy.eval()
+    """Context in which the policy is in eval mode and torch has one thread; restores both afterwards."""
+    threads, module = torch.get_num_threads(), policy if isinstance(policy, nn.Module) else nn.Module()
+    was_training = module.training
+    torch.set_num_threads(1)  # see docs/decisions/threads.md
+    module.eval()
     try:
         yield
     finally:
-        policy.train(was_training)
+        module.train(was_training)
+        torch.set_num_threads(threads)

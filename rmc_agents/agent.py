@@ -73,6 +73,8 @@ class ActorCritic(nn.Module):
         head_sizes: Sequence[int] = (),
     ) -> None:
         super().__init__()
+        if not isinstance(spec, SpaceSpec):
+            raise ValueError(f"spec: expected a SpaceSpec, such as SpaceSpec.of(env), got {type(spec).__name__}")
         self.spec = spec
         self.encoder = make_encoder(encoder, spec, encoder_sizes, encoder_args)
         self.core = _make_core(core, self.encoder.output_size)

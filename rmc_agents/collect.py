@@ -69,7 +69,7 @@ class Collector:
       rollout: the last rollout, after the first `collect`.
 
     Raises:
-      ValueError: for an environment with another autoreset.
+      ValueError: for an environment with another autoreset, or other spaces than the agent's.
     """
 
     rollout: Rollout
@@ -85,6 +85,11 @@ class Collector:
     ) -> None:
         device = next(agent.parameters()).device
         self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed, device)
+        spec = getattr(agent, "spec", lanes.spec)
+        if not spec.fits(lanes.spec):
+            raise ValueError(
+                f"agent: expected one for the environment's {lanes.spec.described()}, got one for {spec.described()}"
+            )
         self.agent, self.generator = agent, torch.Generator(lanes.device).manual_seed(seed)
         with torch.no_grad():
             self.state: State = agent.initial_state(lanes.num_lanes)

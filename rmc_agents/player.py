@@ -62,6 +62,11 @@ class Player:
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs: expected at least 1, got {num_envs}")
+        if not isinstance(autoreset_mode, AutoresetMode | None):
+            raise ValueError(
+                f"autoreset_mode: expected a gymnasium.vector.AutoresetMode, such as AutoresetMode.NEXT_STEP, got "
+                f"{autoreset_mode!r}"
+            )
         self.policy: Policy = agent.agent if isinstance(agent, SavedAgent) else agent
         self.spec: SpaceSpec = getattr(agent, "spec", None)  # type: ignore[assignment]
         if self.spec is None:

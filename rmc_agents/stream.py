@@ -173,6 +173,8 @@ class Lanes:
         """
         allowed = self.spec.action_mask(obs, self.infos)
         if allowed is None:
+            if not np.all(self._is_last):
+                raise ValueError("infos['action_mask'] is missing: expected one at every step, as at the reset")
             allowed = np.ones((self.num_lanes, sum(self.spec.mask_sizes)), bool)
         allowed |= self._is_last[:, None]
         ends = np.cumsum(self.spec.mask_sizes)[:-1]

@@ -238,6 +238,8 @@ def test_cross_entropy_is_the_mean_over_the_asked_steps() -> None:
 
 
 def test_cross_entropy_where_nothing_is_asked() -> None:
+    with pytest.raises(ValueError, match=r"targets: expected a tensor \[T, B\], from infos\['target'\], got None"):
+        losses.cross_entropy(torch.randn(6, 4, 3), None)  # type: ignore[arg-type]
     loss, metrics = losses.cross_entropy(torch.randn(6, 4, 3), torch.full((6, 4), -1))
     assert loss.item() == 0.0
     assert metrics["charts/accuracy"].isnan()

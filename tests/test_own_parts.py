@@ -146,6 +146,37 @@ def test_a_resumed_run_in_an_own_environment_is_exact(make: Any) -> None:
     assert parts.summary["frames"] == 84
 
 
+def test_a_copy_of_an_environment_draws_the_video(capsys: pytest.CaptureFixture[str]) -> None:
+    run = rmc.train(SETTINGS | {"total_frames": 21, "video": True}, env=Walk(3), run_dir="run", console=QUIET)
+    assert run.summary["video"] is not None
+
+
+def test_commands_are_not_suggested_for_a_core_given_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    rmc.register_core("slots", Slots)
+    settings = SETTINGS | {"env": "recall", "core": "slots", "total_frames": 21}
+    rmc.train(settings, run_dir="run")
+    assert "rmc-evaluate" not in capsys.readouterr().out
+
+
+def test_an_agent_of_another_environment_is_refused() -> None:
+    agent = rmc.ActorCritic(SPEC, "gru")
+    with pytest.raises(ValueError, match=r"agent: expected one for the environment's observations .*, got one for obs"):
+        Collector(agent, rmc.make_env("recall", 2), unroll_length=3)
+    with pytest.raises(ValueError, match=r"spec: expected a SpaceSpec, such as SpaceSpec.of\(env\), got Walk"):
+        rmc.ActorCritic(Walk(), "gru")  # type: ignore[arg-type]
+
+
+def test_evaluation_takes_one_thread_and_gives_the_others_back() -> None:
+    torch.set_num_threads(2)
+    try:
+        threads: list[int] = []
+        rmc.evaluate(rmc.ActorCritic(SPEC, "none"), lambda: threads.append(torch.get_num_threads()) or Walk(), 2)
+        assert set(threads[1:]) == {1}  # the first environment is only looked at
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_what_cannot_be_resumed_is_one_line() -> None:
     rmc.train(SETTINGS | {"total_frames": 21}, env=Walk, run_dir="run", console=QUIET)
     del gym.registry["own/Walk-v0"]

@@ -184,6 +184,11 @@ def test_who_cannot_play_is_named(agent: ActorCritic) -> None:
         Player(agent, num_envs=0)
 
 
+def test_the_name_of_an_autoreset_mode_is_refused(agent: ActorCritic) -> None:
+    with pytest.raises(ValueError, match=r"autoreset_mode: expected a .*AutoresetMode.NEXT_STEP, got 'NEXT_STEP'"):
+        Player(agent, 2, autoreset_mode="NEXT_STEP")  # type: ignore[arg-type]
+
+
 def test_a_mask_must_not_go_missing() -> None:
     player = Player(ActorCritic(SpaceSpec((2,), "float32", 1.0, num_actions=3), "none", encoder_sizes=(4,)))
     obs = np.zeros((1, 2), np.float32)

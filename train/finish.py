@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, say, with_interval
-from rmc_agents.config import Config
+from rmc_agents.config import CORES, ENCODERS, Config
 from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
 from rmc_agents.envs.names import NAMESPACE, evaluation_name
 from rmc_agents.envs.sequences.names import is_text
@@ -129,6 +129,12 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
     return str(path.relative_to(folder.path))
 
 
+def _only_python_opens(config: Config) -> bool:
+    """Whether the run has an environment, a core or an encoder that was given in Python, which commands lack."""
+    own = [name for name, known in ((config.core.core, CORES), (config.agent.encoder, ENCODERS)) if name not in known]
+    return config.env.env.startswith(NAMESPACE) or (bool(own) and not plugins.flags())
+
+
 def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], console: Console) -> None:
     flags = extra_flags(trainer)
     lines = [
@@ -142,7 +148,7 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
         lines.append(f"  video           {run_dir / summary['video']}")
     run = quoted(run_dir)
     lines.append("next:")
-    if not trainer.config.env.env.startswith(NAMESPACE):  # commands cannot create environments given in Python
+    if not _only_python_opens(trainer.config):
         if summary["video"] or not trainer.config.run.video:  # otherwise the environment cannot render
             lines.append(f"  rmc-watch {run} --episodes 3{flags}")
         lines += [

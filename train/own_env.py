@@ -46,7 +46,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         return config.updated(own, "env"), env
     if isinstance(env, gym.Env):
         name = _name(type(env.unwrapped))
-        register_own(name, partial(copy.deepcopy, env) if env.spec is None else partial(gym.make, env.spec))
+        register_own(name, partial(_copied, env) if env.spec is None else partial(gym.make, env.spec))
     elif callable(env):
         register_own(name := _name(env), env)
     else:
@@ -54,6 +54,13 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
             f"env: expected a name, a gymnasium environment, a function that returns one or a VectorEnv, got {env}"
         )
     return config.updated({"env": name}, "env"), None
+
+
+def _copied(env: gym.Env, render_mode: str | None = None) -> gym.Env:
+    copied = copy.deepcopy(env)
+    if render_mode is not None:
+        copied.unwrapped.render_mode = render_mode
+    return copied
 
 
 def _name(made_by: object) -> str:

@@ -15,7 +15,7 @@ from rmc_agents.config import Config
 from rmc_agents.evaluate.episodes import check_equal
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import take_best
-from rmc_agents.runs.folder import RunFolder, branch_path, default_path, run_of
+from rmc_agents.runs.folder import RunFolder, branch_path, new_folder, run_of
 from rmc_agents.runs.saved import load_agent
 
 from .clock import TrainingClock
@@ -70,7 +70,7 @@ def train(
         trainer = new_trainer(config, lanes)
         if config.run.init_from is not None:
             _take_weights(trainer, config.run.init_from)
-        path = default_path(trainer.config) if run_dir is None else Path(run_dir)
+        path = new_folder(trainer.config) if run_dir is None else Path(run_dir)
         with closing(trainer), RunFolder(path, resuming=False) as folder:
             return RunLoop(trainer, folder, None, watch).run()
 

@@ -32,7 +32,7 @@ class Decay(rmc.Core):
         return trace, State(trace)
 
 
-def main(frames: int = 20_000) -> None:
+def main(frames: int = 300_000) -> None:
     """Train it on recall, open the run, evaluate."""
     rmc.register_core("decay", Decay)
     settings = {

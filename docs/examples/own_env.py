@@ -37,7 +37,7 @@ class Corridor(gym.Env):
         return np.zeros(2, np.float32), float(is_right), True, False, {"is_success": is_right}
 
 
-def main(frames: int = 20_000) -> None:
+def main(frames: int = 200_000) -> None:
     """Train in it, and evaluate."""
     settings = {
         "core": "lstm",

@@ -7,7 +7,7 @@ import torch
 import rmc_agents as rmc
 
 
-def main(updates: int = 100) -> None:
+def main(updates: int = 600) -> None:
     """Train on recall, and evaluate."""
     torch.manual_seed(0)
     env = rmc.make_env("recall", 32)
@@ -21,7 +21,7 @@ def main(updates: int = 100) -> None:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(agent.parameters(), 5.0)
         optimizer.step()
-        if update % 20 == 0:
+        if update % 100 == 0:
             print(f"update {update}: " + ", ".join(f"{name} {value:.3f}" for name, value in metrics.items()))
     print(f"mean return {rmc.evaluate(agent, 'recall', episodes=100).mean_return:.2f}")
 

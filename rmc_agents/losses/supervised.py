@@ -19,7 +19,12 @@ def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metri
 
     Returns:
       The scalar loss in nats, and metrics.
+
+    Raises:
+      ValueError: if there are no targets: the environment reports no `infos["target"]`.
     """
+    if not isinstance(targets, Tensor):
+        raise ValueError(f"targets: expected a tensor [T, B], from infos['target'], got {targets}")
     asked = targets >= 0
     loss = masked_mean(-Categorical(policy_logits).log_prob(targets.clamp(min=0)), asked)
     is_right = (policy_logits.detach().argmax(dim=-1) == targets) & asked

@@ -145,7 +145,18 @@ def branch_path(source: Path) -> Path:
     return source.with_suffix("") if run is None else run.with_name(f"{run.name}-{source.stem}")
 
 
-def default_path(config: Config) -> Path:
-    """`runs/ENV-CORE-seedN-TIME`, with characters replaced that file names cannot have."""
+def new_folder(config: Config) -> Path:
+    """Create `runs/ENV-CORE-seedN-TIME`, with characters replaced that file names cannot have.
+
+    If several runs begin in the same second, a number follows.
+    """
     env = config.env.env.replace(":", "-").replace("/", "-")
-    return Path("runs") / f"{env}-{config.core.core}-seed{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = f"{env}-{config.core.core}-seed{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder, runs = Path("runs") / name, 1
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            runs += 1
+            folder = Path("runs") / f"{name}-{runs}"

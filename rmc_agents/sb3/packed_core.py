@@ -61,7 +61,9 @@ class PackedCore(nn.Module):
     def pack(self, state: State) -> PackedState:
         """A core's state as a pair."""
         initial: Any = self.core.initial_state(1)
-        rows = [(leaf - start).flatten(1) for leaf, start in zip(state, initial, strict=True)]
+        rows = [
+            (leaf.float() - start.float()).reshape(len(leaf), -1) for leaf, start in zip(state, initial, strict=True)
+        ]
         row = functional.pad(torch.cat(rows, dim=-1), (0, 2 * self.hidden_size - sum(self._sizes)))
         first, second = row.unsqueeze(0).chunk(2, dim=-1)
         return first, second
@@ -76,4 +78,10 @@ class PackedCore(nn.Module):
             )
         initial: Any = self.core.initial_state(1)
         parts = torch.cat(state, dim=-1).squeeze(0)[:, : sum(self._sizes)].split(self._sizes, dim=-1)
-        return map_leaves(lambda start, part: start + part.unflatten(1, start.shape[1:]), initial, parts)
+        return map_leaves(_moved, initial, parts)
+
+
+def _moved(initial: Tensor, difference: Tensor) -> Tensor:
+    """An initial leaf `[1, ...]` plus the flattened difference `[B, n]`, in the leaf's dtype."""
+    leaf = initial + difference.reshape(-1, *initial.shape[1:])
+    return leaf if initial.is_floating_point() else leaf.round().to(initial.dtype)

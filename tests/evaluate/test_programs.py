@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers import zoo  # noqa: F401  # registers environments with other spaces
+from helpers.own_cores import Counter
 from helpers.runs import refused
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
@@ -195,3 +196,9 @@ def test_the_command_names_the_file_after_the_run(
     assert "mean return 1.00" in output
     assert "its probabilities differ by at most " in output
     assert [path.name for path in tmp_path.iterdir()] == ["recall-rmc.pt2"]
+
+
+@pytest.mark.slow
+def test_a_state_of_whole_numbers_is_exported() -> None:
+    agent = ActorCritic(env_spec("recall"), Counter, encoder_sizes=[4]).eval()
+    assert 0 <= compare(agent, "torch", "recall").largest < 1e-5

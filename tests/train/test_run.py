@@ -1,6 +1,7 @@
 """Training from Python: a custom environment in any form, and a callback that observes and may end the run."""
 
 import threading
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rmc_agents.runs import checkpoint
+from rmc_agents.config import Config
+from rmc_agents.runs import checkpoint, folder
 from rmc_agents.train.run import Progress, train
 
 SMALL = {"core": "gru", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 4, "unroll_length": 5, "eval_episodes": 4}
@@ -82,6 +84,21 @@ def test_a_callback_that_fails_loses_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="no such metric"):
         train(SMALL | {"total_frames": 100}, env=Walk, run_dir=tmp_path / "run", callback=callback, console=QUIET)
     assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 60
+
+
+def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    class Noon(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime(2026, 1, 1, 12)
+
+    monkeypatch.setattr(folder, "datetime", Noon)
+    names = [folder.new_folder(Config()).name for _ in range(3)]
+    assert names == [f"minipacman-rmc-seed0-20260101-120000{suffix}" for suffix in ("", "-2", "-3")]
 
 
 def test_training_in_another_thread(tmp_path: Path) -> None:

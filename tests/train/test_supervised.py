@@ -228,6 +228,19 @@ def test_a_mask_that_comes_late_is_an_error() -> None:
         lanes.step(torch.zeros(2, dtype=torch.int64))
 
 
+class AskedOnce(Asking):
+    """Reports a mask at the reset alone."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        return np.zeros(1, np.float32), {"action_mask": np.ones(3, bool)}
+
+
+def test_a_mask_that_is_missing_in_a_step_is_an_error() -> None:
+    lanes = Lanes(SyncVectorEnv([lambda: AskedOnce(1)] * 2), 0, CPU)
+    with pytest.raises(EnvError, match=r"'AskedOnce' failed in step\(\): .* is missing: expected one at every step"):
+        lanes.step(torch.zeros(2, dtype=torch.int64))
+
+
 def test_targets_of_other_actions_are_refused(tmp_path: Path) -> None:
     env = Asking(1)
     env.action_space = MultiDiscrete([2, 2])
