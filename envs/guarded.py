@@ -137,11 +137,14 @@ def _checked_array(part: Any, space: Space[Any], path: Place) -> NDArray[Any]:
     """Check a part of an observation against its space: shape, kind of numbers and, for categories, range."""
     assert space.dtype is not None
     name, array = f"{name_of(path)!r} " if path else "", np.asarray(part)
-    if array.shape != space.shape or not np.can_cast(array.dtype, space.dtype, "same_kind"):
+    is_categorical = not isinstance(space, Box)
+    fits = array.dtype.kind in "biu" if is_categorical else np.can_cast(array.dtype, space.dtype, "same_kind")
+    if array.shape != space.shape or not fits:
         raise ValueError(
             f"expected an observation {name}{space.shape} of {space.dtype}, got {array.shape} of {array.dtype}"
         )
-    if not isinstance(space, Box) and not space.contains(array.astype(space.dtype)[()]):
+    cast = array.astype(space.dtype)
+    if is_categorical and not (np.array_equal(cast, array) and space.contains(cast[()])):
         raise ValueError(f"expected an observation {name}in {space}, got {array.tolist()}")
     return array
 

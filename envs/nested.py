@@ -11,6 +11,9 @@ from gymnasium.spaces import Dict, Space, Text, Tuple
 
 Place = tuple[str, ...]
 
+MOST_CATEGORIES = 2**16
+"""Limit per observation: each category is a row of weights in the encoder's first layer."""
+
 
 def leaves(space: Space[Any], path: Place = ()) -> dict[Place, Space[Any]]:
     """The leaf spaces of a space by path, in its order, text spaces included."""

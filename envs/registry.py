@@ -17,7 +17,7 @@ from rmc_agents.envs.minipacman.tokens import MapTokens
 from .blame import Blame
 from .guarded import GuardedEnv
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
-from .nested import is_nested
+from .nested import MOST_CATEGORIES, is_nested
 from .own import check_arguments, check_lanes
 from .processes import EnvError
 from .saving import guarded, sync_lanes
@@ -74,6 +74,8 @@ def make_vector_env(
     spec = _find_spec(env_id, name)
     _check_arguments(spec, name, env_kwargs or {})
     view: dict[str, Any] = {"actions": "moves"} if name in MOVES_ONLY else {}
+    if _is_memory(spec):
+        view |= {each: arguments.pop(each) for each in ("view_size", "actions") if each in arguments}
     if wrapper is not None:
         view["wrapper"] = wrapper
         if name in MAPS:
@@ -148,11 +150,13 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
         if 0 in space.shape:
             raise ValueError(f"expected observations of at least one number, got {space}")
         return env if space.shape else FlattenObservation(env)
-    if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space):
+    if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space) and _is_minigrid(env):
         from rmc_agents.envs.minigrid.memory import MiniGridView
 
         return MiniGridView(env, **view)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        if (width := spaces.flatdim(space)) > MOST_CATEGORIES:
+            raise ValueError(f"expected at most {MOST_CATEGORIES:,} categories, got {width:,}")
         return DtypeObservation(FlattenObservation(env), np.uint8)
     if is_nested(space):
         return env
@@ -160,6 +164,12 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
         f"cannot encode the observation space {space}: expected an image, a vector, discrete values, or a Dict or "
         "Tuple of these; wrap the environment and register the wrapped one"
     )
+
+
+def _is_minigrid(env: gym.Env) -> bool:
+    """Whether it is one of MiniGrid's environments; by name, to not import minigrid for others."""
+    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(env.unwrapped).__mro__)
+    return "minigrid.minigrid_env.MiniGridEnv" in names
 
 
 def _is_memory(spec: EnvSpec) -> bool:

@@ -15,6 +15,7 @@ from gymnasium.wrappers import DtypeObservation, FlattenObservation, OrderEnforc
 
 from .blame import Blame
 from .guarded import SAVABLE, GuardedEnv, GuardedLanes, GuardedVectorEnv
+from .vector_checks import checked_num_envs
 
 STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, DtypeObservation)
 EACH_LANE = "each lane"
@@ -71,8 +72,7 @@ def sync_lanes(make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: 
       ValueError: for less than one lane, and if their spaces differ.
       EnvError: if their own code fails.
     """
-    if not isinstance(num_envs, int) or num_envs < 1:
-        raise ValueError(f"num_envs: expected a whole number of at least 1, got {num_envs!r}")
+    num_envs = checked_num_envs(num_envs)
     first = make_lane()
     kind = SavableLanes if all(_is_savable(layer) for layer in _layers(first)) else GuardedLanes
     return kind([lambda: first, *[make_lane] * (num_envs - 1)], autoreset_mode)
@@ -126,6 +126,8 @@ def _plain(tree: Any) -> Any:
         return [_plain(value) for value in tree]
     if isinstance(tree, np.generic):
         return tree.item()
-    if tree is None or isinstance(tree, np.ndarray | str | bool | int | float):
+    if isinstance(tree, np.ndarray):
+        return tree.copy()
+    if tree is None or isinstance(tree, str | bool | int | float):
         return tree
     raise TypeError(f"expected dicts, lists, arrays, numbers, strings and None, got {type(tree).__name__}")

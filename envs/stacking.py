@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from .vector_checks import check_field_names
+from .vector_checks import check_field_names, copied_like
 
 
 class StackedViews(VectorWrapper):
@@ -35,6 +35,8 @@ class StackedViews(VectorWrapper):
             raise ValueError(f"expected a vector environment with NEXT_STEP autoreset, got {env.metadata}")
         if not isinstance(space, Box | MultiDiscrete) or not space.shape:
             raise ValueError(f"expected images or vectors to stack, got observations in {space}")
+        if isinstance(space, MultiDiscrete) and np.any(space.start):
+            raise ValueError(f"expected categories that count from 0 to stack, got observations in {space}")
         if num_views < 2:
             raise ValueError(f"num_views: expected at least 2, got {num_views}")
         self.num_views = num_views
@@ -97,15 +99,9 @@ class SavableStackedViews(StackedViews):
           ValueError: naming the first field that does not fit.
         """
         check_field_names(state, ("env", "stack", "is_last"))
-        for name, expected in (("stack", self._stack), ("is_last", self._is_last)):
-            received = state[name]
-            if received.shape != expected.shape or received.dtype != expected.dtype:
-                raise ValueError(
-                    f"state field {name!r}: expected {expected.dtype} {expected.shape}, "
-                    f"received {received.dtype} {received.shape}"
-                )
+        own = copied_like(state, {"stack": self._stack, "is_last": self._is_last})
         self.env.set_state(state["env"])  # type: ignore[attr-defined]
-        self._stack, self._is_last = state["stack"].copy(), state["is_last"].copy()
+        self._stack, self._is_last = own["stack"], own["is_last"]
 
 
 def stack_views(env: VectorEnv, num_views: int) -> StackedViews:

@@ -9,6 +9,13 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 
+def checked_int(name: str, value: Any, low: int, high: int) -> int:
+    """The option's value. Raises ValueError unless it is an int in low..high."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{name}: expected an int from {low} to {high}, received {value!r}")
+    return int(value)
+
+
 def checked_num_envs(num_envs: int) -> int:
     """The number of lanes. Raises ValueError below 1."""
     if not isinstance(num_envs, int | np.integer) or num_envs < 1:
@@ -36,15 +43,18 @@ def as_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
 
 
 def lane_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
-    """A seed per lane: seed + i, or the i-th of a sequence. Raises ValueError for a sequence of the wrong length."""
+    """A seed per lane: seed + i, or the i-th of a sequence. Raises ValueError for anything else."""
     if seed is None:
         return [None] * num_envs
     if isinstance(seed, int | np.integer):
-        return [int(seed) + lane for lane in range(num_envs)]
+        seed = [int(seed) + lane for lane in range(num_envs)]
     seeds = list(seed)
     if len(seeds) != num_envs:
         raise ValueError(f"seed: expected an int or a sequence of {num_envs}, received {len(seeds)} seeds")
-    return seeds
+    for each in seeds:
+        if each is not None and (not isinstance(each, int | np.integer) or each < 0):
+            raise ValueError(f"seed: expected non-negative ints, received {each!r}")
+    return [each if each is None else int(each) for each in seeds]
 
 
 def checked_reset_mask(options: Mapping[str, Any] | None, was_reset: NDArray[np.bool_]) -> NDArray[np.bool_]:

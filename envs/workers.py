@@ -274,7 +274,7 @@ def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneIn
         ended = np.zeros(env.num_envs, np.bool_)
     else:
         space = env.single_action_space
-        action = rebuild(space, {path: pick(rows.action, path)[lanes] for path in numbers(space)})
+        action = rebuild(space, {path: pick(rows.action, path)[lanes].copy() for path in numbers(space)})
         observation, reward, terminated, truncated, infos = env.step(action)
         rows.reward[lanes], rows.terminated[lanes], rows.truncated[lanes] = reward, terminated, truncated
         ended = terminated | truncated
@@ -299,6 +299,7 @@ def _lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
         if isinstance(value, np.bool_) and values.dtype == np.bool_:
             value = bool(value)
         is_numbers = isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
-        if is_numbers or isinstance(value, dict | str | int | float | np.generic):
+        is_plain = type(value) in (str, int, float, bool)  # others, such as an IntEnum, may not be sent
+        if is_numbers or is_plain or isinstance(value, dict | np.generic):
             info[key] = value
     return info

@@ -202,11 +202,12 @@ def _main(argv: Sequence[str] | None) -> int:
                 arguments.jobs,
             )
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
+    if arguments.json is not None:  # before printing, which may fail
+        write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
     print_result(result, console)
     if saved.provenance is not None and arguments.env is None:
         command_line.say(console, str(saved.provenance))
     if arguments.json is not None:
-        write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
         command_line.say(console, f"written to {arguments.json}")
     return 0
 

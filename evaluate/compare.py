@@ -1,5 +1,6 @@
 """rmc-compare: compares agents over seeds, by frames and by minutes, in one table and one figure."""
 
+import itertools
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -17,6 +18,7 @@ from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
+from .cli import check_writable
 from .plot import agent_names, essence, parse_mark
 from .scheduler import Job, Scheduler, Training, is_finished
 
@@ -97,6 +99,8 @@ def _main(argv: Sequence[str]) -> int:
     if not runs and not jobs:
         raise ValueError("expected runs or results to compare, or --agents or --cores to train; rmc-compare --help")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    for suffix in SUFFIXES:
+        check_writable(with_suffix(arguments.out, suffix))
     taken = {(run.agent, run.seed) for run in runs}
     missing = [job for job in jobs if (job.agent, job.config.run.seed) not in taken]
     console = command_line.console()
@@ -170,10 +174,13 @@ def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
 
 
 def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
-    """The given runs, without those that have other settings than the wanted agent; prints what is left out."""
+    """The given runs, each once, without those that differ from the wanted agent; prints what is left out."""
     configs_now = {job.agent: job.config for job in jobs}
-    kept = []
+    kept, counted = [], [run for group in comparison.grouped(runs).values() for run in group]
     for run in runs:
+        if not any(run is each for each in counted):
+            print(f"left out: {run.agent}, seed {run.seed}, of which there is another run with the same settings")
+            continue
         if run.agent in configs_now and (names := differing(run.config, configs_now[run.agent], "eval_max_steps")):
             print(f"left out: {run.agent}, seed {run.seed}, which differs in {', '.join(names)}")
         else:
@@ -196,9 +203,10 @@ def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool =
     """
     for job in jobs:
         check_folder(job, trust)
-    yield from (job for job in jobs if is_finished(job.folder))
-    missing = iter([job for job in jobs if not is_finished(job.folder)])
-    with closing(Scheduler(at_once, console, trust).run(missing)) as ended:
+    finished = [is_finished(job.folder) for job in jobs]  # once: another process may train some of them
+    yield from itertools.compress(jobs, finished)
+    missing = [job for job, is_done in zip(jobs, finished, strict=True) if not is_done]
+    with closing(Scheduler(at_once, console, trust).run(iter(missing))) as ended:
         for training in ended:
             check_success(training)
             yield training.job

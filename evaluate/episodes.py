@@ -219,7 +219,8 @@ def _play_each_once(
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
             if key not in facts:
                 facts[key] = np.full(lanes.num_lanes, 0.0 if key == "is_success" else np.nan)
-            facts[key][ended] = lanes.infos[key][ended]
+            reported = (playing if key in GROUPS else ended) & lanes.infos.get(f"_{key}", np.True_)
+            facts[key][reported] = lanes.infos[key][reported]
         playing &= ~ended
         if ended.any():
             tell(int(ended.sum()))

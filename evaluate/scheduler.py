@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -76,10 +77,13 @@ class Training:
         self.status = self._process.returncode
         return True
 
-    def stop(self, received: signal.Signals) -> None:
-        """Ask the training to save and end. Only the first call has an effect."""
+    def stop(self) -> None:
+        """Ask the training to save and end. Only the first call has an effect.
+
+        By SIGINT: if this process dies meanwhile, the training gets a SIGTERM, and a second one would end it unsaved.
+        """
         if self._process is not None and not self.stopped:
-            self._process.send_signal(received)
+            self._process.send_signal(signal.SIGINT)
         self.stopped = True
 
     def wait(self) -> None:
@@ -120,8 +124,8 @@ class Scheduler:
             try:
                 while self._fill(running, jobs, ending(), progress) or running:
                     for training, task in list(running.items()):
-                        if (received := ending()) is not None:
-                            training.stop(received)
+                        if ending() is not None:
+                            training.stop()
                         if training.has_ended():
                             progress.remove_task(running.pop(training))
                             yield training
@@ -131,7 +135,7 @@ class Scheduler:
                     time.sleep(POLL)
             finally:
                 for training in running:
-                    training.stop(signal.SIGTERM)
+                    training.stop()
                 for training in running:
                     training.wait()
 
@@ -178,7 +182,8 @@ def note_commit(folder: Path) -> None:
     commit = version("rmc-agents")
     if (ROOT / ".git").exists():  # not installed, but a working copy
         describe = ["git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude", "*"]
-        commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        with suppress(OSError):  # there may be no git
+            commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     write_atomically(folder / COMMITS, "\n".join(dict.fromkeys([*commits, commit, ""])).encode())
 
 

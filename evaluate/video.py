@@ -193,8 +193,10 @@ def render(env: VectorEnv) -> NDArray[np.uint8]:
     except gym.error.Error as error:
         raise ValueError(f"the environment cannot render: {error}") from error
     frame = None if frames is None else frames[0]
-    if np.ndim(frame) != 3:  # type: ignore[arg-type]  # some environments ignore render_mode
-        raise ValueError(f"the environment cannot render: expected an image, got {type(frame).__name__}")
+    shape = np.shape(frame)  # type: ignore[arg-type]  # some environments ignore render_mode
+    if len(shape) != 3 or shape[2] not in (3, 4):
+        got = f"an array {list(shape)}" if shape else type(frame).__name__
+        raise ValueError(f"the environment cannot render: expected an image [height, width, 3], got {got}")
     return np.asarray(frame, np.uint8)
 
 

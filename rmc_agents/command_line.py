@@ -64,7 +64,8 @@ def run(program: str, main: Callable[[], int]) -> int:
             plugins.blame(error)
             raise
         finally:
-            sys.stdout.flush()  # if it fails, it fails here and not at interpreter exit
+            if sys.stdout is not None:  # it is None if it was closed before the start
+                sys.stdout.flush()  # if it fails, it fails here and not at interpreter exit
     except KeyboardInterrupt:
         return _fail(program, "interrupted", 130)
     except (MemoryError, RuntimeError) as error:

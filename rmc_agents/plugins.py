@@ -93,10 +93,13 @@ def _as_theirs(error: BaseException, what: str, frames: list[traceback.FrameSumm
 
 
 def module_of(name: str) -> str:
-    """The user's module in 'module:Name'; '' for other names, such as text:PATH."""
-    module, colon, _ = name.partition(":")
-    is_module = colon and all(part.isidentifier() for part in module.split(".")) and module != "text"
-    return module if is_module and module.partition(".")[0] != OWN else ""
+    """The user's module in 'module:Name'; '' for other names, such as text:PATH.
+
+    It is what precedes the last colon, whatever that is, because gymnasium would import it.
+    """
+    module = name.rpartition(":")[0]
+    is_text = module.partition(":")[0].partition("-")[0] == "text"
+    return "" if is_text or module.partition(".")[0] == OWN else module
 
 
 def find(name: str) -> Callable[..., Any] | None:

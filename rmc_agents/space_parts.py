@@ -10,10 +10,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, T
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rmc_agents.envs.nested import Place, leaves, name_of, numbers, pick
-
-MOST_CATEGORIES = 2**16
-"""Limit per observation: each category is a row of weights in the encoder's first layer."""
+from rmc_agents.envs.nested import MOST_CATEGORIES, Place, leaves, name_of, numbers, pick
 
 logger = logging.getLogger(__name__)
 

@@ -113,6 +113,9 @@ def test_no_settings_file_imports_a_module(module: str, capsys: pytest.CaptureFi
 
 
 def test_names_with_a_colon_that_are_no_module() -> None:
+    assert plugins.module_of("my-env:Foo-v0") == "my-env"  # gymnasium would import it
+    assert plugins.module_of("os:my-env:Foo-v0") == "os:my-env"
+    assert plugins.module_of("text-words-512:/a:b") == ""
     assert [plugins.module_of(name) for name in ("text:/a/b", "rmc_agents.envs:X-v0", "minipacman", "a.b:X")] == [
         "",
         "",

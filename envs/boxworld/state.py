@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import check_field_names, check_range, copied_like
+from rmc_agents.envs.vector_checks import check_field_names, check_range, checked_int, copied_like
 
 FLOOR, GEM, WALL, AGENT = 0, 21, 22, 23
 COLOURS = 20
@@ -74,15 +74,15 @@ def checked_rules(
     Raises:
         ValueError: for a value that is not allowed, more boxes than colours, or a room in which boxes may not fit.
     """
-    size = _checked_int("room_size", room_size, SMALLEST_ROOM, LARGEST_ROOM)
-    length = _checked_int("max_solution_length", max_solution_length, 1, COLOURS)
-    distractors = _checked_int("max_distractors", max_distractors, 0, COLOURS - length)
+    size = checked_int("room_size", room_size, SMALLEST_ROOM, LARGEST_ROOM)
+    length = checked_int("max_solution_length", max_solution_length, 1, COLOURS)
+    distractors = checked_int("max_distractors", max_distractors, 0, COLOURS - length)
     needed = smallest_room(length + distractors)
     if size < needed:
         raise ValueError(f"room_size: expected at least {needed} for {length} + {distractors} boxes, received {size}")
-    if viewport is not None and _checked_int("viewport", viewport, 1, 2 * LARGEST_ROOM) % 2 == 0:
+    if viewport is not None and checked_int("viewport", viewport, 1, 2 * LARGEST_ROOM) % 2 == 0:
         raise ValueError(f"viewport: expected an odd int, or None for the whole room; received {viewport}")
-    steps = 2 * size**2 if max_steps is None else _checked_int("max_steps", max_steps, 1, 2**31 - 1)
+    steps = 2 * size**2 if max_steps is None else checked_int("max_steps", max_steps, 1, 2**31 - 1)
     return Rules(size, int(viewport or 0), length, distractors, steps)
 
 
@@ -96,12 +96,6 @@ def smallest_room(boxes: int) -> int:
     while size * (size - 1) <= 15 * (boxes - 1) or size**2 <= 12 * boxes:
         size += 1
     return size
-
-
-def _checked_int(name: str, value: Any, low: int, high: int) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
-        raise ValueError(f"{name}: expected an int in {low}..{high}, received {value!r}")
-    return int(value)
 
 
 def make_state(lanes: int, rules: Rules) -> State:

@@ -7,7 +7,7 @@ import numpy as np
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import check_field_names, check_range, copied_like
+from rmc_agents.envs.vector_checks import check_field_names, check_range, checked_int, copied_like
 
 EMPTY, WALL, KEY, BALL = (OBJECT_TO_IDX[name] for name in ("empty", "wall", "key", "ball"))
 COLORS = np.zeros(len(OBJECT_TO_IDX), np.uint8)
@@ -74,14 +74,13 @@ def make_level(size: int, random_length: bool, max_steps: int | None, view_size:
     if not isinstance(size, int | np.integer) or size % 2 == 0 or not 7 <= size <= 255:
         raise ValueError(f"size: expected an odd int from 7 to 255, received {size!r}")
     max_steps = 5 * size**2 if max_steps is None else max_steps
-    if not isinstance(max_steps, int | np.integer) or max_steps < 1:
-        raise ValueError(f"max_steps: expected an int of at least 1, or None for 5 * size**2; received {max_steps!r}")
+    max_steps = checked_int("max_steps", max_steps, 1, 2**31 - 1)
     border = view_size - 1
     cells = np.full((size, size + 2 * border, size + 2 * border), WALL, np.uint8)
     inside = slice(border, border + size)
     for hallway_end in range(SHORTEST_END, size - 2):
         cells[hallway_end, inside, inside] = np.where(_walls(size, hallway_end), WALL, EMPTY)
-    return Level(cells, border, int(size), view_size, bool(random_length), int(max_steps))
+    return Level(cells, border, int(size), view_size, bool(random_length), max_steps)
 
 
 def _walls(size: int, hallway_end: int) -> NDArray[np.bool_]:
@@ -148,6 +147,9 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], level: Level, lanes: int
         ("row", 1, level.size - 2),
         ("direction", 0, 3),
         ("step_count", 0, level.max_steps),
+        ("spare", 0, 2**32 - 1),
     ):
         check_range(name, getattr(state, name)[was_reset], low, high)
+    if not (state.random_increment[was_reset, 1] & np.uint64(1)).all():  # else PCG64's draws may never end
+        raise ValueError("state field 'random_increment': expected odd numbers, received even ones")
     return state

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rmc_agents.envs.random_stream import key_of_seed
 from rmc_agents.envs.task import Infos, StepArrays, Task
+from rmc_agents.envs.vector_checks import checked_int
 
 from .drawing import draw_frame, draw_text
 from .engine import observe_lanes, start_lanes, step_lanes
@@ -28,12 +29,11 @@ class Games(Task):
     def __init__(self, lanes: int, mode: str, viewport: int | None, frame_cap: int) -> None:
         if mode not in MODES:
             raise ValueError(f"mode: expected one of {', '.join(MODES)}; received {mode!r}")
-        if not isinstance(frame_cap, int | np.integer) or frame_cap < 1:
-            raise ValueError(f"frame_cap: expected an int of at least 1, received {frame_cap!r}")
+        cap = checked_int("frame_cap", frame_cap, 1, 2**31 - 1)
         self.shape = view_shape(viewport)
         self.observation_space, self.action_space = Box(0, 255, self.shape, np.uint8), Discrete(ACTIONS)
         self.viewport = viewport
-        self.rules = MODES[mode]._replace(frame_cap=int(frame_cap))
+        self.rules = MODES[mode]._replace(frame_cap=cap)
         self.view = make_view(viewport)
         self.maze = make_maze()
         self.state = make_state(lanes)
@@ -74,7 +74,7 @@ class Games(Task):
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
         """See `Task`."""
-        return state_from_dict(fields, len(self.state.key))
+        return state_from_dict(fields, len(self.state.key), self.rules.frame_cap)
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
         """The whole maze with the window marked, uint8 [360, 456, 3], or its text map."""

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rmc_agents.envs.vector_checks import checked_int
+
 _UPPER_HALF = (
     "1111111111111111111",
     "1000100000000010001",
@@ -25,6 +27,7 @@ _MAP = (*_UPPER_HALF, "1000000111110000001", *_UPPER_HALF[::-1])
 WALLS: NDArray[np.bool_] = np.array([[character == "1" for character in row] for row in _MAP])
 """bool [15, 19], True where there is a wall."""
 ROWS, COLUMNS = WALLS.shape
+LARGEST_VIEWPORT = 99
 CELL_ROW, CELL_COLUMN = (axis.astype(np.int32) for axis in np.nonzero(~WALLS))
 CELLS = len(CELL_ROW)
 
@@ -129,12 +132,10 @@ def view_shape(viewport: int | None) -> tuple[int, int, int]:
     """
     if viewport is None:
         return ROWS, COLUMNS, 3
-    is_integer = isinstance(viewport, int | np.integer) and not isinstance(viewport, bool)
-    if not is_integer or viewport < 1 or viewport % 2 == 0:
-        raise ValueError(
-            f"viewport: expected an odd int of at least 1, or None for the full map; received {viewport!r}"
-        )
-    return int(viewport), int(viewport), 3
+    side = checked_int("viewport", viewport, 1, LARGEST_VIEWPORT)
+    if side % 2 == 0:
+        raise ValueError(f"viewport: expected an odd int, or None for the whole map, received {side}")
+    return side, side, 3
 
 
 @cache

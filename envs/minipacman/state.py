@@ -110,7 +110,7 @@ def with_room_for_ghosts(state: State) -> State:
     return state._replace(ghost_cell=larger.ghost_cell, ghost_heading=larger.ghost_heading)
 
 
-def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int) -> State:
+def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, frame_cap: int) -> State:
     """A state of `lanes` lanes with copies of the given arrays; the ghost capacity is theirs.
 
     Raises:
@@ -124,7 +124,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int) -> State:
     # Lanes with different ghost capacities may have been joined: entries beyond a level's ghosts are meaningless.
     unused = np.arange(ghost_shape[1]) >= _ghosts(state)[:, None]
     state.ghost_cell[unused], state.ghost_heading[unused] = GONE, 0
-    _check_ranges(state)
+    _check_ranges(state, frame_cap)
     return state
 
 
@@ -133,12 +133,12 @@ def _ghosts(state: State) -> NDArray[np.int64]:
     return (state.level.astype(np.int64) + 1) // 2
 
 
-def _check_ranges(state: State) -> None:
+def _check_ranges(state: State, frame_cap: int) -> None:
     """The compiled rules index tables with these values without looking at bounds."""
     highest_level = 2 * state.ghost_cell.shape[1]
     for name, low, high in (
         ("level", 0, highest_level),
-        ("frame", 0, None),
+        ("frame", 0, frame_cap),
         ("timer", 0, None),
         ("power", 0, POWER_STEPS),
         ("pacman_cell", 0, CELLS - 1),

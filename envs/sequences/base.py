@@ -107,10 +107,3 @@ class Sequences(Task):
         """The observation in words, as a picture or as text."""
         text = self.describe(lane)
         return text if render_mode == "ansi" else draw_text(text)
-
-
-def checked_int(name: str, value: Any, low: int, high: int) -> int:
-    """The option's value. Raises ValueError if it is not an int from low to high."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
-        raise ValueError(f"{name}: expected an int from {low} to {high}, received {value!r}")
-    return int(value)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from rmc_agents.envs.random_stream import key_of_seed
 from rmc_agents.envs.task import Infos, StepArrays
-from rmc_agents.envs.vector_checks import check_range, checked_num_envs
+from rmc_agents.envs.vector_checks import check_range, checked_int, checked_num_envs
 
-from .base import NO_TARGET, Sequences, checked_int
+from .base import NO_TARGET, Sequences
 from .environment import SequenceEnv, SequenceVectorEnv
 from .nth_farthest_drawing import draw_sequence
 from .nth_farthest_engine import State, ask_lanes, observe_lanes, start_lanes

@@ -8,9 +8,9 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rmc_agents.envs.random_stream import key_of_seed
-from rmc_agents.envs.vector_checks import check_range, checked_num_envs
+from rmc_agents.envs.vector_checks import check_range, checked_int, checked_num_envs
 
-from .base import NO_TARGET, Sequences, checked_int
+from .base import NO_TARGET, Sequences
 from .environment import SequenceEnv, SequenceVectorEnv
 from .program_draft import CHARACTERS, END, State, make_draft
 from .program_writer import (

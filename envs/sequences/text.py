@@ -8,9 +8,9 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import check_range, checked_num_envs
+from rmc_agents.envs.vector_checks import check_range, checked_int, checked_num_envs
 
-from .base import NO_TARGET, Sequences, checked_int
+from .base import NO_TARGET, Sequences
 from .corpus import load_corpus, part_of, passages
 from .environment import SequenceEnv, SequenceVectorEnv
 

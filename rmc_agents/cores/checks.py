@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,5 +68,5 @@ def check_sizes(**sizes: int) -> None:
     if torch.jit.is_tracing():
         return  # sizes read from shapes are tensors then
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
             raise ValueError(f"{name}: expected a positive integer, got {size!r}")

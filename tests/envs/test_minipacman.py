@@ -127,9 +127,9 @@ def test_missing_and_unknown_state_fields_are_refused() -> None:
     ("arguments", "message"),
     [
         ({"mode": "chase"}, "mode: expected one of regular, avoid, hunt, ambush, rush; received 'chase'"),
-        ({"viewport": 4}, "viewport: expected an odd int of at least 1, or None for the full map; received 4"),
+        ({"viewport": 4}, "viewport: expected an odd int, or None for the whole map, received 4"),
         ({"viewport": True}, "viewport: .* received True"),
-        ({"frame_cap": 0}, "frame_cap: expected an int of at least 1, received 0"),
+        ({"frame_cap": 0}, r"frame_cap: expected an int from 1 to .*, received 0"),
         ({"render_mode": "svg"}, "render_mode: expected None or one of .*; received 'svg'"),
         ({"autoreset_mode": "later"}, "autoreset_mode: expected one of NEXT_STEP, .*; received 'later'"),
         ({"num_envs": 0}, "num_envs: expected an int of at least 1, received 0"),

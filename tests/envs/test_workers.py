@@ -11,9 +11,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.error import ClosedEnvironmentError
+from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 
 from helpers.runs import assert_same, refused, wait_for_checkpoints
@@ -209,3 +211,25 @@ def test_bad_input_is_one_line(
     output = refused(capsys, cli, *SMALL, "--run-dir", tmp_path / "run", *flags)
     assert expected in output
     assert output.count("\n") == 1
+
+
+class Smooth(gym.Env):
+    """The reward is lower the more an action differs from the last one, which it keeps as it got it."""
+
+    observation_space, action_space = Box(-1, 1, (1,)), Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        self.last = np.zeros(1, np.float32)
+        return self.last, {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        change, self.last = float(abs(action - self.last)[0]), action
+        return np.zeros(1, np.float32), -change, False, False, {}
+
+
+@pytest.mark.slow
+def test_an_environment_may_keep_its_actions() -> None:
+    with closing(make_env(Smooth, 2, num_workers=1)) as env:
+        env.reset(seed=0)
+        rewards = [env.step(np.full((2, 1), action, np.float32))[1].tolist() for action in (0.5, -0.5, 1.0)]
+    assert rewards == [[-0.5] * 2, [-1.0] * 2, [-1.5] * 2]

@@ -41,6 +41,22 @@ class ParityEnv(gym.Env):
         return np.zeros(1, np.float32), 1.0, False, self.left == 0, {}
 
 
+class GroupedEnv(ParityEnv):
+    """As `ParityEnv`; tells a corridor's length, and its success and level from an odd seed alone."""
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        is_long = self.left > 1
+        *rest, _ = super().step(action)
+        return *rest, {"corridor_length": 7 if is_long else 2} | ({"level": 5} if is_long else {})  # type: ignore[return-value]
+
+
+def test_groups_count_episodes_that_were_cut_and_levels_only_what_is_told() -> None:
+    played = play(UniformPolicy(env_spec(GroupedEnv)), GroupedEnv, 4, seed=0, device=CPU, max_steps=2)
+    assert played.cut.tolist() == [False, True, False, True]
+    assert played.groups["corridor_length"].tolist() == [2, 7, 2, 7]
+    assert played.levels is None or np.isnan(played.levels).all()
+
+
 class MaskedEnv(ParityEnv):
     """As `ParityEnv`; of the two actions one is allowed, another at every step."""
 

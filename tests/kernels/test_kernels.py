@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from helpers.cores import CORES, INPUT, RMC_OPTIONS
 from helpers.scans import case
-from rmc_agents.config import Config
+from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, MinGRU, RelationalRNN, make_core
 from rmc_agents.kernels import dispatch, lookup, products
 from rmc_agents.kernels.products import bf16_supported
@@ -324,3 +324,18 @@ class TestChoice:
 
     def test_all_backends_are_known(self):
         assert set(dispatch.get_args(dispatch.Backend)) == {"auto", "reference", "fused", "triton"}
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "mingru", "rnn", "rmc"])
+def test_a_state_may_be_overwritten_before_backward(name):
+    core = make_core(CoreConfig(core=name, hidden_size=6, num_layers=1, mem_slots=2, head_size=3), INPUT)
+    inputs, gradients = torch.randn(3, 2, INPUT), []
+    for overwrites in (False, True):
+        state = core.initial_state(2)
+        outputs, _ = core.unroll(inputs, torch.zeros(3, 2, dtype=torch.bool), state)
+        if overwrites:
+            for leaf in state:
+                leaf.detach().fill_(7.0)
+        gradients.append(torch.autograd.grad(outputs.square().sum(), list(core.parameters()), allow_unused=True))
+    for one, other in zip(*gradients, strict=True):
+        assert (one is None and other is None) or torch.equal(one, other)

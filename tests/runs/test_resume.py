@@ -38,14 +38,14 @@ TINY = {"num_envs": 2, "unroll_length": 3, "encoder_sizes": [16], "mem_slots": 3
 def evil(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A run whose settings name a module that can be imported."""
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "evilmod.py").write_text("from helpers import wandering")
+    (tmp_path / "modules" / "evil-mod.py").write_text("from helpers import wandering")
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     tree = checkpoint.find_and_load(run)[1]
-    tree["config"]["env"] = "evilmod:Wanderer-v0-stack2"
+    tree["config"]["env"] = "evil-mod:Wanderer-v0-stack2"
     checkpoint.save_numbered(tmp_path / "evil", 1, tree, keep=2)
     (tmp_path / "evil" / "config.yaml").write_text(Config().updated(tree["config"], "test").to_yaml())
     yield tmp_path / "evil"
-    sys.modules.pop("evilmod", None)
+    sys.modules.pop("evil-mod", None)
 
 
 @pytest.mark.parametrize("command", ["resume", "config", "init-from", "evaluate", "watch", "export"])
@@ -62,17 +62,17 @@ def test_no_file_imports_a_module(command: str, evil: Path, tmp_path: Path, caps
     captured = capsys.readouterr()
     assert status == 2
     assert captured.err.count("\n") == 1
-    assert "evilmod" not in sys.modules
-    assert "add --import evilmod" in captured.err or command == "init-from"
+    assert "evil-mod" not in sys.modules
+    assert "add --import evil-mod" in captured.err or command == "init-from"
 
 
-@pytest.mark.parametrize("flag", [["--import", "evilmod"], ["--env", "evilmod:Wanderer-v0-stack2"]])
+@pytest.mark.parametrize("flag", [["--import", "evil-mod"], ["--env", "evil-mod:Wanderer-v0-stack2"]])
 def test_a_module_that_the_user_names_is_imported(
     flag: list[str], evil: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert evaluate_cli.main([str(evil), *flag]) == 2  # its observations are others
     assert "does not fit environment" in capsys.readouterr().err
-    assert "evilmod" in sys.modules
+    assert "evil-mod" in sys.modules
 
 
 def test_the_suggested_commands_open_a_run_in_a_custom_environment(

@@ -70,7 +70,8 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")
-    if status.exists():  # getrusage inherits its figure from the parent process
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return 1024 * int(line.split()[1])
+    lines = status.read_text().splitlines() if status.exists() else []
+    for line in lines:
+        if line.startswith("VmHWM:"):  # getrusage inherits its figure from the parent process
+            return 1024 * int(line.split()[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

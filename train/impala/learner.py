@@ -81,9 +81,7 @@ class Impala(Learner):
         self.frames += steps * lanes * distributed.size()
         self.updates += 1
         pool.publish(self.updates, pack_weights(self.agent))
-        return metrics | {
-            **self._actor_metrics(pool, parcels, idle / (time.perf_counter() - began)),
-        }
+        return metrics | self._actor_metrics(pool, parcels, idle / (time.perf_counter() - began))
 
     def learn(self, rollout: Rollout) -> Metrics:
         """Take one optimizer step."""

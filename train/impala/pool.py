@@ -145,6 +145,7 @@ class ActorPool:
         parcels = [self._queue.popleft() for _ in range(count)]
         for parcel in parcels:
             self._seats[parcel.actor].taken = parcel.snapshot
+            self.episodes += parcel.episodes
             self._grant(parcel.actor)
         return parcels
 
@@ -208,7 +209,6 @@ class ActorPool:
             self._grant(event.actor)
             return
         seat.next_sequence, seat.snapshot, seat.failures = parcel.sequence + 1, parcel.snapshot, 0
-        self.episodes += parcel.episodes
         self._queue.append(parcel)
 
     def _replace(self, failure: Failure) -> None:
@@ -230,11 +230,12 @@ class ActorPool:
 
     def _drop_stale(self) -> None:
         oldest = self._version - self._max_policy_lag
-        stale = [parcel.actor for parcel in self._queue if parcel.version < oldest]
+        dropped = [parcel for parcel in self._queue if parcel.version < oldest]
         self._queue = deque(parcel for parcel in self._queue if parcel.version >= oldest)
-        self._count(stale=len(stale))
-        for actor in stale:
-            self._grant(actor)
+        self._count(stale=len(dropped))
+        for parcel in dropped:
+            self.episodes += parcel.episodes
+            self._grant(parcel.actor)
 
     def _count(self, **more: int) -> None:
         self.counts = self.counts._replace(**{name: getattr(self.counts, name) + n for name, n in more.items()})

@@ -35,7 +35,7 @@ class MinGRUTape(Tape):
         """See `Tape.begin`."""
         super().begin(state)
         self.outputs = buffer(*self.hidden.shape)
-        self._states = view(self.initial_state.hidden), view(state.hidden)
+        self._states = view(self.initial_state.hidden).copy(), view(state.hidden).copy()  # backward reads them
 
     def write(self, inputs: Tensor) -> None:
         """See `Tape.write`."""
