@@ -49,7 +49,8 @@ class Lanes:
         if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
             raise ValueError(
                 "expected a vector environment whose metadata has autoreset_mode NEXT_STEP, got "
-                f"{env.metadata.get('autoreset_mode')}; make it with autoreset_mode=AutoresetMode.NEXT_STEP"
+                f"{env.metadata.get('autoreset_mode')}; make it with autoreset_mode=AutoresetMode.NEXT_STEP, or write "
+                "this in your class's metadata"
             )
         name = name_of_env(env)
         self.env = guarded(env, name)

@@ -13,11 +13,10 @@ which is Lemire's method (2019, arXiv 1805.10941). The order of an episode's dra
 - integers(0, 2): the object at the upper end, a ball or a key; the other is at the lower end.
 """
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from rmc_agents.envs.random_stream import compiled, inlined
 
 from .level import BALL, COLORS, EMPTY, KEY, SHORTEST_END, WALL, Level, State
 
@@ -25,17 +24,12 @@ LEFT, RIGHT, FORWARD = 0, 1, 2
 COLUMN_AHEAD, ROW_AHEAD = np.array([1, 0, -1, 0]), np.array([0, 1, 0, -1])
 """One step ahead, for each direction."""
 
-# Nothing here allocates: without numba's runtime the state's arrays are not counted at every use.
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
-_compiled = njit(**_OPTIONS)
-_inlined = njit(**_OPTIONS, forceinline=True)
-
 _MULTIPLIER_HIGH, _MULTIPLIER_LOW = np.uint64(0x2360ED051FC65DA4), np.uint64(0x4385DF649FCCF645)
 _32, _58, _63, _64 = np.uint64(32), np.uint64(58), np.uint64(63), np.uint64(64)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
-@_inlined
+@inlined
 def _upper_product(a: np.uint64, b: np.uint64) -> np.uint64:
     """The upper 64 bits of a * b."""
     a_high, a_low, b_high, b_low = a >> _32, a & _LOW_HALF, b >> _32, b & _LOW_HALF
@@ -44,7 +38,7 @@ def _upper_product(a: np.uint64, b: np.uint64) -> np.uint64:
     return a_high * b_high + (middle >> _32) + (other >> _32)
 
 
-@_inlined
+@inlined
 def _next64(state: State, lane: int) -> np.uint64:
     """PCG64: state = state * multiplier + increment modulo 2**128, then its halves folded and rotated."""
     high, low = state.random_state[lane, 0], state.random_state[lane, 1]
@@ -58,7 +52,7 @@ def _next64(state: State, lane: int) -> np.uint64:
     return (folded >> turns) | (folded << ((_64 - turns) & _63))
 
 
-@_inlined
+@inlined
 def _next32(state: State, lane: int) -> np.uint64:
     """The lower half of a 64-bit draw; its upper half is the next one."""
     if state.has_spare[lane]:
@@ -69,7 +63,7 @@ def _next32(state: State, lane: int) -> np.uint64:
     return draw & _LOW_HALF
 
 
-@_compiled
+@compiled
 def draw_integer(state: State, lane: int, low: int, high: int) -> int:
     """`Generator.integers(low, high)` for a range of at most 2**32 numbers; nothing is drawn for a range of one."""
     count = np.uint64(high - low)
@@ -83,7 +77,7 @@ def draw_integer(state: State, lane: int, low: int, high: int) -> int:
     return int(low + np.int64(product >> _32))
 
 
-@_compiled
+@compiled
 def _start_episode(state: State, level: Level, lane: int) -> None:
     hallway_end = level.size - 3
     if level.random_length:
@@ -98,7 +92,7 @@ def _start_episode(state: State, level: Level, lane: int) -> None:
     state.needs_reset[lane] = False
 
 
-@_inlined
+@inlined
 def _place(state: State, level: Level, lane: int, which: int) -> tuple[np.int64, np.int64, np.int64]:
     """Column, row and kind of the cue (0), the upper (1) and the lower (2) object."""
     middle = np.int64(level.size // 2)
@@ -108,7 +102,7 @@ def _place(state: State, level: Level, lane: int, which: int) -> tuple[np.int64,
     return (crossing, middle - 2, upper) if which == 1 else (crossing, middle + 2, KEY + BALL - upper)
 
 
-@_inlined
+@inlined
 def _advance(state: State, level: Level, lane: int, action: int) -> tuple[float, bool]:
     """One step of one lane: its reward, and whether one of the two objects was chosen."""
     state.step_count[lane] += 1
@@ -134,7 +128,7 @@ def _advance(state: State, level: Level, lane: int, action: int) -> tuple[float,
     return (1 - 0.9 * (state.step_count[lane] / level.max_steps) if is_match else 0.0), True
 
 
-@_inlined
+@inlined
 def _observe(state: State, level: Level, lane: int, view: NDArray[np.uint8]) -> None:
     """Writes one lane's observation into `view` [N, 3 * view_size**2 + 1]."""
     side, half = level.view_size, level.view_size // 2
@@ -175,13 +169,13 @@ def _observe(state: State, level: Level, lane: int, view: NDArray[np.uint8]) -> 
             _show(view, lane, i * side + side - 1 - ahead, kind)
 
 
-@_inlined
+@inlined
 def _show(view: NDArray[np.uint8], lane: int, cell: int, kind: int) -> None:
     view[lane, 3 * cell] = kind
     view[lane, 3 * cell + 1] = COLORS[kind]
 
 
-@_compiled
+@compiled
 def start_lanes(state: State, level: Level, mask: NDArray[np.bool_]) -> None:
     """Starts a new episode in every lane with mask [N] True, from where its random numbers stand."""
     for lane in range(len(mask)):
@@ -189,14 +183,14 @@ def start_lanes(state: State, level: Level, mask: NDArray[np.bool_]) -> None:
             _start_episode(state, level, lane)
 
 
-@_compiled
+@compiled
 def observe_lanes(state: State, level: Level, view: NDArray[np.uint8]) -> None:
     """Writes all observations into `view`, uint8 [N, 3 * view_size**2 + 1], as `MiniGridView` orders them."""
     for lane in range(len(view)):
         _observe(state, level, lane, view)
 
 
-@_compiled
+@compiled
 def step_lanes(
     state: State,
     level: Level,
