@@ -209,6 +209,7 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     if shares:
         lines.append(f"shares in being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:
-        best = trial_folder(out, rows[0].trials[0])
-        lines.append(f"best: {best}   rmc-watch {quoted(best)}{plugins.flags_text()}   rmc-plot {quoted(best)}")
+        best, flags = trial_folder(out, rows[0].trials[0]), plugins.flags_text()
+        lines.append(f"best: {best}   rmc-watch {quoted(best)}{flags}   rmc-plot {quoted(best)}")
+        lines.append(f"its score on episodes that did not select it: rmc-evaluate {quoted(best)} --seed 2000000{flags}")
     say(console, "\n".join(lines))
