@@ -232,10 +232,12 @@ def check_writable(path: Path) -> None:
     """Check that a file can be written, before any episode is played.
 
     Raises:
-      ValueError: if it is a folder, or its folder does not exist or is not writable.
+      ValueError: if it is a folder or a device, or its folder does not exist or is not writable.
     """
     if path.is_dir():
         raise ValueError(f"{path} is a folder: expected a file name")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a regular file, and would be replaced by one: expected a file name")
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}")
     try:

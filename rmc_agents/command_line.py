@@ -61,6 +61,8 @@ def run(program: str, main: Callable[[], int]) -> int:
         try:
             return main()
         except (Exception, SystemExit) as error:
+            if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):  # rich's
+                return 128 + signal.SIGPIPE
             plugins.blame(error)
             raise
         finally:

@@ -28,6 +28,7 @@ FORMAT = f"{FORMATS}1"
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
 UNREADABLE = ".unreadable"
+LONGEST_NAME = 200  # bytes; file systems allow 255
 MOST_HEADER = 100_000_000  # bytes, the limit of safetensors
 MAX_PROBLEM_LENGTH = 300  # characters of another library's error message; torch's can be a page long
 _NAME = re.compile(r"update-\d+")
@@ -229,7 +230,8 @@ def write_atomically(path: Path, content: bytes) -> None:
       OSError: if it cannot be written; the old file, if any, stays as it was.
     """
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        name = os.fsdecode(os.fsencode(path.name)[:LONGEST_NAME])  # the temporary file's is longer
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=path.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     try:

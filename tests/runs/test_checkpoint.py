@@ -107,6 +107,13 @@ def test_damaged_newer_ones_do_not_crowd_out_valid_ones(tmp_path: Path) -> None:
     assert [int(path.name[7:16]) for path in checkpoint.numbered(tmp_path)] == [11, 8]
 
 
+def test_a_long_name_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / ("ä" * 120 + ".safetensors")  # of at most 255 bytes
+    checkpoint.save(path, {"x": 1})
+    assert checkpoint.load(path) == {"x": 1}
+    assert os.listdir(tmp_path) == [path.name]
+
+
 def test_a_disk_that_fails_is_not_a_damaged_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for update in (7, 8):
         checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=4)

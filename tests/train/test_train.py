@@ -106,6 +106,7 @@ def test_a_run_whose_output_nobody_reads_any_more_is_saved(tmp_path: Path) -> No
     process.stdout.close()
     process.stdout = None
     assert process.communicate()[1] == ""
+    assert process.returncode == 141
     assert newest(tmp_path / "run")["frames"] < 1_000_000
 
 
