@@ -143,9 +143,10 @@ def _checked_array(part: Any, space: Space[Any], path: Place) -> NDArray[Any]:
         raise ValueError(
             f"expected an observation {name}{space.shape} of {space.dtype}, got {array.shape} of {array.dtype}"
         )
-    cast = array.astype(space.dtype)
-    if is_categorical and not (np.array_equal(cast, array) and space.contains(cast[()])):
-        raise ValueError(f"expected an observation {name}in {space}, got {array.tolist()}")
+    if is_categorical:
+        cast = array.astype(space.dtype)
+        if not (np.array_equal(cast, array) and space.contains(cast[()])):
+            raise ValueError(f"expected an observation {name}in {space}, got {array.tolist()}")
     return array
 
 

@@ -176,16 +176,17 @@ def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
 def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
     """The given runs, each once, without those that differ from the wanted agent; prints what is left out."""
     configs_now = {job.agent: job.config for job in jobs}
-    kept, counted = [], [run for group in comparison.grouped(runs).values() for run in group]
+    kept = []
     for run in runs:
-        if not any(run is each for each in counted):
-            print(f"left out: {run.agent}, seed {run.seed}, of which there is another run with the same settings")
-            continue
         if run.agent in configs_now and (names := differing(run.config, configs_now[run.agent], "eval_max_steps")):
             print(f"left out: {run.agent}, seed {run.seed}, which differs in {', '.join(names)}")
         else:
             kept.append(run)
-    return kept
+    counted = {id(run) for group in comparison.grouped(kept).values() for run in group}
+    for run in kept:
+        if id(run) not in counted:
+            print(f"left out: {run.agent}, seed {run.seed}, which was given before with the same settings")
+    return [run for run in kept if id(run) in counted]
 
 
 def in_order(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:

@@ -199,11 +199,10 @@ def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
     for name, array in spec.arrays.items():
         if array.categories:
             obs = steps.obs[name] if spec.obs_parts else steps.obs
-            if (obs < 0).any() or (obs >= torch.tensor(array.categories).reshape(array.shape)).any():
-                where = f"obs {name}".rstrip()
-                raise ValueError(
-                    f"{where}: expected categories from 0 to {max(array.categories) - 1}, got {int(obs.max())}"
-                )
+            limits = torch.tensor(array.categories).reshape(array.shape).expand_as(obs)
+            if (wrong := (obs < 0) | (obs >= limits)).any():
+                limit, got = int(limits[wrong][0]), int(obs[wrong][0])
+                raise ValueError(f"{f'obs {name}'.rstrip()}: expected categories from 0 to {limit - 1}, got {got}")
 
 
 def check_targets(asked: Tensor, spec: SpaceSpec) -> None:

@@ -175,6 +175,16 @@ def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str
     )
 
 
+def test_a_run_that_is_given_twice_counts_once(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [Job("a", Path("a-seed0"), Config())]
+    runs = [make_run(seed=1, eval_max_steps=9), make_run("b"), make_run(seed=1), make_run("b")]
+    assert compare.fitting(runs, jobs) == runs[1:3]
+    assert capsys.readouterr().out == (
+        "left out: a, seed 1, which differs in eval_max_steps\n"
+        "left out: b, seed 0, which was given before with the same settings\n"
+    )
+
+
 def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = Job("a", tmp_path / "a-seed0", Config())
     training = Training(job, Console(), trust=False)
