@@ -150,8 +150,8 @@ def new_folder(config: Config) -> Path:
 
     If several runs begin in the same second, a number follows.
     """
-    env = config.env.env.replace(":", "-").replace("/", "-")
-    name = f"{env}-{config.core.core}-seed{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    agent = f"{config.env.env}-{config.core.core}".replace(":", "-").replace("/", "-")
+    name = f"{agent}-seed{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
     folder, runs = Path("runs") / name, 1
     while True:
         try:

@@ -97,8 +97,9 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
             return datetime(2026, 1, 1, 12)
 
     monkeypatch.setattr(folder, "datetime", Noon)
-    names = [folder.new_folder(Config()).name for _ in range(3)]
-    assert names == [f"minipacman-rmc-seed0-20260101-120000{suffix}" for suffix in ("", "-2", "-3")]
+    config = Config().updated({"env": "ours:Walk-v0", "core": "ours:Decay"}, "test")
+    names = [folder.new_folder(config).name for _ in range(3)]
+    assert names == [f"ours-Walk-v0-ours-Decay-seed0-20260101-120000{suffix}" for suffix in ("", "-2", "-3")]
 
 
 def test_training_in_another_thread(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_what_is_no_rollout_of_this_run_is_reported_by_name(spoil: Callable[[Par
 def test_names_of_categories_that_do_not_exist_are_no_rollout() -> None:
     actor = make_actor(env="memory-s7")
     reader = reader_of(actor)
-    with pytest.raises(UnfitParcel, match="obs: expected categories from 0 to 10, got 255"):
+    with pytest.raises(UnfitParcel, match="obs: expected categories from 0 to 3, got 255"):
         reader.open(changed("obs", with_at_last(255))(parcel_of(actor)).to_bytes(), 0)
 
 
