@@ -2,12 +2,15 @@
 
     python benchmarks/popgym.py [--tasks RepeatFirstEasy ...] [--cores rmc lstm] [--seeds 0 1 2] [--jobs 2]
 
-It takes `pip install 'rmc-agents[popgym]'`. Each task is a call of rmc-compare, which keeps finished runs and resumes
-others, so this can be stopped and started again. The measure is the highest mean return of an epoch of 65,536 frames.
-It comes from the training curve, so the final score, of 500 episodes with other seeds, is given beside it.
+It takes `pip install 'rmc-agents[popgym]'`. Only what the result file (`--out`) lacks is trained, by rmc-compare, which
+resumes runs: so this can be stopped and started again, and trained in parts. For other settings, take another `--out`.
+The measure is the highest mean return of an epoch of 65,536 frames. It comes from the training curve, so the final
+score, of 500 episodes with other seeds, is given beside it.
 """
 
 import argparse
+import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -38,28 +41,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=list(PUBLISHED))
     parser.add_argument("--cores", nargs="+", default=CORES)
-    parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--jobs", default="2")
     parser.add_argument("--total-frames", default="3000000")
     parser.add_argument("--folder", type=Path, default=Path("runs/popgym"))
     parser.add_argument("--out", type=Path, default=RESULTS / "popgym")
     arguments = parser.parse_args()
-    found = []
-    for task in arguments.tasks:
-        runs = compared(task, arguments)
-        found += [{"task": task, "core": run.config.core.core, "seed": run.seed, **scores(run)} for run in runs]
-        write(arguments.out, {"evaluations": found}, report(found))
+    results = arguments.out.with_suffix(".json")
+    found = json.loads(results.read_text())["evaluations"] if results.exists() else []
+    for task, core in product(arguments.tasks, arguments.cores):
+        done = {one["seed"] for one in found if (one["task"], one["core"]) == (task, core)}
+        if missing := [seed for seed in arguments.seeds if seed not in done]:
+            runs = trained(task, core, missing, arguments)
+            found += [{"task": task, "core": core, "seed": run.seed, **scores(run)} for run in runs]
+            write(arguments.out, {"evaluations": found}, report(found))
 
 
-def compared(task: str, arguments: argparse.Namespace) -> list[Run]:
-    """The runs of all cores on one task; trained now, unless they have been."""
+def trained(task: str, core: str, seeds: list[int], arguments: argparse.Namespace) -> list[Run]:
+    """The runs of a core on a task."""
     out = arguments.folder / task
-    grid = ["--agents", *(f"popgym-{core}" for core in arguments.cores), "--seeds", *arguments.seeds]
+    grid = ["--agents", f"popgym-{core}", "--seeds", *map(str, seeds)]
     size = ["--total-frames", arguments.total_frames, "--episodes", "500", "--jobs", arguments.jobs]
-    where = ["--folder", str(out), "--out", str(out), "--", "--env", f"popgym:popgym-{task}-v0"]
+    where = ["--folder", str(out), "--out", str(out / core), "--", "--env", f"popgym:popgym-{task}-v0"]
     if compare.main([*grid, *size, *where]):
         raise SystemExit(1)
-    return read(out.with_suffix(".json"))
+    return read((out / core).with_suffix(".json"))
 
 
 def scores(run: Run) -> dict[str, float]:

@@ -87,6 +87,19 @@ class RecallEnv(gym.Env):
         picture[CELL + BORDER : -BORDER, BORDER:-BORDER] = SIGNAL if obs[-1] else BLANK
         return picture
 
+    def get_state(self) -> dict[str, int]:
+        """What `set_state` needs to continue the episode."""
+        return {"cue": self._cue, "time": self._time}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """Continue an episode. Raises ValueError for a cue or a time that cannot be."""
+        cue, time = state["cue"], state["time"]
+        if cue not in range(self.num_cues) or time not in range(self.delay + 2):
+            raise ValueError(
+                f"expected a cue below {self.num_cues} and a time of at most {self.delay + 1}, got {state}"
+            )
+        self._cue, self._time = cue, time
+
     def _observe(self) -> np.ndarray:
         obs = np.zeros(self.num_cues + 1, np.float32)
         if self._time == 0:

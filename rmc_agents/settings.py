@@ -219,8 +219,9 @@ class ActorConfig(Section):
     """Number of actor processes."""
     lanes_per_actor: PositiveInt = 32
     """Environments that each actor steps in parallel."""
-    batch_rollouts: PositiveInt = 2
-    """Rollouts per update, each from one actor; at most as many as actors."""
+    batch_rollouts: PositiveInt | Literal["auto"] = "auto"
+    """Rollouts per update, each from one actor; at most as many as actors. auto: a third of the actors, and at least
+    two, or one of a single actor."""
     rollouts_ahead: PositiveInt = 2
     """Rollouts per actor that may be finished or in progress before the learner takes the first of them; 1: the actor
     waits for the learner after every rollout."""
@@ -232,6 +233,13 @@ class ActorConfig(Section):
     """What runs the actors. local: processes on this machine, with shared memory; ray: a Ray cluster."""
     ray_address: str | None = None
     """ray: 'auto' for the cluster of this machine, or HOST:PORT of its head node; None: start a new one here."""
+
+    @property
+    def rollouts_per_update(self) -> int:
+        """`batch_rollouts` as a number."""
+        if self.batch_rollouts == "auto":
+            return max(min(2, self.actors), round(self.actors / 3))
+        return self.batch_rollouts
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """Frames per second of several learners over one, in turn, on idle cores and with a core kept busy by another program.
 
     python benchmarks/speed/learners.py --learners 2
-    python benchmarks/speed/learners.py --learners 2 4 8 16 --rounds 3 -- --num-envs 1024
+    python benchmarks/speed/learners.py --learners 2 4 8 16 --rounds 3 --lanes 1024
 
 Prints medians, the median of the ratios within a round, and CPU seconds of all processes per million frames, without
-those that they take to start.
+those that they take to start. Beside N learners: N trainings at once, each alone with its share of the lanes. They have
+nothing to add up and nobody to wait for, so no way of sharing the lanes is faster than the sum of their frames/s.
 """
 
 import argparse
@@ -16,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 TRAIN = "import sys; from rmc_agents.train.cli import main; sys.exit(main())"
+LEARNERS, APART = "learners", "apart"
 QUIET = ["--eval-episodes", "0", "--no-video", "--device", "cpu", "--save-every", "1e9"]
 
 
@@ -32,22 +35,32 @@ class Measured(NamedTuple):
     cpu: float  # seconds of all processes, from start to end
 
 
-def measure(learners: int, frames: int, flags: Sequence[str]) -> Measured:
-    """Trains in a process of its own."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def train(learners: int, lanes: int, frames: int, flags: Sequence[str]) -> dict:
+    """The summary of a training in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        command = [*QUIET, *flags, "--learners", str(learners), "--total-frames", str(frames), "--run-dir", run_dir]
+        size = ["--learners", learners, "--num-envs", lanes, "--total-frames", frames, "--run-dir", run_dir]
         subprocess.run(
-            [sys.executable, "-c", TRAIN, *map(str, command)],
+            [sys.executable, "-c", TRAIN, *QUIET, *flags, *map(str, size)],
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
             check=True,
         )
-        summary = json.loads((run_dir / "summary.json").read_text())
+        return json.loads((run_dir / "summary.json").read_text())
+
+
+def measure(kind: str, number: int, lanes: int, frames: int, flags: Sequence[str]) -> Measured:
+    """One training of all lanes with `number` learners, or `number` trainings with a share of the lanes each."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if kind == LEARNERS:
+        summaries = [train(number, lanes, frames, flags)]
+    else:
+        with ThreadPoolExecutor(number) as pool:
+            share = [1, lanes // number, frames // number, flags]
+            summaries = list(pool.map(lambda _: train(*share), range(number)))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return Measured(summary["frames_per_second"], summary["frames"], cpu)
+    rate, played = (sum(summary[name] for summary in summaries) for name in ("frames_per_second", "frames"))
+    return Measured(rate, played, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
 
 
 @contextmanager
@@ -67,23 +80,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--learners", type=int, nargs="+", default=[2])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--lanes", type=int, default=256)
     parser.add_argument("--frames", type=int, default=500_000)
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 1], help="other programs that compute meanwhile")
     parser.add_argument("flags", nargs="*", help="of rmc-train, behind --")
     arguments = parser.parse_args()
-    numbers = [1, *arguments.learners]
-    measure(1, 1, arguments.flags)  # compiles kernels, if need be
-    starts = [measure(number, 1, arguments.flags) for number in numbers]
+    cases = [(LEARNERS, 1), *((kind, number) for number in arguments.learners for kind in (LEARNERS, APART))]
+    size = [arguments.lanes, arguments.frames, arguments.flags]
+    train(1, arguments.lanes, 1, arguments.flags)  # compiles kernels, if need be
+    starts = [measure(*case, arguments.lanes, 1, arguments.flags) for case in cases]
     for programs in arguments.busy:
         with busy(programs):
-            rounds = [[measure(n, arguments.frames, arguments.flags) for n in numbers] for _ in range(arguments.rounds)]
+            rounds = [[measure(*case, *size) for case in cases] for _ in range(arguments.rounds)]
         print(f"\n{programs} other programs, medians of {arguments.rounds} (lowest to highest)")
-        for number, start, column in zip(numbers, starts, zip(*rounds, strict=True), strict=True):
+        for (kind, number), start, column in zip(cases, starts, zip(*rounds, strict=True), strict=True):
             rates = [measured.rate for measured in column]
             ratios = [measured.rate / first.rate for measured, (first, *_) in zip(column, rounds, strict=True)]
             cpus = [(measured.cpu - start.cpu) / (measured.frames - start.frames) * 1e6 for measured in column]
             print(
-                f"{number:3} learners  {statistics.median(rates):9,.0f} frames/s ({min(rates):,.0f} to "
+                f"{number:3} {kind:9}  {statistics.median(rates):9,.0f} frames/s ({min(rates):,.0f} to "
                 f"{max(rates):,.0f})  {statistics.median(ratios):5.2f} times one ({min(ratios):.2f} to "
                 f"{max(ratios):.2f})  {statistics.median(cpus):6.1f} CPU s per million frames",
                 flush=True,

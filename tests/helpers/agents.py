@@ -14,7 +14,7 @@ SPEC = SpaceSpec((5, 5, 3), "uint8", 1 / 255, 5)
 
 def make_agent(core: str = "rmc", **settings: object) -> ActorCritic:
     """An agent of one of the cores, for observations and actions of SPEC."""
-    config = Config().updated({"core": core, "mem_slots": 3, "head_size": 8, "hidden_size": 16} | settings, "test")
+    config = Config().updated({"core": core, "mem_slots": 3, "head_size": 4, "hidden_size": 16} | settings, "test")
     return ActorCritic.from_config(SPEC, config.core, config.agent)
 
 

@@ -24,7 +24,7 @@ CORES: dict[str, tuple[type[Core], dict[str, int]]] = {
     "mingru": (MinGRU, {"hidden_size": 6}),
     "mingru-one-layer": (MinGRU, {"hidden_size": 6, "num_layers": 1}),
     "rnn": (RNN, {"hidden_size": 6}),
-    "rmc": (RMC, {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
+    "rmc": (RMC, {"mem_slots": 3, "head_size": 4, "num_heads": 2}),
     "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
 }
 BACKENDS = {

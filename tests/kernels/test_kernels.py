@@ -328,7 +328,7 @@ class TestChoice:
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "mingru", "rnn", "rmc"])
 def test_a_state_may_be_overwritten_before_backward(name):
-    core = make_core(CoreConfig(core=name, hidden_size=6, num_layers=1, mem_slots=2, head_size=3), INPUT)
+    core = make_core(CoreConfig(core=name, hidden_size=6, num_layers=1, mem_slots=3, head_size=4), INPUT)
     inputs, gradients = torch.randn(3, 2, INPUT), []
     for overwrites in (False, True):
         state = core.initial_state(2)

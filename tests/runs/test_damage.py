@@ -22,7 +22,7 @@ from rmc_agents.train.impala.learner import Impala
 from rmc_agents.train.resuming import reopen
 
 CPU = torch.device("cpu")
-TINY = {"num_envs": 2, "unroll_length": 3, "encoder_sizes": [16], "mem_slots": 3, "head_size": 8, "hidden_size": 16}
+TINY = {"num_envs": 2, "unroll_length": 3, "encoder_sizes": [16], "mem_slots": 3, "head_size": 4, "hidden_size": 16}
 
 
 def places(tree: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

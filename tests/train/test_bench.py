@@ -39,7 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "relational-rnn": {},
     "none": {},
 }
-SMALL = "--num-envs 4 --unroll-length 3 --num-heads 2 --head-size 8 --mem-slots 3 --hidden-size 16 --encoder-sizes 8"
+SMALL = "--num-envs 4 --unroll-length 3 --num-heads 2 --head-size 4 --mem-slots 3 --hidden-size 16 --encoder-sizes 8"
 FLAGS = [*SMALL.split(), "--device", "cpu", "--repeats", "3"]
 
 

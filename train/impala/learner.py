@@ -72,7 +72,7 @@ class Impala(Learner):
         pool = self._pool or self._start()
         began = time.perf_counter()
         with distributed.failing_together():
-            parcels = pool.take(self.config.actors.batch_rollouts)
+            parcels = pool.take(self.config.actors.rollouts_per_update)
         idle = time.perf_counter() - began
         self.lanes.episodes += pool.take_episodes()
         rollout = concatenated([parcel.rollout for parcel in parcels], self.lanes.device)
@@ -155,7 +155,7 @@ class Impala(Learner):
         return [
             *super().describe(),
             f"{each}{settings.actors} actors of {settings.lanes_per_actor} lanes ({settings.actor_engine}), "
-            f"{settings.batch_rollouts} rollouts per update",
+            f"{settings.rollouts_per_update} rollouts per update",
         ]
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
@@ -223,7 +223,7 @@ def concatenated(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
 def check_settings(config: Config) -> None:
     """Raises ValueError for settings that do not fit together."""
     settings = config.actors
-    actors, batch = settings.actors, settings.batch_rollouts
+    actors, batch = settings.actors, settings.rollouts_per_update
     if batch > actors:
         raise ValueError(f"batch_rollouts: expected at most as many as there are actors, {actors}, got {batch}")
     oldest = math.ceil(actors * settings.rollouts_ahead / batch)

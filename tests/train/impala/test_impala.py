@@ -22,7 +22,7 @@ from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 from rmc_agents.train.impala import pool
-from rmc_agents.train.impala.learner import Impala, concatenated
+from rmc_agents.train.impala.learner import Impala, check_settings, concatenated
 from rmc_agents.types import AgentOutput, at
 
 CPU = torch.device("cpu")
@@ -221,6 +221,13 @@ def test_settings_that_do_not_fit_are_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(("actors", "rollouts"), [(1, 1), (2, 2), (5, 2), (32, 11)])
+def test_rollouts_per_update_follow_the_number_of_actors(actors: int, rollouts: int) -> None:
+    config = Config().updated({"algo": "impala", "actors": actors}, "test")
+    check_settings(config)
+    assert config.actors.rollouts_per_update == rollouts
+
+
 @pytest.mark.slow
 def test_an_environment_that_fails_ends_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -230,7 +237,7 @@ def test_an_environment_that_fails_ends_the_run(
     flags = [
         *FLAGS,
         *("--env", "helpers.counting:Counting-v0"),
-        *("--actors", "1", "--batch-rollouts", "1"),
+        *("--actors", "1", "--batch-rollouts", "auto"),
         *("--total-frames", "10000"),
         *("--run-dir", str(tmp_path / "run")),
     ]
