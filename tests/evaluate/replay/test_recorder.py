@@ -25,7 +25,7 @@ STEPS, WINDOW = 12, 3
 
 def decided_agent(core: str, decision: float = 500.0, **settings: Any) -> ActorCritic:
     """An agent with a policy that clearly depends on its memory."""
-    torch.manual_seed(3)
+    torch.manual_seed(13)
     agent = make_agent(core, **settings)
     with torch.no_grad():
         agent.policy.weight.mul_(decision)
