@@ -69,7 +69,7 @@ def sync_lanes(make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: 
     """Lanes that this process steps one by one; savable if their environments are.
 
     Raises:
-      ValueError: for less than one lane, and if their spaces differ.
+      ValueError: for fewer than one lane, and if their spaces differ.
       EnvError: if their own code fails.
     """
     num_envs = checked_num_envs(num_envs)

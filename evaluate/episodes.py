@@ -136,7 +136,7 @@ def play(
     Args: as in `evaluate`; `tell` is called for `episodes` in all.
 
     Raises:
-      ValueError: for less than one episode.
+      ValueError: for fewer than one episode.
     """
     parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
     if len(parts) > 1:
@@ -149,7 +149,7 @@ def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, seed: int, *s
     """Calls of `play` with at most `MOST_LANES` episodes each; their results `concatenated` are that of one call.
 
     Raises:
-      ValueError: for less than one episode.
+      ValueError: for fewer than one episode.
     """
     if episodes < 1:
         raise ValueError(f"episodes: expected at least 1, got {episodes}")

@@ -49,7 +49,7 @@ def evaluate(
       Mean return (undiscounted, not scaled) with its 95 % interval, median, lengths in steps, success rate, ...
 
     Raises:
-      ValueError: for an environment that is unknown or does not fit the agent, or less than one episode.
+      ValueError: for an environment that is unknown or does not fit the agent, or fewer than one episode.
       EnvError: if the environment's own code fails.
       WorkerError: if one of several processes fails.
     """

@@ -38,7 +38,22 @@ class Episodes(NamedTuple):
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics over episodes; `ci95` is the 95 % bootstrap interval (BCa) of the mean return."""
+    """Statistics over episodes; None for what the environment does not report.
+
+    Attributes:
+      mean_return: of whole episodes, or up to the step limit.
+      ci95: its 95 % bootstrap interval (BCa).
+      median, min, max: of the returns.
+      mean_length: in steps.
+      episodes: how many.
+      mean_level: the level at the end, from `info["level"]`.
+      success_rate: the fraction of episodes with `info["is_success"]`.
+      episodes_cut: how many ended by the step limit.
+      accuracy: the fraction of right answers, where `info["target"]` says what is right.
+      accuracy_ci95: its bootstrap interval, over episodes.
+      bits: the mean of -log2 of the right answers' probabilities: bits per character of a text.
+      success_by: the success rate by value, for each of `GROUPS` that varies, such as the corridor's length.
+    """
 
     mean_return: float
     ci95: tuple[float, float]
@@ -49,11 +64,11 @@ class Statistics:
     episodes: int
     mean_level: float | None
     success_rate: float | None
-    episodes_cut: int  # by the step limit
-    accuracy: float | None = None  # fraction of correct answers, if the environment reports the correct ones
-    accuracy_ci95: tuple[float, float] | None = None  # its bootstrap interval, over episodes
-    bits: float | None = None  # mean -log2 probability of the correct answers: bits per character of a text
-    success_by: dict[str, dict[int, float]] = field(default_factory=dict)  # by value, for `GROUPS` that vary
+    episodes_cut: int
+    accuracy: float | None = None
+    accuracy_ci95: tuple[float, float] | None = None
+    bits: float | None = None
+    success_by: dict[str, dict[int, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, episodes: Episodes) -> "Statistics":

@@ -55,8 +55,7 @@ class Collector:
 
     Args:
       agent: an `ActorCritic` or any other policy with parameters.
-      env: a vector environment with NEXT_STEP autoreset (gymnasium's default), on which it is reset with `seed`; or
-        `Lanes`.
+      env: a vector environment with NEXT_STEP autoreset (gymnasium's default), which is reset with `seed`; or `Lanes`.
       unroll_length: T, the steps of a rollout.
       seed: of the environments (lane i gets seed + i) and of the actions.
       deterministic: take the most likely action instead of sampling.

@@ -49,7 +49,7 @@ class Player:
       autoreset_mode: see above; None: DISABLED for plain observations, NEXT_STEP for lanes, gymnasium's default.
 
     Raises:
-      ValueError: for less than one lane, or an agent without a `spec` of its observations.
+      ValueError: for fewer than one lane, or an agent without a `spec` of its observations.
     """
 
     def __init__(

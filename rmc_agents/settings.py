@@ -86,7 +86,7 @@ class CoreConfig(Section):
     """The recurrent core between the encoder and the heads."""
 
     core: str = "rmc"
-    """rmc: Relational Memory Core; lstm; gru; mingru: minimal GRU, whose gates read only the input, fast; rnn: Elman;
+    """rmc: Relational Memory Core; lstm; gru; mingru: minimal GRU, whose gates read only the input; rnn: Elman;
     relational-rnn: an LSTM with a relational memory; none: no memory. module:Class: a custom core; or a name that an
     imported module registers."""
     core_args: Arguments = field(default_factory=dict)

@@ -37,5 +37,5 @@ class Feedforward(Core):
         return inputs, state
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product]:
-        """None."""
+        """No products."""
         return []

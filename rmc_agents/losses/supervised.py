@@ -11,7 +11,7 @@ from rmc_agents.losses.masked import masked_mean
 def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metrics]:
     """Mean of -log pi(target) over the steps with a target, and the accuracy of the most likely action.
 
-    If no step has a target, the loss is 0 and the metrics are NaN.
+    If no step has a target, the loss is 0, cross-entropy and accuracy are NaN.
 
     Args:
       policy_logits: `[T, B, A]`.
