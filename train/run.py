@@ -92,7 +92,7 @@ def resume(
 
     With A2C, PPO and supervised learning, and equal threads and learners, the result is bitwise equal to that of an
     uninterrupted run if the environment can save its state: vector environments with `get_state()` and
-    `set_state(state)`, others with the same methods for one lane (`envs.saving`). Other environments start new episodes.
+    `set_state(state)`, others with the same methods for one lane (`envs.saving`). Others start new episodes.
 
     Args:
       run: the run's folder; or one of its checkpoints, to continue from it in a copy of the run.
