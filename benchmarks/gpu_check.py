@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from gpu_report import report, speed_row, training_row
+from gpu_report import problem, report, speed_row, training_row
 
 from rmc_agents import command_line
 from rmc_agents.config import Config
@@ -126,7 +126,7 @@ def check_tests(plan: Plan, runner: Runner) -> dict[str, Any]:
     files = [f"tests/{name}.py" for name in plan.tests]
     parallel = ["-n", "8"] if find_spec("xdist") else []
     result = runner.run(["-m", "pytest", "-q", *parallel, *files], limit=runner.seconds / 2)
-    counts = re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", result["end"].splitlines()[-1])
+    counts = re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", problem(result))
     return result | {"files": files, "counts": {name: int(number) for number, name in counts}}
 
 

@@ -17,7 +17,7 @@ def report(result: dict[str, Any]) -> str:
     ]
     lines += [
         "| core | lanes | backend | frames/s | ± | scan | peak MiB |",
-        "|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [speed_row(row) for row in result["speed"]]
     lines += [

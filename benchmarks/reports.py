@@ -12,7 +12,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from envs import product_rate  # the benchmark beside this file
-from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.files import write_atomically
 from rmc_agents.runs.folder import TENSORBOARD
 
 

@@ -24,7 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.files import write_atomically
 
 BENCH = "import sys; from rmc_agents.train.bench.cli import main; sys.exit(main())"
 HEADS = 4

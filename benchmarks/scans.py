@@ -79,7 +79,7 @@ def main() -> None:
     for name, figure in figures.items():
         lstm_name = f"nn.LSTM, T = {name.split()[-1]}"
         share = f"{figure.seconds / figures[lstm_name].seconds:.2f}" if lstm_name in figures else "-"
-        table.add_row(name, f"{1e3 * figure.seconds:.2f}", f"{figure.spread:.0%}", share)
+        table.add_row(name, f"{1e3 * figure.seconds:.2f}", f"{figure.spread or 0:.0%}", share)
     Console().print(table)
     if arguments.json:
         report = {"lanes": arguments.lanes, "threads": arguments.threads, "torch": torch.__version__}

@@ -50,7 +50,7 @@ def report(found: list[dict], arguments: argparse.Namespace) -> str:
                 (one for one in found if (one["core"], one["env"]) == (core, env)), key=lambda one: one["seed"]
             )
             scores = [one["success_rate"] for one in of_both]
-            lengths = {length: [one["success_by_corridor"][length] for one in of_both] for length in corridors(of_both)}
+            lengths = {length: [by_corridor(one)[length] for one in of_both] for length in corridors(of_both)}
             by_length = "; ".join(f"{length}: {sum(rates) / len(rates):.2f}" for length, rates in lengths.items())
             by_seed = ", ".join(f"{score:.3f}" for score in scores)
             rows.append([env, core, by_seed, mean_with_interval(scores, 3), by_length])
@@ -62,9 +62,14 @@ def report(found: list[dict], arguments: argparse.Namespace) -> str:
     )
 
 
+def by_corridor(evaluation: dict) -> dict[int, float]:
+    """Success by the corridor's length; nothing if lengths do not vary."""
+    return evaluation["success_by"].get("corridor_length", {})
+
+
 def corridors(evaluations: list[dict]) -> list[int]:
     """The lengths that every one of the evaluations met."""
-    lengths = [set(one["success_by_corridor"] or {}) for one in evaluations]
+    lengths = [set(by_corridor(one)) for one in evaluations]
     return sorted(set.intersection(*lengths), key=int)
 
 

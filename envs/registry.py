@@ -226,6 +226,8 @@ def _find_spec(env_id: str, name: str) -> EnvSpec:
 
 def _import_module(env_id: str, name: str) -> None:
     """Import the module that registers the environment: the prefix of its id, or minigrid for its ids."""
+    if ":" not in env_id and env_id in gym.registry:
+        return
     module = env_id.rpartition(":")[0] or "minigrid"
     try:
         with Blame(name, f"the import of {module}"):

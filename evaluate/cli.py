@@ -1,7 +1,6 @@
 """rmc-evaluate: evaluates a saved agent."""
 
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,8 +14,8 @@ from rmc_agents.config import Arguments as EnvArguments
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 from rmc_agents.evaluate.tables import print_result
+from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.runs import archive, checkpoint
-from rmc_agents.runs.checkpoint import write_atomically
 
 if TYPE_CHECKING:
     import torch
@@ -226,24 +225,6 @@ def _sample(arguments: Arguments, opened: Opened) -> int:
     )
     print(written)
     return 0
-
-
-def check_writable(path: Path) -> None:
-    """Check that a file can be written, before any episode is played.
-
-    Raises:
-      ValueError: if it is a folder or a device, or its folder does not exist or is not writable.
-    """
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: expected a file name")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is not a regular file, and would be replaced by one: expected a file name")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}")
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str, Any]:

@@ -13,12 +13,11 @@ from rich.console import Console
 
 from rmc_agents import command_line, configs, parsing
 from rmc_agents.config import CORES, Config
+from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.runs import archive
-from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
-from .cli import check_writable
 from .plot import agent_names, essence, parse_mark
 from .scheduler import Job, Scheduler, Training, is_finished
 

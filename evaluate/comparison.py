@@ -14,8 +14,7 @@ from rmc_agents.command_line import decimals, quoted, with_interval
 from rmc_agents.config import Config
 from rmc_agents.evaluate.statistics import Statistics, student_interval
 from rmc_agents.evaluate.summary import Count, Seconds, read_json, read_summary
-from rmc_agents.files import read_regular
-from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.files import read_regular, write_atomically
 from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS
 
 from .curves import (

@@ -11,10 +11,10 @@ import tyro
 from rmc_agents import __version__, command_line, parsing, plugins
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, cut_note
+from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.pretrained import SUFFIX
-from rmc_agents.runs.checkpoint import write_atomically
 
-from .cli import check_numbers, check_writable, find
+from .cli import check_numbers, find
 
 if TYPE_CHECKING:
     from rmc_agents.agent import ActorCritic

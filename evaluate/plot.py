@@ -13,7 +13,7 @@ import tyro
 
 from rmc_agents import command_line, parsing, plugins
 from rmc_agents.config import Config
-from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.files import write_atomically
 from rmc_agents.runs.folder import read_config
 
 from .curves import (

@@ -20,7 +20,7 @@ from rmc_agents.config import Config
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.evaluate.trainings import LOG
-from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.files import write_atomically
 from rmc_agents.runs.folder import CONFIG, LOCK, RunFolder, has_checkpoints
 
 from .comparison import COMMITS, read_commits
@@ -183,7 +183,8 @@ def note_commit(folder: Path) -> None:
     if (ROOT / ".git").exists():  # not installed, but a working copy
         describe = ["git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude", "*"]
         with suppress(OSError):  # there may be no git
-            commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+            described = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False)
+            commit = described.stdout.strip() or commit
     write_atomically(folder / COMMITS, "\n".join(dict.fromkeys([*commits, commit, ""])).encode())
 
 

@@ -24,10 +24,10 @@ from rmc_agents.evaluate.video_file import (
     MOST_STEPS,
     Picture,
     check_target,
-    replacing,
     write_gif,
     write_mp4,
 )
+from rmc_agents.files import replacing
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State
 
@@ -201,9 +201,10 @@ def render(env: VectorEnv) -> NDArray[np.uint8]:
 
 
 def action_names(env: VectorEnv, num_actions: int) -> list[str]:
-    """Names of the actions, from the environment's metadata; their numbers if no names are known."""
-    if (names := env.metadata.get("action_names")) is not None:
-        return list(names)
+    """Names of the actions, from the environment's metadata; their numbers if it does not have a name for each."""
+    names = list(env.metadata.get("action_names") or [])
+    if len(names) == num_actions:
+        return names
     if env.spec is not None and env.spec.id.startswith("MiniGrid-"):
         from minigrid.core.actions import Actions  # takes a while to import
 

@@ -1,14 +1,14 @@
 """The file of a video: its name, checked before any episode is played, and writing it. Does not import torch."""
 
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
+
+from rmc_agents.files import check_writable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -22,16 +22,13 @@ def check_target(path: str | PathLike[str], suffixes: Sequence[str] = SUFFIXES) 
     """Check that a video can be written to a path, before any episode is played.
 
     Raises:
-      ValueError: for another suffix, or a folder that does not exist.
+      ValueError: for another suffix, and as `check_writable` does.
     """
     path = Path(path)
     if path.suffix.lower() not in suffixes:
         listed = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         raise ValueError(f"{path}: expected a file name that ends in {listed}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: expected a file name")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}")
+    check_writable(path)
 
 
 class Picture(NamedTuple):
@@ -39,24 +36,6 @@ class Picture(NamedTuple):
 
     image: "Image"
     repeats: int  # number of frames
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file next to `path`; renamed to `path` on success, otherwise deleted."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    os.close(descriptor)
-    try:
-        yield Path(name)
-        with open(name, "rb") as file:
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            os.unlink(name)
 
 
 def write_mp4(path: Path, pictures: Iterator[Picture], fps: int) -> int:

@@ -15,7 +15,7 @@ from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.evaluate.video_file import FRAMES_PER_SECOND, MOST_STEPS, SUFFIXES, check_target
 from rmc_agents.runs.checkpoint import FOLDER
 
-from .cli import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_numbers, check_writable, find, open_policy
+from .cli import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_numbers, find, open_policy
 
 DESCRIPTION = """Play episodes with a saved agent and record a video of its observations, values and actions,
 and of the attention of an rmc's memory slots.
@@ -74,7 +74,6 @@ def _main(argv: Sequence[str] | None) -> int:
     check_numbers(arguments, "seed")
     if arguments.out is not None:
         check_target(arguments.out, (*SUFFIXES, PAGE, FIGURE))
-        check_writable(arguments.out)
     is_live = arguments.port is not None
     is_page = is_live or (arguments.out is not None and arguments.out.suffix.lower() == PAGE)
     _check_extent(arguments, is_page)

@@ -1,8 +1,14 @@
-"""Safe reading of files named by a user or by another file."""
+"""Safe reading and writing of files."""
 
 import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
+
+LONGEST_NAME = 200  # bytes of a temporary file's name that are its target's; file systems allow 255 in all
 
 
 def read_regular(path: str | PathLike[str]) -> bytes:
@@ -15,3 +21,69 @@ def read_regular(path: str | PathLike[str]) -> bytes:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path.read_bytes()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a temporary file next to `path`, flush it to disk, and rename it.
+
+    Raises:
+      OSError: if it cannot be written; the old file, if any, stays as it was.
+    """
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file next to `path`, with its suffix: at the end flushed to disk and renamed to `path`.
+
+    If an exception ends the context, the file is deleted.
+
+    Raises:
+      OSError: if it cannot be written; the old file, if any, stays as it was.
+    """
+    temporary = None
+    try:
+        stem = os.fsdecode(os.fsencode(path.stem)[:LONGEST_NAME])
+        descriptor, temporary = tempfile.mkstemp(path.suffix, f".{stem}.", path.parent)
+        os.close(descriptor)
+        yield Path(temporary)
+        _flush(temporary)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is None:
+            raise OSError(f"{path} cannot be written: {error}") from error
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+    _flush(path.parent)
+
+
+def _flush(path: str | Path) -> None:
+    """To the disk: a file's content, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_writable(path: Path) -> None:
+    """Check that a file can be written, before any work is done.
+
+    Raises:
+      ValueError: if it is a folder or a device, or its folder does not exist or is not writable.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: expected a file name")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a regular file, and would be replaced by one: expected a file name")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written: {error.strerror}") from error

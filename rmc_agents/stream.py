@@ -151,6 +151,8 @@ class Lanes:
 
     def _to_targets(self) -> Tensor:
         raw = np.asarray(self.infos.get("target", np.full(self.num_lanes, NO_TARGET)))
+        if raw.shape != (self.num_lanes,) or raw.dtype.kind not in "biuf":
+            raise ValueError(f"infos['target']: expected an action per lane, got {raw.dtype} {list(raw.shape)}")
         raw = raw.astype(np.int64) if raw.dtype.kind in "biu" else raw
         has_target = np.asarray(self.infos.get("_target", True))  # gymnasium's mask of the lanes that have the info
         # The action at an episode's last observation is ignored.

@@ -34,6 +34,8 @@ from rmc_agents.collect import Collector
 from rmc_agents.cores.inspection import Inspection, inspect
 from rmc_agents.types import at
 
+from .evaluating import untouched_generators
+
 LANES = 4  # gates and attention are recomputed for these
 MOST_SAMPLES = 2048  # rows of features for an effective rank
 SATURATED = 0.05  # a gate this close to 0 or 1 passes almost no gradient
@@ -43,7 +45,7 @@ TINY = 1e-12
 
 
 class Diagnostics:
-    """Measures an agent in training without changing the run: it draws no random numbers.
+    """Measures an agent in training without changing the run: in evaluation mode, and with generators restored.
 
     Between points it costs one copy of the agent's parameters per update.
 
@@ -69,10 +71,13 @@ class Diagnostics:
         """Write a point; call this after an update, before `remember_parameters`."""
         agent, rollout = self._agent, self._collector.rollout
         steps = at(rollout.steps, slice(-1))
-        encoded = agent.encode(steps)  # [T, B, D]
-        outputs, _ = agent.core.unroll(encoded, steps.is_first, rollout.initial_state)  # [T, B, H]
         few = at(rollout.initial_state, slice(LANES))
-        inspection = inspect(agent.core, encoded[:, :LANES], steps.is_first[:, :LANES], few)
+        agent.eval()
+        with untouched_generators():
+            encoded = agent.encode(steps)  # [T, B, D]
+            outputs, _ = agent.core.unroll(encoded, steps.is_first, rollout.initial_state)  # [T, B, H]
+            inspection = inspect(agent.core, encoded[:, :LANES], steps.is_first[:, :LANES], few)
+        agent.train()
 
         features = {"encoder": encoded} | ({"core": outputs} if few else {})
         spectra = {name: singular_values(feature) for name, feature in features.items()}

@@ -18,6 +18,7 @@ from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
 from rmc_agents.evaluate.video import can_render, record
+from rmc_agents.files import write_atomically
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
 from rmc_agents.runs.folder import RunFolder
@@ -47,7 +48,7 @@ def write_vocabulary(trainer: Trainer, folder: RunFolder) -> None:
     with closing(make_env(with_arguments(config.env, config.env_kwargs))) as env:
         vocabulary = env.lanes.vocabulary  # type: ignore[attr-defined]
     if isinstance(vocabulary, Words):
-        vocabulary.save(folder.path / VOCABULARY)
+        write_atomically(folder.path / VOCABULARY, vocabulary.to_json().encode())
 
 
 def extra_flags(trainer: Trainer) -> str:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rmc_agents import plugins
 from rmc_agents.command_line import say
 from rmc_agents.config import Config
-from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.files import write_atomically
 
 
 class Tracker(Protocol):

@@ -72,8 +72,11 @@ class Text(Sequences):
         _check_choice("part", part, PARTS)
         if not isinstance(held_out, int | float) or not 0 < held_out < 1:
             raise ValueError(f"held_out: expected a number between 0 and 1, received {held_out!r}")
-        if unit == "bytes" and (vocabulary is not None or vocabulary_size is not None):
-            raise ValueError("vocabulary: expected none with bytes; it is for the unit words")
+        for name, value in (("vocabulary", vocabulary), ("vocabulary_size", vocabulary_size)):
+            if unit == "bytes" and value is not None:
+                raise ValueError(f"{name}: expected none with bytes; it is for the unit words")
+        if vocabulary is not None and vocabulary_size is not None:
+            raise ValueError("vocabulary_size: expected none with a vocabulary, whose size is fixed")
         if vocabulary_size is not None:
             checked_int("vocabulary_size", vocabulary_size, 2, MOST_WORDS)
         self.steps = None if steps is None else checked_int("steps", steps, 1, 2**31)
@@ -191,7 +194,7 @@ class TextEnv(SequenceEnv):
     - `unit`: "bytes" (default), for any file, or "words": UTF-8 split at whitespace; a newline is a word too
     - `part`: "train" (default), "heldout" or "all"
     - `held_out`: the share of the text, at its end, that is held out from training (default 0.1)
-    - `vocabulary`: for words, a file that `Words.save` wrote, so that tokens mean what they meant in another text; None
+    - `vocabulary`: for words, a file with `Words.to_json`, so that tokens mean what they meant in another text; None
       (default): the words of the whole text
     - `vocabulary_size`: for words, how many of the most frequent ones to keep; others become "<unk>"; None (default):
       all

@@ -2,11 +2,8 @@
 
 import hashlib
 import json
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Self
@@ -70,7 +67,7 @@ class Words:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads what `save` wrote. Raises ValueError for a file that is missing or is not a vocabulary."""
+        """Reads what `to_json` gave. Raises ValueError for a file that is missing or is not a vocabulary."""
         if Path(path).exists() and not Path(path).is_file():  # reading a pipe would never end
             raise ValueError(f"vocabulary {path}: expected a file")
         try:
@@ -83,20 +80,9 @@ class Words:
             raise ValueError(f"vocabulary {path}: expected a list of words in JSON, received a {type(words).__name__}")
         return cls(words)
 
-    def save(self, path: str | Path) -> None:
-        """Writes the words as a JSON list; the file appears only once it is complete."""
-        path = Path(path)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(self.words, file, ensure_ascii=False)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        finally:
-            with suppress(OSError):
-                os.unlink(temporary)
+    def to_json(self) -> str:
+        """A JSON list, for `load`."""
+        return json.dumps(self.words, ensure_ascii=False)
 
     @property
     def fingerprint(self) -> str:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.files import write_atomically
 
 from .frames import REELS, SMALLER_SIDES, shrunk
 

@@ -1,6 +1,7 @@
 """A local web server for a page that is replaced while it is viewed."""
 
 import errno
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -85,7 +86,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
-        self.wfile.write(content)
+        with suppress(ConnectionError):  # the browser has left
+            self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """No request log: the terminal shows checkpoints."""

@@ -8,17 +8,16 @@ version, because neither safetensors nor torch detects a flipped bit.
 import hashlib
 import json
 import logging
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from rmc_agents import __version__
+from rmc_agents.files import write_atomically
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +27,6 @@ FORMAT = f"{FORMATS}1"
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
 UNREADABLE = ".unreadable"
-LONGEST_NAME = 200  # bytes; file systems allow 255
 MOST_HEADER = 100_000_000  # bytes, the limit of safetensors
 MAX_PROBLEM_LENGTH = 300  # characters of another library's error message; torch's can be a page long
 _NAME = re.compile(r"update-\d+")
@@ -221,37 +219,6 @@ def set_aside_newer(path: Path) -> list[Path]:
     """
     newer = [other for other in numbered(path.parent.parent, path.suffix) if other.name > path.name]
     return [other.rename(other.with_name(other.name + UNREADABLE)) for other in newer]
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a temporary file next to `path`, flush it to disk, and rename it.
-
-    Raises:
-      OSError: if it cannot be written; the old file, if any, stays as it was.
-    """
-    try:
-        name = os.fsdecode(os.fsencode(path.name)[:LONGEST_NAME])  # the temporary file's is longer
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=path.parent)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException as error:
-        with suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _digest(text: str, tensors: "dict[str, torch.Tensor]") -> str:

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 import shlex
 import shutil
 import sys
@@ -13,8 +14,9 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from rmc_agents.config import SB3_ALGORITHMS, Config
+from rmc_agents.files import write_atomically
 from rmc_agents.runs import archive, checkpoint
-from rmc_agents.runs.checkpoint import FOLDER, numbered, write_atomically
+from rmc_agents.runs.checkpoint import FOLDER, numbered
 
 CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
 LOCK = ".lock"
@@ -24,6 +26,9 @@ TIME_TAG = "time/time_elapsed"
 """TensorBoard tag: seconds of training, earlier parts of the run included."""
 PACKAGES = ("rmc-agents", "torch", "numpy", "numba", "gymnasium", "minigrid", "safetensors")
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
+
+
+MOST_LETTERS = 100  # of the environment and the core in a folder's name; file systems allow 255 bytes
 
 
 class RunFolder:
@@ -146,11 +151,11 @@ def branch_path(source: Path) -> Path:
 
 
 def new_folder(config: Config) -> Path:
-    """Create `runs/ENV-CORE-seedN-TIME`, with characters replaced that file names cannot have.
+    """Create `runs/ENV-CORE-seedN-TIME`, without characters that are special in paths, and not too long.
 
     If several runs begin in the same second, a number follows.
     """
-    agent = f"{config.env.env}-{config.core.core}".replace(":", "-").replace("/", "-")
+    agent = re.sub(r"[^\w.,-]+", "-", f"{config.env.env}-{config.core.core}", flags=re.ASCII)[:MOST_LETTERS]
     name = f"{agent}-seed{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
     folder, runs = Path("runs") / name, 1
     while True:

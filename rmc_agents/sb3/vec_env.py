@@ -123,7 +123,6 @@ class EngineVecEnv(VecEnv):
         super().__init__(vector_env.num_envs, flat if self._parts else _with_large_counts(single), actions)
         self.metadata = {**vector_env.metadata, **self.metadata}
         self.spec = vector_env.spec
-        self._no_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
 
     def reset(self) -> VecEnvObs:
         """The first observations, `[N, ...]`, with the seeds and options set before."""
@@ -146,7 +145,7 @@ class EngineVecEnv(VecEnv):
         """Observations `[N, ...]`, rewards float32 `[N]`, whether episodes have ended `[N]`, and one info per lane."""
         obs, rewards, terminated, truncated, infos = self.vector_env.step(self._actions)
         dones = terminated | truncated
-        lane_infos = self._no_infos.copy()
+        lane_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if dones.any():
             lanes = np.flatnonzero(dones)
             if self.autoreset_mode == AutoresetMode.SAME_STEP:

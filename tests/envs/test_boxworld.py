@@ -226,3 +226,4 @@ def test_films_name_the_actions(tmp_path: Path) -> None:
     recorded = video.record(policy, "boxworld-tiny", tmp_path / "a.gif", device=torch.device("cpu"), max_steps=3)
     assert len(recorded.returns) == 1
     assert video.action_names(make_vector_env("boxworld", 1), 4) == ["up", "down", "left", "right"]
+    assert video.action_names(make_vector_env("boxworld", 1), 2) == ["0", "1"], "not of these actions"

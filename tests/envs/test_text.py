@@ -101,7 +101,7 @@ def test_a_vocabulary_is_kept_and_used_again(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("three one")
     (tmp_path / "c").write_text("one four")
     vocabulary = TextVectorEnv(1, tmp_path / "a", unit="words", part="all").lanes.vocabulary  # type: ignore[attr-defined]
-    vocabulary.save(tmp_path / "words.json")
+    (tmp_path / "words.json").write_text(vocabulary.to_json())
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b", "c", "words.json"]
     again = TextVectorEnv(1, tmp_path / "b", unit="words", part="all", vocabulary=tmp_path / "words.json")
     assert read(again, 1) == [[vocabulary.encode(b"three one").tolist()]]
@@ -194,5 +194,5 @@ def test_a_state_out_of_bounds_is_refused(tmp_path: Path) -> None:
 
 
 def test_words_are_saved_as_json(tmp_path: Path) -> None:
-    Words(["ä", "\n"]).save(tmp_path / "words.json")
+    (tmp_path / "words.json").write_text(Words(["ä", "\n"]).to_json())
     assert json.loads((tmp_path / "words.json").read_text(encoding="utf-8")) == ["ä", "\n"]

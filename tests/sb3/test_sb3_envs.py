@@ -128,6 +128,8 @@ def test_arrays_are_new_and_running_lanes_have_no_info() -> None:
     assert not dones.any()
     assert infos == [{}] * LANES
     assert rewards.dtype == np.float32
+    infos[0]["kept"] = True
+    assert env.step(np.ones(LANES, np.int64))[3] == [{}] * LANES
 
 
 def test_seeds_and_infos_of_a_reset() -> None:

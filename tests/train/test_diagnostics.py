@@ -252,6 +252,23 @@ def test_a_point_describes_the_last_update() -> None:
     assert len(writer.figures) == 2, "only some points have pictures: spectra and gates"
 
 
+def test_points_leave_dropout_as_it_was() -> None:
+    settings = {"core": "lstm", "hidden_size": 16, "num_envs": 4, "unroll_length": 5, "algo": "a2c"}
+    measured, plain = (OnPolicy(Config().updated(settings, "test"), CPU) for _ in range(2))
+    states = []
+    for trainer in (measured, plain):
+        torch.manual_seed(0)
+        trainer.agent.encoder = torch.nn.Sequential(trainer.agent.encoder, torch.nn.Dropout())
+        diagnostics = Diagnostics(trainer.agent, trainer.collector, Recorder())
+        for _ in range(3):
+            trainer.update()
+            if trainer is measured:
+                diagnostics.write(trainer.frames)
+        states.append(dict(trainer.agent.state_dict()))
+    assert_same(*states)
+    assert measured.agent.training
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("core", ["rmc", "gru", "none"])
 def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:

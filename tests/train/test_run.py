@@ -100,6 +100,8 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
     config = Config().updated({"env": "ours:Walk-v0", "core": "ours:Decay"}, "test")
     names = [folder.new_folder(config).name for _ in range(3)]
     assert names == [f"ours-Walk-v0-ours-Decay-seed0-20260101-120000{suffix}" for suffix in ("", "-2", "-3")]
+    text = Config().updated({"env": f"text:{'books/' * 40}*.txt"}, "test")
+    assert folder.new_folder(text).name.startswith("text-books-books-")
 
 
 def test_training_in_another_thread(tmp_path: Path) -> None:

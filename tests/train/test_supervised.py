@@ -185,6 +185,12 @@ def test_targets_that_are_no_actions_are_refused(target: object) -> None:
         Lanes(SyncVectorEnv([lambda: Asking(target)] * 2), 0, CPU)
 
 
+@pytest.mark.parametrize("target", [np.array([0, 1]), "left"])
+def test_targets_are_one_action_per_lane(target: object) -> None:
+    with pytest.raises(ValueError, match=r"infos\['target'\]: expected an action per lane, got"):
+        Lanes(SyncVectorEnv([lambda: Asking(target)] * 2), 0, CPU)
+
+
 class AskedWrongly(Asking):
     """Reports a target that is no action in its first step."""
 

@@ -8,8 +8,7 @@ from typing import Literal
 
 from rmc_agents import command_line, configs, parsing
 from rmc_agents.config import Config
-from rmc_agents.evaluate.cli import check_writable
-from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.files import check_writable, write_atomically
 
 DESCRIPTION = """Measure where training time goes, for one environment, core, number of lanes and device.
 

@@ -18,8 +18,8 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.config import CORES, Config
 from rmc_agents.envs.guarded import check_finite
 from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.files import write_atomically
 from rmc_agents.runs import archive
-from rmc_agents.runs.checkpoint import write_atomically
 from rmc_agents.runs.folder import BEST
 from rmc_agents.runs.saved import Provenance
 from rmc_agents.sb3 import RmcPolicy, to_sb3
@@ -161,7 +161,7 @@ class Sb3Trainer:
 
 
 class Sb3Lanes(VecEnvWrapper):
-    """The training environment of a model, with scaled rewards, and episodes counted as in `collect.Lanes`.
+    """The training environment of a model, with scaled rewards, and episodes counted as in `stream.Lanes`.
 
     Args:
       config: the environment and `reward_scale`.

@@ -21,7 +21,7 @@ from rmc_agents.evaluate.plot import write_png
 from rmc_agents.evaluate.statistics import student_interval
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.evaluate.trainings import LOG
-from rmc_agents.runs.checkpoint import write_atomically
+from rmc_agents.files import write_atomically
 
 from .figure import draw_search
 from .plan import Params, Plan

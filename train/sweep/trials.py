@@ -12,9 +12,9 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 
 from rmc_agents import command_line
+from rmc_agents.files import write_atomically
 from rmc_agents.plain_yaml import dump_yaml
 from rmc_agents.runs import archive
-from rmc_agents.runs.checkpoint import write_atomically
 
 from .plan import Params, Plan
 from .results import (
@@ -124,7 +124,8 @@ class Sweep:
             if archive.is_archive(folder):
                 archive.check_trust(folder, trust)
         self._numbers: dict[Path, int] = {}  # of trials, by folder
-        self._failures: list[str] = []  # of this process's trials, until one has a result
+        self._failures: list[str] = []  # of this process's trials
+        self._has_result = False
 
     def run(self, jobs: int) -> int:
         """Run the missing trials, several at a time. Returns the exit status.
@@ -153,7 +154,8 @@ class Sweep:
         return bool(self._interrupted) or len(self._trials()) < self.budget
 
     def _fails_alike(self) -> bool:
-        return len(self._failures) >= SAME_FAILURES and len(set(self._failures)) == 1
+        last = self._failures[-SAME_FAILURES:]
+        return not self._has_result and len(last) == SAME_FAILURES and len(set(last)) == 1
 
     def _jobs(self) -> "Iterator[Job]":
         """The missing trials, interrupted ones first."""
@@ -198,7 +200,7 @@ class Sweep:
         number, score = self._numbers[folder], score_of(training)
         if score is not None:
             self.study.tell(number, score)
-            self._failures = []
+            self._has_result = True
             self._say(f"trial {number} has a mean return of {command_line.with_interval(score, None)}")
         elif training.stopped:
             self._say(f"trial {number} was stopped")
@@ -220,7 +222,7 @@ class Sweep:
             self._say(f"stopped by {received.name}; the same command continues it")
             return 128 + received
         if self._fails_alike():
-            raise ValueError(f"{len(self._failures)} trials in a row failed with the same error: {self._failures[0]}")
+            raise ValueError(f"{SAME_FAILURES} trials in a row failed with the same error: {self._failures[-1]}")
         if all(row.score is None for row in rows):
             raise ValueError(f"no trial has a result; see their output in {self.out}/trial-*/{LOG}")
         return 0

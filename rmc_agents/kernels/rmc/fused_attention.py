@@ -3,7 +3,7 @@
 """Attention among the slots of each lane, compiled for given sizes, so that short loops are unrolled.
 
 Per step: memory [R, D], queries, keys and values [R, Q] with Q = H (2 dk + dv) and D = H dv; R = B N rows, those of one
-lane together, so its attention happens in the nearest cache. See `rmc_pointwise` for `normal` and `scale`.
+lane together, so its attention happens in the nearest cache. See `fused_pointwise` for `normal` and `scale`.
 """
 
 import math

@@ -149,17 +149,20 @@ def test_a_failed_trial_is_reported_and_the_sweep_continues(tmp_path: Path, caps
     assert "diverged" in rows[1]["unfinished"]["0"]
 
 
+@pytest.mark.parametrize("alike_from", [0, 1])
 def test_trials_that_fail_alike_end_the_sweep(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    alike_from: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainings, "RUN", "sys.exit('rmc-train: encoder conv: expected images')")
+    differs = f"'another, ' * ('trial-{alike_from - 1:04}' in str(sys.argv))"
+    fail = f"import sys; sys.exit('rmc-train: ' + {differs} + 'encoder conv: expected images')"
+    monkeypatch.setattr(trainings, "RUN", fail)
     study, out = write_study(tmp_path, SEARCH), tmp_path / "out"
     assert run(study, out, "--trials", "9") == 2
     error = capsys.readouterr().err
     assert "3 trials in a row failed with the same error" in error
     assert "encoder conv: expected images" in error
     assert error.count("\n") == 1
-    assert len(list(out.glob("trial-*"))) == 3
+    assert len(list(out.glob("trial-*"))) == alike_from + 3
 
 
 def test_one_at_a_time_is_the_base_and_each_other_value_alone(tmp_path: Path) -> None:
