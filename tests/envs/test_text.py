@@ -144,7 +144,12 @@ def test_lanes_by_name(folder: Path) -> None:
         ("two", {"part": "test"}, "part: expected one of train, heldout, all; received 'test'"),
         ("two", {"held_out": 0}, "held_out: expected a number between 0 and 1, received 0"),
         ("two", {"steps": 0}, "steps: expected an int from 1 to .*, received 0"),
-        ("two", {"vocabulary_size": 5}, "vocabulary: expected none with bytes"),
+        ("two", {"vocabulary_size": 5}, "vocabulary_size: expected none with bytes"),
+        (
+            "two",
+            {"unit": "words", "vocabulary": "v", "vocabulary_size": 5},
+            "vocabulary_size: expected none with a vocab",
+        ),
         ("two", {"unit": "words"}, "expected at least 2 words, received 1"),
         ("two", {"unit": "words", "vocabulary": "nowhere.json"}, "vocabulary nowhere.json: cannot be read"),
     ],
