@@ -8,7 +8,6 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.functional import dropout
 
 from helpers.agents import make_agent, random_steps
 from helpers.runs import assert_same, newest, resume, train
@@ -259,7 +258,9 @@ def test_points_leave_dropout_as_it_was() -> None:
     states = []
     for trainer in (measured, plain):
         torch.manual_seed(0)
-        trainer.agent.encoder.register_forward_hook(lambda encoder, _, x: dropout(x, training=encoder.training))
+        trainer.agent.encoder.register_forward_hook(
+            lambda encoder, _, x: functional.dropout(x, training=encoder.training)
+        )
         diagnostics = Diagnostics(trainer.agent, trainer.collector, Recorder())
         for _ in range(3):
             trainer.update()
