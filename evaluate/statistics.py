@@ -28,7 +28,7 @@ class Episodes(NamedTuple):
     returns: np.ndarray  # [E]
     lengths: np.ndarray  # [E]
     levels: np.ndarray | None  # [E]: the level reached, if the environment reports it; NaN for cut episodes
-    successes: np.ndarray | None  # [E] bool, if the environment reports it
+    successes: np.ndarray | None  # [E] 0 or 1, if the environment reports it; 0 where cut
     cut: np.ndarray  # [E] bool: cut off by the step limit
     asked: np.ndarray | None = None  # [E]: steps at which the environment reported the correct action
     right: np.ndarray | None = None  # [E]: those at which it was taken

@@ -127,7 +127,7 @@ class Trunks(nn.Module):
         super().__init__()
         images = [is_image(array.shape, trunk) and not array.categories for array in arrays]
         if trunk in ("conv", "grid") and not any(images):
-            shapes = ", ".join(f"{array.name!r} {array.shape}" for array in arrays)
+            shapes = ", ".join(f"{array.name!r} {array.shape}" if array.name else str(array.shape) for array in arrays)
             raise ValueError(
                 f"encoder {trunk}: expected an image among the observations, got {shapes}; use encoder mlp"
             )

@@ -64,8 +64,7 @@ class Wandb:
 
 
 TRACKERS: dict[str, MakeTracker] = {"wandb": Wandb}
-PACKAGES = {"wandb": "wandb"}
-"""The pip packages of these trackers."""
+"""By name, which is that of the pip package too."""
 
 
 def find_tracker(name: str) -> MakeTracker:
@@ -76,7 +75,7 @@ def find_tracker(name: str) -> MakeTracker:
     """
     if name in TRACKERS:
         if find_spec(name) is None:
-            raise ValueError(f"--track {name} needs a package that is not installed: pip install {PACKAGES[name]}")
+            raise ValueError(f"--track {name} needs a package that is not installed: pip install {name}")
         return TRACKERS[name]
     found = plugins.find(name)
     if found is None:

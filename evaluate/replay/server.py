@@ -38,7 +38,6 @@ class PageServer:
         except OSError as error:
             reason = "in use; choose another" if error.errno == errno.EADDRINUSE else error.strerror
             raise ValueError(f"--port {port}: {reason}") from error
-        self._server.daemon_threads = True
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
         self.address = f"http://{ADDRESS}:{self._server.server_port}"
 

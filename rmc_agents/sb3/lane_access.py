@@ -12,7 +12,7 @@ STEPS_ALL = ("step", "reset")  # what a vector environment does itself, for all 
 
 
 class LaneAccess(Protocol):
-    """Access to the lanes of a `VecEnv`. Unknown names raise AttributeError and change nothing."""
+    """Access to the lanes of a `VecEnv`. Reading or calling an unknown name raises AttributeError."""
 
     def has(self, name: str) -> bool:
         """Whether the lanes have an attribute."""
