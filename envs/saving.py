@@ -120,9 +120,9 @@ def _name_of(env: gym.Env) -> str:
 
 def _plain(tree: Any) -> Any:
     """The state in a form that a checkpoint can hold. Raises TypeError unless it is plain data."""
-    if isinstance(tree, dict):
-        return {str(key): _plain(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
+    if isinstance(tree, dict) and all(isinstance(key, str) for key in tree):
+        return {key: _plain(value) for key, value in tree.items()}
+    if isinstance(tree, list):
         return [_plain(value) for value in tree]
     if isinstance(tree, np.generic):
         return tree.item()
@@ -130,4 +130,5 @@ def _plain(tree: Any) -> Any:
         return tree.copy()
     if tree is None or isinstance(tree, str | bool | int | float):
         return tree
-    raise TypeError(f"expected dicts, lists, arrays, numbers, strings and None, got {type(tree).__name__}")
+    got = f"a dict with keys {list(tree)[:3]}" if isinstance(tree, dict) else type(tree).__name__
+    raise TypeError(f"expected dicts with string keys, lists, arrays, numbers, strings and None, got {got}")

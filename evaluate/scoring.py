@@ -10,6 +10,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import nn
 
+from rmc_agents.agent import eval_mode
 from rmc_agents.envs.making import EnvFactory, name_of
 from rmc_agents.evaluate import video
 from rmc_agents.evaluate.episodes import check_fits, play
@@ -138,12 +139,10 @@ def _policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy,
 @contextmanager
 def _evaluating(policy: Policy) -> Iterator[None]:
     """Context in which the policy is in eval mode and torch has one thread; restores both afterwards."""
-    threads, module = torch.get_num_threads(), policy if isinstance(policy, nn.Module) else nn.Module()
-    was_training = module.training
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # see docs/decisions/threads.md
-    module.eval()
     try:
-        yield
+        with eval_mode(policy if isinstance(policy, nn.Module) else nn.Module()):
+            yield
     finally:
-        module.train(was_training)
         torch.set_num_threads(threads)

@@ -88,7 +88,7 @@ class Player:
     def reset(self, seed: int | None = None) -> None:
         """Clear the state: the next observations begin new episodes. With a seed, seed the action sampling again."""
         if seed is not None:
-            self._generator = torch.Generator(self.device).manual_seed(seed)
+            self._generator = torch.Generator(self.device).manual_seed(int(seed))
         self._state = self.policy.initial_state(self.num_envs)
         self._ended = np.ones(self.num_envs, bool)  # no episode has begun
         self._action = self.spec.no_action(self.num_envs)
@@ -120,7 +120,7 @@ class Player:
           (an int if Discrete) for a plain observation.
 
         Raises:
-          ValueError: for a wrong shape or dtype, or a missing reward in the middle of an episode.
+          ValueError: for a wrong shape or dtype, NaN or infinity, or a missing reward in the middle of an episode.
         """
         lanes = self._as_lanes(obs)
         flags = (reward, terminated, truncated)
@@ -130,16 +130,18 @@ class Player:
         rewards, *ends = (
             self._per_lane(*each) for each in zip(("reward", "terminated", "truncated"), flags, strict=True)
         )
+        if not np.isfinite(rewards).all():
+            raise ValueError(f"reward: expected finite numbers, got {rewards.tolist()}")
         terminations, truncations = (end.astype(bool) for end in ends)
         ended = terminations | truncations
         is_first = self._ended if all_begin or self._is_new or self._delays_resets() else ended
         steps = self._to_steps(lanes, is_first, rewards, terminations, truncations)
         steps = steps._replace(action_mask=self._to_mask(obs, action_mask, steps))
         output, state = self.policy.step(steps, self._state)
-        self._seen, self._state = (steps, self._state), state  # from here on, nothing is refused
-        self._ended, self._is_new = ended, False
         policy = self.spec.distribution(output.policy_logits)
         self._action = choose(policy, self._generator, self.deterministic)
+        self._seen, self._state = (steps, self._state), state  # from here on, nothing is refused
+        self._ended, self._is_new = ended, False
         action = self.spec.to_env(self._action.cpu().numpy())
         if not self._is_plain:
             return action
@@ -210,6 +212,9 @@ class Player:
                     f"obs{name and ' '}{name}: expected {plain}{[self.num_envs, *shape]} of {dtype}, as rmc.make_env's "
                     f"environments return them, got {got}"
                 )
+            with np.errstate(over="ignore"):
+                if part.dtype.kind == "f" and not np.isfinite(part.astype(np.float32)).all():
+                    raise ValueError(f"obs{name and ' '}{name}: expected finite numbers, got NaN or infinity")
             lanes[name] = array.encode(part[None] if is_plain else part)
         self._is_plain = is_plain
         return lanes if self.spec.obs_parts else lanes[""]

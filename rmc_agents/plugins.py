@@ -115,7 +115,9 @@ def find(name: str) -> Callable[..., Any] | None:
         return None
     found, package = getattr(sys.modules[module], attribute, None), module.partition(".")[0]
     if not callable(found) or str(getattr(found, "__module__", "")).partition(".")[0] != package:
-        raise ValueError(f"{name}: expected a class or a function that {package} defines, got no such name")
+        home = getattr(found, "__module__", None) if callable(found) else None
+        got = "no such name" if home is None else f"one of {home}: use {home}:{attribute}"
+        raise ValueError(f"{name}: expected a class or a function that {package} defines, got {got}")
     return found
 
 

@@ -64,7 +64,7 @@ class Lanes:
     def reset(self, seed: int) -> None:
         """Start new episodes, lane i from seed + i. Raises EnvError as `step` does."""
         with self._resetting:
-            obs, self.infos = self.env.reset(seed=seed)
+            obs, self.infos = self.env.reset(seed=int(seed))
             zeros = np.zeros(self.num_lanes)
             self._check(obs, zeros, zeros.astype(np.int64))
             false = zeros.astype(bool)
@@ -86,6 +86,7 @@ class Lanes:
         with self._stepping:
             obs, reward, terminated, truncated, self.infos = self.env.step(chosen)
             self._check(obs, reward, self._lengths + 1)
+            reward = np.where(self._is_last, 0, reward)
             if not self._is_masked and ACTION_MASK in self.infos and self.spec.mask_sizes:
                 raise EnvError(
                     f"the environment {name_of_env(self.env)!r} reported its first infos['action_mask'] in step(): "

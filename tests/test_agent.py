@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Sequence, Text, Tuple
 
 from helpers.agents import SPEC, make_agent, random_steps
 from rmc_agents import losses
-from rmc_agents.agent import ActorCritic
+from rmc_agents.agent import ActorCritic, eval_mode
 from rmc_agents.collect import Collector
 from rmc_agents.config import AgentConfig, Config, CoreConfig
 from rmc_agents.cores import LSTM
@@ -284,3 +284,10 @@ def test_recall_asks_for_the_cue_it_showed() -> None:
     assert (reward, terminated, info["is_success"]) == (-1, True, False)
     with pytest.raises(ValueError, match="num_cues >= 2"):
         gym.make("rmc_agents.envs:Recall-v0", num_cues=1)
+
+
+def test_eval_mode_gives_each_part_its_own_mode_back() -> None:
+    module = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout().eval())
+    with eval_mode(module):
+        assert not any(part.training for part in module.modules())
+    assert [part.training for part in module.modules()] == [True, True, False]

@@ -22,6 +22,7 @@ from rmc_agents.train import cli, shares
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.impala.actors import Actor, ParcelReader
 from rmc_agents.train.impala.learner import concatenated
+from rmc_agents.types import at
 
 PARTS = "helpers.own_parts"
 CORE = f"--core {PARTS}:Slots --core-args width=5 --encoder {PARTS}:Flat --encoder-args width=6".split()
@@ -166,6 +167,15 @@ def test_an_agent_of_another_environment_is_refused() -> None:
         rmc.ActorCritic(Walk(), "gru")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("loss", ["a2c", "ppo", "vtrace"])
+def test_a_loss_without_the_last_steps_output_is_refused(loss: str) -> None:
+    agent = rmc.ActorCritic(SPEC, "gru")
+    rollout = Collector(agent, rmc.make_env(Walk, 2), unroll_length=3).collect()
+    output, _ = agent.unroll(at(rollout.steps, slice(-1)), rollout.initial_state)
+    with pytest.raises(ValueError, match="output: expected that of all 4 steps"):
+        getattr(rmc.losses, loss)(output, rollout, discount=0.99)
+
+
 def test_evaluation_takes_one_thread_and_gives_the_others_back() -> None:
     torch.set_num_threads(2)
     try:
@@ -217,7 +227,7 @@ def test_an_environment_whose_state_is_no_plain_data_is_reported() -> None:
 
     lanes = rmc.make_env(Set, 2)
     lanes.reset(seed=0)
-    with pytest.raises(ValueError, match=r"'Set' failed in get_state\(\): TypeError: expected dicts, .*, got set"):
+    with pytest.raises(ValueError, match=r"'Set' failed in get_state\(\): TypeError: expected dicts .*, got set"):
         lanes.get_state()  # type: ignore[attr-defined]
 
 

@@ -1,5 +1,6 @@
 """Player: it acts like evaluation and training, whoever resets the environment."""
 
+import math
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -168,6 +169,8 @@ def test_attention_is_that_of_the_last_step() -> None:
         (({"image": 0}, 0.0, False, False), "got dict"),
         ((np.zeros(3), 0.0), "terminated: expected a number.* got None"),
         ((np.zeros((1, 3)), 0.0, [False], [False]), r"reward: expected \[1\].* got \[\] of float64"),
+        ((np.full(3, 1e300), 0.0, False, False), "obs: expected finite numbers"),
+        ((np.zeros(3), math.nan, False, False), "reward: expected finite numbers"),
     ],
 )
 def test_what_is_given_wrongly_is_named(agent: ActorCritic, arguments: tuple, expected: str) -> None:

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.tensorboard import SummaryWriter
 
-from rmc_agents.agent import ActorCritic
+from rmc_agents.agent import ActorCritic, eval_mode
 from rmc_agents.collect import Collector
 from rmc_agents.cores.inspection import Inspection, inspect
 from rmc_agents.types import at
@@ -72,12 +72,10 @@ class Diagnostics:
         agent, rollout = self._agent, self._collector.rollout
         steps = at(rollout.steps, slice(-1))
         few = at(rollout.initial_state, slice(LANES))
-        agent.eval()
-        with untouched_generators():
+        with eval_mode(agent), untouched_generators():
             encoded = agent.encode(steps)  # [T, B, D]
             outputs, _ = agent.core.unroll(encoded, steps.is_first, rollout.initial_state)  # [T, B, H]
             inspection = inspect(agent.core, encoded[:, :LANES], steps.is_first[:, :LANES], few)
-        agent.train()
 
         features = {"encoder": encoded} | ({"core": outputs} if few else {})
         spectra = {name: singular_values(feature) for name, feature in features.items()}

@@ -140,11 +140,13 @@ def average(parameters: Iterable[nn.Parameter], metrics: Metrics, weight: Tensor
     if size() == 1:
         return metrics
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    own = nn.utils.parameters_to_vector([*gradients, *metrics.values()])
+    own = torch.cat([tensor.reshape(-1) for tensor in (*gradients, *metrics.values())])
     own = torch.where(weight > 0, own * weight, 0.0)
     every = total(torch.cat([own, weight.reshape(1).to(own)]))
     mean = every[:-1] / every[-1].where(every[-1] > 0, 1.0)  # without a step, the gradient is 0
-    nn.utils.vector_to_parameters(mean, gradients)
+    sizes = [gradient.numel() for gradient in gradients]
+    for gradient, part in zip(gradients, mean[: sum(sizes)].split(sizes), strict=True):
+        gradient.copy_(part.view_as(gradient))
     return dict(zip(metrics, mean[-len(metrics) :].clone(), strict=True)) if metrics else {}
 
 

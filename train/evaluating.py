@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from rmc_agents import __version__
+from rmc_agents.agent import eval_mode
 from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
 from rmc_agents.evaluate.episodes import play
@@ -77,11 +78,9 @@ class Evaluator:
           OSError: if the best agent cannot be written.
         """
         trainer, config = self._trainer, self._trainer.config
-        agent, was_training = trainer.agent, trainer.agent.training
-        agent.eval()
-        with untouched_generators():
+        with eval_mode(trainer.agent), untouched_generators():
             episodes = play(
-                agent,
+                trainer.agent,
                 env_of(trainer),
                 config.run.eval_episodes,
                 SELECTION_SEED,
@@ -90,7 +89,6 @@ class Evaluator:
                 config.run.eval_max_steps,
                 jobs=eval_jobs(config),
             )
-        agent.train(was_training)
         self._rounds = self._due_rounds()
         statistics = Statistics.of(episodes)
         is_best = statistics.mean_return > self._highest

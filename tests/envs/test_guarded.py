@@ -129,7 +129,7 @@ def test_a_vector_environment_object_may_mark_ends_by_numbers() -> None:
     for terminated in ([0, 1], [0, 0], [0, 1], [1, 0]):
         env.changed["terminated"] = terminated
         lanes.step(torch.zeros(LANES, dtype=torch.int64))
-    assert [(episode.episode_return, episode.length) for episode in lanes.episodes] == [(0.5, 1), (1.0, 1), (2.0, 4)]
+    assert [(episode.episode_return, episode.length) for episode in lanes.episodes] == [(0.5, 1), (0.5, 1), (2.0, 4)]
 
 
 class Keeping(Together):
@@ -150,6 +150,14 @@ def test_the_state_of_a_vector_environment_is_plain_and_its_faults_are_its_own()
     with pytest.raises(EnvError, match=r"'Keeping' failed in set_state\(\): KeyError: 'clock' \(.*test_guarded.py"):
         lanes.set_state(state)
     assert Lanes(Together(LANES), 0, CPU).get_state() is None
+
+
+@pytest.mark.parametrize("state", [{"goal": (1, 2)}, {"seen": {1: 5}}])
+def test_a_state_that_would_come_back_changed_is_refused(state: dict[str, Any]) -> None:
+    env = Keeping(LANES)
+    env.get_state = lambda: state  # type: ignore[method-assign]
+    with pytest.raises(EnvError, match=r"failed in get_state\(\): TypeError: expected dicts with string keys"):
+        Lanes(env, 0, CPU).get_state()
 
 
 def test_a_module_that_cannot_be_imported_is_reported_as_theirs(

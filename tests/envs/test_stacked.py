@@ -126,7 +126,7 @@ def test_a_state_that_does_not_fit_is_refused() -> None:
 
 
 def test_only_what_can_be_saved_says_so() -> None:
-    for name, savable in (("minipacman-stack2", True), ("recall-stack2", False)):
+    for name, savable in (("minipacman-stack2", True), ("CartPole-v1-stack2", False)):
         state = Lanes(make_vector_env(name, 2), seed=0, device=CPU).get_state()
         assert (state is not None) == savable
 

@@ -124,7 +124,8 @@ MakeActor = Callable[[int], Actor]
 
 def pack_weights(agent: torch.nn.Module) -> bytes:
     """Serialise an agent's weights for the actors; the size depends only on the architecture."""
-    return safetensors.torch.save({name: tensor.detach().cpu() for name, tensor in agent.state_dict().items()})
+    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in agent.state_dict().items()}
+    return safetensors.torch.save(weights)
 
 
 class UnfitParcel(ValueError):
