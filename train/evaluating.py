@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from rmc_agents import __version__
 from rmc_agents.agent import eval_mode
@@ -78,9 +79,11 @@ class Evaluator:
           OSError: if the best agent cannot be written.
         """
         trainer, config = self._trainer, self._trainer.config
-        with eval_mode(trainer.agent), untouched_generators():
+        agent = trainer.agent
+        assert isinstance(agent, nn.Module)
+        with eval_mode(agent), untouched_generators():
             episodes = play(
-                trainer.agent,
+                agent,
                 env_of(trainer),
                 config.run.eval_episodes,
                 SELECTION_SEED,
