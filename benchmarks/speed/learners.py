@@ -56,7 +56,7 @@ def measure(kind: str, number: int, lanes: int, frames: int, flags: Sequence[str
         summaries = [train(number, lanes, frames, flags)]
     else:
         with ThreadPoolExecutor(number) as pool:
-            share = [1, lanes // number, frames // number, flags]
+            share = [1, lanes // number, max(1, frames // number), flags]
             summaries = list(pool.map(lambda _: train(*share), range(number)))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     rate, played = (sum(summary[name] for summary in summaries) for name in ("frames_per_second", "frames"))
