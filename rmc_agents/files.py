@@ -44,7 +44,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     temporary = None
     try:
-        stem = os.fsdecode(os.fsencode(path.stem)[:LONGEST_NAME])
+        length = max(0, LONGEST_NAME - len(os.fsencode(path.suffix)))
+        stem = os.fsdecode(os.fsencode(path.stem)[:length])
         descriptor, temporary = tempfile.mkstemp(path.suffix, f".{stem}.", path.parent)
         os.close(descriptor)
         yield Path(temporary)
