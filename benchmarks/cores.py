@@ -16,7 +16,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rmc_agents import configs
 from rmc_agents.config import Config
 from rmc_agents.parsing import assignments
 from rmc_agents.train.bench.timing import WARM_UP, Figure
@@ -30,7 +29,7 @@ BASE = "lstm"
 def trainer(preset: str, agent: str) -> OnPolicy:
     """A new learner with the preset's settings, and the core and settings of 'CORE,NAME=VALUE,...'."""
     core, *settings = agent.split(",")
-    config = Config().updated_from_yaml(configs.find(preset))
+    config = Config().updated_from_yaml(preset)
     return OnPolicy(config.updated({"core": core, **assignments(settings)}, "--agents"), CPU)
 
 

@@ -31,7 +31,6 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import torch  # noqa: E402
 from reports import describe, machine, table, write  # noqa: E402
 
-from rmc_agents import configs  # noqa: E402
 from rmc_agents.config import Config  # noqa: E402
 from rmc_agents.train.algorithms import make_trainer  # noqa: E402
 from rmc_agents.train.impala.learner import Impala  # noqa: E402
@@ -69,7 +68,7 @@ def settings_of(scenario: str, contestant: str) -> Config:
     """All settings of a measurement."""
     preset, lanes, changes = SCENARIOS[scenario]
     shares = {"actors": ACTORS, "batch_rollouts": ACTORS, "lanes_per_actor": lanes // ACTORS}
-    base = Config().updated_from_yaml(configs.find(Path(preset)))
+    base = Config().updated_from_yaml(preset)
     return base.updated({"num_envs": lanes, **shares, **changes, **CONTESTANTS[contestant]}, contestant)
 
 

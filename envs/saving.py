@@ -69,16 +69,21 @@ def sync_lanes(make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: 
     """Lanes that this process steps one by one; savable if their environments are.
 
     Raises:
-      ValueError: for fewer than one lane, and if their spaces differ.
+      ValueError: for fewer than one lane, if their spaces differ, and if two lanes are the same object.
       EnvError: if their own code fails.
     """
     num_envs = checked_num_envs(num_envs)
     first = make_lane()
-    kind = SavableLanes if all(_is_savable(layer) for layer in _layers(first)) else GuardedLanes
-    return kind([lambda: first, *[make_lane] * (num_envs - 1)], autoreset_mode)
+    kind = SavableLanes if all(_is_savable(layer) for layer in layers(first)) else GuardedLanes
+    lanes = kind([lambda: first, *[make_lane] * (num_envs - 1)], autoreset_mode)
+    if len({id(env.unwrapped) for env in lanes.envs}) < num_envs:
+        raise ValueError(
+            f"environment {type(first.unwrapped).__name__}: expected a new object for each lane, got the same one again"
+        )
+    return lanes
 
 
-def _layers(env: gym.Env) -> Iterator[gym.Env]:
+def layers(env: gym.Env) -> Iterator[gym.Env]:
     """The wrappers around an environment, outermost first, and the environment itself."""
     while isinstance(env, gym.Wrapper):
         yield env
@@ -92,8 +97,8 @@ def _is_savable(layer: gym.Env | VectorEnv) -> bool:
 
 def _get_state(env: gym.Env) -> list[Any]:
     with Blame(_name_of(env), "get_state()"):
-        layers = [_plain(_layer_state(layer)) for layer in _layers(env)]
-    return [*layers, env.unwrapped.np_random.bit_generator.state]
+        states = [_plain(_layer_state(layer)) for layer in layers(env)]
+    return [*states, env.unwrapped.np_random.bit_generator.state]
 
 
 def _layer_state(layer: gym.Env) -> Any:
@@ -103,7 +108,7 @@ def _layer_state(layer: gym.Env) -> Any:
 
 
 def _set_state(env: gym.Env, state: list[Any]) -> None:
-    for layer, saved in zip(_layers(env), state[:-1], strict=True):
+    for layer, saved in zip(layers(env), state[:-1], strict=True):
         if type(layer) is TimeLimit:
             if type(saved) is not int or saved < 0:
                 raise ValueError(f"state: expected a number of steps, got {saved!r}")

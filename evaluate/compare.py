@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from rmc_agents import command_line, configs, parsing
+from rmc_agents import command_line, parsing
 from rmc_agents.config import CORES, Config
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.runs import archive
@@ -138,7 +138,7 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
         own["total_frames"] = arguments.total_frames
     agents = {}
     for agent in arguments.agents or (None,):
-        preset = Config() if agent is None else Config().updated_from_yaml(configs.find(agent))
+        preset = Config() if agent is None else Config().updated_from_yaml(agent)
         name = None if agent is None else Path(agent).name.removesuffix(".yaml")
         for core in arguments.cores or (None,):
             label = "-".join(part for part in (name, core) if part)

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.cores import Core, as_core, make_core
+from rmc_agents.cores.inspection import attention_of
 from rmc_agents.distributions import forbid
 from rmc_agents.encoders import BuildEncoder, hidden_layer, make_encoder, rectified
 from rmc_agents.spaces import SpaceSpec
@@ -147,22 +148,23 @@ class ActorCritic(nn.Module):
         leading = steps.is_first.shape
         if len(leading) != 1:
             steps = map_leaves(lambda x: x.flatten(0, len(leading) - 1), steps)  # [N, ...]
-        features: Tensor = self.encoder(steps)
+        features: Any = self.encoder(steps)
         expected = (steps.is_first.shape[0], self.encoder.output_size)
-        if features.shape != expected:
-            raise ValueError(f"encoder: expected features {list(expected)}, got {list(features.shape)}")
-        if features.dtype not in (self.policy.weight.dtype, torch.bfloat16, torch.float16):
-            raise ValueError(f"encoder: expected features of {self.policy.weight.dtype}, got {features.dtype}")
+        if not isinstance(features, Tensor) or features.shape != expected:
+            got = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise ValueError(f"encoder: expected features {list(expected)}, got {got}")
+        self._check_dtype("encoder: expected features", features)
         return features if len(leading) == 1 else features.unflatten(0, leading)
 
     @torch.no_grad()
     def attention(self, steps: TimeStep, state: State) -> Tensor | None:
         """The core's attention weights in this step (see `Core.attention_weights`); None if it has no attention."""
-        return self.core.attention_weights(self.encode(steps), steps.is_first, state)
+        return attention_of(self.core, self.encode(steps), steps.is_first, state)
 
     def _heads(
         self, output: Tensor, encoded: Tensor, action_mask: Tensor | None, reading: "ReadingWeights"
     ) -> AgentOutput:
+        self._check_dtype("core: expected outputs", output)
         sums = functional.linear(output, reading.core, reading.bias)
         if reading.encoder is not None:
             sums = sums + functional.linear(encoded, reading.encoder)
@@ -172,6 +174,11 @@ class ActorCritic(nn.Module):
         if self.log_std is not None:
             parameters = torch.cat([parameters, self.log_std.expand(*value.shape, -1)], dim=-1)
         return AgentOutput(forbid(parameters, action_mask), value)
+
+    def _check_dtype(self, expected: str, values: Tensor) -> None:
+        """Raises ValueError for numbers that the heads cannot read; those of autocast they can."""
+        if values.dtype not in (self.policy.weight.dtype, torch.bfloat16, torch.float16):
+            raise ValueError(f"{expected} of {self.policy.weight.dtype}, got {values.dtype}")
 
     def reading_weights(self) -> "ReadingWeights":
         """The layer that reads core and encoder: the first of `head_layers`, or else policy and value as one map."""

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from typing import Any, Self
 
+from rmc_agents import configs
 from rmc_agents.plain_yaml import dump_yaml, read_yaml, shortened
 from rmc_agents.plugins import remedy
 from rmc_agents.settings import ActorConfig, AgentConfig, Arguments, CoreConfig, EnvConfig, RunConfig, TrainConfig
@@ -149,5 +150,9 @@ class Config:
         return dump_yaml(plain, sort_keys=False)
 
     def updated_from_yaml(self, path: str | PathLike[str]) -> Self:
-        """A copy with the settings of a YAML file. Raises ValueError as `updated` and `read_yaml` do."""
-        return self.updated(read_yaml(path), str(path))
+        """A copy with the settings of a YAML file, or of the preset with that name.
+
+        Raises:
+          ValueError: if there is neither, and as `updated` and `read_yaml` do.
+        """
+        return self.updated(read_yaml(configs.find(path)), str(path))

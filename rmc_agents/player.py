@@ -7,13 +7,16 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers import Autoreset
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from rmc_agents.collect import choose
 from rmc_agents.envs.nested import pick
+from rmc_agents.envs.saving import layers
 from rmc_agents.runs.saved import SavedAgent
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
+from rmc_agents.stream import check_categories
 from rmc_agents.types import Observation, Policy, TimeStep, map_leaves
 
 
@@ -45,7 +48,7 @@ class Player:
       agent: the result of `rmc.load`, or an `ActorCritic`, which keeps its current mode (train or eval).
       num_envs: number of lanes, B.
       deterministic: take the most likely action instead of sampling, as saved agents of --algo supervised always do.
-      seed: of the action sampling.
+      seed: of the action sampling; None: a random one.
       autoreset_mode: see above; None: DISABLED for plain observations, NEXT_STEP for lanes, gymnasium's default.
 
     Raises:
@@ -57,7 +60,7 @@ class Player:
         agent: SavedAgent[Any] | Policy,
         num_envs: int = 1,
         deterministic: bool = False,
-        seed: int = 0,
+        seed: int | None = 0,
         autoreset_mode: AutoresetMode | None = None,
     ) -> None:
         if num_envs < 1:
@@ -74,21 +77,28 @@ class Player:
         is_greedy = isinstance(agent, SavedAgent) and agent.config.train.is_greedy
         self.num_envs, self.deterministic, self.autoreset_mode = num_envs, deterministic or is_greedy, autoreset_mode
         self.device = device_of(self.policy)
+        self._generator = torch.Generator(self.device)
+        self._generator.seed()
         self.reset(seed)
 
     @classmethod
     def of(
-        cls, agent: SavedAgent[Any] | Policy, env: gym.Env | VectorEnv, deterministic: bool = False, seed: int = 0
+        cls,
+        agent: SavedAgent[Any] | Policy,
+        env: gym.Env | VectorEnv,
+        deterministic: bool = False,
+        seed: int | None = 0,
     ) -> Self:
         """A player with an environment's number of lanes and autoreset mode."""
         if not isinstance(env, VectorEnv):
-            return cls(agent, 1, deterministic, seed)
+            resets_itself = any(isinstance(layer, Autoreset) for layer in layers(env))
+            return cls(agent, 1, deterministic, seed, AutoresetMode.NEXT_STEP if resets_itself else None)
         return cls(agent, env.num_envs, deterministic, seed, env.metadata.get("autoreset_mode"))
 
     def reset(self, seed: int | None = None) -> None:
         """Clear the state: the next observations begin new episodes. With a seed, seed the action sampling again."""
         if seed is not None:
-            self._generator = torch.Generator(self.device).manual_seed(int(seed))
+            self._generator.manual_seed(int(seed))
         self._state = self.policy.initial_state(self.num_envs)
         self._ended = np.ones(self.num_envs, bool)  # no episode has begun
         self._action = self.spec.no_action(self.num_envs)
@@ -120,9 +130,11 @@ class Player:
           (an int if Discrete) for a plain observation.
 
         Raises:
-          ValueError: for a wrong shape or dtype, NaN or infinity, or a missing reward in the middle of an episode.
+          ValueError: for a wrong shape or dtype, NaN or infinity, a category out of range, or a missing reward in the
+            middle of an episode.
         """
         lanes = self._as_lanes(obs)
+        check_categories(lanes, self.spec)
         flags = (reward, terminated, truncated)
         if all_begin := all(x is None for x in flags):
             self._check_all_begin()

@@ -23,6 +23,8 @@ EXTRAS = ("popgym",)
 """Modules of environments that are optional dependencies; the extras have the same names."""
 _typed: dict[str, None] = {}  # module names in import order
 _envs: dict[str, None] = {}  # environments 'module:Name' registered with gymnasium
+registered: dict[str, dict[str, Callable[..., Any]]] = {"core": {}, "encoder": {}}
+"""Builders by kind and name that were registered in Python."""
 
 
 class PluginError(ValueError):
@@ -168,16 +170,25 @@ def flags_text() -> str:
 
 
 def carried(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Wrap a function for another process, where it first imports the same modules."""
-    return partial(_import_and_call, list(_typed), list(_envs), os.getcwd(), function) if _typed else function
+    """Wrap a function for another process, where the same modules are imported and the same parts registered first."""
+    if not _typed and not any(registered.values()):
+        return function
+    return partial(_prepare_and_call, list(_typed), list(_envs), registered, os.getcwd(), function)
 
 
-def _import_and_call(
-    modules: list[str], envs: list[str], folder: str, function: Callable[..., Result], *arguments: Any
+def _prepare_and_call(
+    modules: list[str],
+    envs: list[str],
+    builders: dict[str, dict[str, Callable[..., Any]]],
+    folder: str,
+    function: Callable[..., Result],
+    *arguments: Any,
 ) -> Result:
     if Path(folder).is_dir() and folder not in sys.path:
         sys.path.insert(0, folder)
     load(modules)
     for name in envs:
         _register_env(name)
+    for kind, named in builders.items():
+        registered[kind] |= named
     return function(*arguments)

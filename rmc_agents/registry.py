@@ -23,7 +23,7 @@ class Registry:
 
     def __init__(self, kind: str, built_in: Collection[str]) -> None:
         self.kind, self.built_in = kind, built_in
-        self.registered: dict[str, Build] = {}
+        self.registered: dict[str, Build] = plugins.registered[kind]
 
     def register(self, name: str, build: Build) -> None:
         """Register a builder under a name, in place of an earlier one.

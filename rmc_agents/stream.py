@@ -14,7 +14,7 @@ from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.saving import guarded
 from rmc_agents.envs.sequences.base import NO_TARGET
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
-from rmc_agents.types import TimeStep, map_leaves
+from rmc_agents.types import Observation, TimeStep, map_leaves
 
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """Seeds of lanes that restart in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
@@ -199,12 +199,17 @@ def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
         low, high = columns[..., column].min().item(), columns[..., column].max().item()
         if limit is not None and (low < 0 or high >= limit):
             raise ValueError(f"prev_action: expected 0 to {limit - 1}, got {low:g} to {high:g}")
+    check_categories(steps.obs, spec)
+
+
+def check_categories(obs: Observation, spec: SpaceSpec) -> None:
+    """Raises ValueError for observations `[...]` with categories out of range."""
     for name, array in spec.arrays.items():
         if array.categories:
-            obs = steps.obs[name] if spec.obs_parts else steps.obs
-            limits = torch.tensor(array.categories).reshape(array.shape).expand_as(obs)
-            if (wrong := (obs < 0) | (obs >= limits)).any():
-                limit, got = int(limits[wrong][0]), int(obs[wrong][0])
+            part = obs[name] if spec.obs_parts else obs
+            limits = torch.tensor(array.categories).reshape(array.shape).expand_as(part)
+            if (wrong := (part < 0) | (part >= limits)).any():
+                limit, got = int(limits[wrong][0]), int(part[wrong][0])
                 raise ValueError(f"{f'obs {name}'.rstrip()}: expected categories from 0 to {limit - 1}, got {got}")
 
 

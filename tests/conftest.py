@@ -7,12 +7,15 @@ The garbage collector is off until all test files are imported, and then ignores
 
 import gc
 import os
+from collections.abc import Iterator
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 import pytest
 import torch
+
+from rmc_agents import plugins
 
 gc.disable()
 if not torch.cuda.is_available():
@@ -23,6 +26,14 @@ def pytest_collection_finish() -> None:
     """What is there by now stays."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def forget_registered() -> Iterator[None]:
+    """Cores and encoders that a test registers are its own."""
+    yield
+    for builders in plugins.registered.values():
+        builders.clear()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

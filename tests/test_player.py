@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
@@ -115,7 +116,7 @@ def test_one_environment_plays_as_a_lane(agent: ActorCritic, resets_before_actin
 
 def test_gymnasiums_autoreset_wrapper_is_next_step(agent: ActorCritic) -> None:
     env = gym.wrappers.Autoreset(Noise())
-    player = Player(agent, deterministic=True, autoreset_mode=AutoresetMode.NEXT_STEP)
+    player = Player.of(agent, gym.wrappers.TimeLimit(env, 100), deterministic=True)
     ended, actions = False, [[]]
     obs, _ = env.reset(seed=SEED)
     action = player.act(obs)
@@ -140,6 +141,8 @@ def test_reset_forgets_and_seeds_the_draws(agent: ActorCritic) -> None:
     first = play_all()
     player.reset(seed=3)
     assert play_all() == first
+    random = [Player(agent, num_envs=2, seed=None) for _ in range(2)]
+    assert random[0]._generator.initial_seed() != random[1]._generator.initial_seed()
 
 
 def test_attention_is_that_of_the_last_step() -> None:
@@ -190,6 +193,13 @@ def test_who_cannot_play_is_named(agent: ActorCritic) -> None:
 def test_the_name_of_an_autoreset_mode_is_refused(agent: ActorCritic) -> None:
     with pytest.raises(ValueError, match=r"autoreset_mode: expected a .*AutoresetMode.NEXT_STEP, got 'NEXT_STEP'"):
         Player(agent, 2, autoreset_mode="NEXT_STEP")  # type: ignore[arg-type]
+
+
+def test_a_category_out_of_range_is_refused() -> None:
+    player = Player(ActorCritic(SpaceSpec.from_spaces(Discrete(3), Discrete(2)), "none"))
+    player.act(np.int64(2))
+    with pytest.raises(ValueError, match="obs: expected categories from 0 to 2, got 3"):
+        player.act(np.int64(3), 0.0, False, False)
 
 
 def test_a_mask_must_not_go_missing() -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from rmc_agents import plugins
 from rmc_agents.command_line import run
 from rmc_agents.config import CoreConfig
-from rmc_agents.cores import make_core
+from rmc_agents.cores import Feedforward, make_core, register_core, settings_used
 from rmc_agents.parsing import assignments
 from rmc_agents.train import cli
 
@@ -100,6 +101,19 @@ def test_another_process_imports_the_same_modules(module: str) -> None:
     program = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())())"
     result = subprocess.run([sys.executable, "-c", program], input=carried, cwd="/", capture_output=True, check=True)
     assert result.stdout.decode().strip() == str(["--import", module])
+
+
+def test_another_process_knows_the_cores_that_were_registered_in_python() -> None:
+    import cloudpickle
+
+    class Own(Feedforward):
+        pass
+
+    register_core("carried-core", Own)
+    carried = cloudpickle.dumps(plugins.carried(partial(settings_used, "carried-core")))
+    program = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())())"
+    result = subprocess.run([sys.executable, "-c", program], input=carried, cwd="/", capture_output=True, check=True)
+    assert result.stdout.decode().strip() == "{'core_args'}"
 
 
 def test_no_settings_file_imports_a_module(module: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     first = parsing.import_typed(argv)
-    base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
+    base = Config() if first.config is None else Config().updated_from_yaml(first.config)
     new = _parse(argv, base)  # for a resumed run, only the flags matter
     if first.resume is None:
         _check(new, first.config)

@@ -24,11 +24,13 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     Args:
       config: all settings; `env_kwargs` are the arguments of a class or function.
       env: a name, as in the settings; a class or function, called once for each lane or, if it takes `num_envs`, once
-        for all lanes; an environment, which is copied for each lane (from its gymnasium spec if it has one); or a
-        vector environment, which is used directly. It cannot be copied, so the run ends without evaluation and video.
+        for all lanes; an environment, which is copied for each lane (or created again from its gymnasium spec if it
+        cannot be copied); or a vector environment, which is used directly. It cannot be copied, so the run ends without
+        evaluation and video.
 
     Raises:
-      ValueError: for anything else, or an algorithm with environments in other processes.
+      ValueError: for anything else, an environment that cannot be copied, or an algorithm with environments in other
+        processes.
     """
     if isinstance(env, str):
         return config.updated({"env": env}, "env"), None
@@ -46,7 +48,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         return config.updated(own, "env"), env
     if isinstance(env, gym.Env):
         name = _name(type(env.unwrapped))
-        register_own(name, partial(_copied, env) if env.spec is None else partial(gym.make, env.spec))
+        register_own(name, _again(env))
     elif callable(env):
         register_own(name := _name(env), env)
     else:
@@ -54,6 +56,24 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
             f"env: expected a name, a gymnasium environment, a function that returns one or a VectorEnv, got {env}"
         )
     return config.updated({"env": name}, "env"), None
+
+
+def _again(env: gym.Env) -> Callable[..., gym.Env]:
+    """What creates the environment again: a copy, which keeps its changes, or its spec.
+
+    Raises:
+      ValueError: if it can neither be copied nor has a spec.
+    """
+    try:
+        copy.deepcopy(env)
+    except Exception as error:  # it holds a window, a file, a lock, ...
+        if env.spec is None:
+            raise ValueError(
+                f"env: expected an environment that can be copied, but {type(env.unwrapped).__name__} cannot be "
+                f"({error}); pass its class, or a function that creates it"
+            ) from error
+        return partial(gym.make, env.spec)
+    return partial(_copied, env)
 
 
 def _copied(env: gym.Env, render_mode: str | None = None) -> gym.Env:

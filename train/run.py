@@ -40,15 +40,18 @@ def train(
     """Train an agent, evaluate it and record a video, as rmc-train does.
 
         run = train({"core": "lstm", "total_frames": 500_000}, env=MyEnv, callback=lambda p: p.seconds > 60)
+        run = train({"config": "nth-farthest-rmc", "seed": 1})
 
     SIGINT (Ctrl-C), SIGTERM and SIGHUP end the training between two updates: the run is saved and returned, with
     `stopped_by` set.
 
     Args:
-      config: all settings, or those that differ from the defaults, by name.
+      config: all settings, or those that differ from the defaults, by name; "config" names a preset or a YAML file
+        whose settings replace the defaults.
       env: an environment instead of that of the settings: a name; a class or function, called once for each lane
         (once for all lanes if it takes `num_envs`); an environment, which is copied for each lane; or a vector
-        environment, which is used directly, without evaluation and video at the end.
+        environment, which is used directly, without evaluation and video at the end. All but a name are known as
+        own/NAME, after the class or function: a later one of that name replaces it in this process.
       run_dir: the run's folder, which must not hold a run; None: a new one under runs/.
       callback: called after every update with the run's `Progress`; returns True to end the training. If it raises, the
         run is saved.
@@ -60,8 +63,7 @@ def train(
       EnvError: if the environment's own code fails; the run is saved.
     """
     if not isinstance(config, Config):
-        _check_names(config)
-        config = Config().updated(dict(config), "config")
+        config = _config(config)
     lanes, console = None, console or command_line.console()
     with _clock(console) as clock:
         watch = Watch(console, clock, callback, track)
@@ -127,8 +129,11 @@ def resume(
             return RunLoop(trainer, folder, saved, watch).run()
 
 
-def _check_names(settings: Mapping[str, Any]) -> None:
-    """Raises ValueError for a class in place of its name."""
+def _config(settings: Mapping[str, Any]) -> Config:
+    """All settings from some by name. Raises ValueError for a class in place of its name, and as `Config` does."""
+    if not isinstance(settings, Mapping):
+        hint = f'; a preset is {{"config": {settings!r}}}' if isinstance(settings, str) else ""
+        raise ValueError(f"config: expected a Config or a dict of settings, got {settings!r}{hint}")
     for part in ("core", "encoder"):
         if callable(kind := settings.get(part)):
             name = getattr(kind, "__name__", type(kind).__name__)
@@ -136,6 +141,10 @@ def _check_names(settings: Mapping[str, Any]) -> None:
                 f"config: {part}: expected a name, got {name}; for one of your own, call rmc.register_{part}"
                 f"({name.lower()!r}, {name}) and pass {name.lower()!r}"
             )
+    changed = dict(settings)
+    source = changed.pop("config", None)
+    base = Config() if source is None else Config().updated_from_yaml(source)
+    return base.updated(changed, "config")
 
 
 def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, Saved]], watch: Watch) -> Run:

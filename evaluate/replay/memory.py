@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rmc_agents.agent import ActorCritic
+from rmc_agents.cores.inspection import attention_of, gates_of
 from rmc_agents.evaluate.ablation import ResetMemory, WindowedMemory
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, at
@@ -87,8 +88,8 @@ def peaks(values: Sequence[float]) -> list[int]:
 def strips(agent: ActorCritic, played: Played) -> list[dict[str, Any]]:
     """A core's memory as strips along the episode: attention, gates, slots, state."""
     encoded, is_first = agent.encode(played.steps), played.steps.is_first
-    found = _attention(agent.core.attention_weights(encoded, is_first, played.before))
-    for name, gate in agent.core.gate_values(encoded, is_first, played.before).items():
+    found = _attention(attention_of(agent.core, encoded, is_first, played.before))
+    for name, gate in gates_of(agent.core, encoded, is_first, played.before).items():
         found.append(_per_slot_or_unit(f"{name} gate", gate, "gates", 0.0, 1.0))
     names = getattr(played.after, "_fields", [f"state {i + 1}" for i in range(len(played.after))])
     for name, before, after in zip(names, played.before, played.after, strict=True):

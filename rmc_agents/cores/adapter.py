@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.cores.base import Core
+from rmc_agents.cores.checks import check_result
 from rmc_agents.kernels.operations import Product
 from rmc_agents.types import State, map_leaves
 
@@ -55,16 +56,13 @@ class AdaptedCore(Core):
     def step(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """See `Core.step`."""
         self._check(inputs, should_reset, state, axes=("B",))
-        output, state = self._module.step(inputs, should_reset, map_leaves(torch.clone, state))
-        self._check_width(output, "step")
-        return output, state
+        return self._checked("step", inputs, self._module.step(inputs, should_reset, map_leaves(torch.clone, state)))
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """The module's unroll."""
         self.chosen_backend()
-        outputs, state = self._module.unroll(inputs, should_reset, map_leaves(torch.clone, state))
-        self._check_width(outputs, "unroll")
-        return outputs, state
+        result = self._module.unroll(inputs, should_reset, map_leaves(torch.clone, state))
+        return self._checked("unroll", inputs, result)
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
         """See `Core.gate_values`."""
@@ -81,12 +79,9 @@ class AdaptedCore(Core):
         method = getattr(self.module, "matrix_products", super().matrix_products)
         return method(steps, lanes)
 
-    def _check_width(self, output: Tensor, method: str) -> None:
-        if output.shape[-1] != self.output_size:
-            raise ValueError(
-                f"core: {type(self.module).__name__}.{method}: expected outputs of width {self.output_size}, its "
-                f"output_size, got {output.shape[-1]}"
-            )
+    def _checked(self, method: str, inputs: Tensor, result: Any) -> tuple[Tensor, State]:
+        shape = (*inputs.shape[:-1], self.output_size)
+        return check_result(self.module, method, result, shape, self.initial_leaves())
 
     @property
     def _module(self) -> Any:

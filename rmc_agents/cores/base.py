@@ -189,19 +189,13 @@ class Core(nn.Module, ABC):
         """`unroll` without argument checks; here a loop over `cell`."""
         self.chosen_backend()
         inputs, state, initial = self.cast(inputs), map_leaves(self.cast, state), self._initial()
+        shape = (inputs.shape[1], self.output_size)
 
         def cell(x: list[Tensor], before: State) -> tuple[Tensor, State]:
-            return check_result(self, self.cell(x[0], before), initial)
+            return check_result(self, "cell", self.cell(x[0], before), shape, initial)
 
         with no_autocast(inputs.device.type):
-            outputs, state = reference.scan(cell, (inputs,), should_reset, state, initial)
-        if outputs.shape != (*inputs.shape[:2], self.output_size):
-            expected = [inputs.shape[1], self.output_size]
-            raise ValueError(
-                f"{type(self).__name__}.cell: expected an output {expected} [B, output_size], got "
-                f"{list(outputs.shape[1:])}"
-            )
-        return outputs, state
+            return reference.scan(cell, (inputs,), should_reset, state, initial)
 
     def cast(self, x: Tensor) -> Tensor:
         """Cast x to the core's dtype, because layers under autocast return another one. Integers are unchanged."""

@@ -22,27 +22,44 @@ def check_leaves(core: object, leaves: Any) -> State:
     return leaves
 
 
-def check_result(core: object, result: Any, initial: State) -> tuple[Tensor, State]:
-    """Check the result of `cell`. Raises ValueError unless it is an output and a state like the initial one."""
+def check_result(core: object, method: str, result: Any, shape: Sequence[int], initial: State) -> tuple[Tensor, State]:
+    """Check what `cell`, `step` or `unroll` returns.
+
+    Args:
+      core: the user's.
+      method: the method's name.
+      result: what it returned.
+      shape: of the output, `[B, output_size]` or `[T, B, output_size]`.
+      initial: the initial state, with any number of lanes.
+
+    Raises:
+      ValueError: unless it is an output of that shape and a state of B lanes, like the initial one.
+    """
     if tracing():
         return result
+    name = f"{type(core).__name__}.{method}"
     is_pair = isinstance(result, tuple | list) and len(result) == 2 and isinstance(result[0], Tensor)
-    if not is_pair or _lane_shapes(result[1]) != _lane_shapes(initial):
+    if not is_pair or _shapes(result[1]) != [(shape[-2], *leaf.shape[1:]) for leaf in initial]:
         raise ValueError(
-            f"{type(core).__name__}.cell: expected an output and the next state, {_described(initial)} with B lanes, "
-            f"got {_described(result)}"
+            f"{name}: expected an output and the next state, {_described(initial)} with {shape[-2]} lanes, got "
+            f"{_described(result)}"
         )
-    if [leaf.dtype for leaf in result[1]] != [leaf.dtype for leaf in initial]:
-        expected, got = ([str(leaf.dtype) for leaf in leaves] for leaves in (initial, result[1]))
-        raise ValueError(f"{type(core).__name__}.cell: expected a next state of {expected}, got one of {got}")
-    return result[0], result[1]
+    output, state = result
+    if output.shape != tuple(shape):
+        axes = "[T, B, output_size]" if len(shape) == 3 else "[B, output_size]"
+        raise ValueError(f"{name}: expected an output {list(shape)} {axes}, got {list(output.shape)}")
+    autocast = torch.is_autocast_enabled(output.device.type)  # a module that is not a Core then computes in bfloat16
+    if not autocast and [leaf.dtype for leaf in state] != [leaf.dtype for leaf in initial]:
+        expected, got = ([str(leaf.dtype) for leaf in leaves] for leaves in (initial, state))
+        raise ValueError(f"{name}: expected a next state of {expected}, got one of {got}")
+    return output, state
 
 
-def _lane_shapes(state: Any) -> list[Any]:
-    """The leaves' shapes without the lane axis; for anything but a state, a value that no state has."""
+def _shapes(state: Any) -> list[Any]:
+    """The leaves' shapes; for anything but a state, a value that no state has."""
     if not isinstance(state, tuple):
         return [None]
-    return [leaf.shape[1:] if isinstance(leaf, Tensor) else None for leaf in state]
+    return [tuple(leaf.shape) if isinstance(leaf, Tensor) else None for leaf in state]
 
 
 def _described(value: Any) -> str:

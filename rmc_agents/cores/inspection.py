@@ -1,6 +1,6 @@
 """A look inside a core: its gates and attention, recomputed for given inputs."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ def inspect(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> I
     and state of each.
 
     Raises:
-      ValueError: as `core.step` does.
+      ValueError: as `core.step` does, and if gates or attention have the wrong shape.
     """
     states, outputs = [], []
     for inputs_t, should_reset_t in zip(inputs, should_reset, strict=True):
@@ -34,6 +34,31 @@ def inspect(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> I
         outputs.append(output)
     before = map_leaves(lambda *leaves: torch.cat(leaves), *states)  # [T*B, ...]
     arguments, shape = (inputs.flatten(0, 1), should_reset.flatten(), before), should_reset.shape
-    gates = {name: gate.unflatten(0, shape) for name, gate in core.gate_values(*arguments).items()}
-    attention = core.attention_weights(*arguments)
+    gates = {name: gate.unflatten(0, shape) for name, gate in gates_of(core, *arguments).items()}
+    attention = attention_of(core, *arguments)
     return Inspection(torch.stack(outputs), gates, None if attention is None else attention.unflatten(0, shape))
+
+
+def gates_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
+    """The core's `gate_values`. Raises ValueError unless they are tensors `[B, ...]` by name."""
+    gates: Any = core.gate_values(inputs, should_reset, state)
+    values = gates.values() if isinstance(gates, dict) else [None]
+    if not all(isinstance(gate, Tensor) and gate.shape[:1] == inputs.shape[:1] for gate in values):
+        raise ValueError(
+            f"{type(core).__name__}.gate_values: expected a dict of tensors [{len(inputs)}, ...], got {gates}"
+        )
+    return gates
+
+
+def attention_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> Tensor | None:
+    """The core's `attention_weights`. Raises ValueError unless they are `[B, blocks, heads, N, N+1]` or None."""
+    weights: Any = core.attention_weights(inputs, should_reset, state)
+    if weights is None:
+        return None
+    shape = list(weights.shape) if isinstance(weights, Tensor) else []
+    if len(shape) != 5 or shape[0] != len(inputs) or shape[4] != shape[3] + 1:
+        raise ValueError(
+            f"{type(core).__name__}.attention_weights: expected [{len(inputs)}, blocks, heads, N, N+1], got "
+            f"{shape or type(weights).__name__}"
+        )
+    return weights

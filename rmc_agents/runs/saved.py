@@ -122,7 +122,8 @@ def _open_agent(path: Path, device: torch.device) -> SavedAgent[ActorCritic]:
     tree = checkpoint.load(path)
     with checkpoint.opening(path, passing=NotRegistered):
         config, spec = to_settings(tree)
-        agent = ActorCritic.from_config(spec, config.core, config.agent)
+        with torch.random.fork_rng(devices=()):  # the initial weights are replaced: they must not use up random numbers
+            agent = ActorCritic.from_config(spec, config.core, config.agent)
         agent.load_state_dict(tree["agent"])
         check_like(tree["frames"], 0, "frames")
         provenance = to_provenance(tree["provenance"]) if "provenance" in tree else None

@@ -208,9 +208,33 @@ class TestWhatTheMethodsReturn:
         core, x = as_core(module, SIZE), torch.zeros(STEPS, LANES, SIZE)
         for method, call in (("unroll", lambda: core(x)), ("step", lambda: core.step(x[0], x[0, :, 0] > 0, (x[0],)))):
             with pytest.raises(
-                ValueError, match=f"InPlace.{method}: expected outputs of width {SIZE + 1}, .* got {SIZE}"
+                ValueError, match=rf"InPlace.{method}: expected an output .*3, {SIZE + 1}\].*, got .*3, {SIZE}\]"
             ):
                 call()
+
+    def test_of_a_module_with_one_row_for_all_lanes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        core, x = as_core(InPlace(SIZE), SIZE), torch.zeros(LANES, SIZE)
+        for result, expected in (
+            (lambda state: (x[:1], state), r"expected an output \[3, 4\] \[B, output_size\], got \[1, 4\]"),
+            (lambda state: (x, (x[:1],)), r"expected an output and the next state, .* with 3 lanes, got"),
+            (lambda state: (x, [x]), "expected an output and the next state"),
+        ):
+            monkeypatch.setattr(InPlace, "step", lambda _, x, should_reset, state, result=result: result(state))
+            with pytest.raises(ValueError, match=f"InPlace.step: {expected}"):
+                core.step(x, x[:, 0] > 0, core.initial_state(LANES))
+
+    def test_of_gate_values_and_attention_weights(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        core, x = Decay(SIZE), torch.zeros(STEPS, LANES, SIZE)
+        arguments = (core, x, torch.zeros(STEPS, LANES, dtype=torch.bool), core.initial_state(LANES))
+        for method, result, expected in (
+            ("gate_values", {"open": torch.zeros(2)}, r"expected a dict of tensors \[18, ...\], got"),
+            ("gate_values", None, "expected a dict of tensors .* got None"),
+            ("attention_weights", torch.zeros(18, 2, 3), r"expected \[18, blocks, heads, N, N\+1\], got \[18, 2, 3\]"),
+        ):
+            with monkeypatch.context() as patched:
+                patched.setattr(Decay, method, lambda *_, result=result: result)
+                with pytest.raises(ValueError, match=f"Decay.{method}: {expected}"):
+                    inspect(*arguments)
 
     @pytest.mark.parametrize("case", RESULTS)
     def test_of_cell(self, case: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Custom cores by name."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,17 +8,11 @@ import torch
 from helpers.own_cores import Decay, Module, Odd
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import CoreConfig
-from rmc_agents.cores import LSTM, make_core, register_core, registry, settings_used
+from rmc_agents.cores import LSTM, make_core, register_core, settings_used
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, NotRegistered, TimeStep
 
 LANES, SIZE = 3, 4
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    yield
-    registry._registry.registered.clear()
 
 
 def test_a_name_becomes_a_core() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -46,7 +47,7 @@ def play(name: str) -> VectorEnv:
         ("speechless", r"failed in step\(\): Speechless: <exception str\(\) failed> \(.*homemade.py, line", True),
         ("no seed", r"failed in reset\(\): TypeError: .*unexpected keyword argument 'seed'", False),
         ("shape", r"failed in step\(\): ValueError: expected an observation \(2,\) of float32, got \(3,\)", False),
-        ("reward", r"failed in step\(\): TypeError: ", False),
+        ("reward", r"failed in step\(\): TypeError: expected a number as the reward, got ", False),
         ("infos", r"failed in step\(\): (TypeError|AssertionError): ", False),
         (
             "nan reward",
@@ -94,7 +95,7 @@ class Together(VectorEnv):
     ("changed", "expected"),
     [
         ({"error": RuntimeError("lost")}, r"RuntimeError: lost \(.*test_guarded.py, line \d+, in step\)"),
-        ({"obs": np.zeros((3, 3), np.float32)}, r"expected observations \(2, 3\), got \(3, 3\)"),
+        ({"obs": np.zeros((3, 3), np.float32)}, r"expected an observation \(2, 3\) of float32, got \(3, 3\)"),
         ({"reward": 0.5}, r"expected rewards \(2,\), got \(\)"),
         ({"truncated": [[False], [False]]}, r"expected ends of episodes \(2,\), got \(2, 1\)"),
         ({"infos": None}, "expected the infos in a dict, got NoneType"),
@@ -292,3 +293,29 @@ def test_a_module_in_the_current_folder_is_found_for_names_of_the_command_line_a
         "2 of 2 episodes were cut off after 4 steps; 2 of 2 episodes of random play were cut off after 4 steps"
         in output
     )
+
+
+class Names(Together):
+    """Together, with one of three categories as an observation."""
+
+    def __init__(self, num_envs: int, **changed: Any) -> None:
+        super().__init__(num_envs, **changed)
+        self.single_observation_space = Discrete(3, start=2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.full(self.num_envs, 4), {}
+
+
+def test_categories_of_a_vector_environment_are_in_range() -> None:
+    actions = np.zeros(LANES, np.int64)
+    assert make_env(Names, LANES).step(actions)[0].tolist() == [4] * LANES
+    for wrong in (1, 5):
+        with pytest.raises(EnvError, match=rf"expected an observation in Discrete\(3, start=2\), got \[{wrong}\]"):
+            make_env(Names, LANES, env_kwargs={"obs": np.array([wrong, 3])}).step(actions)
+
+
+def test_one_object_cannot_be_all_lanes() -> None:
+    env = gym.make("CartPole-v1")
+    with pytest.raises(ValueError, match="environment CartPoleEnv: expected a new object for each lane, got the same"):
+        make_env(lambda: env, 2)
+    assert make_env(lambda: env, 1).num_envs == 1

@@ -48,6 +48,31 @@ def test_an_own_environment_is_trained_in_and_evaluated(env: Any, steps: int, tm
     assert not run.agent.training
 
 
+def test_a_copied_environment_keeps_its_changes(tmp_path: Path) -> None:
+    """Also one that gymnasium made, from which its spec knows nothing; what cannot be copied is made from the spec."""
+    gym.register("Walk-for-copies-v0", Walk)
+    try:
+        env = gym.make("Walk-for-copies-v0")
+        env.unwrapped.steps = 4  # type: ignore[attr-defined]
+        for steps in (4, 3):
+            run = train(SMALL | {"total_frames": 20}, env=env, run_dir=tmp_path / f"{steps}", console=QUIET)
+            assert run.summary["evaluation"]["mean_length"] == steps
+            env.unwrapped.lock = threading.Lock()  # type: ignore[attr-defined]
+    finally:
+        del gym.registry["Walk-for-copies-v0"]
+    env = Walk()
+    env.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"Walk cannot be \(cannot pickle.*\); pass its class, or a function"):
+        train(SMALL | {"total_frames": 20}, env=env, run_dir=tmp_path / "run", console=QUIET)
+
+
+def test_settings_may_begin_with_a_preset(tmp_path: Path) -> None:
+    settings = {"config": "recall", "num_envs": 4, "total_frames": 80, "eval_episodes": 0, "video": False}
+    run = train(settings, run_dir=tmp_path / "run", console=QUIET)
+    found = Config().updated_from_yaml(run.path / "config.yaml")
+    assert (found.core, found.env.num_envs) == (Config().updated_from_yaml("recall").core, 4)
+
+
 def test_an_environment_may_be_a_name(tmp_path: Path) -> None:
     run = train(SMALL | {"total_frames": 20, "eval_episodes": 0}, env="recall", run_dir=tmp_path / "run", console=QUIET)
     assert (run.path / "config.yaml").read_text().startswith("env: recall\n")
@@ -128,6 +153,12 @@ def test_training_in_another_thread(tmp_path: Path) -> None:
         ),
         ({"core": Walk}, None, r"core: expected a name, got Walk; .*rmc.register_core\('walk', Walk\) and pass 'walk'"),
         ({"cor": "gru"}, Walk, "there is no setting 'cor'; did you mean 'core'"),
+        (
+            "minipacman-rmc",
+            None,
+            "expected a Config or a dict of settings, .* a preset is {\"config\": 'minipacman-rmc'}",
+        ),
+        ({"config": "minipacman-rmx"}, None, "no such file or preset; did you mean 'minipacman-rmc'"),
     ],
 )
 def test_what_cannot_be_is_refused(settings: dict[str, Any], env: Any, expected: str, tmp_path: Path) -> None:

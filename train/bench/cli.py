@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from rmc_agents import command_line, configs, parsing
+from rmc_agents import command_line, parsing
 from rmc_agents.config import Config
 from rmc_agents.files import check_writable, write_atomically
 
@@ -79,6 +79,6 @@ def _main(argv: Sequence[str] | None) -> int:
 def _parse(argv: Sequence[str] | None) -> Arguments:
     """Flags override --config, which overrides the defaults, as in rmc-train."""
     first = parsing.import_typed(argv)
-    base = Config() if first.config is None else Config().updated_from_yaml(configs.find(first.config))
+    base = Config() if first.config is None else Config().updated_from_yaml(first.config)
     default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})
     return parsing.parse(Arguments, argv, "rmc-bench", DESCRIPTION, default, FIRST)

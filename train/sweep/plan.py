@@ -70,7 +70,7 @@ class Plan:
         settings, search = (_mapping(study.get(key), f"{path}: {key}") for key in ("settings", "search"))
         base = Config().updated({"video": False}, "default")
         if study.get("base") is not None:
-            base = base.updated_from_yaml(configs.find(str(study["base"])))
+            base = base.updated_from_yaml(str(study["base"]))
         for decided in settings.keys() & DECIDED.keys():
             raise ValueError(f"{path}: settings: {decided}: {DECIDED[decided]}")
         base = base.updated(settings, f"{path}: settings").updated(fixed, "--set")
