@@ -83,10 +83,10 @@ def _main(argv: Sequence[str] | None) -> int:
         from .follower import follow
 
     with distributed.joined():
-        return _lead(argv, first, new) if distributed.rank() == distributed.FIRST else follow()
+        return _lead(argv, first, base, new) if distributed.rank() == distributed.FIRST else follow()
 
 
-def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) -> int:
+def _lead(argv: Sequence[str] | None, first: argparse.Namespace, base: Config, new: Config) -> int:
     """The command in the first learner; torchrun may have started others."""
     with command_line.importing():
         from .run import resume, train
@@ -98,6 +98,9 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) ->
 
     console = command_line.console()
     if first.resume is None:
+        if names := without_effect(base, new):
+            does = f"core {new.core.core} and algo {new.train.algo}"
+            command_line.say(console, f"warning: without effect with {does}: {', '.join(names)}")
         return _status(train(new, run_dir=first.run_dir, console=console, track=first.track))
     went_on = resume(
         first.resume, with_flags, run_dir=first.run_dir, trust=first.trust, console=console, track=first.track
@@ -107,6 +110,16 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, new: Config) ->
 
 def _status(run: "Run") -> int:
     return 0 if run.stopped_by is None else 128 + run.stopped_by
+
+
+def without_effect(before: Config, after: Config) -> list[str]:
+    """Names of changed settings that the core or the algorithm does not use."""
+    from rmc_agents.cores import settings_unused
+
+    from .resuming import differing
+
+    unused = settings_unused(after.settled().core.core) | after.unused()
+    return [name for name in differing(before, after) if name in unused]
 
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:

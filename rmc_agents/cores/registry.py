@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 
 from torch import nn
 
@@ -51,16 +52,18 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
     return as_core(build(input_size, **config.core_args), input_size)
 
 
-def settings_used(core: str) -> set[str]:
-    """The settings of `CoreConfig` that the core of that name uses.
+def settings_unused(*cores: str) -> set[str]:
+    """The settings of `CoreConfig` that none of the cores with these names uses.
 
     Raises:
       NotRegistered: for an unknown name.
     """
-    if core in _BUILT_IN:
-        return _settings_of(_BUILT_IN[core])
-    _registry.find(core)
-    return {"core_args"}
+    used = {"core"}
+    for core in cores:
+        if core not in _BUILT_IN:
+            _registry.find(core)
+        used |= _settings_of(_BUILT_IN[core]) if core in _BUILT_IN else {"core_args"}
+    return {each.name for each in fields(CoreConfig)} - used
 
 
 def _settings_of(kind: Callable[..., Core]) -> set[str]:

@@ -157,14 +157,21 @@ def test_yaml_settings_lose_to_flags(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", configs.names())
 def test_presets_are_valid(name: str) -> None:
-    config = Config().updated_from_yaml(configs.find(Path(name)))
+    config = Config().updated_from_yaml(name)
     env, _, core = name.rpartition("-") if "-" in name else (name, "", "rmc")
     assert config.env.env == {"memory": "memory-s13-random", "text": "text:", "popgym": "popgym:"}.get(env, env)
     assert config.core.core == core
 
 
+def test_flags_without_effect_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--core lstm --mem-slots 9 --hidden-size 9 --clip-rho 2 --total-frames 1 --eval-episodes 0".split()
+    assert cli.main(["--config", "recall", *QUIET, *flags, "--run-dir", str(tmp_path / "run")]) == 0
+    expected = "warning: without effect with core lstm and algo a2c: mem_slots, clip_rho\n"
+    assert capsys.readouterr().out.startswith(expected)
+
+
 def test_the_minipacman_preset_spells_out_the_defaults_except_for_gates_slots_and_lanes() -> None:
-    preset = Config().updated_from_yaml(configs.find(Path("minipacman-rmc"))).to_mapping()
+    preset = Config().updated_from_yaml("minipacman-rmc").to_mapping()
     own = {"gate_style": "coupled", "slot_embedding": True, "core_gain": 1.0, "num_envs": 512, "learning_rate": 4.5e-3}
     assert preset == Config().to_mapping() | own
 

@@ -3,14 +3,14 @@
 import difflib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
 from rmc_agents import configs, parsing
-from rmc_agents.config import Config, CoreConfig
+from rmc_agents.config import Config
 from rmc_agents.plain_yaml import read_yaml, shortened
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ class Plan:
         read = {key: _read_range(key, value, base, f"{path}: search") for key, value in search.items()}
         searched = {key: value for key, value in read.items() if one_at_a_time or key not in fixed}
         cores = read["core"][1] if "core" in searched and not one_at_a_time else [base.settled().core.core]
-        unused = _unused(searched, cores, set() if "algo" in searched else base.unused())
+        from rmc_agents.cores import settings_unused  # loads torch
+
+        without_effect = settings_unused(*cores) | (set() if "algo" in searched else base.unused())
+        unused = tuple(key for key in searched if key in without_effect)
         searched = {key: values for key, values in searched.items() if key not in unused}
         if not searched:
             raise ValueError(
@@ -170,14 +173,6 @@ def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, 
             raise ValueError(f"{where}: integer: expected whole numbers, got {shortened(values)}")
         return kind, [int(low), int(high)]
     return kind, [low, high]
-
-
-def _unused(names: Iterable[str], cores: Iterable[str], by_algorithm: set[str]) -> tuple[str, ...]:
-    """The names that are core settings, but not of these cores, and those that the algorithm does not use."""
-    from rmc_agents.cores import settings_used
-
-    unused = {each.name for each in fields(CoreConfig)} - {"core"}.union(*map(settings_used, cores))
-    return tuple(name for name in names if name in unused | by_algorithm)
 
 
 def _distribution(kind: str, values: list[Any]) -> "BaseDistribution":
