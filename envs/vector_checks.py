@@ -1,5 +1,6 @@
 """Argument checks of the native vector environments, with the same messages for all."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,18 +10,17 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 
-def checked_int(name: str, value: Any, low: int, high: int) -> int:
-    """The option's value. Raises ValueError unless it is an int in low..high."""
+def checked_int(name: str, value: Any, low: int, high: int = sys.maxsize) -> int:
+    """The value as an int. Raises ValueError unless it is an integer in low..high."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
-        raise ValueError(f"{name}: expected an int from {low} to {high}, received {value!r}")
+        wanted = f"of at least {low}" if high == sys.maxsize else f"from {low} to {high}"
+        raise ValueError(f"{name}: expected an int {wanted}, received {value!r}")
     return int(value)
 
 
 def checked_num_envs(num_envs: int) -> int:
     """The number of lanes. Raises ValueError below 1."""
-    if not isinstance(num_envs, int | np.integer) or num_envs < 1:
-        raise ValueError(f"num_envs: expected an int of at least 1, received {num_envs!r}")
-    return int(num_envs)
+    return checked_int("num_envs", num_envs, 1)
 
 
 def checked_render_mode(render_mode: str | None, allowed: Sequence[str]) -> str | None:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
+from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.evaluate.parallel import Jobs, Part, play_all
 from rmc_agents.evaluate.progress import Tell, untold
 from rmc_agents.evaluate.statistics import GROUPS, MAX_STEPS, Episodes, Statistics
@@ -113,10 +114,14 @@ def check_fits(trained_on: SpaceSpec, env: str | EnvFactory) -> None:
 def check_equal(trained_on: SpaceSpec, found: SpaceSpec, env: str) -> None:
     """Check that an agent fits the spaces of an environment with this name. Raises ValueError as `check_fits`."""
     if not trained_on.fits(found):
-        is_other_text = trained_on.fits(found._replace(vocabulary=trained_on.vocabulary))
+        hint = ""
+        if trained_on.fits(found._replace(vocabulary=trained_on.vocabulary)):
+            hint = "; give --env-kwargs vocabulary=RUN/vocabulary.json, of the agent's run"
+        elif trained_on.array.categories and not found.array.categories:  # of a space that make_env would encode
+            hint = "; agents are built for the spaces of rmc.make_env's environments"
         raise ValueError(
             f"the agent does not fit environment {env!r}: expected {trained_on.described()}, got {found.described()}"
-            + ("; give --env-kwargs vocabulary=RUN/vocabulary.json, of the agent's run" if is_other_text else "")
+            + hint
         )
 
 
@@ -151,11 +156,9 @@ def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, seed: int, *s
     Raises:
       ValueError: for fewer than one episode.
     """
-    if episodes < 1:
-        raise ValueError(f"episodes: expected at least 1, got {episodes}")
     return [
         partial(play, policy, env, min(MOST_LANES, episodes - first), seed + first, *settings)
-        for first in range(0, episodes, MOST_LANES)
+        for first in range(0, checked_int("episodes", episodes, 1), MOST_LANES)
     ]
 
 

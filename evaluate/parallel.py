@@ -20,6 +20,7 @@ from rmc_agents.envs.processes import (
     leave_stops_to_the_parent,
     stops_held_back,
 )
+from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.evaluate.progress import Tell, untold
 from rmc_agents.evaluate.statistics import Episodes
 
@@ -35,10 +36,13 @@ def play_all(parts: Sequence[Part], jobs: Jobs, device: torch.device, tell: Tell
     """Play all parts; the episodes are the same with any number of processes.
 
     Raises:
+      ValueError: for a number below 1.
       EnvError: if the environment's own code fails.
       WorkerError: if a process fails otherwise, or dies.
     """
-    if jobs == "auto":
+    if jobs != "auto":
+        jobs = checked_int("jobs", jobs, 1)
+    else:
         jobs = cores() if device.type == "cpu" and len(parts) >= FEWEST_PARTS else 1
     if jobs == 1:
         return [part(tell=tell) for part in parts]

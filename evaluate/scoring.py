@@ -12,6 +12,7 @@ from torch import nn
 
 from rmc_agents.agent import eval_mode
 from rmc_agents.envs.making import EnvFactory, name_of
+from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.evaluate import video
 from rmc_agents.evaluate.episodes import check_fits, play
 from rmc_agents.evaluate.parallel import Jobs
@@ -50,10 +51,11 @@ def evaluate(
       Mean return (undiscounted, not scaled) with its 95 % interval, median, lengths in steps, success rate, ...
 
     Raises:
-      ValueError: for an environment that is unknown or does not fit the agent, or fewer than one episode.
+      ValueError: for an environment that is unknown or does not fit the agent, and for numbers out of range.
       EnvError: if the environment's own code fails.
       WorkerError: if one of several processes fails.
     """
+    seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
     policy, env = _policy_and_env(agent, env)
     deterministic |= isinstance(agent, SavedAgent) and agent.config.train.is_greedy
     with _evaluating(policy):

@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.stream import Lanes
 from rmc_agents.tree_checks import ANYTHING, Either
 from rmc_agents.types import AgentOutput, Distribution, Policy, Rollout, State, TimeStep, map_leaves
@@ -68,7 +69,8 @@ class Collector:
       rollout: the last rollout, after the first `collect`.
 
     Raises:
-      ValueError: for an environment with another autoreset, or other spaces than the agent's.
+      ValueError: for an environment with another autoreset, or other spaces than the agent's, and for numbers out of
+        range.
     """
 
     rollout: Rollout
@@ -82,6 +84,7 @@ class Collector:
         deterministic: bool = False,
         share: Share | None = None,
     ) -> None:
+        self.unroll_length, seed = checked_int("unroll_length", unroll_length, 1), checked_int("seed", seed, 0)
         device = next(agent.parameters()).device
         self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed, device)
         spec = getattr(agent, "spec", lanes.spec)
@@ -92,7 +95,7 @@ class Collector:
         self.agent, self.generator = agent, torch.Generator(lanes.device).manual_seed(seed)
         with torch.no_grad():
             self.state: State = agent.initial_state(lanes.num_lanes)
-        self.unroll_length, self.deterministic = unroll_length, deterministic
+        self.deterministic = deterministic
         self._share = share or Share(0, lanes.num_lanes, lanes.num_lanes)
         self._steps: TimeStep = map_leaves(partial(_buffer, unroll_length + 1), lanes.steps)
         logits = torch.empty(lanes.num_lanes, lanes.spec.num_outputs + lanes.spec.num_scales, device=lanes.device)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rmc_agents.collect import choose
 from rmc_agents.envs.nested import pick
 from rmc_agents.envs.saving import layers
+from rmc_agents.envs.vector_checks import checked_int, checked_num_envs
 from rmc_agents.runs.saved import SavedAgent
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 from rmc_agents.stream import check_categories
@@ -63,8 +64,6 @@ class Player:
         seed: int | None = 0,
         autoreset_mode: AutoresetMode | None = None,
     ) -> None:
-        if num_envs < 1:
-            raise ValueError(f"num_envs: expected at least 1, got {num_envs}")
         if not isinstance(autoreset_mode, AutoresetMode | None):
             raise ValueError(
                 f"autoreset_mode: expected a gymnasium.vector.AutoresetMode, such as AutoresetMode.NEXT_STEP, got "
@@ -75,7 +74,8 @@ class Player:
         if self.spec is None:
             raise ValueError(f"agent: expected an ActorCritic or the result of rmc.load, got {type(agent).__name__}")
         is_greedy = isinstance(agent, SavedAgent) and agent.config.train.is_greedy
-        self.num_envs, self.deterministic, self.autoreset_mode = num_envs, deterministic or is_greedy, autoreset_mode
+        self.num_envs, self.autoreset_mode = checked_num_envs(num_envs), autoreset_mode
+        self.deterministic = deterministic or is_greedy
         self.device = device_of(self.policy)
         self._generator = torch.Generator(self.device)
         self._generator.seed()
@@ -98,7 +98,7 @@ class Player:
     def reset(self, seed: int | None = None) -> None:
         """Clear the state: the next observations begin new episodes. With a seed, seed the action sampling again."""
         if seed is not None:
-            self._generator.manual_seed(int(seed))
+            self._generator.manual_seed(checked_int("seed", seed, 0))
         self._state = self.policy.initial_state(self.num_envs)
         self._ended = np.ones(self.num_envs, bool)  # no episode has begun
         self._action = self.spec.no_action(self.num_envs)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.modes import tracing
+from rmc_agents.kernels.modes import autocasts, tracing
 from rmc_agents.types import State
 
 
@@ -48,8 +48,8 @@ def check_result(core: object, method: str, result: Any, shape: Sequence[int], i
     if output.shape != tuple(shape):
         axes = "[T, B, output_size]" if len(shape) == 3 else "[B, output_size]"
         raise ValueError(f"{name}: expected an output {list(shape)} {axes}, got {list(output.shape)}")
-    autocast = torch.is_autocast_enabled(output.device.type)  # a module that is not a Core then computes in bfloat16
-    if not autocast and [leaf.dtype for leaf in state] != [leaf.dtype for leaf in initial]:
+    is_free = autocasts(output.device.type)  # a module that is not a Core then computes in bfloat16
+    if not is_free and [leaf.dtype for leaf in state] != [leaf.dtype for leaf in initial]:
         expected, got = ([str(leaf.dtype) for leaf in leaves] for leaves in (initial, state))
         raise ValueError(f"{name}: expected a next state of {expected}, got one of {got}")
     return output, state

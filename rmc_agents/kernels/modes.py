@@ -16,9 +16,14 @@ def tracing() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def autocasts(device_type: str) -> bool:
+    """Whether autocast is on for a type of device; some, like meta, do not have it."""
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+
+
 def no_autocast(device_type: str) -> AbstractContextManager[object]:
     """Context without autocast: operators keep the dtypes of their inputs. A no-op if autocast is off."""
-    return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()
+    return torch.autocast(device_type, enabled=False) if autocasts(device_type) else nullcontext()
 
 
 @contextmanager

@@ -73,6 +73,8 @@ def load(source: str | PathLike[str], *, device: str = "auto", trust: bool = Fal
       CheckpointError: if there is no such file, or it is damaged or not from this project.
       ValueError: for an unknown name, an archive that is not trusted, or a device that is not available.
     """
+    if not isinstance(source, str | PathLike):
+        raise ValueError(f"source: expected a path or the name of a pretrained policy, got {source!r}")
     return load_policy(pretrained.choose(source), pick_device(device), trust)
 
 

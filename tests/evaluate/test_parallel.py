@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sys
 from multiprocessing import active_children
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ from rmc_agents.evaluate.parallel import play_all
 from rmc_agents.evaluate.statistics import Episodes
 
 CPU = torch.device("cpu")
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # other processes cannot import this file
 
 
 def killed(tell: Any = None) -> Episodes:

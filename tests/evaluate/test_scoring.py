@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 
 import rmc_agents as rmc
 from helpers.noise import Noise
@@ -22,7 +23,9 @@ def agent() -> rmc.ActorCritic:
 
 
 def test_a_saved_agent_scores_as_on_the_command_line() -> None:
+    random = torch.get_rng_state()
     saved = rmc.load("recall-rmc", device="cpu")
+    assert torch.equal(torch.get_rng_state(), random)
     expected = evaluate_as_command(saved.agent, "recall", 12, 3, CPU)
     for env in (None, "recall"):
         statistics = rmc.evaluate(saved, env, 12, seed=3)
@@ -56,9 +59,18 @@ def test_a_film_of_an_environment_class(agent: rmc.ActorCritic, tmp_path: Path) 
             lambda agent: rmc.evaluate("recall-rmc", "recall"),
             "expected an ActorCritic, a Policy or the result of rmc.load",
         ),
-        (lambda agent: rmc.evaluate(agent, Noise, 0), "episodes: expected at least 1, got 0"),
+        (lambda agent: rmc.evaluate(agent, Noise, 0), "episodes: expected an int of at least 1, received 0"),
+        (lambda agent: rmc.evaluate(agent, Noise, max_steps=0), "max_steps: expected an int of at least 1, received 0"),
+        (lambda agent: rmc.evaluate(agent, Noise, seed=-1), "seed: expected an int of at least 0, received -1"),
+        (lambda agent: rmc.evaluate(agent, Noise, 300, jobs=0), "jobs: expected an int of at least 1, received 0"),
+        (lambda agent: rmc.Collector(agent, rmc.make_env(Noise), 0), "unroll_length: expected an int of at least 1"),
+        (
+            lambda _: rmc.evaluate(rmc.ActorCritic(rmc.SpaceSpec.from_spaces(Discrete(3), Discrete(2)), "gru"), Noise),
+            "got observations .* agents are built for the spaces of rmc.make_env's environments",
+        ),
         (lambda agent: rmc.record_video(agent, Noise, "x.avi"), "expected a file name that ends in .mp4 or .gif"),
         (lambda agent: rmc.load("recall-rnc"), "did you mean 'recall-rmc'"),
+        (lambda agent: rmc.load(None), "source: expected a path or the name of a pretrained policy, got None"),
         (lambda agent: rmc.load("no/such/run"), "there is no checkpoint no/such/run"),
     ],
 )
