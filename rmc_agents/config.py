@@ -58,14 +58,14 @@ class Config:
             if not isinstance(value := getattr(self, each.name), section):
                 raise ValueError(
                     f"Config: {each.name}: expected {section.__name__}, got {shortened(value)}; "
-                    f"settings by name: Config().updated({{...}}, source='my script')"
+                    "settings by name: Config().updated({...})"
                 )
 
     def to_mapping(self) -> dict[str, Any]:
         """All settings by name, without sections, as in a YAML file."""
         return {name: value for section in asdict(self).values() for name, value in section.items()}
 
-    def updated(self, settings: dict[str, Any], source: str) -> Self:
+    def updated(self, settings: dict[str, Any], source: str = "settings") -> Self:
         """A copy with the given settings changed.
 
         Args:
