@@ -232,6 +232,16 @@ def test_an_update_without_a_step_has_no_gradient(monkeypatch: pytest.MonkeyPatc
     assert metrics["loss"] == 0
 
 
+def test_gradients_in_any_memory_layout_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.nn.Parameter(torch.ones(3, 2).T)
+    weight.grad = torch.arange(6.0).reshape(3, 2).T
+    expected = weight.grad.clone()
+    monkeypatch.setattr(distributed, "size", lambda: 2)
+    monkeypatch.setattr(distributed, "total", lambda tensor: 2 * tensor)
+    distributed.average([weight], {}, torch.tensor(5))
+    assert torch.equal(weight.grad, expected)
+
+
 def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learners, "cores", lambda: 6)
     numbers = []

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from helpers.actors import LANES, config, make_actor, reader_of
@@ -323,3 +324,12 @@ def test_the_lanes_of_actors_are_numbered_one_actor_after_the_other() -> None:
     assert torch.equal(together, whole.lanes.steps.obs)
     for actor in (*both, whole):
         actor.close()
+
+
+def test_tied_and_strided_weights_reach_the_actors() -> None:
+    agent = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.Linear(2, 3))
+    agent[1].weight = agent[0].weight
+    agent[2].weight = torch.nn.Parameter(torch.rand(2, 3).T)
+    received = safetensors.torch.load(pack_weights(agent))
+    for name, weight in agent.state_dict().items():
+        assert torch.equal(received[name], weight)
