@@ -71,10 +71,13 @@ def load(source: str | PathLike[str], *, device: str = "auto", trust: bool = Fal
 
     Raises:
       CheckpointError: if there is no such file, or it is damaged or not from this project.
-      ValueError: for an unknown name, an archive that is not trusted, or a device that is not available.
+      ValueError: for an unknown name, an archive that is not trusted, a device that is not available, or another default
+        dtype of torch than float32.
     """
     if not isinstance(source, str | PathLike):
         raise ValueError(f"source: expected a path or the name of a pretrained policy, got {source!r}")
+    if torch.get_default_dtype() != torch.float32:
+        raise ValueError(f"torch's default dtype: expected float32, as of all agents, got {torch.get_default_dtype()}")
     return load_policy(pretrained.choose(source), pick_device(device), trust)
 
 

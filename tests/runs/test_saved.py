@@ -43,6 +43,15 @@ def test_a_custom_encoder_has_to_be_registered_to_be_opened(tmp_path: Path, monk
     assert "\n" not in str(caught.value)
 
 
+def test_another_default_dtype_is_not_damage() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(ValueError, match="default dtype: expected float32, as of all agents, got torch.float64"):
+            load("recall-rmc")
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_sizes_that_a_file_claims_are_not_allocated() -> None:
     tracemalloc.start()
     with torch.device("meta"), _WithoutValues():
