@@ -71,8 +71,8 @@ def load(source: str | PathLike[str], *, device: str = "auto", trust: bool = Fal
 
     Raises:
       CheckpointError: if there is no such file, or it is damaged or not from this project.
-      ValueError: for an unknown name, an archive that is not trusted, a device that is not available, or another default
-        dtype of torch than float32.
+      ValueError: for an unknown name, an archive that is not trusted, a device that is not available, or if torch's default
+        dtype is not float32.
     """
     if not isinstance(source, str | PathLike):
         raise ValueError(f"source: expected a path or the name of a pretrained policy, got {source!r}")

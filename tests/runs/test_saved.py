@@ -46,7 +46,7 @@ def test_a_custom_encoder_has_to_be_registered_to_be_opened(tmp_path: Path, monk
 def test_another_default_dtype_is_not_damage() -> None:
     torch.set_default_dtype(torch.float64)
     try:
-        with pytest.raises(ValueError, match="default dtype: expected float32, as of all agents, got torch.float64"):
+        with pytest.raises(ValueError, match=r"default dtype: expected float32, as of all agents, got torch\.float64"):
             load("recall-rmc")
     finally:
         torch.set_default_dtype(torch.float32)
