@@ -118,7 +118,7 @@ class ActorCritic(nn.Module):
         """A faster `step` for acting: the weights must not change in this context, and there are no gradients.
 
         Args:
-          state: of any step; all steps have its number of lanes.
+          state: any state with the number of lanes of the steps.
         """
         if type(self).step is not ActorCritic.step:
             yield self.step
@@ -176,12 +176,12 @@ class ActorCritic(nn.Module):
         return AgentOutput(forbid(parameters, action_mask), value)
 
     def _check_dtype(self, expected: str, values: Tensor) -> None:
-        """Raises ValueError for numbers that the heads cannot read; those of autocast they can."""
+        """Raises ValueError for a dtype that the heads cannot read; they can read those of autocast."""
         if values.dtype not in (self.policy.weight.dtype, torch.bfloat16, torch.float16):
             raise ValueError(f"{expected} of {self.policy.weight.dtype}, got {values.dtype}")
 
     def reading_weights(self) -> "ReadingWeights":
-        """The layer that reads core and encoder: the first of `head_layers`, or else policy and value as one map."""
+        """The layer after core and encoder: the first of `head_layers`, else policy and value heads as one map."""
         size = self.core.output_size
         weight, bias = _side_by_side([self.head_layers[0]] if self.head_layers else self._both_heads)  # [M, features]
         return ReadingWeights(weight[:, :size] * self.core_gain, weight[:, size:] if self.skip else None, bias)

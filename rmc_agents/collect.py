@@ -35,7 +35,7 @@ def choose(policy: Distribution, generator: torch.Generator, deterministic: bool
 
 
 def acting(policy: Policy, state: State) -> AbstractContextManager[Act]:
-    """The policy's step for acting: `stepping` if it has that (a custom agent need not), else `step`."""
+    """The policy's step for acting: `stepping` if the policy has it, else `step`."""
     stepping = getattr(policy, "stepping", None)
     return nullcontext(policy.step) if stepping is None else stepping(state)
 
@@ -60,8 +60,7 @@ class Collector:
       unroll_length: T, the steps of a rollout.
       seed: of the environments (lane i gets seed + i) and of the actions.
       deterministic: take the most likely action instead of sampling.
-      share: which of a run's lanes these are. The random numbers of a lane's actions are the same, whoever plays the
-        other lanes; None: all lanes.
+      share: which of a run's lanes these are; None: all. The random numbers of a lane's actions do not depend on it.
 
     Attributes:
       lanes: the environment as a stream of time steps; `lanes.take_episodes()` returns the finished episodes.
@@ -122,7 +121,7 @@ class Collector:
         return self.rollout
 
     def _choose_action(self, policy_logits: Tensor) -> Tensor:
-        """Sample actions for the lanes of all learners and return this one's: all draw the same random numbers."""
+        """Sample the actions of all lanes, as every learner does, and return those of this learner's lanes."""
         first, lanes, total = self._share
         if lanes < total:
             policy_logits = functional.pad(policy_logits, (0, 0, first, total - first - lanes))

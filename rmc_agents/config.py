@@ -114,7 +114,7 @@ class Config:
         return self.updated(used, algo)
 
     def unused(self) -> set[str]:
-        """Names of settings that the algorithm does not use, the core's aside."""
+        """Names of settings that the algorithm does not use, except the core's."""
         algo, names = self.train.algo, set()
         if algo not in ("ppo", "recurrent-ppo", "sb3-ppo"):
             names |= {"ppo_epochs", "ppo_minibatches", "ppo_clip"}

@@ -154,7 +154,7 @@ def hidden_layer(inputs: int, outputs: int) -> nn.Linear:
 
 
 def rectified(layers: Iterable[nn.Module], features: Tensor) -> Tensor:
-    """Features `[..., D]` through linear layers, each with a ReLU behind it."""
+    """Features `[..., D]` through linear layers, each followed by a ReLU."""
     leading = features.shape[:-1]
     features = features.flatten(0, -2)  # [N, D]
     for layer in layers:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 
-LONGEST_NAME = 200  # bytes of a temporary file's name that are its target's; file systems allow 255 in all
+LONGEST_NAME = 200  # bytes of the target's name in a temporary file's name; file systems allow 255 in all
 
 
 def read_regular(path: str | PathLike[str]) -> bytes:
@@ -64,7 +64,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _flush(path: str | Path) -> None:
-    """To the disk: a file's content, or the names in a folder."""
+    """Flush a file's content, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

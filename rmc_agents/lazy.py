@@ -10,8 +10,8 @@ from typing import Any
 class CallablePackage(ModuleType):
     """A package that can be called like the function of the same name in one of its modules.
 
-    `rmc_agents.train` is a package, and `rmc_agents.train(...)` trains: regardless of import order, the one name has
-    to be both. `FUNCTION` in the package names the module that has the function, which is imported when it is called.
+    `rmc_agents.train` is a package, and `rmc_agents.train(...)` trains: the name has to be both, regardless of import
+    order. `FUNCTION` in the package names the module that has the function. It is imported at the first call.
     """
 
     def __call__(self, *args: Any, **options: Any) -> Any:

@@ -53,7 +53,7 @@ def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any
 
 @_registry.primitive_rule
 def _lists_of_mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[dict[str, Any], ...]] | None:
-    """Flags whose value is a list of mappings take each as YAML, in a word of its own."""
+    """Lets flags take a list of mappings, each as one argument in YAML."""
     if get_origin(info.type) is not tuple or get_origin(get_args(info.type)[0]) is not dict:
         return None
     return PrimitiveConstructorSpec(

@@ -97,7 +97,7 @@ def _as_theirs(error: BaseException, what: str, frames: list[traceback.FrameSumm
 def module_of(name: str) -> str:
     """The user's module in 'module:Name'; '' for other names, such as text:PATH.
 
-    It is what precedes the last colon, whatever that is, because gymnasium would import it.
+    It is everything before the last colon, because gymnasium would import that.
     """
     module = name.rpartition(":")[0]
     is_text = module.partition(":")[0].partition("-")[0] == "text"

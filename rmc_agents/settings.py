@@ -13,14 +13,14 @@ from pydantic import ValidationError as PydanticValidationError
 from rmc_agents.plain_yaml import shortened
 from rmc_agents.stages import stages_of
 
-LARGEST = 10**15  # tensors of float32 end at 3.4e38, and settings are multiplied there
+LARGEST = 10**15  # products of settings must stay below float32's limit, 3.4e38
 Float = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST)]
 NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST)]
 UnitFloat = Annotated[float, Field(ge=0, le=1)]
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
 FewInt = Annotated[int, Field(gt=0, le=1000)]
-"""For things created one by one: a mistyped number must not take hours."""
+"""For things created one by one, where a mistyped number would take hours."""
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Arguments = dict[str, JsonValue]
 """Arguments of a custom core, encoder or environment, as in a YAML file."""
@@ -178,7 +178,7 @@ class TrainConfig(Section):
     adam_epsilon: PositiveFloat = 1e-5
     """Adam's epsilon."""
     discount: UnitFloat = 0.99
-    """Reward discount per step; like the next five, not of supervised."""
+    """Reward discount per step; supervised does not use it, nor the next five settings."""
     trace_lambda: UnitFloat = 0.95
     """Lambda of the lambda-returns: 0 is one-step TD, 1 is Monte Carlo up to the end of the rollout."""
     reward_scale: PositiveFloat = 0.1

@@ -43,7 +43,7 @@ class SpaceSpec(NamedTuple):
     obs_are_tokens: bool = False
     action_parts: tuple[ActionPart, ...] = ()  # several for a Tuple; empty for a Discrete space that starts at 0
     obs_parts: tuple[ArraySpec, ...] = ()  # the arrays of a nested observation; the other obs fields are then unused
-    vocabulary: str = ""  # a fingerprint of what categories stand for: metadata["vocabulary"]; '': not known
+    vocabulary: str = ""  # a fingerprint of the categories' meanings: metadata["vocabulary"]; '': not known
 
     @classmethod
     def of(cls, env: gym.Env | VectorEnv) -> Self:
@@ -92,7 +92,7 @@ class SpaceSpec(NamedTuple):
         return f"observations {arrays} and {parts or f'{self.num_actions} actions'}{vocabulary}"
 
     def fits(self, env: "SpaceSpec") -> bool:
-        """Whether an agent of these spaces fits those of an environment; older files do not know the vocabulary."""
+        """Whether an agent with these spaces fits an environment's; an unknown vocabulary of the agent fits any."""
         return self == (env if self.vocabulary else env._replace(vocabulary=""))
 
     @property

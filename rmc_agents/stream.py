@@ -40,8 +40,8 @@ class Lanes:
       spec: the environment's spaces.
       steps: the current time step of all lanes, `[B, ...]`.
       infos: the environment's infos for it.
-      targets: the right actions of the current time step, `[B]` int64, `NO_TARGET` where there is none: what
-        `infos["target"]` says; None for an environment that reports none at a reset.
+      targets: the right actions of the current time step, from `infos["target"]`, `[B]` int64, `NO_TARGET` where there
+        is none; None if the environment reports none at a reset.
       episodes: episodes that ended since the last `take_episodes`.
     """
 
@@ -78,8 +78,8 @@ class Lanes:
         """Step all lanes by `action` `[B]` int64 or `[B, W]` (see `SpaceSpec`); returns and keeps the next time step.
 
         Raises:
-          EnvError: if the environment's own code fails, or returns what does not fit: NaN or infinity, a target that is
-            no action, an action mask of another shape or that forbids every action.
+          EnvError: if the environment's own code fails, or returns NaN, infinity, a target that is not an action, or an
+            action mask that has another shape or forbids every action.
         """
         chosen = self.spec.to_env(action.cpu().numpy())
         self._is_stepping = True
@@ -120,7 +120,7 @@ class Lanes:
     def get_state(self) -> dict[str, Any] | None:
         """The state for `set_state` to continue exactly.
 
-        None if the environment cannot save its state, or has failed in a step, which some lanes have taken then.
+        None if the environment cannot save its state, or if a step failed, which some lanes may have taken.
         """
         if self._is_stepping or not self.is_savable:
             return None
@@ -214,7 +214,7 @@ def check_categories(obs: Observation, spec: SpaceSpec) -> None:
 
 
 def check_targets(asked: Tensor, spec: SpaceSpec) -> None:
-    """Raises ValueError for targets, as the environment counts actions, that are none of its actions."""
+    """Raises ValueError for targets, in the environment's own counting, that are not among its actions."""
     low, high = spec.first_action, spec.first_action + spec.num_actions - 1
     if low < 0:
         raise ValueError(
@@ -228,9 +228,9 @@ def check_targets(asked: Tensor, spec: SpaceSpec) -> None:
 
 
 def seed_after(seed: int, frames: int) -> int:
-    """The seed of lanes that restart after `frames` frames: for new episodes, different from any evaluation's.
+    """The seed of lanes that restart after `frames` frames: new episodes, and none of an evaluation.
 
-    `seed + frames` would not do: it reaches the evaluation's seeds sooner or later.
+    `seed + frames` would sooner or later reach the seeds of evaluations.
     """
     drawn = np.random.SeedSequence((seed, frames)).generate_state(1, np.uint32)[0]
     return FIRST_SEED_AFTER + int(drawn) % SEEDS_AFTER

@@ -7,7 +7,7 @@ import onnxruntime
 
 
 class Policy:
-    """Acts in one environment, and keeps for the policy what it has to remember."""
+    """Acts in one environment, and keeps the recurrent state and the last action."""
 
     def __init__(self, path):
         self.session = onnxruntime.InferenceSession(path)

@@ -10,7 +10,7 @@ import rmc_agents as rmc
 
 
 class State(NamedTuple):
-    """What the core remembers."""
+    """The state of the core."""
 
     trace: Tensor  # [B, D]
 
@@ -23,7 +23,7 @@ class Decay(rmc.Core):
         self.keep = keep
 
     def initial_leaves(self) -> State:
-        """Of one lane."""
+        """The initial state of one lane."""
         return State(torch.zeros(1, self.output_size))
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:

@@ -29,7 +29,7 @@ class Corridor(gym.Env):
         return np.float32([self.side, 0]), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Ahead, or to a side: which ends the episode, with a reward of 1 if it was right."""
+        """Step ahead, or turn to a side, which ends the episode: reward 1 for the right side."""
         if action == 0 and self.position < self.length:
             self.position += 1
             return np.float32([0, self.position == self.length]), 0.0, False, False, {}

@@ -1,4 +1,4 @@
-"""Play a pretrained agent step by step; the Player keeps what the agent has to remember."""
+"""Play a pretrained agent step by step; the Player keeps its recurrent state."""
 
 import sys
 

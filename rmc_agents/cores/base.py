@@ -47,7 +47,8 @@ class Core(nn.Module, ABC):
     Attributes:
       default_gain: an agent's heads multiply the output by this unless the settings change it.
       backend: the implementation of the scan, one of `kernels.dispatch.Backend`; may be set at any time.
-      precision: of the operands in the scan's matrix products, one of `kernels.products.Precision`; likewise.
+      precision: of the operands in the scan's matrix products, one of `kernels.products.Precision`; may be set at any
+        time.
 
     Raises:
       ValueError: for a size that is not a positive integer.
@@ -112,7 +113,7 @@ class Core(nn.Module, ABC):
         A core may compute once what depends on the weights alone, and skip checks.
 
         Args:
-          state: of any step; its number of lanes is that of all steps.
+          state: any state with the number of lanes of the steps.
         """
         yield self.step
 
@@ -295,7 +296,7 @@ def linear(in_features: int, out_features: int) -> nn.Linear:
 
 
 def _check_resets(inputs: Tensor, should_reset: Tensor, axes: tuple[str, ...]) -> None:
-    """Raises ValueError for anything but a bool for each of the inputs, which have these axes and their width."""
+    """Raises ValueError unless there is one bool for each input; `axes` are the inputs', without their width."""
     if not isinstance(should_reset, Tensor) or should_reset.dtype != torch.bool:
         got = getattr(should_reset, "dtype", type(should_reset).__name__)
         raise ValueError(f"should_reset: expected a tensor of torch.bool, got {got}")

@@ -26,7 +26,7 @@ def check_result(core: object, method: str, result: Any, shape: Sequence[int], i
     """Check what `cell`, `step` or `unroll` returns.
 
     Args:
-      core: the user's.
+      core: the custom core.
       method: the method's name.
       result: what it returned.
       shape: of the output, `[B, output_size]` or `[T, B, output_size]`.
@@ -56,7 +56,7 @@ def check_result(core: object, method: str, result: Any, shape: Sequence[int], i
 
 
 def _shapes(state: Any) -> list[Any]:
-    """The leaves' shapes; for anything but a state, a value that no state has."""
+    """The leaves' shapes; for anything but a state, a value that differs from those of all states."""
     if not isinstance(state, tuple):
         return [None]
     return [tuple(leaf.shape) if isinstance(leaf, Tensor) else None for leaf in state]

@@ -10,7 +10,7 @@
 exports, compiles or transforms (torch.func), the reference always runs: the others do not consist of torch operators.
 
 With precision bf16 the operands of the scan's matrix products are rounded to bfloat16 (fused, where the processor can
-multiply it, and triton's rmc); weights, sums, and all that is no product stay float32.
+multiply it, and triton's rmc); weights, sums and everything else stay float32.
 """
 
 from collections.abc import Callable

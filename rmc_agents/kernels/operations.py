@@ -2,13 +2,13 @@
 
 A core's list (`Core.matrix_products`) holds, forward and backward:
 
-  every map of what does not depend on the memory, once over all T * B rows;
-  every map of what does, T times over the rows of one step: B, or B times a step's slots (and its input row);
-  backward, each of these once more towards its input, over the same rows;
-  and each weight's gradient, one product over all rows of all steps.
+  each linear map whose input does not depend on the memory, once over all T * B rows;
+  each linear map whose input does, T times over the rows of one step: B, or B times a step's slots (and its input row);
+  for backward, the gradient of each map's input, over the same rows;
+  and the gradient of each weight, one product over all rows of all steps.
 
-So backward is twice forward. Attention's own products (scores and sums, a few rows wide: 2 % of an RMC's operations at
-four slots 64 wide, 3 % at sixteen 128 wide) are left out, and so is all that is not a product.
+So backward has twice the operations of forward. Attention's own products (scores and sums, a few rows wide: 2 % of an
+RMC's operations at four slots 64 wide, 3 % at sixteen 128 wide) and everything that is not a product are left out.
 """
 
 from dataclasses import dataclass

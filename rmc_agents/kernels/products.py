@@ -37,7 +37,7 @@ def bf16_supported() -> bool:
 def product(x: Tensor, weight: Tensor) -> Tensor:
     """x weightᵀ, without gradient: x `[R, K]`, weight `[M, K]` (or a transposed view of `[K, M]`) to `[R, M]`.
 
-    x and the result are float32. Where weight is bfloat16, x is rounded to it, and so are the sums, taken in float32.
+    x and the result are float32. If weight is bfloat16, x and the sums are rounded to it; sums are taken in float32.
     """
     if weight.dtype == torch.bfloat16:
         return _LINEAR(x.bfloat16(), weight, None, "none", [], "").float()
@@ -47,9 +47,9 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def multiplier(weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """`product` with one weight for many x, into memory that is given: `multiply(x, out)` returns out.
+    """`product` with one weight for many x, into given memory: `multiply(x, out)` returns out.
 
-    Small products take no longer than making their views and results.
+    For small products, creating the views and the result would take as long as the product.
     """
     weight = weight.detach()
     transposed, is_float32 = weight.t(), weight.dtype == torch.float32
@@ -87,7 +87,7 @@ def transposed_product(x: Tensor, y: Tensor, dtype: torch.dtype = torch.float32)
 def rectified_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """max(0, x weightᵀ + bias), with gradient: x `[R, K]`, weight `[M, K]`, bias `[M]` to `[R, M]`.
 
-    On a CPU in float32 by `product`, else, or under autocast, or while torch traces, as torch does it.
+    On a CPU in float32 by `product`; otherwise, under autocast and while torch traces, by torch's operators.
     """
     ours = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     if not ours or torch.is_autocast_enabled("cpu") or tracing():

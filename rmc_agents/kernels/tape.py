@@ -22,9 +22,9 @@ Step = Callable[[Tensor, Tensor, Any], tuple[Tensor, Any]]
 class Tape(ABC):
     """Everything that an unroll's backward pass needs from its forward pass, in buffers for T steps of B lanes.
 
-    Use: `take`, then `run`, then `with_gradient` or `put_back`. Buffers of hundreds of megabytes are slow to get from
-    the system, so a tape that has been read is kept for the next unroll of its sizes, in whatever thread. Only
-    the outputs are new each time: the caller gets them, so `backward` must not read them.
+    Use: `take`, then `run`, then `with_gradient` or `put_back`. Buffers of hundreds of megabytes are slow to
+    allocate, so a used tape is kept for the next unroll of the same sizes, in any thread. Only the outputs are new each
+    time. The caller owns them, so `backward` must not read them.
 
     A subclass names its buffers in `__init__` and gives the arithmetic of one core.
 
@@ -82,7 +82,7 @@ class Tape(ABC):
 
     @abstractmethod
     def write(self, inputs: Tensor) -> None:
-        """All T steps, of inputs `[T, B, I]` and `self.should_reset`, to `self.outputs`."""
+        """Run all T steps, from inputs `[T, B, I]` and `self.should_reset` to `self.outputs`."""
 
     @abstractmethod
     def final_state(self) -> Any:
@@ -92,11 +92,11 @@ class Tape(ABC):
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: Any) -> tuple[Tensor, Any, Any, Any]:
         """Gradients of inputs, state, initial state and weights; weights' as tensors in the order of `tensors`.
 
-        Overwrites buffers: once for every forward pass. d_outputs and d_final are contiguous, and not to be written.
+        Overwrites buffers, so it runs once per forward pass. d_outputs and d_final are contiguous and must not change.
         """
 
     def run(self, inputs: Tensor, should_reset: Tensor) -> None:
-        """All T steps, of inputs `[T, B, I]` and should_reset `[T, B]`, to `outputs`."""
+        """Run all T steps, from inputs `[T, B, I]` and should_reset `[T, B]` to `outputs`."""
         with undisturbed():
             self.should_reset[...] = should_reset.numpy()
             self.write(inputs)
@@ -122,7 +122,7 @@ def stepping(
 
     Args:
       kind: the scan's tape.
-      state: of any step; its number of lanes is that of all steps.
+      state: any state with the number of lanes of the steps.
       initial_state, weights, precision: as of `Tape.take`.
     """
     tape = kind.take(1, state, initial_state, weights, precision)
@@ -209,7 +209,7 @@ def tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def _rounded(tree: Any, dtype: torch.dtype) -> Any:
-    """Nested tuples with all matrices in them of another dtype."""
+    """Nested tuples, with all matrices in them converted to dtype."""
     if isinstance(tree, Tensor):
         return tree.to(dtype) if tree.dim() == 2 else tree
     if isinstance(tree, tuple):

@@ -52,7 +52,7 @@ class RMCGates(NamedTuple):
     """Between 0 and 1; as wide as the slot, or 1 where a slot has one gate."""
 
     input: Tensor  # [B, N, D or 1]; in the scan [N, B, D or 1]
-    forget: Tensor  # likewise
+    forget: Tensor  # as input
 
 
 class Affine(NamedTuple):

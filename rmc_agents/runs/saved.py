@@ -71,8 +71,8 @@ def load(source: str | PathLike[str], *, device: str = "auto", trust: bool = Fal
 
     Raises:
       CheckpointError: if there is no such file, or it is damaged or not from this project.
-      ValueError: for an unknown name, an archive that is not trusted, a device that is not available, or if torch's default
-        dtype is not float32.
+      ValueError: for an unknown name, an archive that is not trusted, a device that is not available, or if torch's
+        default dtype is not float32.
     """
     if not isinstance(source, str | PathLike):
         raise ValueError(f"source: expected a path or the name of a pretrained policy, got {source!r}")
@@ -168,7 +168,7 @@ class _WithoutValues(TorchFunctionMode):
 
 
 def saved_env(saved: SavedAgent[Any], env_kwargs: Mapping[str, Any] | None = None) -> str | EnvFactory:
-    """The environment in which a saved agent is evaluated: that of its training, or what belongs to it.
+    """The environment in which a saved agent is evaluated: that of its training, or its variant for evaluations.
 
     Args:
       saved: the agent.

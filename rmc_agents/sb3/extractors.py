@@ -29,7 +29,7 @@ class MlpFeatures(FlattenExtractor):
 
 
 class ImageFeatures(NatureCNN):
-    """Convolutions, and fully connected layers with ReLUs behind them, as in this project's own agent.
+    """Convolutions, then fully connected layers with ReLUs, as in this project's own agent.
 
     Args:
       observation_space: images.
@@ -52,7 +52,7 @@ class DictFeatures(CombinedExtractor):
       observation_space: a dictionary.
       cnn_output_dim: features of each convolved image.
       normalized_image: images are already in 0..1, in any dtype.
-      sizes: widths of fully connected layers with ReLUs behind them; empty: none.
+      sizes: widths of the fully connected layers with ReLUs that follow; empty: none.
       convolve: whether images are convolved.
     """
 

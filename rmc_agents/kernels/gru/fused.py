@@ -15,8 +15,8 @@ from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 
 
 class GRUTape(StepwiseTape):
-    """Buffers: h before each step; r, z and n `[T, B, 3H]` (first what the inputs add to them, in the end the gradients
-    before activation); what h gave to them (only n's part is kept; in the end the gradient of all three)."""
+    """Buffers: h before each step; `gates`: r, z, n `[T, B, 3H]` (at first the inputs' part, in the end the gradients
+    before activation); `from_hidden`: the part of h (forward keeps only n's; in the end the gradients of all three)."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         super().__init__(steps, lanes, sizes)

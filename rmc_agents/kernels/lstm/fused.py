@@ -16,7 +16,7 @@ from rmc_agents.kernels.weights import LSTMState, RecurrentWeights
 
 
 class LSTMTape(StepwiseTape):
-    """Buffers: h and c before each step; gates, first what the inputs add to them, in the end their gradients."""
+    """Buffers: h and c before each step; gates (at first the inputs' part, in the end their gradients)."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         super().__init__(steps, lanes, sizes)
@@ -50,7 +50,7 @@ class LSTMTape(StepwiseTape):
         torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
 
     def forward(self, t: int) -> None:
-        """One step; the cell state after it is stored in place of the next step's, until that step's reset."""
+        """One step; the cell state after it is stored as the next step's, until that step's reset."""
         should_reset, before = self.should_reset[t], self._outputs[t - 1] if t else self._state_hidden
         select_state(should_reset, self._initial_hidden, before, self._hidden[t])
         select_state(should_reset, self._initial_cell, self._cell[t], self._cell[t])

@@ -4,10 +4,10 @@
 
 The contract is `lstm.reference.lstm_unroll`'s. Importing this module needs Triton (`pip install rmc-agents[triton]`).
 
-The recurrent weights of a usual size (4 H² numbers) do not fit beside a processor, so the steps are separate
-launches, none of which waits for the CPU. The resets are in the kernels.
+Recurrent weights of usual sizes (4 H² numbers) do not fit into a multiprocessor's memory, so each step is a separate
+launch. No launch waits for the CPU. The resets are in the kernels.
 Kept for backward, per step and lane: h and c before the step, after the reset, [H] each, and the gates, [4H]. The
-recurrent weights' gradient is one product over all steps and lanes; the same arguments give the same bits.
+recurrent weights' gradient is one product over all steps and lanes. Results are bitwise reproducible.
 """
 
 from typing import Any

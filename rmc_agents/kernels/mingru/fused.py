@@ -100,7 +100,7 @@ def _forward(should_reset, initial, state, sums, bias, maps, skipped, hidden, ou
 
 @jit
 def _backward(should_reset, initial, state, maps, skipped, hidden, d_outputs, d_hidden, d_initial, d_skipped):
-    """d_hidden is that of the state after a step, and left as that of the state before it."""
+    """d_hidden [B, H]: on entry the gradient of the final state, on return that of the state before the first step."""
     steps, lanes, size = hidden.shape
     one = float32(1.0)
     for t in range(steps - 1, -1, -1):

@@ -17,9 +17,9 @@ from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 
 class Buffers(NamedTuple):
-    """What the backward pass needs from every step; 10 D per slot with 'unit' gates and one hidden layer.
+    """What the backward pass needs from every step: 10 D numbers per slot with 'unit' gates and one hidden layer.
 
-    R = B N rows, slot by slot of each lane. `normal` is what a LayerNorm has before its gain and bias, `scale` its 1/σ.
+    R = B N rows, slot by slot of each lane. `normal` is a LayerNorm's result before gain and bias, `scale` its 1/σ.
     """
 
     memory: Any  # [R, D], before the step
@@ -35,8 +35,8 @@ class Buffers(NamedTuple):
     input_row: Any  # [B, D]
     input_normal: Any  # [B, Q]
     input_scale: Any  # [B]
-    input_attended: Any  # [B, Q], the input row's queries, keys and values; on the way back, their gradient
-    input_gates: Any  # [B, G]; on the way back, their gradient
+    input_attended: Any  # [B, Q], the input row's queries, keys and values; in backward, their gradient
+    input_gates: Any  # [B, G]; in backward, their gradient
 
     @classmethod
     def empty(cls, steps: int, lanes: int, slots: int, size: int, heads: int, width: int, gates: int) -> "Buffers":
@@ -84,7 +84,7 @@ class RMCTape(StepwiseTape):
         self._at = [Buffers(*step) for step in zip(*map(view, self.buffers), strict=True)]
         self.input_rows = Buffers(*(x.flatten(0, 1) for x in self.buffers))  # of all steps
         self._input_rows = Buffers(*map(view, self.input_rows))
-        self.way_back: Backward | None = None  # made when it is first gone
+        self.way_back: Backward | None = None  # made for the first backward pass
 
     @staticmethod
     def sizes_of(initial_state: RMCState, weights: RMCWeights) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 """Attention among the slots of each lane, compiled for given sizes, so that short loops are unrolled.
 
 Per step: memory [R, D], queries, keys and values [R, Q] with Q = H (2 dk + dv) and D = H dv; R = B N rows, those of one
-lane together, so its attention happens in the nearest cache. See `fused_pointwise` for `normal` and `scale`.
+lane together, so that its attention stays in the L1 cache. See `fused_pointwise` for `normal` and `scale`.
 """
 
 import math
@@ -19,7 +19,7 @@ from rmc_agents.kernels.rmc.fused_pointwise import ZERO, normalize, normalize_ba
 
 @inlined
 def softmax(scores, length, temperature):
-    """Of temperature * scores, in place, over every `length` neighbours."""
+    """Softmax of temperature * scores, in place, over each group of `length` neighbours."""
     for first in range(0, len(scores), length):
         largest = scores[first]
         for m in range(1, length):
@@ -96,7 +96,7 @@ def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
         memory, qkv, qkv_bias, gain, bias, input_attended, out_gain, out_bias,
         qkv_normal, qkv_scale, attention, normal, scale, attended,
     ):  # fmt: skip
-        """Every slot over its lane's slots and input row, with the residual and the LayerNorm after it.
+        """Attention of every slot over its lane's slots and input row, then residual and LayerNorm.
 
         In: qkv before its bias, input_attended [B, Q]. Out: qkv_normal [R, Q] and qkv_scale [R], attention
         [B, H, N, N+1], normal [R, D] and scale [R] of the LayerNorm after, attended = out_gain * normal + out_bias.
@@ -146,7 +146,7 @@ def _backward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
     ):  # fmt: skip
         """Backward of `attend`: the gradient of attended is d_attended + d_residual; d_memory gets its share added.
 
-        d_qkv [R, Q] is written, input_attended is left as its own gradient, vectors' gradients are added to.
+        Writes d_qkv [R, Q], replaces input_attended by its gradient, and adds to the gradients of vectors.
         """
         rows, d_row = np.empty((rows_seen, width), np.float32), np.empty(width, np.float32)
         d_total, d_normal = np.empty((slots, size), np.float32), np.empty(size, np.float32)

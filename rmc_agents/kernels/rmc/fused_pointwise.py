@@ -2,9 +2,8 @@
 # (compiled functions take arrays; the compiler infers their types)
 """The Relational Memory Core between its matrix products, except attention: passes over one step.
 
-B lanes, N slots of D units, so R = B N rows, those of one lane together. `normal` is a LayerNorm's input brought to
-mean 0 and variance 1, `scale` the 1/σ that did it. Arguments named `d_...` that are vectors are sums over rows: they
-are added to.
+B lanes, N slots of D units, so R = B N rows, those of one lane together. `normal` is a LayerNorm's input normalised to
+mean 0 and variance 1, `scale` its 1/σ. Gradients of vectors (`d_...`) are sums over rows: functions add to them.
 """
 
 import math
@@ -60,7 +59,7 @@ def qkv_backward(d_row, normal, scale, gain, out, d_qkv_bias, d_gain, d_bias):
 def enter(should_reset, initial, before, embedding, memory, tanh_memory):
     """memory [R, D] = embedding [N, D] + (initial [N, D] where should_reset [B], else before).
 
-    And its tanh, unless that has no rows.
+    Also writes its tanh, unless tanh_memory has no rows.
     """
     slots, size = initial.shape
     for b in range(len(should_reset)):
@@ -76,9 +75,9 @@ def enter(should_reset, initial, before, embedding, memory, tanh_memory):
 
 @jit
 def leave_backward(should_reset, d_memory, d_tanh, tanh_memory, d_initial, d_embedding):
-    """Backward of `enter`, in place: d_memory gets d_tanh's share, and moves to d_initial [N, D] where should_reset.
+    """Backward of `enter`, in place: adds d_tanh's share to d_memory, and the sum of d_memory to d_embedding [N, D].
 
-    The sum of what it was goes to d_embedding [N, D].
+    Where should_reset, d_memory then moves to d_initial [N, D].
     """
     slots, size = d_initial.shape
     for b in range(len(should_reset)):
@@ -109,7 +108,7 @@ def input_rows(qkv, qkv_bias, gain, bias, normal, scale, out):
 
 @jit
 def input_rows_backward(d_out, normal, scale, gain, d_qkv_bias, d_gain, d_bias):
-    """Backward of `input_rows`: d_out [R, Q] is left as the gradient of qkv."""
+    """Backward of `input_rows`: d_out [R, Q] becomes the gradient of qkv."""
     row = np.empty(normal.shape[1], np.float32)
     for r in range(len(normal)):
         for j in range(len(row)):
@@ -124,8 +123,8 @@ def write(
 ):  # fmt: skip
     """The memory after the step: residual and LayerNorm after the MLP, then the gates.
 
-    In: memory [R, D] as `enter` left it, of which the embedding [N, D] is not carried on, attended, mlp [R, D], and the
-    gates' parts from_memory [R, G] and from_input [B, G]; G is D where they are coupled, else 2D, 2 or 0.
+    In: memory [R, D] from `enter`, whose embedding [N, D] is not carried over; attended, mlp [R, D]; the gates' parts
+    from_memory [R, G] and from_input [B, G], where G is D if they are coupled, else 2D, 2 or 0.
     Out: normal [R, D] and scale [R] of the LayerNorm, gates [R, G], after [R, D].
     """
     size, width, slots = memory.shape[1], gates.shape[1], len(memory) // len(from_input)
@@ -160,8 +159,8 @@ def write_backward(
 ):  # fmt: skip
     """Backward of `write`: d_mlp [R, D] (the attended rows' too), d_gates [R, G] and d_from_input [B, G].
 
-    d_memory [R, D] comes in as the later steps' gradient of the memory after the step (to which d_output adds) and
-    leaves as what the memory before the step gets through the forget gate.
+    On entry, d_memory [R, D] is the later steps' gradient of the memory after the step, without d_output. On return, it
+    is the part of the gradient of the memory before the step that comes through the forget gate.
     """
     size, width, slots = memory.shape[1], gates.shape[1], len(memory) // len(d_from_input)
     d_row = np.empty(size, np.float32)

@@ -99,7 +99,7 @@ def _cell(prepared: list[Tensor], memory: Tensor, weights: RMCWeights) -> tuple[
 def _embedded(memory: Tensor, weights: RMCWeights) -> Tensor:
     """The memory `[N, B, D]` that a step reads: each slot plus its embedding.
 
-    The forget gate carries the memory without it: added up step after step, it would outgrow all else.
+    The forget gate carries over the memory without it; otherwise the embedding would accumulate.
     """
     return memory if weights.slot_embedding is None else memory + weights.slot_embedding.unsqueeze(1)
 

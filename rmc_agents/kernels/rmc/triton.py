@@ -4,16 +4,16 @@ The contract is `rmc.reference.rmc_unroll`'s. Importing this module needs Triton
 
 How the work is divided. A program owns a few lanes, that is ROWS rows = lanes x N slots, for all T steps: their
 memory (backward: its gradient) never leaves the registers, and no program waits for another. The matrix products
-of a step read the weights, and the rows that the program itself wrote a moment before, block by block of the inner
-axis; a barrier stands between writing and reading. Attention is among the few rows of one lane, so it is
-elementwise: each row fetches its lane's keys and values, one slot after another.
+of a step read the weights, and rows that the program itself has just written, in blocks of the inner axis; a barrier
+separates writing from reading. Attention is limited to the few rows of one lane, so it is elementwise: each row
+reads its lane's keys and values, one slot after another.
 
-Ordinary autograd outside computes what does not depend on the memory: the input row's key and value and its part
-of the gates. The weights' gradients are one product each over all T * B * N rows, after the backward kernel. There
-are no atomics: the same arguments give the same bits.
+What does not depend on the memory is computed outside by ordinary autograd: the input row's key and value and its
+part of the gates. The weights' gradients are one product each over all T * B * N rows, after the backward kernel.
+There are no atomics, so results are bitwise reproducible.
 
-What forward keeps for backward is in `_Kept`, of every step; without a gradient to compute, one step's worth of it
-is scratch for all steps. What backward writes is in `_Gradients`.
+`_Kept` holds what forward keeps for backward, for every step; if no gradient is needed, all steps share the scratch
+memory of one step. `_Gradients` holds what backward writes.
 
 Heads whose number or size is no power of two are padded with zero columns outside the kernels, again by autograd.
 """
@@ -115,7 +115,7 @@ class _Scan(torch.autograd.Function):
 def _input_gradients(
     inputs: _Inputs, weights: _Weights, kept: _Kept, gradients: _Gradients, initial: bool
 ) -> tuple[Tensor | None, ...]:
-    """Of `_Inputs` without should_reset and embedding; of the initial state only if asked for."""
+    """Gradients of `_Inputs`, except should_reset and embedding; of the initial state only if asked for."""
     heads = (kept.scores.shape[-1], -1)
     keys = inputs.key.shape[-1]
     query = kept.qkv[..., :keys] * weights.qkv_gain[:keys] + weights.qkv_shift[:keys]
@@ -144,7 +144,7 @@ def _embedding_gradient(
 
 
 def _weight_gradients(kept: _Kept, gradients: _Gradients) -> tuple[Tensor | None, ...]:
-    """Of `_Weights`: sums over all steps, lanes and slots."""
+    """Gradients of `_Weights`: sums over all steps, lanes and slots."""
 
     def norm(gradient: Tensor, normal: Tensor) -> tuple[Tensor, Tensor]:
         return (gradient * normal).sum((0, 1, 2)), gradient.sum((0, 1, 2))
@@ -285,8 +285,8 @@ def rmc_unroll(
 ) -> tuple[Tensor, RMCState]:
     """`rmc.reference.rmc_unroll`, whose arguments it takes; all tensors float32.
 
-    precision is that of the matrix products within the scan: 'float32'; 'tf32x3', nearly so, on tensor cores;
-    'tf32'; 'bf16', operands rounded to bfloat16, sums in float32. All else is float32.
+    precision is that of the matrix products within the scan: 'float32'; 'tf32x3', nearly float32, on tensor
+    cores; 'tf32'; 'bf16', operands rounded to bfloat16, sums in float32. Everything else is float32.
 
     Raises:
       ValueError: for a core that the kernels cannot run (see `supports`), or an unknown precision.

@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
 # (Triton kernels take pointers and scalars without Python types)
-"""The Triton kernels under `triton`, which says how they work together; and what they take, keep and write."""
+"""The Triton kernels of `triton`, which explains how they work together, and the tensors that they read and write."""
 
 import os
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ EPSILON = tl.constexpr(1e-5)  # torch's LayerNorm
 
 
 class _Inputs(NamedTuple):
-    """What a scan starts from."""
+    """The inputs of a scan."""
 
     key: Any  # [T, B, H * key]: the input row's
     value: Any  # [T, B, D]
@@ -60,7 +60,7 @@ class _Kept(NamedTuple):
 
 
 class _Gradients(NamedTuple):
-    """What backward writes, each as wide as what it is the gradient of."""
+    """The gradients that backward writes, each as wide as its variable."""
 
     memories: Any
     qkv: Any  # with gain and bias
@@ -68,7 +68,7 @@ class _Gradients(NamedTuple):
     scores: Any
     attended: Any
     attention_norm: Any  # with gain and bias
-    mlp: Any  # what each layer's product gave
+    mlp: Any  # of each layer's product
     mlp_norm: Any  # with gain and bias
     gates: Any  # before the sigmoid
 
@@ -144,7 +144,7 @@ def _own(lanes, S: tl.constexpr):
 
 @triton.jit
 def _real(SIZE: tl.constexpr, REAL_SIZE: tl.constexpr, S: tl.constexpr):
-    """Which columns of heads SIZE wide are no padding: [1, heads * SIZE]."""
+    """Which columns of heads SIZE wide are not padding: [1, heads * SIZE]."""
     column = tl.arange(0, S.heads * SIZE)[None, :]
     return (column // SIZE < S.real_heads) & (column % SIZE < REAL_SIZE)
 
@@ -202,7 +202,7 @@ def _store_qkv(x, rows, ok, query, key, value, S: tl.constexpr):
 
 @triton.jit
 def _affine_qkv(K, W, rows, ok, START: tl.constexpr, COUNT: tl.constexpr, S: tl.constexpr):
-    """Queries, keys or values of rows: their kept normalised ones, with the LayerNorm's gain and bias."""
+    """Queries, keys or values of rows: the normalised ones in K, with the LayerNorm's gain and bias."""
     normal = _load(K.qkv, rows, ok, S.qkv, START, COUNT)
     return normal * _vector(W.qkv_gain, START, COUNT) + _vector(W.qkv_shift, START, COUNT)
 
@@ -257,7 +257,7 @@ def _mean_qkv(query, key, value, S: tl.constexpr):
 
 @triton.jit
 def _project(W, K, rows, ok, real, S: tl.constexpr):
-    """Keeps the memory's queries, keys and values, normalised in common; returns the queries, complete."""
+    """Stores the memory's queries, keys and values, normalised together; returns the queries with gain and bias."""
     KEYS: tl.constexpr = S.keys
     query = _linear(K.memories, rows, ok, W.qkv, W.qkv_bias, 0, KEYS, S)
     key = _linear(K.memories, rows, ok, W.qkv, W.qkv_bias, KEYS, KEYS, S)
@@ -276,7 +276,7 @@ def _project(W, K, rows, ok, real, S: tl.constexpr):
 
 @triton.jit
 def _attend(query, X, W, K, rows, inputs, ok, slot, S: tl.constexpr):
-    """What each row finds, [ROWS, D]: softmax over the input's row and its lane's slots, one after another."""
+    """Each row's attention output, [ROWS, D]: softmax over the input's row and its lane's slots, one after another."""
     ROWS: tl.constexpr = S.rows
     HEADS: tl.constexpr = S.heads
     KEYS: tl.constexpr = S.keys
@@ -302,7 +302,7 @@ def _attend(query, X, W, K, rows, inputs, ok, slot, S: tl.constexpr):
 
 @triton.jit
 def _gated(memory, carried, x, X, W, K, rows, inputs, ok, S: tl.constexpr):
-    """The memory that follows `carried`, seen as `memory`, when `x` is proposed; keeps the gates."""
+    """The next memory, from `carried` and the candidate `x`; stores the gates, which read `memory`."""
     D: tl.constexpr = S.width
     if S.gates == "none":
         new = x
@@ -377,7 +377,7 @@ def _forward(X, W, K, outputs, steps, lanes, SAVED: tl.constexpr, S: tl.constexp
 
 @triton.jit
 def _gated_backward(d_new, proposed, memory, carried, W, K, G, rows, ok, S: tl.constexpr):
-    """Gradients of tanh of what was proposed and of the memory; keeps those of the gates."""
+    """Gradients of `proposed`, the candidate's tanh, and of the memory; stores those of the gates."""
     ROWS: tl.constexpr = S.rows
     D: tl.constexpr = S.width
     GATES: tl.constexpr = S.gate if S.gates == "coupled" else 2 * S.gate  # width of them all
@@ -406,9 +406,9 @@ def _gated_backward(d_new, proposed, memory, carried, W, K, G, rows, ok, S: tl.c
 
 @triton.jit
 def _attend_backward(d_found, X, W, K, G, rows, inputs, ok, slot, S: tl.constexpr):
-    """Gradients of each row's query, key and value from those of what the rows found, which are in G.attended.
+    """Gradients of each row's query, key and value from those of the rows' attention outputs, in G.attended.
 
-    A key and a value were read by all rows of the lane: their gradients are fetched there, one reader at a time.
+    All rows of the lane read a key and a value: their gradients are summed over these rows, one at a time.
     """
     ROWS: tl.constexpr = S.rows
     HEADS: tl.constexpr = S.heads
@@ -442,7 +442,7 @@ def _attend_backward(d_found, X, W, K, G, rows, inputs, ok, slot, S: tl.constexp
 
 @triton.jit
 def _project_backward(d_memory, d_query, d_key, d_value, W, K, G, rows, ok, real, S: tl.constexpr):
-    """Adds to the memory's gradient what comes by way of its queries, keys and values."""
+    """Adds the gradient through queries, keys and values to the memory's."""
     KEYS: tl.constexpr = S.keys
     D: tl.constexpr = S.width
     _store_qkv(G.qkv, rows, ok, d_query, d_key, d_value, S)

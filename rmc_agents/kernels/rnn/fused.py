@@ -15,7 +15,7 @@ from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 
 
 class RNNTape(StepwiseTape):
-    """Buffers: h before each step; h after it, first what the inputs add to it, in the end the sums' gradients."""
+    """Buffers: h before each step; h after it (at first the inputs' part of its sum, in the end the sum's gradient)."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         super().__init__(steps, lanes, sizes)
