@@ -225,7 +225,7 @@ def check_finite(env: VectorEnv, obs: Mapping[str, NDArray[Any]], rewards: NDArr
     """Check observations and rewards before anything is learned from them.
 
     Args:
-      env: whose they are.
+      env: the environment, for the message.
       obs: observations `[N, ...]` by name, '' if they are not nested.
       rewards: `[N]`.
       lengths: `[N]`, or a number: steps of the episodes so far, this one included.

@@ -10,7 +10,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 OURS = ("num_envs", "render_mode", "autoreset_mode")
-"""Arguments that this package gives by itself."""
+"""Arguments that this package passes itself."""
 
 
 def register_own(env_id: str, make: Callable[..., Any]) -> None:

@@ -92,7 +92,7 @@ class RecallEnv(gym.Env):
         return {"cue": self._cue, "time": self._time}
 
     def set_state(self, state: dict[str, int]) -> None:
-        """Continue an episode. Raises ValueError for a cue or a time that cannot be."""
+        """Continue an episode. Raises ValueError for an impossible cue or time."""
         cue, time = state["cue"], state["time"]
         if cue not in range(self.num_cues) or time not in range(self.delay + 2):
             raise ValueError(

@@ -34,7 +34,7 @@ class UniformPolicy:
         self.spec, self.generator = spec, torch.Generator().manual_seed(0)
 
     def initial_state(self, batch_size: int) -> State:
-        """`()`: there is no state. The random numbers begin again."""
+        """`()`: there is no state. Restarts the random numbers."""
         self.generator.manual_seed(0)
         return ()
 
@@ -237,8 +237,8 @@ def _play_each_once(
 def _decisions(policy: Policy, lanes: Lanes, playing: np.ndarray) -> Iterator[Tensor]:
     """Policy logits `[B, ...]` of all lanes, step by step while any plays; uniform in lanes left out.
 
-    Whenever an eighth of the policy's lanes no longer play, by the caller's `playing` `[B]`, it goes on without them,
-    unless the policy `mixes_lanes`.
+    The caller updates `playing` `[B]`. Whenever an eighth of the policy's lanes no longer play, it continues without
+    them, unless it `mixes_lanes`.
     """
     wanted = 0.0 if getattr(policy, "mixes_lanes", False) else 7 / 8
     state, kept = policy.initial_state(lanes.num_lanes), torch.arange(lanes.num_lanes, device=lanes.device)

@@ -1,4 +1,4 @@
-"""Episodes on several cores: parts of an evaluation in processes of their own."""
+"""Episodes on several cores: parts of an evaluation in separate processes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed

@@ -25,7 +25,7 @@ class Board:
     have posted in the last round, and so have read that vector.
 
     A process that posts wakes each of the others once, and continues when it has been woken as many times as there are
-    others. If A is two rounds ahead of C, its wake-up may count for C's at B; but A is ahead only because C has posted.
+    others. If A is two rounds ahead of C, B may count A's wake-up as C's; but A is only ahead because C has posted.
 
     Args:
       context: starts the other processes, which get the board as an argument.

@@ -42,7 +42,7 @@ from . import distributed
 from .board import Board
 
 FEWEST_LANES = 32  # per learner, for --learners auto: a step with fewer is hardly faster
-BYTES_OF_LEARNER = 350 << 20  # of memory that a process with torch and compiled kernels has to itself, at the least
+BYTES_OF_LEARNER = 350 << 20  # minimum private memory of a process with torch and compiled kernels
 LOOPBACK = "127.0.0.1"
 GUARD = "a script that trains with several learners needs the usual `if __name__ == '__main__':`"
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the environment variable that gloo reads

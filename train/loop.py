@@ -52,7 +52,7 @@ Callback = Callable[[Progress], bool | None]
 
 
 class Watch(NamedTuple):
-    """Who follows a run besides its own folder."""
+    """The observers of a run besides its own folder."""
 
     console: Console
     clock: TrainingClock
@@ -67,7 +67,7 @@ class RunLoop:
       trainer: at the start of a run, or in the state of a checkpoint.
       folder: the run's folder.
       saved: the checkpoint that the run continues from; None: a new run.
-      watch: who follows the run.
+      watch: the observers of the run.
 
     Raises:
       ValueError: if the tracker cannot be created.
@@ -96,7 +96,7 @@ class RunLoop:
             return self._finish(summary)
 
     def _train_or_explain(self, stop: StopSignals) -> float:
-        """`_train`; if it fails, one line says how to continue."""
+        """`_train`; after a failure, prints how to continue."""
         try:
             return self._train(stop)
         except WorkerError:
@@ -154,7 +154,7 @@ class RunLoop:
     def _call_back(
         self, metrics: Metrics, episodes: list[Episode], evaluation: Statistics | None, seconds: float
     ) -> bool:
-        """Whether the callback, if there is one, wants the training to end."""
+        """Whether the callback, if any, ends the training."""
         if self.watch.callback is None:
             return False
         scalars = {name: value.item() for name, value in metrics.items()}

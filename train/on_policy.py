@@ -37,13 +37,13 @@ from .trainer import Measure, Metrics
 
 
 class OnPolicy(Learner):
-    """A run of A2C (Mnih et al., 2016) or PPO (Schulman et al., 2017). A checkpoint keeps all of it, lanes included:
-    those of all learners, so that any number of learners can continue from it.
+    """A run of A2C (Mnih et al., 2016) or PPO (Schulman et al., 2017). A checkpoint holds the whole run,
+    with the lanes of all learners, so that any number of learners can continue from it.
 
     Args:
       config: all settings.
-      device: where the agent lives.
-      env: where it plays, with NEXT_STEP autoreset; None: that of the settings.
+      device: the agent's device.
+      env: the environment, with NEXT_STEP autoreset; None: that of the settings.
 
     Attributes:
       lanes: this learner's.
@@ -100,7 +100,7 @@ class OnPolicy(Learner):
         return means | {"charts/recurrent_state_norm": state_norm(self.collector.state)}
 
     def losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:
-        """Each minibatch's loss, its metrics, and how many steps they are means of, by the weights at that time."""
+        """Each minibatch's loss, its metrics, and the number of steps in these means, with the current weights."""
         targets = self._targets(rollout)
         for lanes in self._minibatches():
             part, part_targets = lanes_of(rollout, lanes), Targets(*(field[:, lanes] for field in targets))
@@ -108,7 +108,7 @@ class OnPolicy(Learner):
 
     @torch.no_grad()
     def _targets(self, rollout: Rollout) -> Targets:
-        """Fixed for all minibatches; the last value is that of the rollout's last observation."""
+        """The targets, fixed for all minibatches; the last value is that of the rollout's last observation."""
         last = at(rollout.steps, -1)
         bootstrap = self.agent.step(last, self.collector.state)[0].value
         return losses.lambda_targets(
@@ -139,7 +139,7 @@ class OnPolicy(Learner):
         return (parts[distributed.rank()] for parts in every)
 
     def describe(self) -> list[str]:
-        """What a run's first lines say of it."""
+        """The first lines that a run prints."""
         return super().describe() + self.curriculum.describe()
 
     def measure(self, writer: SummaryWriter) -> Measure | None:
@@ -170,7 +170,7 @@ class OnPolicy(Learner):
         return notes
 
     def get_state(self) -> dict[str, Any]:
-        """The tree of a checkpoint (see `checkpoint`); of several learners, all call this at the same time."""
+        """The tree of a checkpoint (see `checkpoint`). Collective: all learners call this together."""
         states = distributed.gather([self.collector.get_state()])
         own = {"collector": states[0] if len(states) == 1 else shares.joined(states)}
         return super().get_state() | own | self._curriculum_state()
@@ -200,7 +200,7 @@ class OnPolicy(Learner):
 
 
 def minibatches(shares: Sequence[Share], epochs: int, parts: int) -> Iterator[tuple[Tensor, ...]]:
-    """For each update, the indices of every learner's lanes, counted from its first: in every pass all of its lanes,
+    """For each update, the indices of every learner's lanes, counted from its first. Every pass has all its lanes,
     shuffled, in almost equal parts. All learners draw the same.
     """
     parts = min(parts, shares[0].total)

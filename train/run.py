@@ -50,8 +50,8 @@ def train(
         whose settings replace the defaults.
       env: an environment instead of that of the settings: a name; a class or function, called once for each lane
         (once for all lanes if it takes `num_envs`); an environment, which is copied for each lane; or a vector
-        environment, which is used directly, without evaluation and video at the end. All but a name are known as
-        own/NAME, after the class or function: a later one of that name replaces it in this process.
+        environment, which is used directly, without evaluation and video at the end. Unless it is a name, it is
+        registered as own/NAME, after the class or function; a later one of that name replaces it in this process.
       run_dir: the run's folder, which must not hold a run; None: a new one under runs/.
       callback: called after every update with the run's `Progress`; returns True to end the training. If it raises, the
         run is saved.
@@ -130,7 +130,8 @@ def resume(
 
 
 def _config(settings: Mapping[str, Any]) -> Config:
-    """All settings from some by name. Raises ValueError for a class in place of its name, and as `Config` does."""
+    """All settings, from those given by name. Raises ValueError for a class in place of a name, and as `Config`
+    does."""
     if not isinstance(settings, Mapping):
         hint = f'; a preset is {{"config": {settings!r}}}' if isinstance(settings, str) else ""
         raise ValueError(f"config: expected a Config or a dict of settings, got {settings!r}{hint}")

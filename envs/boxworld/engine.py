@@ -107,7 +107,7 @@ def _paint(pixels: NDArray[np.uint8], lane: int, row: int, column: int, cell: in
 
 @compiled
 def start_lanes(state: State, rules: Rules, mask: NDArray[np.bool_]) -> None:
-    """Starts a new episode in every lane with mask [N] True, from where its random stream stands."""
+    """Starts a new episode in every lane with mask [N] True, and continues its random stream."""
     for lane in range(len(mask)):
         if mask[lane]:
             _start_episode(state, rules, lane)
@@ -134,7 +134,7 @@ def step_lanes(
 
     Args:
         state: changed in place.
-        rules: see there.
+        rules: see `Rules`.
         actions: [N], 0..3, not checked here.
         pixels, rewards, terminated, truncated: [N, side + 1, side, 3] and [N], written in full.
     """

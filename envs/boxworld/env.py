@@ -21,9 +21,9 @@ class BoxWorldEnv(NativeEnv):
     """
     ## Description
 
-    A room with keys, locked boxes and one gem. A key opens a box whose lock has its colour, and is used up; the box
-    holds the key of another one, and one box holds the gem. Some boxes are distractors: they use up a key and hold one
-    that opens nothing. Through a window of 5 x 5 cells the agent has to find the boxes, remember what each needs and
+    A room with keys, locked boxes and one gem. A key opens a box whose lock has its colour, and is used up. The box
+    holds the key of another box, or the gem. Some boxes are distractors: they use up a key and hold one that opens
+    nothing. Through a window of 5 x 5 cells the agent has to find the boxes, remember what each needs and
     holds, and reason about which to open. The task is from "Relational deep reinforcement learning" (Zambaldi et al.,
     2018, arXiv 1806.01830) and was played through a window in "Relational recurrent neural networks" (Santoro et al.,
     2018, arXiv 1806.01822).
@@ -48,22 +48,22 @@ class BoxWorldEnv(NativeEnv):
 
     `Box(0, 255, (viewport + 1, viewport, 3), uint8)`, RGB with one pixel a cell. The first row shows the key in hand:
     all its cells have the key's colour, or are black. Below is the window with the agent in its middle; with
-    `viewport=None` the whole room, `(room_size + 1, room_size, 3)`. The
-    separate row keeps the key at a fixed place for a linear layer, and the observation remains an image.
+    `viewport=None` the whole room, `(room_size + 1, room_size, 3)`. The separate row keeps the key at a fixed place for
+    a linear layer, and the observation remains an image.
 
-    Floor (128, 128, 128), agent (64, 64, 64), gem (255, 255, 255), walls and all that is outside the room (0, 0, 0);
+    Floor (128, 128, 128), agent (64, 64, 64), gem (255, 255, 255), walls and everything outside the room (0, 0, 0);
     keys and locks have 20 other colours, whose channels are 0, 128 or 255 (see `palette`).
 
     ## Rewards
 
     1 for opening a box on the way to the gem, the gem's own included, 10 for taking the gem, -1 for opening a
-    distractor. So a solved level returns 10 and its solution length.
+    distractor. So the return of a solved level is 10 plus its solution length.
 
     ## Termination
 
     The episode terminates when the gem is taken or a distractor is opened, and is truncated after `max_steps`.
     `info` has at every step `is_success` (the gem has been taken), `solution_length` (boxes on the way to the gem),
-    `num_distractors`, and `boxes_opened` (of those on the way).
+    `num_distractors`, and `boxes_opened` (on the way to the gem).
 
     ## Arguments
 
@@ -72,7 +72,7 @@ class BoxWorldEnv(NativeEnv):
     - `max_solution_length`: boxes on the way to the gem are uniform in 1..this (default 5)
     - `max_distractors`: distractors are uniform in 0..this (default 5), each of length 1
     - `max_steps`: steps after which an episode is truncated; by default two for each cell of the room, 392 for 14 x 14.
-      The papers name none. Who knows the room needs 42 steps on average and 101 at most (3,000 levels).
+      The papers name none. An agent that knows the room needs 42 steps on average and 101 at most (3,000 levels).
     - `render_mode`: "human", "rgb_array" or "ansi"; pictures show the whole room with the window marked, and below it
       the key in hand and the way to the gem
 

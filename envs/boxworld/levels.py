@@ -5,17 +5,16 @@ has a lock of the colour c[i] and holds the key c[i+1], the last one the gem. A 
 colours, too, and holds a key of a colour that no lock has. All keys differ in colour. A key is used up by the box that
 it opens, so there is exactly one sequence of boxes that leads to the gem.
 
-Where things lie is uniform among the places where none touches an earlier one, not even at a corner. So the agent can
-walk around each of them, and reaches every lock.
+The place of a thing is uniform among those where it touches no earlier thing, not even at a corner. So the agent can
+walk around all things, and reach every lock.
 
-The order of a level's draws, of `random_stream`; each draw of a colour or place is repeated until it is one that may be
-taken:
+The order of a level's draws (see `random_stream`); a draw of a colour or place is repeated until it is allowed:
 
 - integer(largest solution length), integer(largest number of distractors + 1);
 - for each key of the solution its colour, 1 + integer(20), not used before;
 - for each box of the solution its place, the row integer(S) and then the column of its left cell integer(S - 1);
 - for each distractor its colour, then the key of the solution that opens it, integer(L), then its place;
-- the loose key's place, integer(S) twice, and the agent's likewise: any floor.
+- the loose key's place, integer(S) twice; the agent's, integer(S) twice: any floor.
 """
 
 from rmc_agents.envs.random_stream import compiled, inlined, integer

@@ -16,7 +16,7 @@ SMALLEST_ROOM, LARGEST_ROOM = 4, 64
 
 
 class Rules(NamedTuple):
-    """The settings of all lanes, as documented at `BoxWorldEnv`; of `checked_rules`."""
+    """The settings of all lanes, as documented at `BoxWorldEnv`; made by `checked_rules`."""
 
     room_size: int
     viewport: int  # 0: the whole room
@@ -39,7 +39,7 @@ class State(NamedTuple):
     board            uint8 [N, S, S]  0 floor, 1..20 a colour, 21 the gem
     row, column      uint8 [N]        where the agent is
     held             uint8 [N]        the colour of the key it holds, 0: none
-    path             uint8 [N, M+2]   the loose key, then what the boxes of the solution hold; behind the gem 0
+    path             uint8 [N, M+2]   the loose key, then what the boxes of the solution hold; 0 after the gem
     solution_length  int32 [N]        boxes on the way to the gem; 0 before the first reset
     num_distractors  int32 [N]        boxes that lead nowhere
     boxes_opened     int32 [N]        boxes of the solution opened so far
@@ -125,7 +125,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, rules: Rules
     """A state of `lanes` lanes with copies of the given arrays.
 
     Raises:
-        ValueError: if a field is missing, unknown, of another shape or dtype, or holds what no room can have.
+        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that no room can have.
     """
     check_field_names(fields, State._fields)
     state = State(**copied_like(fields, make_state(lanes, rules)._asdict()))

@@ -139,7 +139,7 @@ def _observe(state: State, level: Level, lane: int, view: NDArray[np.uint8]) -> 
     for entry in range(3 * side * side):
         view[lane, entry] = 0
     view[lane, 3 * side * side] = direction
-    # `Grid.process_vis`, a row at a time, one bit a cell: sight spreads along the row through all that is no wall, and
+    # `Grid.process_vis`, a row at a time, one bit a cell: sight spreads along the row through all cells but walls, and
     # from there to the cells beside and to the three ahead.
     seen, all_cells = np.int64(1) << half, (np.int64(1) << side) - 1
     for ahead in range(side):
@@ -177,7 +177,7 @@ def _show(view: NDArray[np.uint8], lane: int, cell: int, kind: int) -> None:
 
 @compiled
 def start_lanes(state: State, level: Level, mask: NDArray[np.bool_]) -> None:
-    """Starts a new episode in every lane with mask [N] True, from where its random numbers stand."""
+    """Starts a new episode in every lane with mask [N] True, and continues its random numbers."""
     for lane in range(len(mask)):
         if mask[lane]:
             _start_episode(state, level, lane)
@@ -204,7 +204,7 @@ def step_lanes(
 
     Args:
         state: changed in place.
-        level: see there.
+        level: see `Level`.
         actions: [N], 0..6, not checked here.
         view: as in `observe_lanes`, written in full.
         rewards, terminated, truncated: [N], written in full. Both flags may be True.

@@ -27,7 +27,7 @@ class Level(NamedTuple):
     """
 
     cells: NDArray[np.uint8]
-    border: int  # walls around the grid, as far as one can look
+    border: int  # walls around the grid, as wide as the view reaches
     size: int
     view_size: int
     random_length: bool
@@ -132,7 +132,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], level: Level, lanes: int
     """A state of `lanes` lanes with copies of the given arrays.
 
     Raises:
-        ValueError: if a field is missing, unknown, of another shape or dtype, or holds what no lane can reach.
+        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that no lane can reach.
     """
     check_field_names(fields, State._fields)
     state = State(**copied_like(fields, make_state(lanes)._asdict()))

@@ -25,8 +25,8 @@ class MiniGridView(gym.Wrapper):
     ## Observation
 
     `MultiDiscrete`, `uint8`. The numbers are categories: a network should sum learned embeddings of each (entry,
-    category), which equals a linear map of the one-hot entries, in a quarter of its time forward and about four tenths
-    with the gradient.
+    category). This equals a linear map of the one-hot entries, but takes a quarter of the time forward, and about four
+    tenths with the gradient.
 
     | entries                    | categories | what                                                               |
     |----------------------------|------------|--------------------------------------------------------------------|
@@ -43,13 +43,12 @@ class MiniGridView(gym.Wrapper):
     Args:
       env: a MiniGrid environment with a dictionary observation.
       view_size: side of the view in cells, odd; None: as the environment has it (7).
-      actions: "moves" leaves only left, right and forward. In MemoryEnv nothing else has an effect: there is no door,
-        and picking up is turned into toggling, which does nothing to keys and balls; it is four useless actions less
-        to explore.
+      actions: "moves" leaves only left, right and forward. In MemoryEnv the other four have no effect, so there is
+        less to explore: there is no door, and picking up is turned into toggling, which does nothing to keys and balls.
 
     Raises:
       ValueError: for another view size or action set; from `reset` and `step` for a mission with an unknown word and
-        for a cell that is none of MiniGrid's categories.
+        for a cell outside MiniGrid's categories.
     """
 
     def __init__(self, env: gym.Env, view_size: int | None = None, actions: str = "all") -> None:
@@ -95,8 +94,8 @@ class MissionWords:
     """The words of a mission that vary from episode to episode, as numbers.
 
     Args:
-      space: MiniGrid's `MissionSpace`: a sentence with places, and the words that may stand in each. A place for which
-        there is one word only does not count. None: there is no mission.
+      space: MiniGrid's `MissionSpace`: a sentence with places, and the words that may stand in each. Places with a
+        single word do not count. None: there is no mission.
 
     Attributes:
       categories: the vocabulary size of each varying word.

@@ -28,7 +28,7 @@ class MemoryLanes(Task):
     Args:
         lanes: N.
         level: what all lanes share.
-        actions: how many there are.
+        actions: number of actions.
     """
 
     def __init__(self, lanes: int, level: Level, actions: int) -> None:

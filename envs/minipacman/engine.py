@@ -211,7 +211,7 @@ def _paint(pixels: NDArray[np.uint8], lane: int, offset: int, colour: tuple[int,
 
 @compiled
 def start_lanes(state: State, maze: Maze, mask: NDArray[np.bool_]) -> None:
-    """Starts a new episode in every lane with mask [N] True, from where its random stream stands."""
+    """Starts a new episode in every lane with mask [N] True, and continues its random stream."""
     for lane in range(len(mask)):
         if mask[lane]:
             _start_episode(state, maze, lane)
@@ -240,7 +240,7 @@ def step_lanes(
 
     Args:
         state: changed in place; call `with_room_for_ghosts` first.
-        maze, view, rules: see there.
+        maze, view, rules: see `Maze`, `View` and `Rules`.
         actions: [N], 0..4, not checked here.
         pixels, rewards, terminated, truncated: [N, height * width * 3] and [N], written in full.
     """

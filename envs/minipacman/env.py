@@ -31,7 +31,7 @@ class MiniPacmanEnv(NativeEnv):
 
     A small Pac-Man in a maze of 15 rows and 19 columns, seen through a window around Pacman: a test of memory. Food
     lies on every free cell. Ghosts hunt Pacman; for 20 steps after a power pill they flee and can be eaten. A finished
-    level is followed by the next, in which ghosts are faster and, every second level, one more. The game was introduced
+    level is followed by the next, with faster ghosts and, every second level, one more ghost. The game was introduced
     with "Imagination-Augmented Agents" (Weber et al., 2017, arXiv 1707.06203) and played through a window in
     "Relational recurrent neural networks" (Santoro et al., 2018, arXiv 1806.01822).
 
@@ -50,9 +50,9 @@ class MiniPacmanEnv(NativeEnv):
     ## Observation
 
     `Box(0, 255, (viewport, viewport, 3), uint8)`, RGB with one pixel a cell, Pacman in the middle; cells outside the
-    maze look like walls. With `viewport=None` the whole maze, `(15, 19, 3)`. Where things coincide the first is seen:
-    Pacman (0, 255, 0), ghost (255, 255 * power / 20, 0), pill (0, 255, 255), food (0, 0, 255), wall (255, 255, 255),
-    empty (0, 0, 0).
+    maze look like walls. With `viewport=None` the whole maze, `(15, 19, 3)`. Of several things in a cell, the first of
+    these is seen: Pacman (0, 255, 0), ghost (255, 255 * power / 20, 0), pill (0, 255, 255), food (0, 0, 255), wall
+    (255, 255, 255), empty (0, 0, 0).
 
     ## Rewards
 

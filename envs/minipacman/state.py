@@ -114,7 +114,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, frame_cap: i
     """A state of `lanes` lanes with copies of the given arrays; the ghost capacity is theirs.
 
     Raises:
-        ValueError: if a field is missing, unknown, of another shape or dtype, or holds what no game can reach.
+        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that no game can reach.
     """
     check_field_names(fields, State._fields)
     ghost_shape = np.shape(fields["ghost_cell"])

@@ -1,1 +1,1 @@
-"""Sequences to learn from with the right answers at hand, as environments: Nth Farthest, programs, text."""
+"""Sequences with known right answers, as environments: Nth Farthest, programs, text."""

@@ -65,7 +65,7 @@ class Sequences(Task):
         return [str(action) for action in range(int(self.action_space.n))]
 
     def vocabulary_fingerprint(self) -> str:
-        """What tells apart vocabularies of the same size; '' if the spaces say all."""
+        """A text that distinguishes vocabularies of the same size; '' if there are none."""
         return ""
 
     def check_state(self, state: Any) -> None:

@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 @inlined
 def _measure(state: State, lane: int, place: int, count: int, distances: NDArray[np.int64]) -> bool:
-    """Writes the squared distances of the first `count` vectors from the one at `place`; whether all of them differ."""
+    """Writes the squared distances of the first `count` vectors from the one at `place`; returns whether all differ."""
     for i in range(count):
         distances[i] = 0
         for j in range(state.vectors.shape[2]):
@@ -81,7 +81,7 @@ def start_lanes(
     thinking: int,
     distances: NDArray[np.int64],
 ) -> None:
-    """Starts a sequence in every lane of `mask` [N]; `distances` [V] is scratch space. For the rest see
+    """Starts a sequence in every lane of `mask` [N]; `distances` [V] is scratch space. For other arguments see
     `NthFarthest`."""
     for lane in range(len(mask)):
         if not mask[lane]:

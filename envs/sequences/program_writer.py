@@ -106,7 +106,7 @@ def _new_letter(state: State, lane: int, draft: Draft) -> int:
 
 @compiled
 def _combine(state: State, lane: int, draft: Draft, value: int, operation: int, other: int) -> int:
-    """(E+other) or (other+E), likewise with - and *; draws the side. The new value."""
+    """(E+other) or (other+E), likewise with - and *; draws the side and returns the new value."""
     sign = _PLUS if operation == ADD else _MINUS if operation == SUBTRACT else _TIMES
     is_left = integer(state, lane, 2) == 0
     if is_left:
@@ -138,7 +138,7 @@ def _name(state: State, lane: int, draft: Draft) -> int:
 
 @compiled
 def _loop(state: State, lane: int, draft: Draft, value: int, length: int) -> int:
-    """a=E, `for x in range(n):a+=b`, or a-=b; draws the letter, n, b and the sign. The new value."""
+    """a=E, `for x in range(n):a+=b`, or a-=b; draws the letter, n, b and the sign; returns the new value."""
     letter = _name(state, lane, draft)
     repeats, other = _factor(state, lane, length), _literal(state, lane, length)
     is_sum = integer(state, lane, 2) == 0
@@ -158,7 +158,7 @@ def _loop(state: State, lane: int, draft: Draft, value: int, length: int) -> int
 
 @compiled
 def _compare(state: State, lane: int, draft: Draft, value: int, other: int) -> bool:
-    """E<other or E>other; draws which. Whether it is true."""
+    """E<other or E>other; draws which, and returns whether it is true."""
     is_less = integer(state, lane, 2) == 0
     append(draft, _LESS if is_less else _GREATER)
     append_number(draft, other)
@@ -167,7 +167,7 @@ def _compare(state: State, lane: int, draft: Draft, value: int, other: int) -> b
 
 @compiled
 def _branch(state: State, lane: int, draft: Draft, value: int, length: int) -> int:
-    """`if E<b:a=c`, `else:a=d`; draws the letter, b, c, d and the comparison. The new value."""
+    """`if E<b:a=c`, `else:a=d`; draws the letter, b, c, d and the comparison; returns the new value."""
     letter = _new_letter(state, lane, draft)
     b, c, d = _literal(state, lane, length), _literal(state, lane, length), _literal(state, lane, length)
     prepend_all(draft, _IF)
@@ -183,7 +183,7 @@ def _branch(state: State, lane: int, draft: Draft, value: int, length: int) -> i
 
 @compiled
 def _choose(state: State, lane: int, draft: Draft, value: int, length: int) -> int:
-    """(E if b<c else d) or (b if E<c else d); draws which, b, c, d and the comparison. The new value."""
+    """(E if b<c else d) or (b if E<c else d); draws which, b, c, d and the comparison; returns the new value."""
     is_compared = integer(state, lane, 2) == 0
     b, c, d = _literal(state, lane, length), _literal(state, lane, length), _literal(state, lane, length)
     if is_compared:
@@ -204,7 +204,7 @@ def _choose(state: State, lane: int, draft: Draft, value: int, length: int) -> i
 
 @compiled
 def _apply(state: State, lane: int, draft: Draft, value: int, operation: int, length: int) -> int:
-    """Puts an operation around the expression. The new value."""
+    """Puts an operation around the expression; returns the new value."""
     if operation == LOOP:
         return _loop(state, lane, draft, value, length)
     if operation == BRANCH:

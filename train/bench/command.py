@@ -53,7 +53,7 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
     """The command's report, as written to JSON.
 
     Args:
-      trainer: a new one; it is trained on the way.
+      trainer: a new one; it is trained during the measurement.
       backends: further backends to measure the scan with.
       repeats: measured rounds.
       limit: seconds after which no further round starts; None: no limit.

@@ -71,8 +71,8 @@ def _policy(config: Config, space: Space) -> tuple[str, dict[str, Any]]:
     networks after the flattened observation, the convolutions or the LSTM.
 
     Raises:
-      ValueError: for an encoder that Stable-Baselines3 lacks, convolutions of what is no image, and for `head_sizes`
-        without the core.
+      ValueError: for an encoder that Stable-Baselines3 lacks, convolutions of other observations than images, and for
+        `head_sizes` without the core.
     """
     algo, chosen, sizes = config.train.algo, config.train.sb3_policy, config.agent.encoder_sizes
     convolves = _convolves(config, space)
