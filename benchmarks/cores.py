@@ -2,9 +2,9 @@
 
     python benchmarks/cores.py [--agents lstm gru mingru none] [--config minipacman-lstm] [--rounds 20] [--json FILE]
 
-An agent is a core with further settings: `mingru,hidden_size=256,num_layers=1`. All else is as in the preset, and
-the agents train on the way. A round is one update of each, collection included; reported are medians over the rounds.
-CPU time depends less on the machine's other load than wall time.
+An agent is a core with further settings: `mingru,hidden_size=256,num_layers=1`. Everything else is as in the
+preset; the agents are trained during the measurement. A round is one update of each, collection included; reported are
+medians over the rounds. CPU time depends less on the machine's other load than wall time.
 """
 
 import argparse

@@ -42,7 +42,7 @@ SMALL = {"mem_slots": 2, "num_heads": 1, "head_size": 4, "hidden_size": 8, "enco
 
 
 class Plan(NamedTuple):
-    """How much is done."""
+    """The extent of the checks."""
 
     tests: list[str]
     backends: list[str]
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(device: str, quick: bool) -> Plan:
-    """On a CPU, for trying the script, other backends; if quick, as little as there is of everything."""
+    """On a CPU, for trying the script, other backends; if quick, the minimum of everything."""
     backends = ["reference", "triton" if device == "cuda" else "fused"]
     if quick:
         bench, train = ["--repeats", "1", "--seconds", "0"], {"num_envs": 8, "total_frames": 400, "eval_episodes": 2}
@@ -78,7 +78,7 @@ class Runner:
         self._end = time.monotonic() + self.seconds
 
     def run(self, command: list[str], limit: float) -> dict[str, Any]:
-        """The result: `status` (None: not run, or ended for want of time), `seconds`, `end` of its output."""
+        """The result: `status` (None: not run, or stopped at the time limit), `seconds`, `end` of its output."""
         began = time.monotonic()
         limit = min(limit, self._end - began)
         if limit <= 0:
@@ -208,13 +208,13 @@ def check_move(plan: Plan, device: str, updates: int = 2) -> dict[str, Any]:
 
 
 def train(trainer: OnPolicy, updates: int) -> None:
-    """So many updates."""
+    """Train for a number of updates."""
     for _ in range(updates):
         trainer.update()
 
 
 def leaves_of(trainer: OnPolicy, path: Path) -> dict[str, Any]:
-    """All that a checkpoint holds, by place."""
+    """All leaves of a checkpoint, by path."""
     checkpoint.save(path, trainer.get_state())
     return dict(leaves(checkpoint.load(path)))
 
@@ -236,7 +236,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What the figures were measured with."""
+    """The hardware and software of the measurements."""
     driver = None
     if device.type == "cuda" and (program := shutil.which("nvidia-smi")):
         query = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -290,12 +290,12 @@ def attempt(check: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def outcome(row: dict[str, Any]) -> str:
-    """Of a check of exactness, in a word."""
+    """The outcome of an exactness check, in a word."""
     return str(row.get("error", {True: "exact", False: "differs"}.get(row.get("exact"))))
 
 
 def say(text: str) -> None:
-    """Progress, at once."""
+    """Print progress immediately."""
     print(text, flush=True)
 
 
@@ -311,7 +311,7 @@ def main() -> int:
 
 
 def check_and_write(arguments: argparse.Namespace) -> int:
-    """Raises ValueError, for one line, where there is no GPU."""
+    """Check, and write the results. Raises ValueError if there is no GPU."""
     device = pick_device(arguments.device)
     arguments.out.mkdir(parents=True, exist_ok=True)
     result = check_all(device, arguments.quick, arguments.minutes)

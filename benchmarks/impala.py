@@ -5,11 +5,11 @@
 Mini PacMan with its very cheap compiled engine, with the LSTM and the RMC of the presets; and the same game at 100
 microseconds of CPU time per step, one lane at a time (slow_env.py), like most environments.
 Contestants are A2C; where lanes can be shared among worker processes, A2C with two of them; IMPALA with two actors,
-each with half of the lanes; and the same with Ray for an engine, where the package is installed.
+each with half of the lanes; and the same with Ray as the engine, where the package is installed.
 
-Each measurement is a process of its own, everyone in turn, with one thread of torch in every process; two actors and a
-learner are three of them. Ratios are within a round. Learning is the share of time in which the learner is not waiting:
-for A2C, which plays in the same process, not collecting a rollout; for IMPALA, not in `ActorPool.take`.
+Each measurement runs in a separate process, contestants in turn, with one thread of torch per process; two actors and a
+learner are three processes. Ratios are within a round. Learning is the share of time in which the learner is not
+waiting: for A2C, which plays in the same process, not collecting a rollout; for IMPALA, not in `ActorPool.take`.
 """
 
 import argparse
@@ -51,7 +51,7 @@ CONTESTANTS: dict[str, dict[str, Any]] = {
     "impala, ray": {"algo": "impala", "actor_engine": "ray"},
 }
 ACTORS = 2
-WARM_UP = 5  # updates: the actors' start, compilation, and what they had made ahead
+WARM_UP = 5  # updates: the actors' start, compilation, and rollouts made ahead
 
 
 def contestants(scenario: str) -> list[str]:
@@ -116,7 +116,7 @@ def contend(scenario: str, contestant: str, seconds: float) -> dict[str, Any]:
 
 
 def run(scenario: str, contestant: str, seconds: float) -> dict[str, Any]:
-    """`contend` in a process of its own; Ray's workers find the slow environment by PYTHONPATH."""
+    """`contend` in a separate process; Ray's workers find the slow environment by PYTHONPATH."""
     command = [sys.executable, str(HERE), "--contend", scenario, contestant, "--seconds", str(seconds)]
     env = {**os.environ, "PYTHONPATH": str(HERE.parent), "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -126,7 +126,7 @@ def run(scenario: str, contestant: str, seconds: float) -> dict[str, Any]:
 
 
 def median_and_range(values: Iterable[float], form: str) -> str:
-    """Of the rounds."""
+    """Median and range over the rounds."""
     values = list(values)
     median, low, high = (format(f(values), form) for f in (statistics.median, min, max))
     return f"{median} ({low} to {high})"

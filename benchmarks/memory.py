@@ -32,7 +32,7 @@ TIMED = {"native": (1024, 400), "minigrid": (16, 60)}
 
 
 def check(name: str, steps: int) -> dict[str, int]:
-    """Plays `steps` lane steps with both; how many episodes ended, and how many of them well.
+    """Plays `steps` lane steps with both; returns how many episodes ended, and how many of them with success.
 
     Raises:
         AssertionError: at the first difference.

@@ -17,12 +17,12 @@ A peer without its Python is left out. Each has its own virtual environment, mad
         mkdir raylib-5.5_webassembly box2d-web box2d-linux-amd64 &&
         PATH=/usr/bin:/bin ../puffer/bin/pip install --no-deps --no-build-isolation .)
 
-That compiles PufferLib's Pac-Man alone: the empty folders keep its setup.py from fetching what only other games and the
-browser need, the short PATH hides a CUDA compiler, and later versions of heavyball lack the optimizer it asks for.
+This compiles only PufferLib's Pac-Man. The empty folders keep its setup.py from downloading what only other games and
+the browser need. The short PATH hides a CUDA compiler. Later versions of heavyball lack the optimizer that it uses.
 
 Games differ: sb3-contrib plays our Mini PacMan through the 5x5 window (75 numbers), PufferLib its own Pac-Man in C (291
-numbers). So does the work per frame: parameters are in the table; PufferLib empties its memory when a rollout begins
-and not when an episode does; sb3-contrib's shared LSTM learns from the policy's loss alone. Frames are transitions to
+numbers). So does the work per frame: parameters are in the table; PufferLib resets the memory at the start of a
+rollout, not of an episode; sb3-contrib's shared LSTM learns from the policy's loss alone. Frames are transitions to
 learn from: the steps that only reset an episode do not count.
 """
 
@@ -52,9 +52,9 @@ SB3_BEST = {
     "n_epochs": 1,
     "policy_kwargs": {"shared_lstm": True, "enable_critic_lstm": False, "lstm_hidden_size": 128},
 }
-# Everyone learns once from each frame, by Adam.
+# All learn once from each frame, with Adam.
 OURS = {"algo": "a2c", "optimizer": "adam"}
-# Who takes part: the kind, and its settings. The encoder of lstm-128 brings it to PufferLib's number of parameters.
+# The contestants: kind and settings. The encoder of lstm-128 brings it to PufferLib's number of parameters.
 CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "rmc-4x64": ("ours", {**OURS, "num_envs": 64}),
     "rmc-4x128": ("ours", {**OURS, "core": "rmc", "mem_slots": 4, "num_heads": 4, "head_size": 32, "num_envs": 256}),
@@ -102,9 +102,9 @@ def prepare_sb3(settings: dict[str, Any]) -> tuple[Callable[[], int], Any]:
 
 
 def make_compiled_lanes(num_envs: int) -> Any:
-    """All lanes as one environment of Stable-Baselines3, which by itself steps them one by one, in Python.
+    """All lanes as one environment of Stable-Baselines3, which otherwise steps them one by one in Python.
 
-    So that trainer is compared with trainer: that loop is about half of RecurrentPPO's time at its best settings.
+    That loop is about half of RecurrentPPO's time at its best settings; without it, only the trainers are compared.
     """
     import gymnasium as gym
     import numpy as np
@@ -188,7 +188,8 @@ def contend(name: str, seconds: float) -> dict[str, Any]:
 
 
 def run(name: str, python: str, seconds: float) -> dict[str, Any]:
-    """`contend` in a process of its own, with the Python given, in an empty folder: PufferLib leaves files around."""
+    """`contend` in a separate process, with the given Python, in an empty folder, since PufferLib leaves files
+    behind."""
     command = [python, str(Path(__file__).resolve()), "--contestant", name, "--seconds", str(seconds)]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     with tempfile.TemporaryDirectory() as folder:
@@ -204,7 +205,7 @@ def rates(results: list[dict[str, Any]], name: str) -> list[float]:
 
 
 def print_tables(results: list[dict[str, Any]], absent: dict[str, str]) -> None:
-    """Frames per second of everyone, and how many times as fast as each peer we are."""
+    """Frames per second of all contestants, and our speed relative to each peer."""
     from rich.console import Console
     from rich.table import Table
 

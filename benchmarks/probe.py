@@ -34,7 +34,7 @@ EVERY, RIDGE, REACH = 5, 10.0, 2
 
 
 class Samples(NamedTuple):
-    """What was seen of L lanes at S times."""
+    """Observations, memories and food of L lanes at S times."""
 
     sight: NDArray[np.float32]  # [S, L, ...]: window, position, timer
     memory: NDArray[np.float32]  # [S, L, H]
@@ -104,7 +104,7 @@ class Predict(NamedTuple):
 
 @torch.no_grad()
 def samples(agent: ActorCritic, num_lanes: int, steps: int) -> Iterator[Samples]:
-    """Play, and yield every few steps `[L, ...]` what was seen, after the agent has taken the step in."""
+    """Play, and yield samples `[L, ...]` every few steps, after the agent has consumed the observation."""
     lanes = Lanes(make_env("minipacman", num_lanes), 0, torch.device("cpu"))
     generator, state = torch.Generator().manual_seed(0), agent.initial_state(num_lanes)
     last_seen = np.zeros((num_lanes, CELLS), np.int64)

@@ -2,7 +2,7 @@
 
   python benchmarks/recipe.py
 
-The file holds the runs by which the defaults for Mini PacMan were found, one seed each: leads, no results. A run's
+The file holds the runs by which the defaults for Mini PacMan were found, one seed each: leads, not results. A run's
 `settings` are flags of rmc-train, except for those of trials that were not kept: core_detach (no gradient from the core
 into the encoder), normalised pixels, head_layer (units of a hidden layer before the heads), core_learning_rate (a
 factor) and forget_steps (the forget biases of a slot's units begin at ln 1 to ln(forget_steps - 1), as in Tallec &

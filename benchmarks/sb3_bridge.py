@@ -81,7 +81,7 @@ def _random_actions(env: VectorEnv) -> Iterator[NDArray[np.int64]]:
 
 @torch.no_grad()
 def _actions_of(name: str, env: VectorEnv) -> Iterator[NDArray[np.int64]]:
-    """A policy's, as it plays in lanes of its own."""
+    """A policy's actions in its own lanes."""
     agent = load_agent(pretrained.find(name), CPU).agent
     state = agent.initial_state(env.num_envs)
     generator = torch.Generator().manual_seed(0)

@@ -22,7 +22,7 @@ from rmc_agents.sb3 import copy_lstm_policy, make_sb3_env
 
 
 class Stopwatch(BaseCallback):
-    """When the last rollout ended: what follows is learning."""
+    """Records when the last rollout ended and learning began."""
 
     def _on_step(self) -> bool:
         return True
@@ -45,7 +45,7 @@ def make_models(num_envs: int, steps: int, hidden_size: int, batch_size: int) ->
 
 
 def largest_difference(models: dict[str, RecurrentPPO]) -> float:
-    """Of values, log-probabilities and entropies over the minibatches of one rollout."""
+    """The largest difference of values, log-probabilities and entropies over the minibatches of one rollout."""
     source = models["sb3-contrib"].rollout_buffer
     worst = 0.0
     for batch in source.get(models["sb3-contrib"].batch_size):

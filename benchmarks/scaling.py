@@ -34,7 +34,7 @@ COLOURS = {"rmc": "C0", "lstm": "C1"}
 
 @dataclass(frozen=True)
 class Point:
-    """What is measured; a slot of the RMC, or the whole of the LSTM, is `width` wide."""
+    """A measured configuration; a slot of the RMC, or the whole LSTM, is `width` wide."""
 
     core: str
     lanes: int
@@ -60,7 +60,7 @@ class Point:
 
 
 class Axis(NamedTuple):
-    """What is varied."""
+    """A varied parameter."""
 
     name: str
     field: str  # of Point
@@ -86,13 +86,13 @@ QUICK_AXES = (
 
 
 def points(axis: Axis, core: str, centre: Point) -> list[Point]:
-    """The points along an axis; none if the core has no such thing."""
+    """The points along an axis; none if the core does not have the parameter."""
     changes: list[dict[str, Any]] = [{axis.field: value} for value in axis.values] if core in axis.cores else []
     return [replace(centre, **change) for change in changes]
 
 
 def measure(point: Point, flags: Sequence[str]) -> dict[str, Any] | None:
-    """What rmc-bench reports for a point; None if it fails, after a line with the reason."""
+    """The report of rmc-bench for a point; None if it fails, after a line with the reason."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "point.json"
         command = [sys.executable, "-c", BENCH, *point.flags, *flags, "--json", str(target)]
@@ -105,7 +105,7 @@ def measure(point: Point, flags: Sequence[str]) -> dict[str, Any] | None:
 
 
 def figures(report: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a report of rmc-bench."""
+    """The figures kept from a report of rmc-bench."""
     training = report["parts"]["training"]
     scan = next(iter(report["scan"].values()))  # by the backend that training uses
     return {

@@ -33,12 +33,12 @@ FLAGS = [
     *("--save-every", "2", "--log-every", "1"),
 ]
 RESULTS = Path(__file__).resolve().parent / "results"
-SAMPLE = 0.25  # seconds between looks
+SAMPLE = 0.25  # seconds between samples
 MOST_GROWTH = 1.1  # of the last learner's memory and open files, from the first quarter of its time to the last
 
 
 def soak(run: WatchedRun, arguments: argparse.Namespace) -> None:
-    """Kill and watch for so long, and end the run."""
+    """Kill and take samples until the time is over, then end the run."""
     number, seconds, actors = random.Random(arguments.seed), 60 * arguments.minutes, arguments.actors
     run.start(actors)
     began = time.monotonic()
@@ -160,7 +160,7 @@ def report(run: WatchedRun, result: dict[str, Any], wrong: Sequence[str], comman
 
 
 def main() -> None:
-    """Soaks, writes what was seen, and ends with 1 if something was wrong."""
+    """Runs the test and writes the report; exits with 1 if something was wrong."""
     argv, flags = sys.argv[1:], list[str]()
     if "--" in argv:
         argv, flags = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--out", type=Path, default=RESULTS / "soak", help="without suffix")
     arguments = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run is ended, whatever ends the test
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the run ends with the test
     here = machine()
     with tempfile.TemporaryDirectory() as folder:
         run = WatchedRun(Path(folder) / "run", [*FLAGS, "--actors", str(arguments.actors), *flags])

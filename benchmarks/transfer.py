@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def report(found: list[dict], arguments: argparse.Namespace) -> str:
-    """The table, and what its numbers are of."""
+    """The table, and an explanation of its numbers."""
     rows = []
     for env in arguments.envs:
         for core in dict.fromkeys(one["core"] for one in found):
@@ -68,7 +68,7 @@ def by_corridor(evaluation: dict) -> dict[int, float]:
 
 
 def corridors(evaluations: list[dict]) -> list[int]:
-    """The lengths that every one of the evaluations met."""
+    """The lengths that occur in all evaluations."""
     lengths = [set(by_corridor(one)) for one in evaluations]
     return sorted(set.intersection(*lengths), key=int)
 

@@ -14,8 +14,8 @@ import psutil
 from rmc_agents.runs import checkpoint
 
 TRAIN = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
-SECONDS_TO_GO = 10.0  # that processes may take to end after the learner has
-SECONDS_TO_COME = 300.0  # that the learner may take to have all actors, or to end, and an actor to be replaced
+SECONDS_TO_GO = 10.0  # limit for processes to end after the learner
+SECONDS_TO_COME = 300.0  # limit for the learner to have all actors or to end, and for an actor to be replaced
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -43,13 +43,13 @@ class Life:
     """A learner, from its start to its end."""
 
     began: float
-    samples: list[Sample] = field(default_factory=list)  # with all actors there
-    replacements: list[float] = field(default_factory=list)  # seconds until there was another, a kill each
+    samples: list[Sample] = field(default_factory=list)  # while all actors run
+    replacements: list[float] = field(default_factory=list)  # seconds until the replacement, for each kill
     end: End | None = None
 
 
 class WatchedRun:
-    """A run with actors of this machine.
+    """A run with actors on this machine.
 
     Args:
       folder: the run's; a log is kept beside it.
@@ -106,14 +106,17 @@ class WatchedRun:
         life.samples.append(Sample(time.monotonic() - life.began, memory, handles))
 
     def kill_an_actor(self) -> None:
-        """With -9, and see that it is replaced: the oldest, since by design three ends without a rollout end a run."""
+        """Kill the oldest with -9, and wait for its replacement.
+
+        The oldest, because three failures of an actor without a rollout end a run.
+        """
         actors = sorted(self.actors, key=lambda actor: actor.create_time())
         actors[0].kill()
         time.sleep(0.1)
         self.lives[-1].replacements.append(0.1 + self.wait_for(len(actors)))
 
     def end(self, by: signal.Signals) -> None:
-        """The learner, and see what is left. Raises SystemExit if it does not end."""
+        """End the learner, and record what remains. Raises SystemExit if it does not end."""
         others = self.learner.children(recursive=True)
         self.process.send_signal(by)
         try:
@@ -130,13 +133,13 @@ class WatchedRun:
         self.lives[-1].end = End(status, seconds, left, shared, len(found), damaged)
 
     def kill(self) -> None:
-        """Whatever is left, when the test itself has failed."""
+        """Kill the learner after a failure of the test itself."""
         self.process.kill()
         self.process.wait()
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it runs; one that nobody has asked for its exit status does not."""
+    """Whether it runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

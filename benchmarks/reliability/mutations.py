@@ -28,7 +28,7 @@ PARTS = ("envs", "train", "evaluate", "configs")
 """Folders at the top of the repository that are subpackages of rmc_agents."""
 CAUGHT = ("caught", "hangs")
 OUTCOMES = {0: "MISSED", 1: "caught"}  # by pytest's exit status
-LONGEST = 600.0  # seconds after which tests are taken to hang
+LONGEST = 600.0  # seconds after which tests count as hung
 
 
 class Mutation(NamedTuple):
@@ -58,14 +58,14 @@ def main(words: Sequence[str]) -> int:
 
 
 def import_heavy_packages() -> None:
-    """Once, for all the processes that are forked off this one; of the project itself they import the copy."""
+    """Import them once for all forked processes, which import the project itself from the copy."""
     import numba  # noqa: F401
     import pytest  # noqa: F401
     import torch  # noqa: F401
 
 
 class Copy:
-    """The package as it is when installed, in `site`, compiled passes included, and the tests."""
+    """The package as installed, in `site`, with its compiled passes, and the tests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.site, package = folder, folder / "site", folder / "site" / "rmc_agents"
@@ -92,7 +92,7 @@ class Copy:
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # what was compiled before is still valid
 
     def run(self, tests: str) -> str:
-        """What pytest makes of these tests on the copy; it stops at the first failure."""
+        """The outcome of these tests on the copy; pytest stops at the first failure."""
         process = os.fork()
         if process == 0:
             self._run_here(tests)
@@ -128,7 +128,7 @@ class Copy:
 
 
 def read_outcomes() -> dict[str, str]:
-    """Of the mutations in the table so far."""
+    """The outcomes in the table so far, by mutation."""
     lines = RESULT.read_text().splitlines() if RESULT.exists() else []
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return {row[0]: row[-1] for row in rows[2:]}

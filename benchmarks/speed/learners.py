@@ -4,8 +4,8 @@
     python benchmarks/speed/learners.py --learners 2 4 8 16 --rounds 3 --lanes 1024
 
 Prints medians, the median of the ratios within a round, and CPU seconds of all processes per million frames, without
-those that they take to start. Beside N learners: N trainings at once, each alone with its share of the lanes. They have
-nothing to add up and nobody to wait for, so no way of sharing the lanes is faster than the sum of their frames/s.
+those that they take to start. Beside N learners: N trainings at once, each alone with its share of the lanes. They
+neither sum nor wait, so the sum of their frames/s is an upper bound for any way of sharing the lanes.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def measure(kind: str, number: int, lanes: int, frames: int, flags: Sequence[str
 
 @contextmanager
 def busy(programs: int) -> Iterator[None]:
-    """A context in which `programs` other programs compute without a pause."""
+    """Context in which `programs` other programs compute without a pause."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(programs)]
     try:
         yield

@@ -24,7 +24,7 @@ CASES = {
 
 
 def cpu_seconds(module: str, flags: str) -> float:
-    """Of a process that runs a command, in a folder of its own."""
+    """CPU seconds of a process that runs a command in its own folder."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     program = f"import sys; from rmc_agents.{module} import main; sys.exit(main())"
     with tempfile.TemporaryDirectory() as folder:
