@@ -23,20 +23,20 @@ if not torch.cuda.is_available():
 
 
 def pytest_collection_finish() -> None:
-    """What is there by now stays."""
+    """Exclude all objects that exist now from later collections."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.fixture(autouse=True)
 def forget_registered() -> Iterator[None]:
-    """Cores and encoders that a test registers are its own."""
+    """Cores and encoders that a test registers are removed after it."""
     yield
     for builders in plugins.registered.values():
         builders.clear()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests that are marked `gpu` need one."""
+    """Skip tests marked `gpu` on machines without one."""
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a GPU")

@@ -121,7 +121,7 @@ def test_without_layers_the_core_reads_the_observation_itself() -> None:
 
 
 def test_a_core_is_a_name_a_function_or_a_module() -> None:
-    """To the bit: the weights are drawn in one order."""
+    """Bitwise: the weights are drawn in the same order."""
     config = Config().updated({"core": "lstm", "hidden_size": 16}, "test")
     torch.manual_seed(3)
     expected = ActorCritic.from_config(SPEC, config.core, config.agent).state_dict()

@@ -1,4 +1,4 @@
-"""Who may import whom, held by walking every import statement."""
+"""Which package may import which, checked for every import statement."""
 
 import ast
 import subprocess

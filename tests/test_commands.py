@@ -1,4 +1,4 @@
-"""What all commands share: how they end, and how they tell numbers and paths."""
+"""What all commands share: how they end, and how they print numbers and paths."""
 
 import gc
 import os

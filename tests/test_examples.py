@@ -1,4 +1,4 @@
-"""The examples of the docs run as they stand."""
+"""The examples of the docs run unchanged."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def test_example(
 
 @pytest.mark.slow
 def test_notebook(tmp_path: Path) -> None:
-    """Its cells in their order, without Jupyter; what it shows is stored in it, for those who only read."""
+    """Its cells in their order, without Jupyter; its outputs are stored in it, for readers."""
     cells = json.loads((DOCS / "examples" / "attention.ipynb").read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     program = "\n".join("".join(cell["source"]) for cell in code)

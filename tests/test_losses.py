@@ -1,4 +1,4 @@
-"""Returns and losses against their definitions, known values, and what episode boundaries demand of them."""
+"""Returns and losses against their definitions and known values, also at episode boundaries."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The mutations of benchmarks/reliability are of the source as it is; the benchmark itself takes long."""
+"""The mutations of benchmarks/reliability fit the current source; the benchmark itself takes too long for a test."""
 
 from pathlib import Path
 

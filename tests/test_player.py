@@ -1,4 +1,4 @@
-"""Player: it acts like evaluation and training, whoever resets the environment."""
+"""Player: it acts as in evaluation and training, however the environment is reset."""
 
 import math
 from functools import partial

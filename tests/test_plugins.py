@@ -1,4 +1,4 @@
-"""Users' modules: imported if named on the command line, never because a file names them."""
+"""Users' modules: imported only if named on the command line, never because a file names them."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`import rmc_agents`: what it offers, and what it costs."""
+"""`import rmc_agents`: its names, and the time it takes."""
 
 import ast
 import inspect

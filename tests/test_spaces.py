@@ -169,7 +169,7 @@ def test_a_box_is_filled_uniformly_without_an_agent_and_clipped_with_one() -> No
 
 
 class Reach(gym.Env):
-    """One step an episode: the reward is highest where the two numbers are what the observation says."""
+    """One step an episode: the reward is highest where the two numbers equal those of the observation."""
 
     observation_space = Dict({"target": Box(-1, 1, (2,), np.float32), "which": Discrete(2)})
     action_space = Box(-2, 2, (2,), np.float32)

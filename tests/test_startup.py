@@ -1,4 +1,4 @@
-"""Help, and refusals of what needs no training, come before anything heavy is imported."""
+"""Help, and errors that can be found without torch, are printed before any slow import."""
 
 import subprocess
 import sys
@@ -59,7 +59,7 @@ COMMANDS = {
 
 
 def run(module: str, words: list[str], folder: Path) -> tuple[list[str], str]:
-    """What a process printed in which the command was called once with each of the given words, and its errors."""
+    """The output and the errors of a process that called the command once with each of the given words."""
     (folder / "foreign.yaml").write_text("learning_rate: fast")
     (folder / "foreign.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
     (folder / "archive.zip").write_bytes(b"")

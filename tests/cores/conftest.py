@@ -17,7 +17,7 @@ def core(request):
 
 @pytest.fixture(params=["rmc-plain", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none"])
 def each_kind(request):
-    """One core of each class: for what does not depend on the settings."""
+    """One core of each class, for tests that do not depend on the settings."""
     return build(request.param)
 
 

@@ -22,7 +22,7 @@ from rmc_agents.cores import LSTM, RMC, RNN, MinGRU, RelationalRNN
 class TestGradients:
     @pytest.mark.parametrize("name", CORES)
     def test_against_finite_differences(self, name):
-        """With regard to the inputs, the state and every parameter, over a sequence with resets."""
+        """Gradients of inputs, state and every parameter, over a sequence with resets."""
         core = build(name)
         inputs, should_reset = random_inputs(3, 2).requires_grad_(), flags((1, 0), steps=3, lanes=2)
         state = [leaf.requires_grad_() for leaf in random_state(core, 2)]

@@ -173,7 +173,7 @@ class TestReset:
         assert all(not gradient.any() for gradient in gradients[1 : 1 + len(state)])
 
     def test_initial_state_gets_its_gradient(self, recurrent):
-        """As one that is learned would: both where it is passed in and where a reset puts it."""
+        """A learned initial state needs it, both where it is passed in and where a reset inserts it."""
         passed = type(s := recurrent.initial_state(LANES))(*(leaf.requires_grad_() for leaf in s))
         outputs, _ = recurrent.unroll(random_inputs(), flags(), passed)
         assert all(leaf.any() for leaf in torch.autograd.grad(outputs.square().sum(), list(passed)))

@@ -1,4 +1,4 @@
-"""`Core.forward`: the friendly face of `unroll`, in the place of `torch.nn.LSTM`."""
+"""`Core.forward`: `unroll` with defaults, a replacement for `torch.nn.LSTM`."""
 
 from collections.abc import Iterator
 
@@ -82,7 +82,7 @@ def test_it_takes_the_place_of_torchs_lstm() -> None:
     outputs, state = ours(x, lengths=LENGTHS, batch_first=True)
     torch.testing.assert_close(outputs, nn.utils.rnn.pad_packed_sequence(expected, batch_first=True)[0])
     torch.testing.assert_close(tuple(state), (hidden[0], cell[0]))
-    again, _ = ours(x, tuple(leaf.detach() for leaf in state), batch_first=True)  # as between truncated pieces
+    again, _ = ours(x, tuple(leaf.detach() for leaf in state), batch_first=True)  # as in truncated backpropagation
     assert torch.equal(again, ours(x, state, batch_first=True)[0])
 
 
@@ -118,7 +118,7 @@ def test_wrong_inputs() -> None:
 
 
 class TestModes:
-    """Of torch's; float32 and the fused kernels."""
+    """The modes of torch, with float32 and the fused kernels."""
 
     @pytest.fixture
     def rmc(self) -> RMC:

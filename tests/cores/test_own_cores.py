@@ -81,7 +81,7 @@ def test_a_learned_initial_state_gets_its_gradient() -> None:
 
 
 def test_it_follows_its_device_and_dtype() -> None:
-    """Though `initial_leaves` makes plain tensors; integers stay integers."""
+    """Even though `initial_leaves` makes plain tensors; integers stay integers."""
     for dtype in (torch.float64, torch.float32):
         (trace,) = Decay(SIZE).to(dtype).initial_state(2)
         count, *_ = Odd(SIZE).to(dtype).initial_state(2)

@@ -1,4 +1,4 @@
-"""BoxWorld's levels and rules: the solver proves levels, and the compiled engine is held against the plain oracle."""
+"""BoxWorld's levels and rules: a solver checks levels, and the compiled engine is compared with a plain oracle."""
 
 from collections import Counter
 from itertools import combinations
@@ -27,7 +27,7 @@ def solution_of(room: Room) -> Ending:
 
 
 def eager_action(room: Room, random: np.random.Generator) -> int:
-    """A random action, mostly one by which something happens where there is one: walking about alone solves little."""
+    """A random action, mostly one that opens or takes something, if there is one: random walks solve few levels."""
     eventful = [action for action in range(4) if room.step(action)[1]]
     return int(random.choice(eventful)) if eventful and random.random() < 0.8 else int(random.integers(4))
 
@@ -45,7 +45,7 @@ def check_level(room: Room, solution_length: int, num_distractors: int) -> None:
         assert distractor not in solution
     boxes = list(room.boxes().values())
     assert Counter(boxes) == Counter([*solution, *(boxes[-1] for boxes in dead_ends)])
-    # Every key is there once, and opening a box uses it up: no box can be opened for nothing.
+    # Every key exists once, and opening a box uses it up.
     [loose] = [mark for _, mark in room.things if mark.islower() and mark not in {content for content, _ in boxes}]
     assert max(Counter([loose, *(content for content, _ in boxes)]).values()) == 1
     assert room.held == "-"
@@ -90,7 +90,7 @@ def test_levels_are_uniform_and_use_all_colours_and_places() -> None:
         np.testing.assert_allclose(counts, 12_000 / len(values), rtol=0.06)
     np.testing.assert_allclose(np.bincount(state["path"][:, 0], minlength=21)[1:], 600, rtol=0.15)
     longest = np.flatnonzero(infos["solution_length"] == 5)
-    for place in range(5):  # each key is there once and has one lock in the solution; the others are distractors'
+    for place in range(5):  # each key exists once and has one lock in the solution; its other locks are distractors'
         cells = state["board"][longest] == state["path"][longest, place][:, None, None]
         assert abs(cells.sum(axis=(1, 2)).mean() - 2 - 2.5 / 5) < 0.06
     for occupied in (state["board"] > 0).mean(axis=0), np.eye(14)[state["row"]].T @ np.eye(14)[state["column"]]:

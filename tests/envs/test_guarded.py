@@ -1,4 +1,4 @@
-"""Environments with errors: reported as theirs, with their lines of the traceback, and nothing is lost."""
+"""Errors of environments: reported as the environment's, with its lines of the traceback, and the training is saved."""
 
 import json
 import sys
@@ -86,7 +86,7 @@ class Together(VectorEnv):
     def step(self, actions: Any) -> Any:
         if "error" in self.changed:
             raise self.changed["error"]
-        ends = [False] * self.num_envs  # lists: gymnasium asks for arrays, but numbers are numbers
+        ends = [False] * self.num_envs  # lists are accepted, although gymnasium expects arrays
         result = {"obs": self.reset()[0], "reward": [0.5] * self.num_envs, "terminated": ends, "truncated": ends}
         return (*(result | {"infos": {}} | self.changed).values(),)
 

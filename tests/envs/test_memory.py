@@ -47,7 +47,7 @@ def both(**settings: Any) -> tuple[Callable[[AutoresetMode], VectorEnv], Callabl
 
 
 def walk(env: VectorEnv, steps: int, seed: int = 0) -> np.ndarray:
-    """Actions [steps, N] that get somewhere: mostly forward."""
+    """Actions [steps, N], mostly forward, so that agents get somewhere."""
     return np.random.default_rng(seed).choice(3, (steps, env.num_envs), p=[0.2, 0.2, 0.6])
 
 

@@ -97,7 +97,7 @@ class Duel:
         self.ended = [False] * self.lanes
 
     def step(self, actions: np.ndarray) -> None:
-        """One step of all, compared in everything that can be seen."""
+        """One step of all lanes; compares all outputs."""
         outcomes: list[tuple[Fraction, bool, bool]] = []
         for lane, game in enumerate(self.games):
             if self.ended[lane]:
@@ -125,7 +125,7 @@ class Duel:
         np.testing.assert_array_equal(observations[1], np.stack(pictures)[:, 2:-2, 2:-2])
 
     def compare_states(self) -> None:
-        """Everything, the ghosts' headings and the random streams included."""
+        """Compares the complete states, with the ghosts' headings and the random streams."""
         for view in self.views:
             state = view.get_state()
             for lane, game in enumerate(self.games):
@@ -163,7 +163,7 @@ LEVEL_ENDS = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_engine_agrees_with_the_oracle(mode: str) -> None:
-    """11,200 steps a mode, 56,000 in all: seeded games, then made-up late ones, of which every event is required."""
+    """11,200 steps a mode, 56,000 in all: seeded games, then made-up late ones, in which every event must occur."""
     duel, random = Duel(mode, lanes=8, frame_cap=200), np.random.default_rng(17)
     duel.begin(seed=100)
     for step in range(200):
@@ -184,7 +184,7 @@ def test_engine_agrees_with_the_oracle(mode: str) -> None:
 
 @pytest.mark.parametrize("heading", [0, 1])
 def test_a_ghost_that_killed_continues_with_its_first_heading(heading: int) -> None:
-    """On every crossing: 0 leads down where that is free, 1 nowhere; a ghost of level 6 always moves."""
+    """On every crossing: heading 0 leads down if that is free, heading 1 nowhere; a ghost of level 6 always moves."""
     crossings = [cell for cell in FREE if len(exits(cell)) > 2]
     games = []
     for crossing in crossings:

@@ -19,7 +19,7 @@ from rmc_agents.trunks import FIRST_TOKENS
 
 
 def read_picture(picture: np.ndarray) -> tuple[set[tuple[int, int, str]], tuple[int, int], int]:
-    """Things by place relative to Pacman, Pacman's place, and the power that ghosts' colour tells."""
+    """Things by place relative to Pacman, Pacman's place, and the power, read from the ghosts' colour."""
     places = {(row, column): tuple(map(int, picture[row, column])) for row, column in np.ndindex(15, 19)}
     (pacman,) = (place for place, colour in places.items() if colour == (0, 255, 0))
     things, power = set(), 0
@@ -34,7 +34,7 @@ def read_picture(picture: np.ndarray) -> tuple[set[tuple[int, int, str]], tuple[
 
 
 def read_tokens(tokens: np.ndarray) -> tuple[set[tuple[int, int, str]], int, int]:
-    """The same of tokens, with the number of Pacman's cell."""
+    """The same from tokens, with the number of Pacman's cell."""
     vocabulary = make_vocabulary()
     *cells, pacman, power = tokens.tolist()
     things = set()
@@ -47,7 +47,7 @@ def read_tokens(tokens: np.ndarray) -> tuple[set[tuple[int, int, str]], int, int
 def steps_from(start: tuple[int, int], picture: np.ndarray) -> dict[tuple[int, int], int]:
     """How many steps each free cell of a picture is away."""
     distances, frontier = {start: 0}, [start]
-    for row, column in frontier:  # which grows meanwhile
+    for row, column in frontier:  # grows during the loop
         for cell in ((row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)):
             if cell not in distances and tuple(picture[cell]) != (255, 255, 255):
                 distances[cell] = distances[row, column] + 1

@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
-    """An id and settings with which a sequence ends within a few steps."""
+    """An id and settings with which sequences end within a few steps."""
     name, settings = KINDS[request.param]
     if name == "Text-v0":
         settings = {**settings, "path": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""Lanes in worker processes: the numbers of one process, faults of one line, and no process that stays behind."""
+"""Lanes in worker processes: the results of one process, one-line errors, and no process left behind."""
 
 import multiprocessing
 import os
@@ -89,7 +89,7 @@ def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers:
     with closing(make_vector_env(name, lanes, num_workers=workers)) as env:
         assert len(multiprocessing.active_children()) == workers
         for child, number in product(multiprocessing.active_children(), STOPS):
-            os.kill(child.pid, number)  # as a terminal does to all its processes; it is for the parent to act on them
+            os.kill(child.pid, number)  # as a terminal does to all its processes; only the parent should react
         for attribute in ("num_envs", "single_observation_space", "observation_space", "action_space", "metadata"):
             assert getattr(env, attribute) == getattr(reference, attribute)
         resets: list[tuple[Any, dict | None]] = [(3, None), (None, None), ([7] * lanes, {"shift": 1})]

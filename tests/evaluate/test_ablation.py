@@ -1,4 +1,4 @@
-"""Taking the memory away: each variant takes what it says, and nothing else."""
+"""Memory ablations: each variant removes what it says, and nothing else."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from rmc_agents.evaluate.episodes import MOST_LANES, play
 from rmc_agents.types import AgentOutput, TimeStep, at, map_leaves
 
 CPU = torch.device("cpu")
-OBSERVATIONS = 5  # of an episode of recall in which nobody speaks too early: the cue, three blanks, the signal
+OBSERVATIONS = 5  # of an episode of recall without an early answer: the cue, three blanks, the signal
 
 
 class Seen(NamedTuple):
@@ -71,7 +71,7 @@ def test_shuffled_memory_keeps_all_lanes_to_the_end(monkeypatch: pytest.MonkeyPa
 
 
 def trajectory(policy: object, steps: TimeStep) -> list[AgentOutput]:
-    """What a policy says to time steps `[T, B, ...]`."""
+    """A policy's outputs at time steps `[T, B, ...]`."""
     state, outputs = policy.initial_state(steps.is_first.shape[1]), []
     for t in range(len(steps.is_first)):
         output, state = policy.step(at(steps, t), state)

@@ -36,7 +36,7 @@ class Counter:
 
 
 def cue_steps() -> list[int]:
-    """When vector m is shown in each lane, by the observations."""
+    """The step at which vector m is shown in each lane, from the observations."""
     env = NthFarthestVectorEnv(LANES, vectors=STEPS, size=SIZE)
     obs, _ = env.reset(seed=7)
     found = [-1] * LANES

@@ -42,7 +42,7 @@ class ParityEnv(gym.Env):
 
 
 class GroupedEnv(ParityEnv):
-    """As `ParityEnv`; tells a corridor's length, and its success and level from an odd seed alone."""
+    """As `ParityEnv`; reports a corridor's length, and its success and level only from an odd seed."""
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         is_long = self.left > 1
@@ -58,7 +58,7 @@ def test_groups_count_episodes_that_were_cut_and_levels_only_what_is_told() -> N
 
 
 class MaskedEnv(ParityEnv):
-    """As `ParityEnv`; of the two actions one is allowed, another at every step."""
+    """As `ParityEnv`; one of the two actions is allowed, alternating step by step."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         return super().reset(seed=seed)[0], self.mask()
@@ -142,7 +142,7 @@ def test_an_episode_without_an_end_is_cut() -> None:
 
 
 class CountingPolicy:
-    """A policy that notes how many lanes it is asked for."""
+    """A policy that records the number of lanes in every call."""
 
     def __init__(self, agent: rmc.ActorCritic) -> None:
         self.agent, self.lanes = agent, []

@@ -1,4 +1,4 @@
-"""Evaluations in several processes: the same episodes, and an end without orphans whatever happens."""
+"""Evaluations in several processes: the same episodes, and no processes left behind, whatever happens."""
 
 import os
 import signal

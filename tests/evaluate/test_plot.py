@@ -92,7 +92,7 @@ def test_interquartile_mean_leaves_out_a_quarter_at_both_ends() -> None:
 
 
 def test_the_band_is_of_the_interquartile_mean() -> None:
-    """Among sixteen samples one that is far off counts in none but one of thousands of resamples."""
+    """Among sixteen samples, one outlier affects only one in thousands of resamples."""
     low, high = curves.bootstrap_band(np.array([1000.0] + [0.0] * 15))
     assert (low, high) == (0, 0)
 

@@ -53,7 +53,7 @@ def exported(run: Path) -> Path:
 
 @pytest.fixture
 def by_name(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same as the one policy that comes with the package, `little`."""
+    """The same as the package's only pretrained policy, `little`."""
     folder = tmp_path / "pretrained"
     folder.mkdir()
     monkeypatch.setattr(pretrained, "FOLDER", folder)

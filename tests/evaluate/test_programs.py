@@ -56,7 +56,7 @@ def make_agent(env: str, **settings: Any) -> ActorCritic:
 
 
 def compare(agent: ActorCritic, format: str, env: str, max_steps: int = 100) -> Compared:
-    """What playing with other numbers of lanes than it was captured with comes to; raises where it is not the same."""
+    """The outcome of playing with other numbers of lanes than were captured; raises where the program differs."""
     compared = Compared(agent, make_program(agent, format, {}))
     for lanes in (1, 5):
         play(compared, env, lanes, seed=3, device=CPU, max_steps=max_steps)
@@ -127,7 +127,7 @@ def test_a_program_of_other_weights_is_refused() -> None:
 
 
 class Undecided(Core):
-    """Its step asks what is in a tensor, which no captured program can."""
+    """Its step depends on a tensor's values, which no captured program can."""
 
     def initial_leaves(self) -> State:
         return (torch.zeros(1, self.output_size),)

@@ -41,7 +41,7 @@ def test_interval_covers_the_mean_as_often_as_it_says() -> None:
 
 
 def test_interval_is_corrected_for_bias_and_skewness() -> None:
-    """Efron (1987), computed here from draws of its own: of skewed samples it lies higher than percentiles do."""
+    """Efron (1987), computed here from separate draws: for skewed samples it lies above the percentile interval."""
     rng = np.random.default_rng(2)
     samples = rng.exponential(size=40) ** 2
     means = rng.choice(samples, (40_000, 40)).mean(axis=1)

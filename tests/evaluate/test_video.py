@@ -1,4 +1,4 @@
-"""Videos: what is on the picture, what is in the file, and that no half of one is ever left behind."""
+"""Videos: the picture, the file, and that no incomplete file is left behind."""
 
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ if "Painted-v0" not in gym.registry:
 
 
 class Counter:
-    """A policy whose state counts steps, and which notes every state and flag it is given."""
+    """A policy whose state counts steps, and which records every state and flag it receives."""
 
     def __init__(self, interrupt_at: int | None = None) -> None:
         self.calls: list[tuple[int, bool]] = []

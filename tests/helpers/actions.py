@@ -15,7 +15,7 @@ ACTION_SPACES = {
 
 
 class ActionsEnv(gym.Env):
-    """Takes actions of its space alone; an episode lasts 3 steps."""
+    """Accepts only actions of its space; an episode lasts 3 steps."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
     observation_space = Box(-1, 1, (2,), np.float32)

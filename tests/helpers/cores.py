@@ -1,4 +1,4 @@
-"""Every core there is, in every variant of its settings, in sizes that are neither equal nor powers of two."""
+"""Every core, in every variant of its settings, with sizes that are neither equal nor powers of two."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -19,7 +19,7 @@ from rmc_agents.config import Config
 from rmc_agents.train.impala.actors import Actor
 from rmc_agents.types import AgentOutput, TimeStep
 
-FAULT = "COUNTING_FAULT"  # an environment variable: what goes wrong in every other process than the tests' own
+FAULT = "COUNTING_FAULT"  # an environment variable: the fault in every process except the tests' own
 FAILS_AT = 5  # the step at which it raises, exits or hangs
 
 
@@ -67,7 +67,7 @@ class Count(NamedTuple):
 
 
 class CountingAgent(torch.nn.Module):
-    """Says in its value how many observations of the episode it has seen, by its memory alone."""
+    """Its value is the number of the episode's observations so far, counted by its memory alone."""
 
     def __init__(self, num_actions: int = 3) -> None:
         super().__init__()

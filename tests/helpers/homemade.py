@@ -1,4 +1,4 @@
-"""An environment as people write them, with the faults they have; importing this registers one for each fault."""
+"""An environment as users write them, with typical faults; importing this registers one for each fault."""
 
 import sys
 from typing import Any
@@ -28,7 +28,7 @@ class Speechless(Exception):
 
 
 class Homemade(gym.Env):
-    """Episodes of three steps with reward 1 each; knows no render_mode but where it can draw."""
+    """Episodes of three steps with reward 1 each; takes a render_mode only if it can draw."""
 
     action_space = Discrete(2)
 

@@ -1,4 +1,4 @@
-"""An environment of random numbers: what an agent does in it depends on all that it was shown."""
+"""An environment of random numbers: an agent's actions depend on everything that it has observed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Cores as users write them: with two methods, with all, and modules that are no `Core`."""
+"""Cores as users write them: with two methods, with all, and modules that are not a `Core`."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ class Decay(Core):
 
 
 class Odd(Core):
-    """Leaves of all shapes and dtypes in a plain tuple, a learned initial state, attributes named as one would."""
+    """Leaves of all shapes and dtypes in a plain tuple, a learned initial state, attributes with obvious names."""
 
     def __init__(self, input_size: int, *, width: int = 2) -> None:
         super().__init__(input_size, output_size=width)
@@ -48,7 +48,7 @@ class Odd(Core):
 
 
 class Module(nn.Module):
-    """No `Core`: an LSTM's cell with the three methods."""
+    """Not a `Core`: an LSTM's cell with the three methods."""
 
     def __init__(self, input_size: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Module(nn.Module):
 
 
 class InPlace(nn.Module):
-    """No `Core`: a sum of its inputs, changed in place."""
+    """Not a `Core`: a sum of its inputs, changed in place."""
 
     def __init__(self, input_size: int) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ class Flat(nn.Module):
 
 
 class Walk(gym.Env):
-    """A walk by chance and by the action, from 0 to `length` steps away; it can be saved."""
+    """A walk that depends on chance and the action, from 0 to `length` steps away; it can be saved."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012
     observation_space = Box(-1, 1, (1,), np.float32)

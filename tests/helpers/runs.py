@@ -28,7 +28,7 @@ def train(*flags: str) -> int:
 
 
 def resume(run_dir: Path, *flags: str) -> int:
-    """The exit status of going on with a run."""
+    """The exit status of a resumed run."""
     return cli.main(["--resume", str(run_dir), *flags])
 
 
@@ -60,7 +60,7 @@ def wait_for_checkpoints(run_dir: Path, count: int, process: subprocess.Popen, a
 
 
 def save_agent(run_dir: Path, env: str = "recall", core: str = "lstm") -> Path:
-    """A run as far as evaluation knows one, with an untrained agent."""
+    """The parts of a run that evaluations need, with an untrained agent."""
     config = Config().updated({"env": env, "core": core, "hidden_size": 8, "encoder_sizes": [8]}, "test")
     spec = env_spec(env)
     torch.manual_seed(0)

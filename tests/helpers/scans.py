@@ -1,4 +1,4 @@
-"""Cores whose scans have several backends, and something for them to scan."""
+"""Cores whose scans have several backends, and inputs for them."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, MinGRU, RelationalRNN
 
 
 def case(core: Core, steps: int, lanes: int, resets: float = 0.3) -> tuple[Tensor, Tensor, Any, Any]:
-    """Inputs, flags, a state that is not the initial one, and that."""
+    """Inputs, flags, a state that is not the initial one, and the initial state."""
     torch.manual_seed(1)
     inputs, should_reset = torch.randn(steps, lanes, INPUT), torch.rand(steps, lanes) < resets
     state = core.initial_state(lanes)

@@ -1,4 +1,4 @@
-"""Holds a native vector environment against gymnasium's SyncVectorEnv of the single environment, step by step."""
+"""Compares a native vector environment with gymnasium's SyncVectorEnv of the single environment, step by step."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -13,7 +13,7 @@ FAILS_AT = 30
 
 
 class Wanderer(gym.Env):
-    """Goes left or right and is pushed about; an episode ends three places away or after a random time.
+    """Goes left or right and is moved at random; an episode ends three places away or after a random time.
 
     In a worker process the environment variable WANDERER_FAULT makes it fail: 'make' in the constructor, 'raise' or
     'exit' at the FAILS_AT-th step.
@@ -48,7 +48,7 @@ class Wanderer(gym.Env):
 
 
 class Asking(gym.Env):
-    """Says the right action, or that nothing is asked; a reset with an odd seed says neither."""
+    """Reports the right action, or that there is none; a reset with an odd seed reports neither."""
 
     observation_space, action_space = Box(-1, 1, (1,), np.float32), Discrete(2)
 

@@ -39,7 +39,7 @@ BAD: dict[str, tuple[Space, Space]] = {
 
 
 class Zoo(gym.Env):
-    """Random observations that follow from the seed and the time; an episode lasts 5 steps, rewards tell the action."""
+    """Random observations determined by the seed and the time; an episode lasts 5 steps, rewards encode the action."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
@@ -82,7 +82,7 @@ class Zoo(gym.Env):
         return {"action_mask": self._mask()} if self.is_masked and self.kind != "Mask" else {}
 
     def _mask(self) -> np.ndarray:
-        """What is allowed: of each choice one, by the time; nothing where an episode is over."""
+        """The mask: one allowed value of each choice, by the time; none where an episode is over."""
         if self.time and self.time % LENGTH == 0 and not self.begins:
             return np.zeros(4 + (self.kind == "MaskMany"), np.int8)
         sizes = [2, 3] if self.kind == "MaskMany" else [4]

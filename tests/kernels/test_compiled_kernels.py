@@ -1,4 +1,4 @@
-"""What compiled passes give must not depend on whether this process compiled them or found them compiled."""
+"""Results of compiled passes must not depend on whether this process compiled them or loaded them from the cache."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def compiled_functions(module: str) -> list[Dispatcher]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_what_a_compiled_function_calls_is_inlined(module: str) -> None:
-    """Else the process that compiles has a copy of it of its own, whose sums may have another order."""
+    """Otherwise the process that compiles would have a separate copy, with possibly another order of summation."""
     functions = compiled_functions(module)
     if module == "rmc.fused_attention":
         functions += attention_kernels(3, 2, 4, 4)

@@ -66,7 +66,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 @every_scan
 def test_gradients_of_any_layout(name: str, backend: str, layout: str) -> None:
-    """Of the outputs and of the final state, against the reference's of the same numbers laid out plainly."""
+    """Gradients through outputs and final state, against the reference's with the same numbers in contiguous memory."""
     scan, plain = Scan(name, backend), Scan(name, "reference")
     results = scan()
     strided = [LAYOUTS[layout](torch.randn_like(x)) for x in results]

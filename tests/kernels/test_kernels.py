@@ -41,7 +41,7 @@ def build(name):
 
 
 def results(unroll, inputs, should_reset, state, initial_state, weights):
-    """Outputs, final state, and gradients of a loss that looks at all of them."""
+    """Outputs, final state, and gradients of a loss that depends on all of them."""
     inputs = inputs.detach().clone().requires_grad_()
     state, initial_state = (type(s)(*(x.detach().clone().requires_grad_() for x in s)) for s in (state, initial_state))
     outputs, final = unroll(inputs, should_reset, state, initial_state, weights)
@@ -115,7 +115,7 @@ def test_by_either_library(name, library):
 
 @pytest.mark.parametrize("rows", [1, 3, products.BLOCK - 1, products.BLOCK, 2 * products.BLOCK + 5])
 def test_products(rows, library):
-    """Weights as they are and transposed, and columns that lie apart in memory."""
+    """Weights as they are and transposed, and columns that are not contiguous."""
     torch.manual_seed(0)
     x, y, weight = torch.randn(rows, 9), torch.randn(rows, 21), torch.randn(7, 9)
     expected = x.double() @ weight.double().t()

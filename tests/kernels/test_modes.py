@@ -39,7 +39,7 @@ def backward(core: Core, results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def assert_same(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
-    """To the bit."""
+    """Bitwise."""
     for a, b in zip(actual, expected, strict=True):
         assert a.dtype == b.dtype
         assert torch.equal(a, b)
@@ -77,7 +77,7 @@ class TestInferenceMode:
 
 
 class TestAutocast:
-    """A core works in its own dtype, and takes what other layers make of their inputs."""
+    """A core works in its own dtype, and takes the outputs of other layers."""
 
     @pytest.mark.parametrize(("name", "backend"), [scan for scan in EVERY_SCAN if scan[1] != "triton"])
     def test_it_changes_nothing(self, name: str, backend: str) -> None:
@@ -147,7 +147,7 @@ class Interrupted(dict[Any, Any]):
         oldest = next(super().__iter__())
         if not self.other.ident:
             self.other.start()
-            self.other.join(timeout=0.2)  # it waits for its turn
+            self.other.join(timeout=0.2)  # it waits for the lock
         return iter([oldest])
 
 
@@ -180,7 +180,7 @@ def test_torchs_function_transforms(name: str) -> None:
 
 
 class Step(nn.Module):
-    """A policy's step with tensors alone for arguments and results."""
+    """A policy's step with only tensors as arguments and results."""
 
     def __init__(self, saved: SavedAgent[Any]) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ def exported(step: Step) -> Callable[..., Any]:
 def test_a_captured_policy_says_what_it_says_eagerly(
     policy: str, capture: Callable[[Step], Callable[..., Any]], with_gradient: bool
 ) -> None:
-    """Logits, values and states, to other observations than those it was captured with."""
+    """Logits, values and states at other observations than those it was captured with."""
     step = Step(load_agent(find(policy), CPU))
     assert step.agent.core.chosen_backend() == "fused"
     with torch.set_grad_enabled(with_gradient):

@@ -85,7 +85,7 @@ def run(unroll, core, inputs, should_reset, state, initial, *, outputs=..., **op
 
 
 def assert_agrees(got, wanted, tolerance=1e-5):
-    """Every tensor, to within `tolerance` of the wanted one's largest number."""
+    """Every tensor, to within `tolerance` of the expected one's largest number."""
     assert got.keys() == wanted.keys()
     for name, want in wanted.items():
         assert got[name].dtype == torch.float32
@@ -130,7 +130,7 @@ def test_rmc_in_other_precisions(name, precision):
 
 @pytest.mark.parametrize("name", ["many-lanes", "many-slots"])
 def test_rmc_with_large_programs(name, monkeypatch):
-    """As on a GPU that has more lanes to do than processors."""
+    """As on a GPU with fewer processors than lanes."""
     monkeypatch.setattr(triton_rmc, "_processors", lambda device: 1)
     core, arguments = rmc_case(name)
     assert triton_rmc._sizes(core.weights(), core.initial_memory.shape[1], 5, "float32").rows > 16

@@ -32,7 +32,7 @@ class Room(NamedTuple):
         return cls(len(lines), agent, title.removeprefix("key "), things)
 
     def boxes(self) -> dict[Cell, tuple[str, str]]:
-        """Of each locked box, by its lock's cell: what it holds and which key opens it."""
+        """For each locked box, by its lock's cell: its content and the key that opens it."""
         at = dict(self.things)
         return {
             (row, column): (at[row, column - 1], mark.lower()) for (row, column), mark in at.items() if mark.isupper()
@@ -105,7 +105,7 @@ def neighbours(room: Room, cell: Cell) -> list[Cell]:
 def region(room: Room) -> int:
     """The cells on which the agent can stand without opening a box, as bits (see `bit`).
 
-    It grows by one cell in each direction, less what is blocked, until nothing is new.
+    The set grows by one cell in each direction, without blocked cells, until it stays the same.
     """
     free = all_cells(room.size)
     for row, column in room.boxes():

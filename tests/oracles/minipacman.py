@@ -1,4 +1,4 @@
-"""Mini PacMan once more, slowly, in plain Python: written from the rules alone, to hold the engine against.
+"""Mini PacMan once more, slowly, in plain Python: written from the rules alone, to compare the engine with.
 
 Cells are (row, column), everything is a dict, a list or an int. A game draws from an object with `uniform()` and
 `integer(n)`, in the order that `rmc_agents.envs.minipacman.engine` documents. `Game.events` counts what happened.
@@ -57,7 +57,7 @@ LEVEL_ENDS = {
 
 
 class Random(Protocol):
-    """What a game draws from."""
+    """The random numbers of a game."""
 
     def uniform(self) -> float:
         """A float in [0, 1)."""

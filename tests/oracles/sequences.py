@@ -1,4 +1,4 @@
-"""What sequences ask for, worked out from what they show: slowly, and with other means than the package's."""
+"""The answers of sequences, computed from their observations: slowly, and by other means than the package's."""
 
 from collections.abc import Iterable
 from contextlib import redirect_stdout

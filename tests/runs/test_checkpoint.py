@@ -226,7 +226,7 @@ def test_killing_while_saving_loses_only_what_was_not_saved(tmp_path: Path) -> N
     assert process.stdout is not None
     for attempt in range(4):
         output = [process.stdout.readline() for _ in range(3)]
-        time.sleep(0.007 * attempt)  # somewhere inside a save
+        time.sleep(0.007 * attempt)  # at some point during a save
         os.kill(int(output[-1].split()[0]), signal.SIGKILL)
         output += iter(process.stdout.readline, "killed\n")
         _, tree = checkpoint.find_and_load(tmp_path)

@@ -88,8 +88,8 @@ def refusal(open_one: Callable[[], object]) -> str | None:
 
 @pytest.mark.slow
 def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_path: Path) -> None:
-    """Settings that are left out, parts that are unknown at the top, and parameters without a step may pass, and the
-    spec's last fields, which have defaults."""
+    """Missing settings, unknown parts at the top, parameters without a step, and missing last fields of the spec, which
+    have defaults, may pass."""
     path, tree = checkpoint.find_and_load(run)
     generator, refused = random.Random(0), 0
     file = tmp_path / "checkpoints" / path.name

@@ -1,4 +1,4 @@
-"""Archives of Stable-Baselines3: opened only where they are trusted, refused where they are damaged."""
+"""Archives of Stable-Baselines3: opened only if they are trusted, rejected if they are damaged."""
 
 import base64
 import json

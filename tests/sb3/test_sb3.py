@@ -148,7 +148,7 @@ def test_lstm_is_sb3_contribs_own_policy() -> None:
         "MlpLstmPolicy", make_sb3_env("minipacman", LANES), policy_kwargs=options, device="cpu"
     ).policy
     ours = make_policy(core="lstm", core_skip=False)
-    torch.nn.init.normal_(theirs.action_net.weight)  # so that the policies have something to say
+    torch.nn.init.normal_(theirs.action_net.weight)  # so that the policies are not uniform
     copy_lstm_policy(theirs, ours)
     obs, starts = random_sequences(ours)
     state, actions = random_state(ours), torch.randint(5, (LANES * STEPS,))

@@ -43,7 +43,7 @@ def single() -> MiniPacmanEnv:
 
 
 def play_sb3(env: VecEnv) -> list[Any]:
-    """Everything that an environment says, step by step."""
+    """All outputs of an environment, step by step."""
     env.seed(11)
     generator, output = np.random.default_rng(0), [env.reset()]
     for _ in range(STEPS):

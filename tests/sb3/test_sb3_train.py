@@ -1,4 +1,4 @@
-"""Stable-Baselines3's algorithms by rmc-train: run folders, settings and refusals as ours."""
+"""Stable-Baselines3's algorithms in rmc-train: run folders, settings and errors like those of our own."""
 
 import json
 import shutil

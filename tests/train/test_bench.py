@@ -1,4 +1,4 @@
-"""rmc-bench: operations counted right, a table and a file of sound figures, errors of one line; nothing is timed."""
+"""rmc-bench: correct operation counts, plausible figures in table and file, one-line errors; no speed is checked."""
 
 import json
 import math

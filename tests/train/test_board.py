@@ -1,4 +1,4 @@
-"""Sums in shared memory: equal in all processes, and nobody waits for one that has left."""
+"""Sums in shared memory: equal in all processes, and no process waits for one that has left."""
 
 import copy
 import random
@@ -18,7 +18,7 @@ SIZE = 3
 
 
 def together(work: Callable[[Board, int], Any]) -> list[Any]:
-    """What each of several threads gets from its work; a board is the same for them as for processes."""
+    """The result of each of several threads; a board works for threads as for processes."""
     shared = Board(get_context("spawn"), SIZE)
 
     def run(rank: int) -> Any:

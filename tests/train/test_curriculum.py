@@ -127,7 +127,7 @@ def test_a_success_rate_that_is_never_reported_is_warned_about_once(caplog: pyte
 
 
 class Masked(gym.Env):
-    """Allows all actions, and says so if it is asked to."""
+    """Allows all actions, and reports a mask if requested."""
 
     observation_space, action_space = Box(0.0, 1.0, (1,), np.float32), Discrete(2)
 

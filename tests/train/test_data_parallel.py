@@ -1,4 +1,4 @@
-"""Several learners: the step of one with all rollouts, the same weights, one run folder, and one end for all."""
+"""Several learners: the step equals that of one with all rollouts; the same weights, one run folder, a common end."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ from rmc_agents.types import Rollout
 pytestmark = pytest.mark.slow
 SETTINGS = {"algo": "impala", "core": "lstm", "hidden_size": 16, "unroll_length": 5, "lanes_per_actor": 4, "actors": 2}
 CONFIG = Config().updated(SETTINGS | {"normalize_advantages": False, "max_grad_norm": 1e-3, "device": "cpu"}, "test")
-# Of the programs that are started: nothing that takes long to import or to load.
+# Settings of the started programs: nothing that takes long to import or to load.
 FLAGS = ["--algo", "impala", "--env", "recall", "--core", "none", "--unroll-length", "5", "--lanes-per-actor", "4"]
 FLAGS += [
     "--encoder-sizes",
@@ -60,7 +60,7 @@ def clipped_gradients(trainer: Impala, rollout: Rollout) -> dict[str, Any]:
 
 
 def learner(rank: int, port: int, folder: Path) -> None:
-    """One of two; what it sees goes to a file."""
+    """One of two learners; writes its records to a file."""
     os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     with distributed.joined():
         trainer = Impala(CONFIG, CPU)

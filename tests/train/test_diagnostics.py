@@ -1,4 +1,5 @@
-"""Diagnostics: the inside of a core is what the core does, measures have known values, and a run is not disturbed."""
+"""Diagnostics: gates and attention are those that the core uses, measures have known values, and the run is
+unchanged."""
 
 import math
 from pathlib import Path
@@ -33,7 +34,7 @@ STEPS, LANES, INPUTS = 6, 3, 5
 
 
 def inspected(core: torch.nn.Module) -> tuple[Inspection, Tensor, Tensor, object]:
-    """A core in double precision, seen from inside, with the arguments of its unroll."""
+    """The inspection of a core in double precision, with the arguments of its unroll."""
     core.double()
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(STEPS, LANES, INPUTS, generator=generator, dtype=torch.float64)
@@ -57,7 +58,7 @@ def test_an_inspection_takes_the_cores_steps(name: str) -> None:
 
 
 def states_before(states: list[Tensor], first: Tensor, initial: Tensor, should_reset: Tensor) -> list[Tensor]:
-    """What each step began from, given what each step ended with."""
+    """The state before each step, from the states after each step."""
     flags = should_reset.reshape(*should_reset.shape, *[1] * (first.dim() - 1))
     return [torch.where(flag, initial, x) for flag, x in zip(flags, [first, *states[:-1]], strict=True)]
 
@@ -80,7 +81,7 @@ def test_the_gates_of_lstm_make_its_output() -> None:
 
 @torch.no_grad()
 def test_the_gates_of_mingru_make_its_output() -> None:
-    """Of two layers, the second of which takes what the first makes."""
+    """Of two layers; the second takes the first one's outputs."""
     torch.manual_seed(0)
     core = MinGRU(INPUTS, hidden_size=8)
     inspection, inputs, should_reset, state = inspected(core)

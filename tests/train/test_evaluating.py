@@ -34,7 +34,7 @@ SIX_UPDATES = ["--total-frames", str(6 * FRAMES_PER_UPDATE)]
 
 
 class Careless(gym.Env):
-    """Shows and rewards what the global random generators give."""
+    """Observations and rewards are drawn from the global random generators."""
 
     observation_space = gym.spaces.Box(0, 1, (3,), np.float32)
     action_space = gym.spaces.Discrete(2)

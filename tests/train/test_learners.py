@@ -67,7 +67,7 @@ def learned(trainer: OnPolicy, updates: int) -> dict[str, Any]:
 
 
 def learner(rank: int, port: int, folder: Path) -> None:
-    """One of two; what it sees goes to a file."""
+    """One of two learners; writes its records to a file."""
     os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     seen = {}
     with distributed.joined():
@@ -156,7 +156,7 @@ def test_two_learners_agree_and_continue_exactly(two: list[dict[str, Any]], case
 
 @pytest.mark.slow
 def test_learners_share_muons_work(two: list[dict[str, Any]]) -> None:
-    """To the bit what one does, state included: each matrix is stepped by one of them."""
+    """Bitwise what one learner computes, with its state: each matrix is stepped by one of them."""
     expected = stepped_by_muon()
     for seen in two:
         assert_same(seen["muon"], expected)
@@ -184,7 +184,7 @@ def test_lanes_are_dealt_out_in_order() -> None:
 
 
 def test_joined_states_are_those_of_all_lanes() -> None:
-    """Some lanes have come to levels with more ghosts than others have room for."""
+    """Some lanes have reached levels with more ghosts than the arrays of others have room for."""
     trainer = OnPolicy(Config().updated(SIZES | {"env": "minipacman", "core": "lstm"}, "test"), CPU)
     trainer.update()
     state = trainer.collector.get_state()

@@ -1,4 +1,4 @@
-"""The optimizers by name: who takes which parameter, their state, and what a step of Muon is."""
+"""The optimizers by name: which one updates which parameter, their state, and Muon's step."""
 
 import copy
 
@@ -46,7 +46,7 @@ def test_adam_is_torchs() -> None:
             set_gradients(one, seed)
             stepped.step()
     for one, other in zip(agent.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(one, other)  # ours is fused, which rounds otherwise
+        torch.testing.assert_close(one, other)  # ours is fused, which rounds differently
 
 
 def test_muon_is_torchs_except_for_its_bfloat16() -> None:

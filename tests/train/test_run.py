@@ -130,7 +130,7 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
 
 
 def test_training_in_another_thread(tmp_path: Path) -> None:
-    """Which may handle no signals."""
+    """Other threads cannot handle signals."""
     runs = []
     settings = SMALL | {"total_frames": 20}
     thread = threading.Thread(

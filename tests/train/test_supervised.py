@@ -69,7 +69,7 @@ def test_the_step_is_along_the_gradient_of_the_asked_steps_from_the_carried_stat
 
 
 def test_no_step_is_taken_where_nothing_is_asked() -> None:
-    """Not even along the momentum of earlier steps: of three rollouts one asks here, the last."""
+    """Not even along the momentum of earlier steps: only the last of three rollouts has targets here."""
     learner = small("nth-farthest-vectors8-size3", unroll_length=3)
     accuracies = [learner.update()["charts/accuracy"] for _ in range(3)]
     assert [accuracy.isnan().item() for accuracy in accuracies] == [True, True, False]
@@ -100,7 +100,7 @@ def test_the_command_resumes_exactly(tmp_path: Path) -> None:
 def test_evaluation_reports_the_accuracy_of_the_most_likely_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each sequence asks once here, and a right answer is worth 1: three figures are one."""
+    """Each sequence asks once here, with reward 1, so return, success rate and accuracy are equal."""
     run, found = tmp_path / "run", tmp_path / "found.json"
     assert train("--algo", "supervised", "--env", TASK, "--total-frames", "40", "--run-dir", str(run)) == 0
     assert evaluate_cli.main([str(run), "--episodes", "30", "--json", str(found)]) == 0
@@ -136,7 +136,7 @@ def test_what_has_nothing_to_learn_from_is_refused(tmp_path: Path, capsys: pytes
 
 
 class Asking(gym.Env):
-    """Tells the right action at the first step alone."""
+    """Reports the right action only at the first step."""
 
     observation_space = Box(0.0, 1.0, (1,), np.float32)
 
@@ -192,7 +192,7 @@ def test_targets_are_one_action_per_lane(target: object) -> None:
 
 
 class AskedWrongly(Asking):
-    """Reports a target that is no action in its first step."""
+    """Reports a target in its first step that is not an action."""
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         return *super().step(action)[:4], {"target": 3}
@@ -219,7 +219,7 @@ def test_targets_below_the_first_action_are_refused(start: int, message: str) ->
 
 
 class AskedLate(Asking):
-    """Reports a mask first at a step."""
+    """Reports no mask at the reset, but at the steps."""
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         return np.zeros(1, np.float32), {}
@@ -235,7 +235,7 @@ def test_a_mask_that_comes_late_is_an_error() -> None:
 
 
 class AskedOnce(Asking):
-    """Reports a mask at the reset alone."""
+    """Reports a mask only at the reset."""
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         return np.zeros(1, np.float32), {"action_mask": np.ones(3, bool)}

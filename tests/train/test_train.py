@@ -1,4 +1,4 @@
-"""rmc-train as a user meets it: exact resume, clean stops, a run folder that explains itself, errors of one line."""
+"""rmc-train for users: exact resume, clean stops, a self-explanatory run folder, one-line errors."""
 
 import io
 import json
@@ -73,7 +73,7 @@ def test_a_stop_finishes_the_update_saves_and_says_how_to_continue(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    own = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored
+    own = signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP
     request.addfinalizer(lambda: signal.signal(number, own))
     update = OnPolicy.update
 

@@ -1,4 +1,4 @@
-"""The page of a run that trains: served to this machine alone, and replaced when there is a newer checkpoint."""
+"""The page of a training run: served only to this machine, and replaced when there is a newer checkpoint."""
 
 import http.client
 import os

@@ -1,4 +1,4 @@
-"""The page in a browser: what it shows is what was recorded, and texts of strangers stay texts."""
+"""The page in a browser: it shows what was recorded, and untrusted texts are never run as code."""
 
 import json
 from base64 import b64decode
@@ -27,7 +27,7 @@ STEPS = 40
 
 
 class MissionEnv(gym.Env):
-    """Frames of one colour, and a mission that would like to be code."""
+    """Frames of one colour, and a mission that contains code."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
     observation_space = Box(0, 255, (5, 5, 3), np.uint8)
@@ -121,7 +121,7 @@ def test_data_cannot_end_their_element() -> None:
 
 
 def test_other_scripts_do_not_run(browser: Any) -> None:
-    """The page's own policy, should a text ever become markup."""
+    """The page's content security policy, in case a text becomes markup."""
     browser.execute_script("document.body.insertAdjacentHTML('beforeend', arguments[0])", HOSTILE)
     browser.execute_script("const s = document.createElement('script'); s.text = 'hacked = 1'; document.body.append(s)")
     assert browser.execute_script("return window.hacked ?? null") is None
@@ -159,7 +159,7 @@ wait();
 
 
 def test_space_plays_and_pauses(browser: Any) -> None:
-    """Playing stands still before the second press, which may come late."""
+    """Playback is held at step 3 before the second press, which may come late."""
     press(browser, " ")
     browser.execute_async_script(STAND_STILL_AT_STEP_3)
     paused = step_of(browser)
@@ -281,7 +281,7 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_frames_are_reduced_until_the_page_is_small_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no further than that; pictures drawn from cells stay as they are."""
+    """And no further; pictures drawn from cells are not changed."""
     noise = np.random.default_rng(0).integers(0, 255, (20, 200, 200, 3), dtype=np.uint8)
     reel = Frames()
     for frame in noise:

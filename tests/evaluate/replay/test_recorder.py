@@ -1,4 +1,4 @@
-"""What a replay keeps of an episode: pictures that are the environment's, numbers that are the agent's."""
+"""What a replay records of an episode: the environment's pictures and the agent's numbers."""
 
 from base64 import b64decode
 from typing import Any

@@ -44,7 +44,7 @@ def weights(version: int) -> bytes:
 
 
 def take_in_turn(pool: ActorPool, updates: int, each: int) -> dict[int, list[Parcel]]:
-    """As a learner would: some rollouts, then new weights; by actor."""
+    """Act as a learner: take some rollouts, then publish new weights; returns rollouts by actor."""
     taken: dict[int, list[Parcel]] = {}
     for version in range(updates):
         for parcel in pool.take(each):
@@ -54,7 +54,7 @@ def take_in_turn(pool: ActorPool, updates: int, each: int) -> dict[int, list[Par
 
 
 def assert_counts_go_on(parcels: list[Parcel]) -> None:
-    """Each rollout begins where the one before ended, and the memory counts what the environment counts."""
+    """Each rollout begins where the one before ended, and memory and environment have equal counts."""
     for parcel in parcels:
         steps = parcel.rollout.steps
         seen = steps.obs.squeeze(-1)[:-1] + 1.0  # the first observation is a 0
@@ -91,7 +91,7 @@ def test_a_killed_actor_is_replaced_and_nothing_is_lost_or_doubled(engines: Call
     pool = pool_of(engine, 2, env="minipacman")
     taken = {0: [], 1: []} | take_in_turn(pool, updates=5, each=2)
     os.kill(engine._processes[0].process.pid, signal.SIGKILL)
-    wanted = len(taken[0]) + 5  # more than could have been on their way
+    wanted = len(taken[0]) + 5  # more than can have been in transit
     while len(taken[0]) < wanted:
         for parcel in pool.take(1):
             taken[parcel.actor].append(parcel)

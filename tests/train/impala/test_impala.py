@@ -1,4 +1,4 @@
-"""IMPALA's learner: without lag it is A2C, with lag V-trace corrects it, and a run of it is like any other."""
+"""IMPALA's learner: without lag it equals A2C, with lag V-trace corrects it, and its runs are like any other."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_without_lag_the_update_is_that_of_a2c(core: str) -> None:
 
 
 def said_again() -> tuple[AgentOutput, torch.Tensor]:
-    """What an agent says by now to `rollout_with_every_ending`, with gradient: logits and values, and its leaves."""
+    """An agent's current outputs for `rollout_with_every_ending`, with gradient: logits and values, and its leaves."""
     torch.manual_seed(1)
     leaf = torch.randn(LENGTH + 1, LANES, make_agent("lstm").policy.out_features + 1, requires_grad=True)
     return AgentOutput(leaf[..., :-1], leaf[..., -1]), leaf
@@ -122,7 +122,7 @@ def test_filler_steps_enter_neither_loss_nor_gradient() -> None:
 
 
 def test_what_the_policy_no_longer_does_moves_it_no_more() -> None:
-    """However advantages are normalised, their importance weight is 0."""
+    """Normalised advantages do not matter there, because their importance weight is 0."""
     rollout = rollout_with_every_ending()
     config = Config().updated({"entropy_cost": 0.0, "normalize_advantages": True}, "test").train
     output, leaf = said_again()

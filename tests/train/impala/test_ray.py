@@ -46,7 +46,7 @@ LIGHT = {"include_dashboard": False, "include_log_monitor": False, "no_monitor":
 
 
 def patiently(start_node: Callable[[], Any]) -> Any:
-    """Ray gives up a node that needs more than fifteen seconds to start, as it may on a busy machine."""
+    """Retry, because Ray gives up a node that needs more than fifteen seconds to start, as on a busy machine."""
     for _ in range(4):
         with suppress(Exception):
             return start_node()
@@ -207,7 +207,7 @@ def test_a_local_ray_is_closed_to_the_network() -> None:
         with closing(socket.create_connection((host, int(port)), timeout=10)):
             pass
         with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as outside:
-            with suppress(OSError):  # without a network there is nobody to be closed to
+            with suppress(OSError):  # without a network there is nothing to check
                 outside.connect(("192.0.2.1", 9))  # sends nothing
             own = outside.getsockname()[0]
         if own not in (host, "0.0.0.0"):
@@ -232,7 +232,7 @@ def test_bad_input_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ray_cluster, "SECONDS_TO_ANSWER", 1.0)
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # takes connections, and says nothing
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # accepts connections, and never answers
         flags = [flag.format(port=silent.getsockname()[1]) for flag in flags]
         assert cli.main([*FLAGS, "--run-dir", str(tmp_path / "run"), *flags]) == 2
     output = capsys.readouterr().err
