@@ -12,7 +12,7 @@ SWEEPS = "sweeps"
 
 
 def find(name: str | PathLike[str], folder: str = ".") -> Path:
-    """The file `name`; the preset of that name where there is no such file, or the sweep, from the folder `SWEEPS`.
+    """The file `name`, else the preset of that name; from the folder `SWEEPS`, the sweep.
 
     Raises:
       ValueError: if there is neither; the message has the nearest preset.

@@ -175,8 +175,8 @@ class NthFarthestEnv(SequenceEnv):
 
     ## Rewards
 
-    1 for the right answer at the end, else 0. Other answers are not rewarded: an agent that sees its reward would be
-    told whether it was right.
+    1 for the right answer at the end, else 0. Other answers are not rewarded: an agent that sees its reward
+    would learn from it whether it was right.
 
     ## Termination
 

@@ -1,4 +1,4 @@
-// The data of the page and small helpers. Texts reach the page as text nodes and attributes alone, never as markup.
+// The data of the page and small helpers. Texts become only text nodes and attributes, never markup.
 
 const { runs: RUNS, version: VERSION } = JSON.parse(document.getElementById("data").textContent);
 
@@ -11,7 +11,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** A number with so many digits after the point, and a true minus sign. */
+/** A number with the given decimals, and a true minus sign. */
 function number(value, digits = 2) {
   const text = value.toFixed(digits);
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
@@ -45,7 +45,7 @@ function channels(property) {
   return getComputedStyle(document.documentElement).getPropertyValue(property).trim().split(/\s+/).map(Number);
 }
 
-/** Red, green and blue of each byte; values below 0 go towards another colour than those above. */
+/** Red, green and blue of each byte; values below 0 have another colour than those above. */
 function ramp(low, high) {
   const [none, middle, most, negative] = ["--low", "--middle", "--high", "--negative"].map(channels);
   const mix = (a, b, share) => a.map((x, i) => Math.round(x + share * (b[i] - x)));

@@ -11,7 +11,7 @@ class Episode {
     const now = make("div", { class: "now" }, this.stage(), this.numbers());
     if (run.probabilities.length) now.append(this.policy());
     const along = make("div", { class: "along" }, this.influence(), ...this.lines());
-    (RUNS.length > 1 ? along : now).append(...this.heads()); // side by side, the time lines stand level
+    (RUNS.length > 1 ? along : now).append(...this.heads()); // so that the time lines of several episodes align
     along.append(...this.memory());
     this.element = make("section", { class: "episode", "aria-label": run.name });
     this.element.append(make("h2", {}, run.name), make("p", { class: "dim" }, run.facts));
@@ -57,7 +57,7 @@ class Episode {
     return list;
   }
 
-  /** The policy, and what it would be with less memory, side by side. */
+  /** The policy, and the policies with less memory, side by side. */
   policy() {
     const { run } = this;
     const policies = [{ name: "policy", probabilities: run.probabilities }, ...run.compared];

@@ -1,4 +1,4 @@
-// Of a page that is served while an agent learns: it gives way to the next one, at the same step.
+// For a page served during training: loads the next version, at the same step.
 
 const POLL = 2000; // milliseconds
 

@@ -158,7 +158,7 @@ class Grid {
     }
   }
 
-  /** What lies outside the agent's window is dimmed. */
+  /** Dim everything outside the agent's window. */
   drawWindow(c, [top, left, rows, columns]) {
     c.fillStyle = "rgb(5 6 13 / 0.5)";
     c.beginPath();

@@ -19,7 +19,7 @@ function goTo(wanted) {
   if (!isPlaying) keepLink();
 }
 
-/** The address tells the step. Browsers allow only so many changes a second. */
+/** Put the step into the address. Browsers limit the number of changes per second. */
 function keepLink() {
   clearTimeout(linkTimer);
   linkTimer = setTimeout(() => history.replaceState(null, "", `#t=${step}`), 200);

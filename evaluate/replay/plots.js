@@ -31,7 +31,7 @@ class Plot {
   }
 }
 
-/** Lines over one axis: `lines` are {name, values, style}; the legend tells the values at the present step. */
+/** Lines over one axis: `lines` are {name, values, style}; the legend shows the values at the current step. */
 class LinePlot extends Plot {
   constructor(name, lines, goTo, { area = false, steps = false, digits = 2 } = {}) {
     const read = (step) => [`step ${step}`, ...lines.map((line) => `${line.name}: ${number(line.values[step], digits)}`)].join("\n");
@@ -67,7 +67,7 @@ class LinePlot extends Plot {
   }
 }
 
-/** A strip of colours, a row each; with the keyboard ↑ and ↓ read its rows at the present step. */
+/** A strip of colours, a row each; on the keyboard, ↑ and ↓ read its rows at the current step. */
 class StripPlot extends Plot {
   constructor(strip, goTo) {
     super(strip.steps, (step, share) => this.text(step, Math.floor(share * strip.rows)), goTo);
@@ -102,7 +102,7 @@ class StripPlot extends Plot {
     this.step = step;
   }
 
-  /** Paint in the present colours. */
+  /** Paint in the current colours. */
   paint() {
     const { bytes, rows, steps, low, high } = this.strip;
     const colours = ramp(low, high);
@@ -111,7 +111,7 @@ class StripPlot extends Plot {
   }
 }
 
-/** One head at the present step: each slot's row over the slots and, set apart, the input. */
+/** One head at the current step: each slot's row over the slots and, set apart, the input. */
 class HeadPlot {
   constructor(strip) {
     this.strip = strip;
