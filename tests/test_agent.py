@@ -59,7 +59,7 @@ def test_stepping_is_step(core: str) -> None:
     assert not output.value.requires_grad
 
 
-def test_acting_keeps_to_a_step_of_ones_own() -> None:
+def test_acting_calls_an_overridden_step() -> None:
     class Still(ActorCritic):
         def step(self, steps: TimeStep, state: Any) -> Any:
             output, state = super().step(steps, state)

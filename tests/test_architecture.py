@@ -118,7 +118,7 @@ def test_imports_go_up_the_list(members: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("package", ALONE)
-def test_packages_know_no_more_than_they_need(package: str) -> None:
+def test_packages_import_only_what_they_may(package: str) -> None:
     members = {name: path for name, path in modules().items() if inside(name, package)}
     assert members
     for name, path in members.items():

@@ -13,7 +13,7 @@ from rmc_agents.command_line import console, decimals, importing, quoted, with_i
 IMPORTS = "import signal, sys; from rmc_agents import command_line;"
 
 
-def test_a_command_whose_output_nobody_reads_ends_without_a_word() -> None:
+def test_a_command_whose_output_is_closed_ends_silently() -> None:
     program = f"{IMPORTS} sys.exit(command_line.run('rmc-test', lambda: print('much' * 100) or 0))"
     read, write = os.pipe()
     os.close(read)

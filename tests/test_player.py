@@ -183,7 +183,7 @@ def test_what_is_given_wrongly_is_named(agent: ActorCritic, arguments: tuple, ex
         player.act(*arguments)
 
 
-def test_who_cannot_play_is_named(agent: ActorCritic) -> None:
+def test_what_cannot_play_is_refused(agent: ActorCritic) -> None:
     with pytest.raises(ValueError, match=r"expected an ActorCritic or the result of rmc.load, got Linear"):
         Player(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="num_envs: expected an int of at least 1, received 0"):

@@ -92,7 +92,7 @@ def test_it_follows_its_device_and_dtype() -> None:
     assert (outputs.dtype, cube.dtype) == (torch.float32, torch.float32)
 
 
-def test_an_inspection_asks_the_core(core: Core) -> None:
+def test_an_inspection_has_the_cores_gates_and_attention(core: Core) -> None:
     x, should_reset = arguments()
     inspection = inspect(core, x, should_reset, core.initial_state(LANES))
     torch.testing.assert_close(inspection.outputs, core.unroll(x, should_reset, core.initial_state(LANES))[0])

@@ -24,7 +24,7 @@ TINY: dict[str, Any] = {"room_size": 4, "max_solution_length": 1, "max_distracto
 
 
 @pytest.mark.parametrize("viewport", [5, None])
-def test_gymnasium_checker_has_nothing_to_say(viewport: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gymnasium_checker_raises_no_warning(viewport: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -221,7 +221,7 @@ def test_short_names() -> None:
             env.close()
 
 
-def test_films_name_the_actions(tmp_path: Path) -> None:
+def test_videos_name_the_actions(tmp_path: Path) -> None:
     policy = UniformPolicy(env_spec("boxworld-tiny"))
     recorded = video.record(policy, "boxworld-tiny", tmp_path / "a.gif", device=torch.device("cpu"), max_steps=3)
     assert len(recorded.returns) == 1

@@ -20,7 +20,7 @@ VIEWPORTS = (5, None)
 
 @pytest.mark.parametrize("viewport", VIEWPORTS)
 @pytest.mark.parametrize("mode", MODES)
-def test_gymnasium_checker_has_nothing_to_say(mode: str, viewport: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gymnasium_checker_raises_no_warning(mode: str, viewport: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

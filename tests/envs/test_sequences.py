@@ -55,7 +55,7 @@ def lanes_of(kind: tuple[str, dict[str, Any]], num_envs: int = LANES, **more: An
     return env
 
 
-def test_gymnasium_checker_has_nothing_to_say(kind: tuple[str, dict[str, Any]]) -> None:
+def test_gymnasium_checker_raises_no_warning(kind: tuple[str, dict[str, Any]]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(single(kind))

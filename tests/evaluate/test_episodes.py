@@ -50,7 +50,7 @@ class GroupedEnv(ParityEnv):
         return *rest, {"corridor_length": 7 if is_long else 2} | ({"level": 5} if is_long else {})  # type: ignore[return-value]
 
 
-def test_groups_count_episodes_that_were_cut_and_levels_only_what_is_told() -> None:
+def test_groups_count_episodes_that_were_cut_and_levels_only_reported_ones() -> None:
     played = play(UniformPolicy(env_spec(GroupedEnv)), GroupedEnv, 4, seed=0, device=CPU, max_steps=2)
     assert played.cut.tolist() == [False, True, False, True]
     assert played.groups["corridor_length"].tolist() == [2, 7, 2, 7]

@@ -97,7 +97,7 @@ def test_convolutions_do_too() -> None:
 
 
 @pytest.mark.slow
-def test_what_onnx_says_of_itself() -> None:
+def test_the_metadata_of_onnx() -> None:
     agent = make_agent("recall", core="lstm")
     session = onnxruntime.InferenceSession(make_program(agent, "onnx", {"env": "recall"}).data)
     inputs = {each.name: (each.type, each.shape[1:]) for each in session.get_inputs()}

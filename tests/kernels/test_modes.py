@@ -223,7 +223,7 @@ def exported(step: Step) -> Callable[..., Any]:
 @pytest.mark.parametrize("with_gradient", [True, False])
 @pytest.mark.parametrize("capture", [traced, compiled, exported])
 @pytest.mark.parametrize("policy", ["minipacman-lstm", "minipacman-gru", "minipacman-rmc"])
-def test_a_captured_policy_says_what_it_says_eagerly(
+def test_a_captured_policy_has_the_eager_outputs(
     policy: str, capture: Callable[[Step], Callable[..., Any]], with_gradient: bool
 ) -> None:
     """Logits, values and states at other observations than those it was captured with."""

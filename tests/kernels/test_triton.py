@@ -171,7 +171,7 @@ def test_rmc_without_gradients_gives_the_same_bits():
     assert torch.equal(scratch[1].memory, kept[1].memory)
 
 
-def test_rmc_after_a_reset_is_as_if_nothing_had_been_before():
+def test_rmc_after_a_reset_is_a_fresh_sequence():
     core = build(RMC, RMC_CASES["many-lanes"][3])
     inputs, should_reset, (state,), initial = data(core, 5, 3, [(2, 1)])
     before = run(triton_rmc.rmc_unroll, core, inputs, should_reset, [state], initial)["outputs"]
@@ -260,7 +260,7 @@ def test_lstm_is_deterministic_and_reads_no_uninitialised_memory(monkeypatch):
     assert_same(run(triton_lstm.lstm_unroll, core, *arguments), clean)
 
 
-def test_lstm_after_a_reset_is_as_if_nothing_had_been_before():
+def test_lstm_after_a_reset_is_a_fresh_sequence():
     core, _ = lstm_case("odd")
     inputs, should_reset, state, initial = data(core, 5, 3, [(2, 1)])
     before = run(triton_lstm.lstm_unroll, core, inputs, should_reset, state, initial)["outputs"]

@@ -214,7 +214,7 @@ def test_wrong_arguments_of_an_environment_are_refused(name: str) -> None:
         make_sb3_env(name, env_kwargs={"no_such": 1})
 
 
-def test_asynchronous_lanes_are_asked_without_harm() -> None:
+def test_missing_attributes_do_not_end_asynchronous_lanes() -> None:
     lanes = AsyncVectorEnv([partial(wrapped_recall, delay) for delay in (1, 2)])
     env = to_sb3(lanes)
     env.reset()

@@ -159,7 +159,7 @@ def test_success_is_counted_where_the_environment_reports_it() -> None:
 
 
 @pytest.mark.parametrize("algo", POLICIES)
-def test_the_player_says_what_the_policy_does(algo: str) -> None:
+def test_the_player_has_the_policys_outputs(algo: str) -> None:
     name, *flags = algo.split()
     settings = {"algo": name, "num_envs": 3, "unroll_length": 4, "hidden_size": 8, "mem_slots": 3, "head_size": 4}
     settings |= {"sb3_policy": flags[1]} if flags else {}

@@ -49,7 +49,7 @@ def test_totals_are_sums_in_order_in_every_process(monkeypatch: pytest.MonkeyPat
         assert count == 3
 
 
-def test_nobody_waits_for_a_process_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_ends_when_a_process_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "GRACE", 0.01)
 
     def work(board: Board, rank: int) -> Any:
@@ -64,7 +64,7 @@ def test_nobody_waits_for_a_process_that_has_left(monkeypatch: pytest.MonkeyPatc
     assert together(work) == [2, 2, 2]
 
 
-def test_nobody_waits_for_a_process_that_is_known_to_be_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_ends_when_a_process_is_known_to_be_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "GRACE", 0.01)
     alone = Board(get_context("spawn"), 2)
     alone.join(0, is_whole=lambda: False)

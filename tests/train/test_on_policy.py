@@ -73,7 +73,7 @@ def test_gradients_of_an_update_are_forgotten_in_the_next() -> None:
     assert second == pytest.approx(first, rel=1e-3)
 
 
-def test_divergence_stops_before_the_weights_are_spoilt() -> None:
+def test_divergence_leaves_the_weights_unchanged() -> None:
     trainer = small_trainer()
     trainer.agent.value.bias.data.fill_(1e30)  # its square is beyond float32
     before = [parameter.clone() for parameter in trainer.agent.parameters()]

@@ -35,7 +35,7 @@ def small(env: str = TASK, core: str = "lstm", **settings: object) -> Supervised
     )
 
 
-def test_targets_stand_beside_the_steps_they_belong_to() -> None:
+def test_targets_are_aligned_with_their_steps() -> None:
     learner = small()
     for first in (0, 7, 14):
         rollout = learner.collector.collect()

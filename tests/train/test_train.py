@@ -96,7 +96,7 @@ def test_a_stop_finishes_the_update_saves_and_says_how_to_continue(
 
 
 @pytest.mark.slow
-def test_a_run_whose_output_nobody_reads_any_more_is_saved(tmp_path: Path) -> None:
+def test_a_run_whose_output_is_closed_is_saved(tmp_path: Path) -> None:
     process = start_process("--run-dir", str(tmp_path / "run"), "--log-every", "1e-9", "--total-frames", "1000000")
     assert process.stdout is not None
     while not process.stdout.readline().startswith(

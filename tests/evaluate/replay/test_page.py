@@ -232,7 +232,7 @@ def test_a_link_leads_to_its_step(window: Any, address: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_it_whole(browser: Any, scheme: str) -> None:
+def test_the_page_fits_a_phone(browser: Any, scheme: str) -> None:
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": False}

@@ -282,7 +282,7 @@ def test_a_replacement_continues_after_the_last_rollout_that_came() -> None:
     assert second.rollout.steps.is_first[0].all()  # an environment that cannot be saved begins again
 
 
-def test_failures_without_a_rollout_in_between_end_the_run_with_their_own_words() -> None:
+def test_failures_without_a_rollout_in_between_end_the_run_with_their_error() -> None:
     pool, engine = make_pool(actors=2)
     for _ in range(TRIES - 1):
         engine.events.append(Failure(1, "failed: OSError: no display", "trace"))

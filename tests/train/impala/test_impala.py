@@ -121,7 +121,7 @@ def test_filler_steps_enter_neither_loss_nor_gradient() -> None:
     assert torch.equal(other, loss)
 
 
-def test_what_the_policy_no_longer_does_moves_it_no_more() -> None:
+def test_actions_that_the_policy_no_longer_takes_have_no_gradient() -> None:
     """Normalised advantages do not matter there, because their importance weight is 0."""
     rollout = rollout_with_every_ending()
     config = Config().updated({"entropy_cost": 0.0, "normalize_advantages": True}, "test").train
@@ -136,7 +136,7 @@ def test_what_the_policy_no_longer_does_moves_it_no_more() -> None:
     assert leaf.grad[:, 1].abs().max() < 1e-12
 
 
-def test_switched_off_it_takes_old_actions_for_present_ones() -> None:
+def test_without_vtrace_rollouts_count_as_on_policy() -> None:
     rollout, config = rollout_with_every_ending(), small_trainer().config.updated(ACTORS, "test")
     output, _ = said_again()
     corrected, taken = (
