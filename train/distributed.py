@@ -5,8 +5,8 @@ gradient of its own experience, and all take the same step along the mean gradie
 machine, torchrun on one or more.
 
 Only the first learner, rank 0, reads the command line and owns the run's folder (`run`); the others receive settings
-and weights from it and train in step with it (`follower`). With a single learner, every function here returns its
-argument immediately. All learners must call the same functions in the same order.
+and weights from it and train in step with it (`follower`). With a single learner, nothing is communicated, and `share`
+is not called. All learners must call the same functions in the same order.
 """
 
 import os

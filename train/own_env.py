@@ -18,8 +18,8 @@ OwnEnv = str | gym.Env | VectorEnv | Callable[..., gym.Env] | Callable[..., Vect
 def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     """The settings of a run in a custom environment, and its lanes if it is a vector environment.
 
-    Unless it is a name, it is registered with gymnasium as own/NAME in this process, replacing any other with that
-    name.
+    A class, function or single environment is registered with gymnasium as own/NAME in this process, replacing any
+    other with that name.
 
     Args:
       config: all settings; `env_kwargs` are the arguments of a class or function.

@@ -51,7 +51,7 @@ def train(
       env: an environment instead of that of the settings: a name; a class or function, called once for each lane
         (once for all lanes if it takes `num_envs`); an environment, which is copied for each lane; or a vector
         environment, which is used directly, without evaluation and video at the end. Unless it is a name, it is
-        registered as own/NAME, after the class or function; a later one of that name replaces it in this process.
+        known as own/NAME, after the class or function; a later one of that name replaces it in this process.
       run_dir: the run's folder, which must not hold a run; None: a new one under runs/.
       callback: called after every update with the run's `Progress`; returns True to end the training. If it raises, the
         run is saved.
