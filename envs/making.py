@@ -81,7 +81,7 @@ def with_arguments(env: str, env_kwargs: Mapping[str, Any]) -> str | EnvFactory:
     def make(num_envs: int, render_mode: str | None = None) -> VectorEnv:
         return make_vector_env(env, num_envs, render_mode, env_kwargs=env_kwargs)
 
-    make.__name__ = env
+    make.__name__ = f"{env} ({', '.join(f'{name}={value}' for name, value in env_kwargs.items())})"
     return make
 
 

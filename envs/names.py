@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from .sequences import names as sequences
@@ -67,22 +68,24 @@ def split_stack(name: str) -> tuple[str, int]:
     return base, int(num_views)
 
 
-def evaluation_name(name: str) -> str:
-    """The name of the environment in which an agent trained in this one is evaluated.
+def evaluation_kwargs(name: str, env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the environment in which an agent is evaluated.
 
-    Programs are evaluated at their maxima and texts on the held-out part. All others are evaluated where they were
-    trained.
+    Programs are evaluated at their maxima, and texts in passages of the held-out part, except where the training's
+    arguments differ from the defaults. All others are evaluated where they were trained.
+
+    Args:
+      name: the environment of the training.
+      env_kwargs: its arguments besides those in the name.
     """
-    base, num_views = split_stack(name)
-    if (found := sequences.find_sequences(base)) is None:
-        return name
-    env_id, arguments = found
-    if env_id == sequences.PROGRAM and not arguments.get("at_maxima"):
-        return f"{base}-maxima" + (f"-stack{num_views}" if num_views > 1 else "")
-    if env_id == sequences.TEXT and "part" not in arguments:
-        options, _, path = name.partition(":")
-        return f"{options}-heldout:{path}"
-    return name
+    base, _ = split_stack(name)
+    env_id, arguments = sequences.find_sequences(base) or (base, {})
+    found = next((known for known in sequences.EVALUATION if env_id in (known, known.partition(":")[2])), "")
+    trained, evaluated = {**arguments, **env_kwargs}, dict(env_kwargs)
+    for key, (default, value) in sequences.EVALUATION.get(found, {}).items():
+        if trained.get(key, default) == default:
+            evaluated[key] = value
+    return evaluated
 
 
 def check(name: str) -> None:

@@ -101,7 +101,7 @@ class Compared:
         """The agent's step. Raises ValueError if the program's differs."""
         own, leaves = state
         output, own = self.agent.step(steps, own)
-        logits, _, *leaves = self.program.run(tuple(getattr(steps, name) for name in STEP), leaves)
+        logits, value, *leaves = self.program.run(tuple(getattr(steps, name) for name in STEP), leaves)
         expected, actual = (
             self.agent.spec.distribution(forbid(each, steps.action_mask)) for each in (output.policy_logits, logits)
         )
@@ -111,6 +111,11 @@ class Compared:
             raise ValueError(
                 f"the exported program differs from the agent: expected the same actions and probabilities "
                 f"within {TOLERANCE:.0e}, got a difference of {self.largest:.1e}"
+            )
+        if not torch.allclose(value, output.value, rtol=TOLERANCE, atol=TOLERANCE):
+            raise ValueError(
+                f"the exported program differs from the agent: expected the values {output.value.tolist()}, got "
+                f"{value.tolist()}"
             )
         return output, (own, tuple(leaves))
 

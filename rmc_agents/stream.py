@@ -26,6 +26,7 @@ class Episode(NamedTuple):
     episode_return: float
     length: int
     success: bool | None  # None if the environment does not report it
+    number: int = 0  # in its lane, see `Lanes.numbers`
 
 
 class Lanes:
@@ -43,6 +44,7 @@ class Lanes:
       targets: the right actions of the current time step, from `infos["target"]`, `[B]` int64, `NO_TARGET` where there
         is none; None if the environment reports none at a reset.
       episodes: episodes that ended since the last `take_episodes`.
+      numbers: `[B]` int64, the number of each lane's episode, from 0.
     """
 
     def __init__(self, env: VectorEnv, seed: int, device: torch.device) -> None:
@@ -70,7 +72,7 @@ class Lanes:
             false = zeros.astype(bool)
             self._is_last, self._is_stepping = false, False
             self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
-            self._returns, self._lengths = zeros.copy(), zeros.astype(np.int64)
+            self._returns, self._lengths, self.numbers = zeros.copy(), zeros.astype(np.int64), zeros.astype(np.int64)
             self._is_masked = self.spec.action_mask(obs, self.infos) is not None
             self.steps = self._to_steps(obs, self.spec.no_action(self.num_lanes), ~false, zeros, false, false)
 
@@ -100,7 +102,9 @@ class Lanes:
             successes = self.infos.get("is_success")
             for lane in np.flatnonzero(self._is_last):
                 success = None if successes is None else bool(successes[lane])
-                self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane]), success))
+                facts = float(self._returns[lane]), int(self._lengths[lane]), success, int(self.numbers[lane])
+                self.episodes.append(Episode(*facts))
+            self.numbers += self._is_last
             self._returns[self._is_last] = 0.0
             self._lengths[self._is_last] = 0
             self.steps = self._to_steps(obs, action, is_first, reward, terminated, truncated & ~terminated)
@@ -117,8 +121,12 @@ class Lanes:
         episodes, self.episodes = self.episodes, []
         return episodes
 
+    def count_again(self) -> None:
+        """Number the episodes from 0 again, beginning with the next of each lane; one that is running is -1."""
+        self.numbers = np.where(self._is_last, 0, -1)
+
     def get_state(self) -> dict[str, Any] | None:
-        """The state for `set_state` to continue exactly.
+        """The state for `set_state` to continue exactly, apart from `numbers`.
 
         None if the environment cannot save its state, or if a step failed, which some lanes may have taken.
         """
@@ -228,9 +236,9 @@ def check_targets(asked: Tensor, spec: SpaceSpec) -> None:
 
 
 def seed_after(seed: int, frames: int) -> int:
-    """The seed of lanes that restart after `frames` frames: new episodes, and none of an evaluation.
+    """The seed of a run's lanes that start after `frames` frames: for episodes that no evaluation has.
 
-    `seed + frames` would sooner or later reach the seeds of evaluations.
+    Runs with different seeds share no lanes, as they would with `seed + frames`.
     """
     drawn = np.random.SeedSequence((seed, frames)).generate_state(1, np.uint32)[0]
     return FIRST_SEED_AFTER + int(drawn) % SEEDS_AFTER

@@ -1,6 +1,7 @@
 """A curriculum: a run begins with easier stages of its environment, and leaves each stage once it has learned it."""
 
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -20,7 +21,11 @@ from . import distributed
 logger = logging.getLogger(__name__)
 
 ENOUGH = 500
-"""The number of answers or episodes a mean needs before it is compared with a stage's threshold."""
+"""The number of answers or episodes a mean needs before it is compared with a stage's threshold.
+
+Every lane contributes the same number of episodes, the first that it begins, whatever their lengths. The first episodes
+to end in any lane would be the shortest, and those are often the successful ones.
+"""
 
 
 class _Spaces(NamedTuple):
@@ -45,12 +50,16 @@ class Curriculum:
     Attributes:
       stages: the stages of the settings.
       stage: the current stage, from 0; `len(stages)` is the environment itself.
+      counts_again: whether the last `record` compared a mean that was too low, so that other episodes count from now on
+        (`Lanes.count_again`).
     """
 
     def __init__(self, config: EnvConfig) -> None:
         self.config, self.stages, self.stage = config, stages_of(config.curriculum), 0
         self._frames, self._count, self._sum = 0, 0, 0.0
         self._is_told = False  # whether any episode has reported success or failure
+        self._each = math.ceil(ENOUGH / config.num_envs)  # episodes of each lane
+        self.counts_again = False
 
     def make(self, lanes: int) -> VectorEnv:
         """The environment in its current stage, with this number of lanes."""
@@ -97,10 +106,12 @@ class Curriculum:
           rollout: this learner's rollout.
           episodes: the episodes that ended in it.
         """
+        self.counts_again = False
         if self.stage == len(self.stages):
             return False
         stage = self.stages[self.stage]
         self._frames += frames
+        episodes = [episode for episode in episodes if 0 <= episode.number < self._each]
         values = _measured(stage.measure, rollout, episodes)
         told = sum(episode.success is not None for episode in episodes)
         totals = distributed.total(torch.tensor([values.sum().item(), len(values), told], dtype=torch.float64))
@@ -108,13 +119,13 @@ class Curriculum:
         self._is_told |= bool(totals[2] > 0)
         if stage.measure == "frames":
             return self._advanced(self._frames >= stage.threshold)
-        if self._count < ENOUGH:
+        if self._count < (ENOUGH if stage.measure == "accuracy" else self._each * self.config.num_envs):
             return False
         if stage.measure == "success" and not self._is_told:
             self._warn()
         if self._advanced(self._sum / self._count >= stage.threshold):
             return True
-        self._sum, self._count = 0.0, 0
+        self._sum, self._count, self.counts_again = 0.0, 0, True
         return False
 
     def _warn(self) -> None:

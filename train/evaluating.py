@@ -60,7 +60,8 @@ class Evaluator:
         self._every = trainer.config.run.eval_every
         self._rounds = self._due_rounds()
         best = best_of(run_dir) if self._every else None
-        self._highest = -np.inf if best is None else best.provenance.mean_return
+        is_earlier = best is not None and best.frames <= trainer.frames  # else the run continues from before it
+        self._highest = best.provenance.mean_return if best is not None and is_earlier else -np.inf
 
     def _due_rounds(self) -> int:
         """Number of evaluations due so far."""

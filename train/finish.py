@@ -10,7 +10,7 @@ from rmc_agents import plugins
 from rmc_agents.command_line import quoted, say, with_interval
 from rmc_agents.config import CORES, ENCODERS, Config
 from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
-from rmc_agents.envs.names import NAMESPACE, evaluation_name
+from rmc_agents.envs.names import NAMESPACE, evaluation_kwargs
 from rmc_agents.envs.sequences.names import is_text
 from rmc_agents.envs.sequences.vocabulary import Words
 from rmc_agents.evaluate.episodes import evaluate
@@ -32,7 +32,8 @@ VIDEO_STEPS = 500  # for an impression; rmc-watch records more
 
 def env_of(trainer: Trainer) -> str | EnvFactory:
     """The environment for evaluation and video."""
-    return with_arguments(evaluation_name(trainer.config.env.env), trainer.config.env.env_kwargs)
+    env = trainer.config.env
+    return with_arguments(env.env, evaluation_kwargs(env.env, env.env_kwargs))
 
 
 def eval_jobs(config: Config) -> Jobs:

@@ -10,15 +10,18 @@
 A minibatch is a subset of the lanes, unrolled over all T steps from their stored initial state: backpropagation through
 time is truncated only at the ends of a rollout.
 
-With several learners (see `distributed`), each has its own lanes, and the result equals that of one learner with all
-lanes: advantages are normalised, and losses and gradients averaged, over the minibatches of all learners.
+With several learners (see `distributed`), each has its own lanes, and together they compute what one learner with all
+lanes would, up to the choice of PPO's minibatches: advantages are normalised, and losses and gradients averaged, over
+the parts that all learners have of a minibatch.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
@@ -60,7 +63,8 @@ class OnPolicy(Learner):
         self.share = self.shares[distributed.rank()]
         self.curriculum = Curriculum(wanted)
         self.curriculum.check()
-        self.lanes = Lanes(env or self.curriculum.make(self.share.lanes), config.run.seed + self.share.first, device)
+        seed = seed_after(config.run.seed, 0) + self.share.first
+        self.lanes = Lanes(env or self.curriculum.make(self.share.lanes), seed, device)
         super().__init__(config, self.lanes.spec, device)
         self.collector = Collector(
             self.agent,
@@ -82,6 +86,8 @@ class OnPolicy(Learner):
         frames = self.train.unroll_length * self.share.total
         if self.curriculum.record(frames, rollout, self.lanes.episodes[earlier:]):
             self._enter_stage(self.lanes.episodes)
+        elif self.curriculum.counts_again:
+            self.lanes.count_again()
         return metrics | {"curriculum/stage": torch.tensor(1.0 + self.curriculum.stage)}
 
     def _enter_stage(self, episodes: list[Episode]) -> None:
@@ -173,20 +179,28 @@ class OnPolicy(Learner):
         """The tree of a checkpoint (see `checkpoint`). Collective: all learners call this together."""
         states = distributed.gather([self.collector.get_state()])
         own = {"collector": states[0] if len(states) == 1 else shares.joined(states)}
-        return super().get_state() | own | self._curriculum_state()
+        numbers = distributed.gather([self.lanes.numbers]) if self.curriculum.stages else []
+        return super().get_state() | own | self._curriculum_state(*numbers)
 
-    def _curriculum_state(self) -> dict[str, Any]:
-        return {"curriculum": self.curriculum.get_state()} if self.curriculum.stages else {}
+    def _curriculum_state(self, *numbers: NDArray[np.int64]) -> dict[str, Any]:
+        """The part about the curriculum, with the numbers of all learners' lanes."""
+        if not self.curriculum.stages:
+            return {}
+        return {"curriculum": self.curriculum.get_state() | {"numbers": np.concatenate(numbers)}}
 
     def expected_state(self) -> dict[str, Any]:
         """As `Learner.expected_state`."""
-        return super().expected_state() | {"collector": self.collector.expected_state()} | self._curriculum_state()
+        own = {"collector": self.collector.expected_state()}
+        return super().expected_state() | own | self._curriculum_state(np.zeros(self.share.total, np.int64))
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint's tree: exactly, if the environment can be saved."""
         if self.curriculum.stages:
-            check_like(state.get("curriculum"), self.curriculum.get_state(), "curriculum")
-            self.curriculum.set_state(state["curriculum"])
+            zeros = np.zeros(self.share.total, np.int64)
+            saved = {"numbers": zeros} | state.get("curriculum", {})  # older files have no numbers
+            check_like(saved, self._curriculum_state(zeros)["curriculum"], "curriculum")
+            self.curriculum.set_state(saved)
+            state = state | {"curriculum": saved}
             self._enter_stage([])
         if not self.lanes.is_savable:  # for example in workers, where the checkpoint's run had none
             state = state | {"collector": state["collector"] | dict.fromkeys(shares.BY_LANE)}
@@ -195,6 +209,8 @@ class OnPolicy(Learner):
         self.check_state(state)
         if state["collector"]["lanes"] is None:
             self.lanes.reset(seed_after(self.config.run.seed, state["frames"]) + self.share.first)
+        elif self.curriculum.stages:
+            self.lanes.numbers = state["curriculum"]["numbers"][self.share.first :][: self.share.lanes].copy()
         self.collector.set_state(state["collector"])
         super().set_state(state)
 

@@ -40,6 +40,16 @@ OPTIONS: dict[str, dict[str, str | tuple[str, Any]]] = {
 value."""
 
 
+PASSAGE = 10_000  # tokens
+
+EVALUATION: dict[str, dict[str, tuple[Any, Any]]] = {
+    PROGRAM: {"at_maxima": (False, True)},
+    TEXT: {"part": ("train", "heldout"), "steps": (None, PASSAGE)},
+}
+"""For each id, the default of an argument, and its value in evaluations. All passages of a text are equally likely; if
+episodes ran to the end of a document, its last tokens would be in most of them."""
+
+
 def is_text(name: str) -> bool:
     """Whether a name is of the form text:PATH, with options before the colon."""
     return name.partition(":")[0].split("-")[0] == "text" and ":" in name

@@ -1,5 +1,6 @@
 """Language modelling: read a text token by token and predict the next token."""
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -86,6 +87,8 @@ class Text(Sequences):
         self._first, self._last = passages(documents, self.steps)
         if not len(self._first):
             raise ValueError(f"text {path}: expected a {part} part of at least 2 tokens, received {len(self.tokens)}")
+        spread = len(self._first) * GOLDEN_RATIO >> 64
+        self._stride = next(n for n in range(max(spread, 1), 2**63) if math.gcd(n, len(self._first)) == 1)
         self.observation_space = MultiDiscrete([self.vocabulary.size], dtype=np.int32)
         self.action_space = Discrete(self.vocabulary.size)
         self.chance = 1 / self.vocabulary.size
@@ -94,13 +97,20 @@ class Text(Sequences):
         self.state = State(time=np.full(lanes, -1, np.int64), all_right=np.ones(lanes, np.bool_), **zeros)
 
     def seed(self, lane: int, seed: int) -> None:
-        """Moves a lane to a place in the text. Consecutive seeds are spread evenly; seed 0 is the beginning."""
+        """Moves a lane to a place in the text. Consecutive seeds are spread evenly; seed 0 is the beginning.
+
+        With `steps` it is the beginning of a passage; as many consecutive seeds as there are passages have each once.
+        """
         if seed < 0:
             raise ValueError(f"seed: expected a non-negative int, received {seed}")
+        if self.steps is not None:
+            passage = seed * self._stride % len(self._first)
+            self.state.next_passage[lane], self.state.next_begin[lane] = passage, self._first[passage]
+            return
         share = seed * GOLDEN_RATIO % 2**64
         place = share * len(self.tokens) >> 64
         passage = max(int(np.searchsorted(self._first, place, side="right")) - 1, 0)
-        begins_within = self.steps is None and self._first[passage] <= place < self._last[passage]
+        begins_within = self._first[passage] <= place < self._last[passage]
         self.state.next_passage[lane] = passage
         self.state.next_begin[lane] = place if begins_within else self._first[passage]
 
@@ -169,7 +179,8 @@ class TextEnv(SequenceEnv):
 
     A text is read token by token, and each step asks for the next token. A lane reads a document to its end, then the
     next one, and the first one after the last: a stream. Where a lane begins depends on its seed. Lanes are spread
-    evenly over the text, however many there are; seed 0 is the beginning of the text.
+    evenly over the text, however many there are; seed 0 is the beginning of the text. With `steps`, lanes begin with
+    passages, and as many consecutive seeds as passages begin with each of them once.
 
     ## Action space
 

@@ -14,7 +14,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, with_arguments
-from rmc_agents.envs.names import evaluation_name
+from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.space_parts import action_parts
 from rmc_agents.spaces import SpaceSpec
@@ -179,7 +179,9 @@ def saved_env(saved: SavedAgent[Any], env_kwargs: Mapping[str, Any] | None = Non
     """
     name = saved.config.env.env
     plugins.check_named(name, saved.path)
-    return with_arguments(evaluation_name(name), env_kwargs or saved.config.env.env_kwargs)
+    if env_kwargs:
+        return with_arguments(name, evaluation_kwargs(name, {}) | dict(env_kwargs))
+    return with_arguments(name, evaluation_kwargs(name, saved.config.env.env_kwargs))
 
 
 def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:

@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from helpers.vector_env_checker import check_vector_env
-from rmc_agents.envs.names import evaluation_name
+from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.sequences.environment import SequenceEnv, SequenceVectorEnv
 from rmc_agents.envs.sequences.names import find_sequences
@@ -239,19 +239,28 @@ def test_names_make_native_lanes() -> None:
     assert stacked.single_observation_space.shape == (2,)
 
 
-def test_agents_are_evaluated_at_the_maxima_and_on_what_was_held_out() -> None:
-    for name, expected in (
-        ("program-control-nesting3", "program-control-nesting3-maxima"),
-        ("program-maxima", "program-maxima"),
-        ("text-words:a:b", "text-words-heldout:a:b"),
-        ("text-all:a", "text-all:a"),
-        ("nth-farthest-from2", "nth-farthest-from2"),
-        ("nth-farthest-stack2", "nth-farthest-stack2"),
-        ("program-copy-stack2", "program-copy-maxima-stack2"),
-        ("nth-farthest-most3-every", "nth-farthest-most3-every"),
-        ("minipacman", "minipacman"),
-    ):
-        assert evaluation_name(name) == expected
+HELD_OUT = {"part": "heldout", "steps": 10_000}
+
+
+@pytest.mark.parametrize(
+    ("name", "trained", "evaluated"),
+    [
+        ("program-control-nesting3", {}, {"at_maxima": True}),
+        ("program-copy-stack2", {"at_maxima": False}, {"at_maxima": True}),
+        ("rmc_agents.envs:Program-v0", {"task": "copy"}, {"task": "copy", "at_maxima": True}),
+        ("program-maxima", {}, {}),
+        ("text-words:a:b", {}, HELD_OUT),
+        ("text:a", {"part": "train", "held_out": 0.2}, HELD_OUT | {"held_out": 0.2}),
+        ("Text-v0", {"path": "a", "steps": 5}, {"path": "a", "part": "heldout", "steps": 5}),
+        ("text-all-steps7:a", {}, {}),
+        ("nth-farthest-from2-stack2", {"ask": "every"}, {"ask": "every"}),
+        ("minipacman", {}, {}),
+    ],
+)
+def test_agents_are_evaluated_at_the_maxima_and_on_what_was_held_out(
+    name: str, trained: dict[str, Any], evaluated: dict[str, Any]
+) -> None:
+    assert evaluation_kwargs(name, trained) == evaluated
 
 
 def test_other_tasks_and_types_are_refused() -> None:

@@ -201,3 +201,16 @@ def test_a_state_out_of_bounds_is_refused(tmp_path: Path) -> None:
 def test_words_are_saved_as_json(tmp_path: Path) -> None:
     (tmp_path / "words.json").write_text(Words(["ä", "\n"]).to_json())
     assert json.loads((tmp_path / "words.json").read_text(encoding="utf-8")) == ["ä", "\n"]
+
+
+@pytest.mark.parametrize("steps", [3, 7, 1000])
+def test_consecutive_seeds_read_every_passage_once(steps: int, tmp_path: Path) -> None:
+    for name, length in (("a", 50), ("b", 9), ("c", 2), ("d", 23)):
+        (tmp_path / name).write_bytes(bytes(range(length)))
+    passages = len(Text(1, tmp_path, part="all", steps=steps)._first)
+    text = Text(passages, tmp_path, part="all", steps=steps)
+    for lane in range(passages):
+        text.seed(lane, 1_000_000 + lane)
+    text.start(np.ones(passages, bool))
+    asked = np.concatenate([np.arange(n) + b for b, n in zip(text.state.begin, text.state.length, strict=True)])
+    assert sorted(asked) == [i for i in range(84) if i not in (49, 58, 60, 83)]  # not a document's last

@@ -12,8 +12,9 @@ from gymnasium.spaces import Box, Discrete
 
 from helpers.runs import assert_same, newest, resume, train
 from rmc_agents.config import Config, EnvConfig
+from rmc_agents.envs.making import make_env
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
-from rmc_agents.stream import Episode
+from rmc_agents.stream import Episode, Lanes
 from rmc_agents.train import curriculum
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.curriculum import Curriculum
@@ -72,7 +73,7 @@ def test_a_stage_ends_with_a_mean_over_enough_episodes(measure: str, threshold: 
     good, bad = Episode(3.0, 4, True), Episode(0.0, 4, None)
 
     def passed(episodes: list[Episode]) -> list[bool]:
-        stages = Curriculum(EnvConfig(curriculum=({"env_kwargs": {"mode": "hunt"}, measure: threshold},)))
+        stages = Curriculum(EnvConfig(num_envs=250, curriculum=({"env_kwargs": {"mode": "hunt"}, measure: threshold},)))
         return [stages.record(1, NOTHING, episodes[i : i + 100]) for i in range(0, len(episodes), 100)]
 
     mixed = [good] * 3 + [bad]
@@ -80,6 +81,34 @@ def test_a_stage_ends_with_a_mean_over_enough_episodes(measure: str, threshold: 
     assert passed(mixed * 100) == [False] * 4
     assert passed([bad] * 500 + mixed * 125) == [False] * 9 + [True]  # counted again after 500
     assert passed([bad, bad, bad, good] * 250) == [False] * 10
+
+
+def test_short_episodes_do_not_count_more_often_than_long_ones() -> None:
+    """Success after 2 steps, failure after 20, 7 of 10 lanes each: the first episodes that end are successful."""
+    stages = Curriculum(EnvConfig(num_envs=10, curriculum=({"env_kwargs": {"mode": "hunt"}, "success": 0.8},)))
+    advanced, compared = [], []
+    for time in range(2, 2_202, 2):
+        quick = [Episode(1.0, 2, True, time // 2 - 1) for _ in range(7)]
+        slow = [Episode(0.0, 20, False, time // 20 - 1) for _ in range(3)] if time % 20 == 0 else []
+        advanced.append(stages.record(1, NOTHING, quick + slow))
+        compared.append(stages.counts_again)
+    assert not any(advanced)
+    assert compared.index(True) == 499  # after 50 episodes of the slow lanes
+
+
+def test_lanes_number_their_episodes() -> None:
+    lanes = Lanes(make_env("recall", 2), 0, CPU)
+
+    def numbers(steps: int) -> list[int]:
+        for _ in range(steps):
+            lanes.step(torch.zeros(2, dtype=torch.int64))
+        return [episode.number for episode in lanes.take_episodes()]
+
+    assert numbers(11) == [0, 0, 1, 1]  # an episode takes 5 steps, and one to the next
+    lanes.count_again()  # between two episodes
+    assert numbers(9) == [0, 0]
+    lanes.count_again()  # in the middle of one
+    assert numbers(9) == [-1, -1, 0, 0]
 
 
 def test_a_run_continues_from_its_state_in_any_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +149,7 @@ def test_a_success_rate_that_is_never_reported_is_warned_about_once(caplog: pyte
     stage = {"env_kwargs": {"most": 2}, "success": 0.5}
     for success, warnings in ((None, 1), (True, 0)):
         caplog.clear()
-        followed = Curriculum(Config().updated({"env": TASK, "curriculum": [stage]}, "test").env)
+        followed = Curriculum(Config().updated({"env": TASK, "num_envs": 401, "curriculum": [stage]}, "test").env)
         for told in (success, None, None):
             followed.record(1, NOTHING, [Episode(0.0, 1, None)] * 400 + [Episode(0.0, 1, told)])
         assert [record.getMessage().count("none of 802 episodes") for record in caplog.records] == [1] * warnings

@@ -72,7 +72,7 @@ class Actor:
     def __init__(self, config: Config, index: int, learner: int = 0) -> None:
         self.index, lanes_per_actor = index, config.actors.lanes_per_actor
         number = learner * config.actors.actors + index
-        self._seed = config.run.seed + number * lanes_per_actor
+        self._seed = seed_after(config.run.seed, 0) + number * lanes_per_actor
         self._frames = config.train.unroll_length * lanes_per_actor
         wanted = config.env
         env = make_vector_env(wanted.env, lanes_per_actor, backend=wanted.env_backend, env_kwargs=wanted.env_kwargs)

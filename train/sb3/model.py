@@ -19,6 +19,7 @@ from rmc_agents.sb3.extractors import (
 )
 from rmc_agents.sb3.policy import CORE_OPTIONS
 from rmc_agents.sb3.saved import ALGORITHMS
+from rmc_agents.stream import seed_after
 
 
 def make_model(config: Config, env: VecEnv, device: torch.device) -> OnPolicyAlgorithm:
@@ -59,7 +60,7 @@ def make_model(config: Config, env: VecEnv, device: torch.device) -> OnPolicyAlg
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # advice on minibatch sizes and GPUs
         return ALGORITHMS[train.algo](
-            policy, env, policy_kwargs=policy_kwargs, seed=config.run.seed, device=device, **options
+            policy, env, policy_kwargs=policy_kwargs, seed=seed_after(config.run.seed, 0), device=device, **options
         )
 
 

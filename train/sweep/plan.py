@@ -77,7 +77,7 @@ class Plan:
         base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
         parsing.check_names(base, path)
         read = {key: _read_range(key, value, base, f"{path}: search") for key, value in search.items()}
-        searched = {key: value for key, value in read.items() if one_at_a_time or key not in fixed}
+        searched = {key: value for key, value in read.items() if key not in fixed}
         cores = read["core"][1] if "core" in searched and not one_at_a_time else [base.settled().core.core]
         from rmc_agents.cores import settings_unused  # loads torch
 
