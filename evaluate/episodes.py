@@ -72,7 +72,9 @@ def evaluate(
       tell: called with the number of episodes that have just ended, of 2 * episodes.
       jobs: number of processes; the result is the same with any.
     """
-    uniform, cpu = UniformPolicy(env_spec(env)), torch.device("cpu")
+    with closing(make_env(env)) as one:
+        uniform, chance = UniformPolicy(SpaceSpec.of(one)), one.metadata.get("chance")
+    cpu = torch.device("cpu")
     parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
     played = play_all([*parts, *parts_of(uniform, env, episodes, seed, cpu, False, max_steps)], jobs, device, tell)
     statistics, random = (Statistics.of(concatenated(each)) for each in (played[: len(parts)], played[len(parts) :]))
@@ -86,14 +88,8 @@ def evaluate(
         "random_ci95": random.ci95,
         "random_success_rate": random.success_rate,
         "random_episodes_cut": random.episodes_cut,
-        "chance": chance(env),
+        "chance": chance,
     }
-
-
-def chance(env: str | EnvFactory) -> float | None:
-    """The accuracy of guessing, if the environment's metadata has it."""
-    with closing(make_env(env)) as one:
-        return one.metadata.get("chance")
 
 
 def env_spec(env: str | EnvFactory) -> SpaceSpec:

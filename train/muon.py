@@ -34,7 +34,9 @@ class Muon(torch.optim.Optimizer):
                 if (gradient := matrix.grad) is None:
                     continue
                 state = self.state[matrix]
-                mean = state.setdefault("momentum_buffer", torch.zeros_like(gradient))
+                if not state:
+                    state["momentum_buffer"] = torch.zeros_like(gradient)
+                mean = state["momentum_buffer"]
                 mean.lerp_(gradient, 1 - MOMENTUM)
                 direction = orthogonal(gradient.lerp(mean, MOMENTUM))
                 matrix.add_(direction, alpha=-group["lr"] * 0.2 * math.sqrt(max(matrix.shape)))

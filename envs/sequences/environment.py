@@ -20,8 +20,9 @@ def _metadata(sequences: Sequences) -> dict[str, Any]:
 class SequenceEnv(NativeEnv):
     """One lane of sequences as a gymnasium environment; `info["target"]` is the right action, -1 where none is asked.
 
-    The reward is 1 for the right action where one is asked, else 0. The episode terminates with the sequence;
-    `info["is_success"]` then says whether every answer was right, if they form one answer together.
+    The reward is 1 for the right action where one is asked, else 0 (`NthFarthestEnv` has an exception). The episode
+    terminates with the sequence; `info["is_success"]` then says whether every answer was right, if they form one answer
+    together.
 
     Args:
         sequences: of one lane.

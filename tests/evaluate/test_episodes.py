@@ -205,10 +205,16 @@ def test_episodes_without_a_word_of_success_are_failures_where_others_have_one(t
 def test_no_episode_of_an_evaluation_was_trained_on(tmp_path: Path) -> None:
     SeedEnv.seeds.clear()
     train_on_seeds(tmp_path / "run", "--eval-episodes", "3")
-    assert SeedEnv.seeds[:4] == [0, 1, 2, 3]
-    evaluated = SeedEnv.seeds[4:]
-    assert len(evaluated) == 6, "three by the agent, three at random"
-    assert min(evaluated) >= EVALUATION_SEED > 10_000, "lanes train on seeds from --seed on"
+    trained, evaluated = SeedEnv.seeds[:4], SeedEnv.seeds[4:]
+    assert evaluated == 2 * [EVALUATION_SEED + i for i in range(3)], "three by the agent, three at random"
+    assert min(trained) > 2**31 > max(evaluated)
+
+
+def test_runs_of_different_seeds_share_no_episode(tmp_path: Path) -> None:
+    SeedEnv.seeds.clear()
+    for seed in range(3):
+        train_on_seeds(tmp_path / f"{seed}", "--eval-episodes", "0", "--seed", f"{seed}")
+    assert len(set(SeedEnv.seeds)) == len(SeedEnv.seeds) == 3 * 4
 
 
 @pytest.mark.parametrize("env", ["recall", "minipacman"])
