@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import ArrayLike, NDArray
 
@@ -140,8 +140,9 @@ def _checked_array(part: Any, space: Space[Any], path: Place, lanes: tuple[int, 
     if array.shape != shape or not fits:
         raise ValueError(f"expected an observation {name}{shape} of {space.dtype}, got {array.shape} of {array.dtype}")
     if is_categorical:
-        low = getattr(space, "start", 0)
-        wrong = (array < low) | (array >= low + getattr(space, "nvec", getattr(space, "n", 2)))
+        low = 0 if isinstance(space, MultiBinary) else space.start  # type: ignore[attr-defined]  # of the other two
+        number = 2 if isinstance(space, MultiBinary) else getattr(space, "nvec", getattr(space, "n", None))
+        wrong = (array < low) | (array >= low + number)
         if wrong.any():
             raise ValueError(f"expected an observation {name}in {space}, got {array[wrong].tolist()[:8]}")
     return array
@@ -243,7 +244,8 @@ def check_finite(env: VectorEnv, obs: Mapping[str, NDArray[Any]], rewards: NDArr
             name = name_of_env(env)
             step = np.broadcast_to(lengths, len(values))[place[0]]
             raise EnvError(
-                f"the environment {name!r} gave {kind} that is not finite: {values[place]} in lane {place[0]}"
+                f"the environment {name!r} gave {kind} that is not finite in float32: {values[place]} in lane "
+                f"{place[0]}"
                 + (f", entry {list(place[1:])} of the observation" if len(place) > 1 else "")
                 + f", at step {step} of its episode"
             )

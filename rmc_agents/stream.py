@@ -25,7 +25,7 @@ class Episode(NamedTuple):
 
     episode_return: float
     length: int
-    success: bool | None  # None if the environment does not report it
+    success: bool | None  # None if the environment has not reported any so far
     number: int = 0  # in its lane, see `Lanes.numbers`
 
 
@@ -61,6 +61,7 @@ class Lanes:
         self.num_lanes = env.num_envs
         self.spec = SpaceSpec.of(env)
         self.episodes: list[Episode] = []
+        self._no_successes: np.ndarray | None = None
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
@@ -99,7 +100,9 @@ class Lanes:
                 self.targets = self._to_targets()
             self._returns += reward
             self._lengths += ~is_first
-            successes = self.infos.get("is_success")
+            successes = self.infos.get("is_success", self._no_successes)
+            if "is_success" in self.infos:
+                self._no_successes = np.zeros(self.num_lanes, bool)  # from now on, an episode without it is a failure
             for lane in np.flatnonzero(self._is_last):
                 success = None if successes is None else bool(successes[lane])
                 facts = float(self._returns[lane]), int(self._lengths[lane]), success, int(self.numbers[lane])

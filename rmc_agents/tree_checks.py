@@ -1,7 +1,8 @@
 """Checks the structure of a tree from a file before anything is restored from it.
 
 The expected tree is made by the code that saves one: keys, lengths, types, dtypes and shapes must be equal. Values may
-differ, but counts must not be negative, and no number may be NaN or infinite.
+differ, but counts must not be negative, and no number may be NaN, nor infinite except where the expected array has
+infinite numbers, as in masks.
 """
 
 import reprlib
@@ -79,9 +80,13 @@ def _check_array(found: Any, expected: torch.Tensor | np.ndarray, name: str) -> 
         raise _unlike(name, "a tensor" if is_tensor else "an array", type(found).__name__)
     if found.dtype != expected.dtype or found.shape != expected.shape:
         raise _unlike(name, *(f"{array.dtype} {list(array.shape)}" for array in (expected, found)))
-    values = torch.as_tensor(found)
-    if values.is_floating_point() and not values.isfinite().all():
+    if not _is_finite(found) and (_is_finite(expected) or torch.as_tensor(found).isnan().any()):
         raise _unlike(name, "finite numbers", "NaN or infinity")
+
+
+def _is_finite(array: torch.Tensor | np.ndarray) -> bool:
+    values = torch.as_tensor(array)
+    return values.is_meta or not values.is_floating_point() or bool(values.isfinite().all())
 
 
 def _check_plain(found: Any, expected: Any, name: str) -> None:

@@ -12,7 +12,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import BEST
-from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent
+from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent, weights_like
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import ANYTHING, check_like
 from rmc_agents.types import State
@@ -136,6 +136,7 @@ class Learner(ABC):
     def expected_state(self) -> dict[str, Any]:
         """The structure of a checkpoint's tree (see `tree_checks`), without settings and spec."""
         checked = {"config": ANYTHING, "spec": ANYTHING, "optimizer": self.optimizer.expected_state()}
+        checked["agent"] = weights_like(self.agent)
         return self._own_state() | checked
 
     def check_state(self, state: dict[str, Any]) -> None:

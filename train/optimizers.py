@@ -128,7 +128,15 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
     Muon (Jordan et al., 2024) sets the singular values of a matrix's averaged gradient to about 1 before the step:
     directions with small gradients, such as those through a memory, learn as fast as others. Everything else, such as
     vectors and the heads, uses Adam (Kingma & Ba, 2015).
+
+    Raises:
+      ValueError: for complex parameters.
     """
+    for name, parameter in agent.named_parameters():
+        if parameter.is_complex():
+            raise ValueError(
+                f"{name}: expected real parameters, got {parameter.dtype}; torch.view_as_real(z) has both parts"
+            )
     matrices = list(_hidden_matrices(agent)) if config.optimizer == "muon" else []
     taken = {id(matrix) for matrix in matrices}
     rest = [parameter for parameter in agent.parameters() if id(parameter) not in taken]

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from rmc_agents.cores.base import Core
 from rmc_agents.cores.checks import check_result
@@ -92,10 +93,17 @@ def as_core(module: object, input_size: int) -> Core:
     """The module itself if it is a `Core`, else wrapped.
 
     Raises:
-      ValueError: if it cannot be wrapped, or has another input size.
+      ValueError: if it cannot be wrapped, has another input size, lazy parameters, or forward pre-hooks.
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"core: expected a torch module, got {type(module).__name__}")
+    if module._forward_pre_hooks:
+        raise ValueError(
+            f"core: {type(module).__name__} has forward pre-hooks, which agents do not run: they call step and unroll; "
+            "instead of spectral_norm, weight_norm and prune, use torch.nn.utils.parametrizations"
+        )
+    if any(is_lazy(parameter) for parameter in module.parameters()):
+        raise ValueError(f"core: expected initialised parameters, got lazy ones in {type(module).__name__}")
     core = module if isinstance(module, Core) else AdaptedCore(module, getattr(module, "input_size", input_size))
     if core.input_size != input_size:
         raise ValueError(

@@ -219,7 +219,12 @@ class Core(nn.Module, ABC):
         return None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """As in torch; raises ValueError if a module or tensor would shadow a method."""
+        """As in torch; raises ValueError if it would shadow a method, or `backend` or `precision` is not a name."""
+        if name in ("backend", "precision") and not isinstance(value, str):
+            raise ValueError(
+                f"{type(self).__name__}.{name} selects the implementation: expected a str, or another name for this "
+                "attribute"
+            )
         if isinstance(value, nn.Module | Tensor) and callable(getattr(type(self), name, None)):
             raise ValueError(f"{type(self).__name__}.{name} is a method: expected another name for this attribute")
         super().__setattr__(name, value)

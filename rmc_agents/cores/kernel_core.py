@@ -36,7 +36,12 @@ class KernelCore(Core):
         return self.chosen_scan().backend
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """See `Core.scan`."""
+        """See `Core.scan`; a loop over `cell` if a subclass overrides that."""
+        if type(self).cell is not KernelCore.cell:
+            return super().scan(inputs, should_reset, state)
+        return self._kernel_scan(inputs, should_reset, state)
+
+    def _kernel_scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         inputs, state = self.cast(inputs), map_leaves(self.cast, state)
         initial, weights = self.initial_leaves(), self.weights()
         with no_autocast(inputs.device.type):
@@ -47,7 +52,8 @@ class KernelCore(Core):
     def stepping(self, state: State) -> Iterator[Step]:
         """See `Core.stepping`."""
         scan, kind = self.chosen_scan(), type(self)
-        if scan.stepping is None or kind.step is not KernelCore.step or kind.scan is not KernelCore.scan:
+        overridden = any(getattr(kind, name) is not getattr(KernelCore, name) for name in ("cell", "step", "scan"))
+        if scan.stepping is None or overridden:
             yield self.step
             return
         with scan.stepping(state, self.initial_leaves(), self.weights()) as step:
@@ -56,7 +62,7 @@ class KernelCore(Core):
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """See `Core.cell`: the scan of one step, without a reset."""
         never = torch.zeros(1, len(x), dtype=torch.bool, device=x.device)
-        outputs, state = self.scan(x.unsqueeze(0), never, state)
+        outputs, state = self._kernel_scan(x.unsqueeze(0), never, state)
         return outputs.squeeze(0), state
 
     def _after_reset(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:

@@ -1,26 +1,29 @@
 """Loading and saving agents: from runs, checkpoints, exported files and pretrained policies."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from rmc_agents import plugins, pretrained
 from rmc_agents.agent import ActorCritic
 from rmc_agents.command_line import with_interval
-from rmc_agents.config import Config
+from rmc_agents.config import CORES, ENCODERS, Config
 from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.space_parts import action_parts
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.tree_checks import check_like
+from rmc_agents.tree_checks import ANYTHING, check_like
 from rmc_agents.types import NotRegistered, Policy
 
+EXTRA_STATE = "_extra_state"  # of a module with get_extra_state, in torch's names
 Agent_co = TypeVar("Agent_co", bound=Policy, covariant=True)
 
 
@@ -141,10 +144,24 @@ def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
     Any exception means that they do not (see `checkpoint.opening`).
     """
     config, spec = Config().updated(tree["config"], "config"), SpaceSpec.from_fields(tree["spec"])
-    with torch.device("meta"), _WithoutValues():  # allocates nothing, whatever sizes the file claims
-        expected = ActorCritic.from_config(spec, config.core, config.agent).state_dict()
-    check_like(tree["agent"], dict(expected), "agent")
+    is_built_in = config.core.core in CORES and config.agent.encoder in ENCODERS
+    with _without_allocating() if is_built_in else torch.random.fork_rng(devices=()):
+        expected = weights_like(ActorCritic.from_config(spec, config.core, config.agent))
+    check_like(tree["agent"], expected, "agent")
     return config, spec
+
+
+def weights_like(module: nn.Module) -> dict[str, Any]:
+    """The structure of a module's `state_dict` (see `tree_checks`); extra state of custom modules may be anything."""
+    weights = module.state_dict()
+    return {name: ANYTHING if name.endswith(EXTRA_STATE) else weight for name, weight in weights.items()}
+
+
+@contextmanager
+def _without_allocating() -> Iterator[None]:
+    """Context in which built-in parts can be created in any size that a file claims."""
+    with torch.device("meta"), _WithoutValues():
+        yield
 
 
 class _WithoutValues(TorchFunctionMode):

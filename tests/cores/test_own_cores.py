@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.own_cores import Counter, Decay, InPlace, Module, Odd, Trace
-from rmc_agents.cores import LSTM, Core, as_core
+from rmc_agents.cores import GRU, LSTM, RMC, Core, Feedforward, MinGRU, as_core
 from rmc_agents.cores.inspection import inspect
 from rmc_agents.sb3.packed_core import PackedCore
 from rmc_agents.train.learner import state_norm
@@ -173,6 +173,37 @@ class TestRefusals:
             ValueError, match=r"Module.initial_state: expected a tuple of tensors \[B, ...\], got Tensor"
         ):
             as_core(module, SIZE)
+
+    def test_hooks_that_agents_do_not_run(self) -> None:
+        core = nn.utils.spectral_norm(GRU(SIZE, hidden_size=5), "weight_ih")
+        with pytest.raises(ValueError, match=r"GRU has forward pre-hooks, .* use torch.nn.utils.parametrizations"):
+            as_core(core, SIZE)
+
+    def test_lazy_parameters(self) -> None:
+        module = Module(SIZE)
+        module.late = nn.LazyLinear(3)
+        with pytest.raises(ValueError, match="expected initialised parameters, got lazy ones in Module"):
+            as_core(module, SIZE)
+
+    @pytest.mark.parametrize("name", ["precision", "backend"])
+    def test_names_of_the_implementation(self, name: str) -> None:
+        with pytest.raises(ValueError, match=f"Decay.{name} selects the implementation: expected a str, or another"):
+            setattr(Decay(SIZE), name, nn.Parameter(torch.ones(1)))
+
+
+@pytest.mark.parametrize("kind", [LSTM, GRU, MinGRU, RMC, Feedforward])
+def test_a_subclass_of_a_built_in_core_may_override_its_cell(kind: type[Core]) -> None:
+    class Halved(kind):  # type: ignore[misc,valid-type]
+        def cell(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+            output, state = super().cell(x, state)
+            return output / 2, state
+
+    whole, halved, x = kind(SIZE), Halved(SIZE), torch.randn(STEPS, LANES, SIZE)
+    halved.load_state_dict(whole.state_dict())
+    torch.testing.assert_close(halved(x)[0], whole(x)[0] / 2)
+    state, never = whole.initial_state(LANES), torch.zeros(LANES, dtype=torch.bool)
+    with torch.no_grad(), halved.stepping(state) as step:
+        torch.testing.assert_close(step(x[0], never, state)[0], whole.step(x[0], never, state)[0] / 2)
 
 
 RESULTS = {

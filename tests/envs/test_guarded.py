@@ -51,10 +51,10 @@ def play(name: str) -> VectorEnv:
         ("infos", r"failed in step\(\): (TypeError|AssertionError): ", False),
         (
             "nan reward",
-            r"'Homemade-NanReward-v0' gave a reward that is not finite: nan in lane 1, at step 3 of its episode$",
+            r"'Homemade-NanReward-v0' gave a reward that is not finite in float32: nan in lane 1, at step 3 of its",
             False,
         ),
-        ("infinite observation", r"not finite: -inf in lane 1, entry \[1\] of the observation", False),
+        ("infinite observation", r"not finite in float32: -inf in lane 1, entry \[1\] of the observation", False),
     ],
 )
 def test_a_fault_is_reported_as_the_environments(fault: str, expected: str, shows_lines: bool) -> None:

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from rmc_agents import encoders
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.cores import Core, register_core
 from rmc_agents.encoders import Encoder
 from rmc_agents.runs.saved import Provenance, SavedAgent, _WithoutValues, load, pick_device, save_agent
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.types import NotRegistered, TimeStep
+from rmc_agents.train.run import resume, train
+from rmc_agents.types import NotRegistered, State, TimeStep
 
 SPEC = SpaceSpec((3,), "float32", 1.0, 2)
 
@@ -21,7 +24,7 @@ SPEC = SpaceSpec((3,), "float32", 1.0, 2)
 class Plain(torch.nn.Module):
     def __init__(self, spec: SpaceSpec) -> None:
         super().__init__()
-        self.output_size, self.layer = 4, torch.nn.Linear(3, 4)
+        self.output_size, self.layer = 4, torch.nn.Linear(spec.obs_shape[0], 4)
 
     def forward(self, steps: TimeStep) -> torch.Tensor:
         return self.layer(steps.obs)
@@ -41,6 +44,50 @@ def test_a_custom_encoder_has_to_be_registered_to_be_opened(tmp_path: Path, monk
     with pytest.raises(NotRegistered, match=r"there is no encoder 'plain'.*register_encoder") as caught:
         load(path, device="cpu")
     assert "\n" not in str(caught.value)
+
+
+class Constants(Plain):
+    """What users compute in constructors: with values, and with infinity."""
+
+    def __init__(self, spec: SpaceSpec) -> None:
+        super().__init__(spec)
+        self.register_buffer("scales", 1 / torch.arange(1, 9, 2) + torch.linspace(0, 0.1, 4).tolist()[1])
+        self.register_buffer("mask", torch.nn.Transformer.generate_square_subsequent_mask(3))
+        self.calls = 0
+
+    def forward(self, steps: TimeStep) -> torch.Tensor:
+        self.calls -= 3
+        return super().forward(steps)
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.calls = state["calls"]
+
+
+class LearnedStart(Core):
+    def __init__(self, input_size: int) -> None:
+        super().__init__(input_size)
+        self.start = torch.nn.Parameter(torch.ones(input_size))
+
+    def initial_leaves(self) -> tuple[torch.Tensor, ...]:
+        return self.start.repeat(1, 1), torch.full((1, 2), -torch.inf)
+
+    def cell(self, x: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+        return x + state[0], state
+
+
+def test_what_custom_parts_do_in_constructors_is_no_damage(tmp_path: Path) -> None:
+    encoders.register_encoder("constants", Constants)
+    register_core("learned-start", LearnedStart)
+    settings = {"env": "CartPole-v1", "encoder": "constants", "core": "learned-start", "num_envs": 4, "video": False}
+    settings |= {"encoder_args": {}, "total_frames": 160, "eval_episodes": 0, "learning_rate_schedule": "constant"}
+    run = train(settings, run_dir=tmp_path / "run", console=Console(quiet=True))
+    again = load(run.path, device="cpu").agent
+    assert again.encoder.calls == run.agent.encoder.calls < 0  # type: ignore[attr-defined]
+    assert torch.equal(again.encoder.scales, run.agent.encoder.scales)  # type: ignore[attr-defined]
+    assert resume(run.path, {"total_frames": 240}, console=Console(quiet=True)).summary["frames"] == 240
 
 
 def test_another_default_dtype_is_not_damage() -> None:

@@ -25,6 +25,7 @@ from rmc_agents.evaluate import compare, comparison, export, scheduler
 from rmc_agents.runs import archive
 from rmc_agents.runs.saved import load_policy
 from rmc_agents.sb3 import RmcPolicy, make_sb3_env
+from rmc_agents.stream import seed_after
 from rmc_agents.train import cli as train_cli
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.bench import cli as bench
@@ -92,7 +93,7 @@ def test_settings_reach_the_model() -> None:
     model = make_trainer(Config().updated({"algo": "recurrent-ppo", **settings}, "test"), CPU).model
     assert (model.n_envs, model.n_steps, model.batch_size, model.n_epochs, model.clip_range(1)) == (6, 10, 20, 2, 0.3)
     assert (model.gamma, model.gae_lambda, model.ent_coef, model.vf_coef) == (0.9, 0.8, 0.07, 0.4)
-    assert (model.max_grad_norm, model.normalize_advantage, model.seed) == (3.0, False, 5)
+    assert (model.max_grad_norm, model.normalize_advantage, model.seed) == (3.0, False, seed_after(5, 0))
     assert [model.lr_schedule(remaining) for remaining in (1.0, 0.5, 0.0, -0.1)] == [2e-3, 1e-3, 0.0, 0.0]
     assert isinstance(model.policy.optimizer, torch.optim.Adam)
     assert model.policy.optimizer.defaults["eps"] == 1e-4
