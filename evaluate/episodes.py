@@ -113,12 +113,16 @@ def check_equal(trained_on: SpaceSpec, found: SpaceSpec, env: str) -> None:
         hint = ""
         if trained_on.fits(found._replace(vocabulary=trained_on.vocabulary)):
             hint = "; give --env-kwargs vocabulary=RUN/vocabulary.json, of the agent's run"
-        elif trained_on.array.categories and not found.array.categories:  # of a space that make_env would encode
+        elif _has_categories(trained_on) and not _has_categories(found):  # of a space that make_env would encode
             hint = "; agents are built for the spaces of rmc.make_env's environments"
         raise ValueError(
             f"the agent does not fit environment {env!r}: expected {trained_on.described()}, got {found.described()}"
             + hint
         )
+
+
+def _has_categories(spec: SpaceSpec) -> bool:
+    return any(array.categories for array in spec.arrays.values())
 
 
 def play(
@@ -212,7 +216,7 @@ def _play_each_once(
             right += counts & (lanes.targets == action).cpu().numpy()
             nats += np.where(counts, surprise(policy_logits, lanes.targets).cpu().numpy(), 0.0)
         steps = lanes.step(action)
-        returns += np.where(playing, steps.prev_reward.cpu().numpy(), 0.0)
+        returns += np.where(playing, lanes.rewards, 0.0)
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():

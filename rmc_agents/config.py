@@ -9,6 +9,7 @@ import difflib
 import sys
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
+from pathlib import Path
 from typing import Any, Self
 
 from rmc_agents import configs
@@ -152,7 +153,22 @@ class Config:
     def updated_from_yaml(self, path: str | PathLike[str]) -> Self:
         """A copy with the settings of a YAML file, or of the preset with that name.
 
+        A file may begin with another one's settings: `base: FILE`, relative to its own folder, or a preset's name.
+
         Raises:
-          ValueError: if there is neither, and as `updated` and `read_yaml` do.
+          ValueError: if there is no such file or preset, and as `updated` and `read_yaml` do.
         """
-        return self.updated(read_yaml(configs.find(path)), str(path))
+        return self._updated_from(configs.find(path), str(path), ())
+
+    def _updated_from(self, path: Path, source: str, above: tuple[Path, ...]) -> Self:
+        """As `updated_from_yaml`; `above` are the files whose base this is."""
+        settings = read_yaml(path)
+        base = settings.pop("base", None)
+        if base is None:
+            return self.updated(settings, source)
+        if not isinstance(base, str) or path.resolve() in above:
+            expected = "a file or a preset" + " that is not based on this one" * isinstance(base, str)
+            raise ValueError(f"{source}: base: expected {expected}, got {shortened(base)}")
+        beside = path.parent / base
+        found = beside if beside.is_file() else configs.find(base)
+        return self._updated_from(found, base, (*above, path.resolve())).updated(settings, source)

@@ -40,6 +40,7 @@ class Lanes:
     Attributes:
       spec: the environment's spaces.
       steps: the current time step of all lanes, `[B, ...]`.
+      rewards: `[B]` float64, the rewards that came with it.
       infos: the environment's infos for it.
       targets: the right actions of the current time step, from `infos["target"]`, `[B]` int64, `NO_TARGET` where there
         is none; None if the environment reports none at a reset.
@@ -69,6 +70,7 @@ class Lanes:
         with self._resetting:
             obs, self.infos = self.env.reset(seed=int(seed))
             zeros = np.zeros(self.num_lanes)
+            self.rewards = zeros
             self._check(obs, zeros, zeros.astype(np.int64))
             false = zeros.astype(bool)
             self._is_last, self._is_stepping = false, False
@@ -98,6 +100,7 @@ class Lanes:
             is_first, self._is_last = self._is_last, terminated | truncated
             if self.targets is not None:
                 self.targets = self._to_targets()
+            self.rewards = reward
             self._returns += reward
             self._lengths += ~is_first
             successes = self.infos.get("is_success", self._no_successes)

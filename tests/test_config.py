@@ -106,3 +106,30 @@ def test_numbers_with_exponents_are_numbers_and_texts_stay_texts(tmp_path: Path)
     config = Config().updated({"core": "own", "core_args": {"rate": 1e-3, "name": "1e-3"}}, "test")
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     assert Config().updated_from_yaml(tmp_path / "config.yaml") == config
+
+
+def test_a_file_builds_on_another_and_on_a_preset(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "first.yaml").write_text("base: memory-lstm\nseed: 3\nhidden_size: 7\n")
+    (tmp_path / "second.yaml").write_text("base: parts/first.yaml\nhidden_size: 9\n")
+    preset, found = Config().updated_from_yaml("memory-lstm"), Config().updated_from_yaml(tmp_path / "second.yaml")
+    assert found == preset.updated({"seed": 3, "hidden_size": 9})
+    assert preset.env.env == "memory-s13-random"
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        ("[memory-lstm]", r"own.yaml: base: expected a file or a preset, got \['memory-lstm'\]"),
+        ("memory-lstn", "there is no such file or preset; did you mean 'memory-lstm'"),
+        ("own.yaml", "own.yaml: base: expected a file or a preset that is not based on this one, got 'own.yaml'"),
+        ("other.yaml", "own.yaml: base: expected a file or a preset that is not based on this one, got 'other.yaml'"),
+        ("bad.yaml", "bad.yaml: there is no setting 'sed'; did you mean 'seed'"),
+    ],
+)
+def test_a_base_that_cannot_be_is_one_line(base: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("base: own.yaml\n")
+    (tmp_path / "bad.yaml").write_text("sed: 3\n")
+    (tmp_path / "own.yaml").write_text(f"base: {base}\n")
+    with pytest.raises(ValueError, match=expected):
+        Config().updated_from_yaml(tmp_path / "own.yaml")

@@ -103,8 +103,10 @@ def test_another_process_imports_the_same_modules(module: str) -> None:
     assert result.stdout.decode().strip() == str(["--import", module])
 
 
-def test_another_process_knows_the_cores_that_were_registered_in_python() -> None:
+def test_another_process_knows_the_cores_that_were_registered_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     import cloudpickle
+
+    monkeypatch.setattr(plugins, "_typed", {})
 
     class Own(Feedforward):
         pass

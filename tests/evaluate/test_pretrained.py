@@ -97,7 +97,7 @@ def test_answers_are_scored_as_rmc_evaluate_scores_them(tmp_path: Path) -> None:
     assert export.main([str(tmp_path / "run"), str(out), "--episodes", "40"]) == 0
     assert evaluate_cli.main([str(out), "--episodes", "40", "--json", str(report)]) == 0
     saved, written = load_agent(out, CPU), json.loads(report.read_text())
-    assert written["env"] == "program-copy-maxima"
+    assert written["env"] == "program-copy (at_maxima=True)"
     assert saved.provenance is not None
     assert saved.provenance.mean_return == written["mean_return"]
     scores = rmc.evaluate(saved, episodes=40)  # at the maxima, and by the likeliest answers
