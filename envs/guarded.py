@@ -140,8 +140,8 @@ def _checked_array(part: Any, space: Space[Any], path: Place, lanes: tuple[int, 
     if array.shape != shape or not fits:
         raise ValueError(f"expected an observation {name}{shape} of {space.dtype}, got {array.shape} of {array.dtype}")
     if is_categorical:
-        low = 0 if isinstance(space, MultiBinary) else space.start  # type: ignore[attr-defined]  # of the other two
-        number = 2 if isinstance(space, MultiBinary) else getattr(space, "nvec", getattr(space, "n", None))
+        low: Any = 0 if isinstance(space, MultiBinary) else space.start  # type: ignore[attr-defined]  # of the other two
+        number: Any = 2 if isinstance(space, MultiBinary) else getattr(space, "nvec", getattr(space, "n", None))
         wrong = (array < low) | (array >= low + number)
         if wrong.any():
             raise ValueError(f"expected an observation {name}in {space}, got {array[wrong].tolist()[:8]}")
