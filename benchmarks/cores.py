@@ -16,8 +16,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from rmc_agents.command_line.parsing import assignments
 from rmc_agents.config import Config
-from rmc_agents.parsing import assignments
 from rmc_agents.train.bench.timing import WARM_UP, Figure
 from rmc_agents.train.on_policy import OnPolicy
 

@@ -18,8 +18,8 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 import rmc_agents
+from rmc_agents.command_line.help_text import docstrings
 from rmc_agents.config import Config
-from rmc_agents.help_text import docstrings
 
 ROOT = Path(__file__).parent.parent
 SOURCE = "build/api"

@@ -12,10 +12,9 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
-from rmc_agents.envs.minipacman.tokens import MapTokens
-
 from .blame import Blame
 from .guarded import GuardedEnv
+from .minipacman.tokens import MapTokens
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
 from .nested import MOST_CATEGORIES, is_nested
 from .own import check_arguments, check_lanes
@@ -151,7 +150,7 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
             raise ValueError(f"expected observations of at least one number, got {space}")
         return env if space.shape else FlattenObservation(env)
     if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space) and _is_minigrid(env):
-        from rmc_agents.envs.minigrid.memory import MiniGridView
+        from .minigrid.memory import MiniGridView
 
         return MiniGridView(env, **view)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
@@ -188,7 +187,7 @@ def _make_native(spec: EnvSpec, num_envs: int, autoreset_mode: AutoresetMode, ar
     try:
         if not _is_memory(spec):
             return gym.make_vec(spec, num_envs, "vector_entry_point", autoreset_mode=autoreset_mode, **arguments)
-        from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
+        from .minigrid.vector import MemoryVectorEnv
 
         env = MemoryVectorEnv(num_envs, autoreset_mode=autoreset_mode, **(spec.kwargs | arguments))
     except TypeError as error:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.evaluate.episodes import MOST_LANES
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at, map_leaves
+
+from .episodes import MOST_LANES
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import tyro
 from rich.console import Console
 
-from rmc_agents import command_line, parsing, plugins, pretrained
+from rmc_agents import command_line, plugins, pretrained
+from rmc_agents.command_line import parsing
 from rmc_agents.config import Arguments as EnvArguments
-from rmc_agents.evaluate.progress import shown
-from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics
-from rmc_agents.evaluate.tables import print_result
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.runs import archive, checkpoint
+
+from .progress import shown
+from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics
+from .tables import print_result
 
 if TYPE_CHECKING:
     import torch
@@ -129,8 +131,9 @@ def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwarg
         import torch
 
         from rmc_agents.envs.making import with_arguments
-        from rmc_agents.evaluate.episodes import check_fits
         from rmc_agents.runs.saved import load_policy, pick_device, saved_env
+
+        from .episodes import check_fits
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     picked = pick_device(device)
@@ -182,7 +185,8 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = replace(arguments, deterministic=deterministic)
 
     from rmc_agents.envs.making import name_of
-    from rmc_agents.evaluate.episodes import evaluate
+
+    from .episodes import evaluate
 
     saved, console = opened.saved, command_line.console()
     if arguments.ablate_memory:
@@ -212,7 +216,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _sample(arguments: Arguments, opened: Opened) -> int:
-    from rmc_agents.evaluate.sampling import sample_text
+    from .sampling import sample_text
 
     written = sample_text(
         opened.saved.agent,
@@ -231,9 +235,10 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
     """Statistics of every ablated variant, as plain values for JSON."""
     from rmc_agents.agent import ActorCritic
     from rmc_agents.envs.making import name_of
-    from rmc_agents.evaluate import ablation
-    from rmc_agents.evaluate.episodes import concatenated, parts_of
-    from rmc_agents.evaluate.parallel import play_all
+
+    from . import ablation
+    from .episodes import concatenated, parts_of
+    from .parallel import play_all
 
     saved, agent = opened.saved, opened.saved.agent
     if not isinstance(agent, ActorCritic):

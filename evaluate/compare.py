@@ -11,7 +11,8 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from rmc_agents import command_line, parsing
+from rmc_agents import command_line
+from rmc_agents.command_line import parsing
 from rmc_agents.config import CORES, Config
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.runs import archive

@@ -12,8 +12,6 @@ from pydantic import TypeAdapter
 
 from rmc_agents.command_line import decimals, quoted, with_interval
 from rmc_agents.config import Config
-from rmc_agents.evaluate.statistics import Statistics, student_interval
-from rmc_agents.evaluate.summary import Count, Seconds, read_json, read_summary
 from rmc_agents.files import read_regular, write_atomically
 from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS
 
@@ -31,6 +29,8 @@ from .curves import (
     thinned,
 )
 from .plot import draw, labels, write_png
+from .statistics import Statistics, student_interval
+from .summary import Count, Seconds, read_json, read_summary
 
 COMMITS = "commits.txt"  # in a run's folder: the code versions it was trained with, one line each
 MARKS = 4

@@ -15,12 +15,13 @@ from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.vector_checks import checked_int
-from rmc_agents.evaluate.parallel import Jobs, Part, play_all
-from rmc_agents.evaluate.progress import Tell, untold
-from rmc_agents.evaluate.statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at
+
+from .parallel import Jobs, Part, play_all
+from .progress import Tell, untold
+from .statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 
 MOST_LANES = 256
 EXACT = 30.0

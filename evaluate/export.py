@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from rmc_agents import __version__, command_line, parsing, plugins
-from rmc_agents.evaluate.progress import shown
-from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, cut_note
+from rmc_agents import __version__, command_line, plugins
+from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.pretrained import SUFFIX
 
 from .cli import check_numbers, find
+from .progress import shown
+from .statistics import EVALUATION_SEED, MAX_STEPS, cut_note
 
 if TYPE_CHECKING:
     from rmc_agents.agent import ActorCritic
-    from rmc_agents.evaluate.programs import Compared
     from rmc_agents.runs.saved import SavedAgent
+
+    from .programs import Compared
 
 DESCRIPTION = """Evaluate a saved agent and export it, without optimizer and training state, to one file.
 
@@ -68,8 +70,9 @@ def _main(argv: Sequence[str] | None) -> int:
 
     import torch
 
-    from rmc_agents.evaluate.episodes import check_fits, evaluate
     from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent, saved_env
+
+    from .episodes import check_fits, evaluate
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device if arguments.format == "safetensors" else "cpu")
@@ -114,7 +117,7 @@ def _checked_out(arguments: Arguments) -> Path:
 
 def _compared(saved: "SavedAgent[ActorCritic]", format: str) -> "Compared":
     """The agent, compared at every step with its exported program."""
-    from rmc_agents.evaluate.programs import Compared, make_program
+    from .programs import Compared, make_program
 
     config = saved.config
     about = {"env": config.env.env, "core": config.core.core, "frames": str(saved.frames), "rmc_agents": __version__}

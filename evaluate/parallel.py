@@ -21,8 +21,9 @@ from rmc_agents.envs.processes import (
     stops_held_back,
 )
 from rmc_agents.envs.vector_checks import checked_int
-from rmc_agents.evaluate.progress import Tell, untold
-from rmc_agents.evaluate.statistics import Episodes
+
+from .progress import Tell, untold
+from .statistics import Episodes
 
 FEWEST_PARTS = 8  # for several processes by default: with fewer, starting them takes what they save
 

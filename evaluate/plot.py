@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from rmc_agents import command_line, parsing, plugins
+from rmc_agents import command_line, plugins
+from rmc_agents.command_line import parsing
 from rmc_agents.config import Config
 from rmc_agents.files import write_atomically
 from rmc_agents.runs.folder import read_config

@@ -17,13 +17,13 @@ from rich.table import Column
 from rmc_agents import plugins
 from rmc_agents.command_line import say
 from rmc_agents.config import Config
-from rmc_agents.evaluate import trainings
-from rmc_agents.evaluate.summary import read_evaluated
-from rmc_agents.evaluate.trainings import LOG
 from rmc_agents.files import write_atomically
 from rmc_agents.runs.folder import CONFIG, LOCK, RunFolder, has_checkpoints
 
+from . import trainings
 from .comparison import COMMITS, read_commits
+from .summary import read_evaluated
+from .trainings import LOG
 
 ROOT = Path(__file__).parent.parent
 POLL = 0.2  # seconds between checks of the running trainings

@@ -13,13 +13,14 @@ from torch import nn
 from rmc_agents.agent import eval_mode
 from rmc_agents.envs.making import EnvFactory, name_of
 from rmc_agents.envs.vector_checks import checked_int
-from rmc_agents.evaluate import video
-from rmc_agents.evaluate.episodes import check_fits, play
-from rmc_agents.evaluate.parallel import Jobs
-from rmc_agents.evaluate.statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 from rmc_agents.player import device_of
 from rmc_agents.runs.saved import SavedAgent, saved_env
 from rmc_agents.types import Policy
+
+from .video import recording
+from .episodes import check_fits, play
+from .parallel import Jobs
+from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 
 Agent = SavedAgent[Any] | Policy
 
@@ -70,11 +71,11 @@ def record_video(
     episodes: int = 1,
     seed: int = EVALUATION_SEED,
     deterministic: bool = False,
-    max_steps: int = video.MOST_STEPS,
-    fps: int = video.FRAMES_PER_SECOND,
+    max_steps: int = recording.MOST_STEPS,
+    fps: int = recording.FRAMES_PER_SECOND,
     title: str = "",
     reward_scale: float | None = None,
-) -> video.RecordedVideo:
+) -> recording.RecordedVideo:
     """Play whole episodes and record a video of the agent's observations, values and actions, like rmc-watch.
 
     Args:
@@ -102,7 +103,7 @@ def record_video(
         reward_scale = agent.config.train.reward_scale if isinstance(agent, SavedAgent) else 1.0
     deterministic |= isinstance(agent, SavedAgent) and agent.config.train.is_greedy
     with _evaluating(policy):
-        return video.record(
+        return recording.record(
             policy,
             env,
             path,

@@ -7,9 +7,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.files import read_regular
 from rmc_agents.runs.folder import SUMMARY
+
+from .statistics import Statistics
 
 Kind = TypeVar("Kind")
 Count = Annotated[int, Field(gt=0, lt=2**63)]

@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rmc_agents import command_line
-from rmc_agents.evaluate.statistics import GROUPS, accuracy_text, cut_note
+
+from .statistics import GROUPS, accuracy_text, cut_note
 
 
 def print_result(result: dict[str, Any], console: Console) -> None:

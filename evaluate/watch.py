@@ -8,14 +8,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from rmc_agents import command_line, parsing, plugins, pretrained
-from rmc_agents.evaluate.replay.live import find_source, serve
-from rmc_agents.evaluate.replay.server import check_port
-from rmc_agents.evaluate.statistics import EVALUATION_SEED
-from rmc_agents.evaluate.video_file import FRAMES_PER_SECOND, MOST_STEPS, SUFFIXES, check_target
+from rmc_agents import command_line, plugins, pretrained
+from rmc_agents.command_line import parsing
 from rmc_agents.runs.checkpoint import FOLDER
 
 from .cli import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_numbers, find, open_policy
+from .replay.live import find_source, serve
+from .replay.server import check_port
+from .statistics import EVALUATION_SEED
+from .video.file import FRAMES_PER_SECOND, MOST_STEPS, SUFFIXES, check_target
 
 DESCRIPTION = """Play episodes with a saved agent and record a video of its observations, values and actions,
 and of the attention of an rmc's memory slots.
@@ -110,7 +111,7 @@ def _check_extent(arguments: Arguments, is_page: bool) -> None:
 
 
 def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
-    from rmc_agents.evaluate.replay import command, page
+    from .replay import command, page
 
     assert arguments.out is not None
     console = command_line.console()
@@ -123,7 +124,7 @@ def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
 
 
 def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, Any]]:
-    from rmc_agents.evaluate.replay import command
+    from .replay import command
 
     return command.record_all(
         opened,
@@ -136,7 +137,7 @@ def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, An
 
 def _serve(arguments: Arguments, paths: list[Path]) -> int:
     """Serve the page of the newest checkpoints until Ctrl-C, SIGTERM or SIGHUP, which end it normally."""
-    from rmc_agents.evaluate.replay import command, page
+    from .replay import command, page
 
     def make_page(version: str) -> tuple[page.Page, list[str]]:
         opened = _open_all(arguments, paths)
@@ -154,8 +155,9 @@ def _serve(arguments: Arguments, paths: list[Path]) -> int:
 def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
     from rmc_agents.agent import ActorCritic
     from rmc_agents.envs.making import name_of
-    from rmc_agents.evaluate.attention import draw, look
-    from rmc_agents.evaluate.plot import write_png
+
+    from .attention import draw, look
+    from .plot import write_png
 
     saved, device, env = opened
     if not isinstance(saved.agent, ActorCritic):
@@ -169,8 +171,9 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
 
 def _film(arguments: Arguments, opened: Opened) -> int:
     from rmc_agents.envs.making import name_of
-    from rmc_agents.evaluate.panels import plain_number
-    from rmc_agents.evaluate.video import record
+
+    from .video.panels import plain_number
+    from .video.recording import record
 
     (saved, device, env), console = opened, command_line.console()
     with console.status(f"recording {name_of(env)}"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmc_agents.config import AgentConfig, Config, CoreConfig, EnvConfig, RunConfig, TrainConfig
-from rmc_agents.plain_yaml import parse_yaml, read_yaml
+from rmc_agents.config.plain_yaml import parse_yaml, read_yaml
 
 SENSELESS: dict[str, tuple[Callable[[], object], str]] = {
     "made": (lambda: CoreConfig(mem_slots=-3), "mem_slots: input should be greater than 0, got -3"),

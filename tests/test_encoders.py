@@ -11,8 +11,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from helpers.agents import SPEC, random_steps
 from rmc_agents.agent import ActorCritic
 from rmc_agents.encoders import Encoder, register_encoder
+from rmc_agents.encoders.trunks import Trunks
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.trunks import Trunks
 from rmc_agents.types import TimeStep, at
 
 ALL_FIRST = torch.ones(2, dtype=torch.bool)

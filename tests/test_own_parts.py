@@ -18,8 +18,9 @@ from rmc_agents import plugins
 from rmc_agents.collect import Collector
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import compare, export, plot, watch
-from rmc_agents.train import cli, shares
+from rmc_agents.train import cli
 from rmc_agents.train.bench import cli as bench
+from rmc_agents.train.distributed import shares
 from rmc_agents.train.impala.actors import Actor, ParcelReader
 from rmc_agents.train.impala.learner import concatenated
 from rmc_agents.types import at

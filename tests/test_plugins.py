@@ -10,9 +10,9 @@ import torch
 
 from rmc_agents import plugins
 from rmc_agents.command_line import run
+from rmc_agents.command_line.parsing import assignments
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import Feedforward, make_core, register_core
-from rmc_agents.parsing import assignments
 from rmc_agents.train import cli
 
 MODULE = """

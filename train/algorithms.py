@@ -4,8 +4,8 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
-from rmc_agents.train.impala.learner import Impala
 
+from .impala.learner import Impala
 from .on_policy import OnPolicy
 from .supervised import Supervised
 from .trainer import Trainer
@@ -38,7 +38,7 @@ def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = N
         import rmc_agents.sb3  # noqa: F401  # raises an error that says what is missing
     except ImportError as error:
         raise ValueError(f"--algo {config.train.algo}: {error}") from error
-    from rmc_agents.train.sb3.trainer import Sb3Trainer
+    from .sb3.trainer import Sb3Trainer
 
     return Sb3Trainer(config, device)
 

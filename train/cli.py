@@ -6,9 +6,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmc_agents import command_line, configs, parsing, pretrained
+from rmc_agents import command_line, configs, pretrained
+from rmc_agents.command_line import parsing
+from rmc_agents.command_line.help_text import names_entry
 from rmc_agents.config import Config
-from rmc_agents.help_text import names_entry
 from rmc_agents.runs import archive, checkpoint, folder
 
 if TYPE_CHECKING:
@@ -74,13 +75,13 @@ def _main(argv: Sequence[str] | None) -> int:
         _check_resume(first)
 
     if first.track is not None:
-        from .tracking import find_tracker
+        from .reporting.tracking import find_tracker
 
         find_tracker(first.track)
 
     with command_line.importing():
         from . import distributed
-        from .follower import follow
+        from .distributed.follower import follow
 
     with distributed.joined():
         return _lead(argv, first, base, new) if distributed.rank() == distributed.FIRST else follow()

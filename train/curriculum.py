@@ -10,9 +10,9 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import EnvConfig
+from rmc_agents.config.stages import stages_of
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.stages import stages_of
 from rmc_agents.stream import Episode
 from rmc_agents.types import Rollout
 

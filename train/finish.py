@@ -17,13 +17,13 @@ from rmc_agents.evaluate.episodes import evaluate
 from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
-from rmc_agents.evaluate.video import can_render, record
+from rmc_agents.evaluate.video.recording import can_render, record
 from rmc_agents.files import write_atomically
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
 from rmc_agents.runs.folder import RunFolder
 
-from .reporting import write_hparams
+from .reporting.reporter import write_hparams
 from .trainer import Trainer
 
 VOCABULARY = "vocabulary.json"

@@ -15,15 +15,16 @@ from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.runs.folder import RunFolder
 from rmc_agents.stream import Episode
 
-from . import distributed, learners
-from .clock import TrainingClock
+from . import distributed
+from .distributed import learners
+from .distributed.follower import END, GO_ON, SAVE, lead
 from .evaluating import Evaluator
 from .finish import extra_flags, finish, summarize, write_vocabulary
-from .follower import END, GO_ON, SAVE, lead
-from .reporting import Reporter
+from .reporting.clock import TrainingClock
+from .reporting.reporter import Reporter
+from .reporting.tracking import MakeTracker, Tracking
 from .resuming import Saved, notes
 from .stopping import StopSignals
-from .tracking import MakeTracker, Tracking
 from .trainer import Metrics, TrainedAgent, Trainer
 
 

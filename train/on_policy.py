@@ -33,8 +33,9 @@ from rmc_agents.stream import Episode, Lanes, seed_after
 from rmc_agents.tree_checks import check_like
 from rmc_agents.types import Rollout, at
 
-from . import distributed, shares
+from . import distributed
 from .curriculum import Curriculum
+from .distributed import shares
 from .learner import Learner, state_norm
 from .trainer import Measure, Metrics
 
@@ -152,7 +153,7 @@ class OnPolicy(Learner):
         """As `Trainer.measure`."""
         if not self.config.run.diagnostics:
             return None
-        from .diagnostics import Diagnostics  # matplotlib is slow to load
+        from .reporting.diagnostics import Diagnostics  # matplotlib is slow to load
 
         return Diagnostics(self.agent, self.collector, writer)
 

@@ -17,8 +17,8 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import check_progress
 from rmc_agents.types import NotRegistered
 
-from . import learners
 from .algorithms import make_trainer
+from .distributed import learners
 from .evaluating import check_settings
 from .own_env import OwnEnv, settle_env
 from .trainer import Trainer

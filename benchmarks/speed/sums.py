@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from rmc_agents.train.board import Board
+from rmc_agents.train.distributed.board import Board
 
 SIZES = 1, 102_534  # numbers; the second: the parameters of the default agent
 ROUNDS, CALLS = 10, 50

@@ -6,7 +6,7 @@ from typing import Any
 
 from rmc_agents.envs.making import name_of
 from rmc_agents.evaluate.cli import Opened
-from rmc_agents.evaluate.panels import plain_number
+from rmc_agents.evaluate.video.panels import plain_number
 from rmc_agents.runs.checkpoint import FOLDER
 
 from .recorder import record

@@ -12,7 +12,7 @@ from torch import Tensor
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
-from rmc_agents.evaluate.video import COUNTERS, action_names, can_render, render
+from rmc_agents.evaluate.video.recording import COUNTERS, action_names, can_render, render
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Observation, Policy, State, TimeStep, map_leaves

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from rmc_agents.cores.base import Core
-from rmc_agents.cores.checks import check_result
 from rmc_agents.kernels.operations import Product
 from rmc_agents.types import State, map_leaves
+
+from .base import Core
+from .checks import check_result
 
 METHODS = ("initial_state", "step", "unroll")
 

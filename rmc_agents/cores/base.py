@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rmc_agents.cores.checks import check_leaves, check_result, check_sizes, checked_lengths
 from rmc_agents.kernels import reference
 from rmc_agents.kernels.dispatch import check_names
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product
 from rmc_agents.types import State, map_leaves
+
+from .checks import check_leaves, check_result, check_sizes, checked_lengths
 
 Step = Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
 """As `Core.step`."""

@@ -2,9 +2,10 @@
 
 from torch import Tensor
 
-from rmc_agents.cores.base import Core
 from rmc_agents.kernels.operations import Product
 from rmc_agents.types import State
+
+from .base import Core
 
 
 class Feedforward(Core):

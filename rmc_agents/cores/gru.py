@@ -4,13 +4,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rmc_agents.cores.base import truncated_normal
-from rmc_agents.cores.checks import check_sizes
-from rmc_agents.cores.kernel_core import KernelCore
 from rmc_agents.kernels.gru.reference import gru_gates
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product, recurrent_products
 from rmc_agents.kernels.weights import Affine, HiddenState, RecurrentWeights
+
+from .base import truncated_normal
+from .checks import check_sizes
+from .kernel_core import KernelCore
 
 
 class GRU(KernelCore):

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rmc_agents.cores.base import Core
 from rmc_agents.types import State, map_leaves
+
+from .base import Core
 
 
 class Inspection(NamedTuple):

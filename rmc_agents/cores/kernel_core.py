@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rmc_agents.cores.base import Core, Step
 from rmc_agents.kernels import reference
 from rmc_agents.kernels.dispatch import Scan, choose
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.types import State, map_leaves
+
+from .base import Core, Step
 
 
 class KernelCore(Core):

@@ -2,12 +2,13 @@
 
 from torch import Tensor, nn
 
-from rmc_agents.cores.base import check_sizes, linear
-from rmc_agents.cores.kernel_core import KernelCore
 from rmc_agents.kernels.mingru.reference import mingru_gates
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product, Use, linear_products
 from rmc_agents.kernels.weights import HiddenState, MinGRULayer, affine
+
+from .base import check_sizes, linear
+from .kernel_core import KernelCore
 
 
 class MinGRU(KernelCore):

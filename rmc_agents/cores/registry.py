@@ -7,16 +7,17 @@ from dataclasses import fields
 from torch import nn
 
 from rmc_agents.config import CoreConfig
-from rmc_agents.cores.adapter import as_core
-from rmc_agents.cores.base import Core
-from rmc_agents.cores.feedforward import Feedforward
-from rmc_agents.cores.gru import GRU
-from rmc_agents.cores.lstm import LSTM
-from rmc_agents.cores.mingru import MinGRU
-from rmc_agents.cores.relational_rnn import RelationalRNN
-from rmc_agents.cores.rmc import RMC
-from rmc_agents.cores.rnn import RNN
 from rmc_agents.registry import Registry
+
+from .adapter import as_core
+from .base import Core
+from .feedforward import Feedforward
+from .gru import GRU
+from .lstm import LSTM
+from .mingru import MinGRU
+from .relational_rnn import RelationalRNN
+from .rmc import RMC
+from .rnn import RNN
 
 
 def register_core(name: str, build: Callable[..., nn.Module]) -> None:

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.cores.base import linear
-from rmc_agents.cores.checks import check_sizes
-from rmc_agents.cores.kernel_core import KernelCore
-from rmc_agents.cores.lstm import LSTM
 from rmc_agents.kernels.operations import Product, Use, linear_products
 from rmc_agents.kernels.weights import RelationalRNNState, RelationalRNNWeights, affine
+
+from .base import linear
+from .checks import check_sizes
+from .kernel_core import KernelCore
+from .lstm import LSTM
 
 
 class RelationalRNN(KernelCore):

@@ -5,13 +5,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.cores.base import linear, truncated_normal
-from rmc_agents.cores.checks import check_sizes
-from rmc_agents.cores.kernel_core import KernelCore
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product, Use, linear_products
 from rmc_agents.kernels.rmc.reference import rmc_attention, rmc_gates
 from rmc_agents.kernels.weights import RMCBlock, RMCState, RMCWeights, affine
+
+from .base import linear, truncated_normal
+from .checks import check_sizes
+from .kernel_core import KernelCore
 
 GateStyle = Literal["unit", "coupled", "memory", "none"]
 

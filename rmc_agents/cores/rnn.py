@@ -3,11 +3,12 @@
 import torch
 from torch import nn
 
-from rmc_agents.cores.base import truncated_normal
-from rmc_agents.cores.checks import check_sizes
-from rmc_agents.cores.kernel_core import KernelCore
 from rmc_agents.kernels.operations import Product, recurrent_products
 from rmc_agents.kernels.weights import Affine, HiddenState, RecurrentWeights
+
+from .base import truncated_normal
+from .checks import check_sizes
+from .kernel_core import KernelCore
 
 
 class RNN(KernelCore):

@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.gru.reference import gru_unroll
-from rmc_agents.kernels.lstm.reference import lstm_unroll
-from rmc_agents.kernels.mingru.reference import mingru_unroll
-from rmc_agents.kernels.modes import tracing
-from rmc_agents.kernels.products import Precision, bf16_supported
-from rmc_agents.kernels.relational_rnn.reference import relational_rnn_unroll
-from rmc_agents.kernels.rmc.reference import rmc_unroll
-from rmc_agents.kernels.rnn.reference import rnn_unroll
+from .gru.reference import gru_unroll
+from .lstm.reference import lstm_unroll
+from .mingru.reference import mingru_unroll
+from .modes import tracing
+from .products import Precision, bf16_supported
+from .relational_rnn.reference import relational_rnn_unroll
+from .rmc.reference import rmc_unroll
+from .rnn.reference import rnn_unroll
 
 if TYPE_CHECKING:
-    from rmc_agents.kernels.tape import Step
+    from .tape import Step
 
 Backend = Literal["auto", "reference", "fused", "triton"]
 REFERENCES: dict[str, Callable[..., tuple[Tensor, Any]]] = {

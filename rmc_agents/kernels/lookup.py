@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rmc_agents.kernels.modes import tracing
-from rmc_agents.kernels.pointwise import float32, jit, view
+from .modes import tracing
+from .pointwise import float32, jit, view
 
 ZERO = float32(0.0)
 

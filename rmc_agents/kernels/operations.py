@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rmc_agents.kernels.weights import RecurrentWeights
+from .weights import RecurrentWeights
 
 
 @dataclass(frozen=True)

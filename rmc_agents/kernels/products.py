@@ -13,8 +13,8 @@ from llvmlite.binding import get_host_cpu_name
 from torch import Tensor
 from torch.nn import functional
 
-from rmc_agents.kernels.modes import tracing
-from rmc_agents.kernels.pointwise import rectify_backward, view
+from .modes import tracing
+from .pointwise import rectify_backward, view
 
 Precision = Literal["float32", "bf16"]
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}

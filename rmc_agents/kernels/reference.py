@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rmc_agents.kernels.weights import Affine
 from rmc_agents.types import map_leaves
+
+from .weights import Affine
 
 
 def reset(should_reset: Tensor, initial_state: Any, state: Any) -> Any:

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.modes import undisturbed
-from rmc_agents.kernels.products import DTYPES, Precision
 from rmc_agents.types import map_leaves
+
+from .modes import undisturbed
+from .products import DTYPES, Precision
 
 KEPT = 4  # spare tapes
 Step = Callable[[Tensor, Tensor, Any], tuple[Tensor, Any]]

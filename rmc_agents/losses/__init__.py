@@ -16,9 +16,9 @@ step is the filler that leads to the next episode, and no sum may include it. `v
 loss. `transition_weights` computes all three from the episode flags.
 """
 
-from rmc_agents.losses.actor_critics import Metrics, a2c, actor_critic, clipped_actor_critic, ppo, vtrace
-from rmc_agents.losses.masked import Sum, masked_mean, masked_normalize, masked_variance
-from rmc_agents.losses.returns import (
+from .actor_critics import Metrics, a2c, actor_critic, clipped_actor_critic, ppo, vtrace
+from .masked import Sum, masked_mean, masked_normalize, masked_variance
+from .returns import (
     Targets,
     Transitions,
     TransitionWeights,
@@ -29,8 +29,8 @@ from rmc_agents.losses.returns import (
     transitions,
     vtrace_targets,
 )
-from rmc_agents.losses.supervised import cross_entropy
-from rmc_agents.losses.terms import (
+from .supervised import cross_entropy
+from .terms import (
     action_log_ratio,
     approx_kl,
     clipped_policy_loss,

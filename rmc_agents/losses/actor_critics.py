@@ -3,9 +3,11 @@
 import torch
 from torch import Tensor
 
-from rmc_agents.losses.masked import masked_mean, masked_normalize
-from rmc_agents.losses.returns import Targets, lambda_targets, transitions, vtrace_targets
-from rmc_agents.losses.terms import (
+from rmc_agents.types import AgentOutput, Distribution, Rollout
+
+from .masked import masked_mean, masked_normalize
+from .returns import Targets, lambda_targets, transitions, vtrace_targets
+from .terms import (
     action_log_ratio,
     approx_kl,
     clipped_policy_loss,
@@ -14,7 +16,6 @@ from rmc_agents.losses.terms import (
     policy_gradient_loss,
     value_loss,
 )
-from rmc_agents.types import AgentOutput, Distribution, Rollout
 
 Metrics = dict[str, Tensor]
 """Scalars without gradient, by their TensorBoard names."""

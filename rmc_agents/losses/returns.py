@@ -5,8 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rmc_agents.losses.masked import Sum, masked_normalize
 from rmc_agents.types import TimeStep
+
+from .masked import Sum, masked_normalize
 
 
 class Targets(NamedTuple):

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from rmc_agents.distributions import Categorical
-from rmc_agents.losses.actor_critics import Metrics
-from rmc_agents.losses.masked import masked_mean
+
+from .actor_critics import Metrics
+from .masked import masked_mean
 
 
 def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metrics]:

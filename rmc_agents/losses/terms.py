@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from rmc_agents.distributions import Categorical
-from rmc_agents.losses.masked import masked_mean, masked_variance
 from rmc_agents.types import Distribution, Rollout
+
+from .masked import masked_mean, masked_variance
 
 MOST_LOG_RATIO = 20.0
 """Logarithm of the largest ratio in a loss: with an infinite one, the gradient would be NaN."""

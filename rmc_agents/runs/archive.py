@@ -11,8 +11,8 @@ import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from rmc_agents.runs import checkpoint
-from rmc_agents.runs.checkpoint import CheckpointError, check_regular, numbered, opening, write_numbered
+from . import checkpoint
+from .checkpoint import CheckpointError, check_regular, numbered, opening, write_numbered
 
 SUFFIX = ".zip"
 MEMBER = "rmc_agents.json"

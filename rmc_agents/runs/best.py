@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmc_agents.files import write_atomically
-from rmc_agents.runs import archive, checkpoint
-from rmc_agents.runs.checkpoint import CheckpointError
-from rmc_agents.runs.folder import BEST
-from rmc_agents.runs.saved import Provenance, to_provenance
 from rmc_agents.tree_checks import check_like
+
+from . import archive, checkpoint
+from .checkpoint import CheckpointError
+from .folder import BEST
+from .saved import Provenance, to_provenance
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,9 @@ from filelock import FileLock, Timeout
 
 from rmc_agents.config import SB3_ALGORITHMS, Config
 from rmc_agents.files import write_atomically
-from rmc_agents.runs import archive, checkpoint
-from rmc_agents.runs.checkpoint import FOLDER, numbered
+
+from . import archive, checkpoint
+from .checkpoint import FOLDER, numbered
 
 CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
 LOCK = ".lock"

@@ -17,11 +17,12 @@ from rmc_agents.command_line import with_interval
 from rmc_agents.config import CORES, ENCODERS, Config
 from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
-from rmc_agents.runs import archive, checkpoint
-from rmc_agents.space_parts import action_parts
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.spaces.parts import action_parts
 from rmc_agents.tree_checks import ANYTHING, check_like
 from rmc_agents.types import NotRegistered, Policy
+
+from . import archive, checkpoint
 
 EXTRA_STATE = "_extra_state"  # of a module with get_extra_state, in torch's names
 Agent_co = TypeVar("Agent_co", bound=Policy, covariant=True)

@@ -13,9 +13,9 @@ try:
 except ImportError as error:
     raise ImportError("rmc_agents.sb3 needs Stable-Baselines3: pip install 'rmc-agents[sb3]'") from error
 
-from rmc_agents.sb3.lanes import from_sb3
-from rmc_agents.sb3.policy import RmcPolicy, copy_lstm_policy
-from rmc_agents.sb3.vec_env import EngineVecEnv, make_sb3_env, to_sb3
+from .lanes import from_sb3
+from .policy import RmcPolicy, copy_lstm_policy
+from .vec_env import EngineVecEnv, make_sb3_env, to_sb3
 
 __all__ = ["EngineVecEnv", "RmcPolicy", "copy_lstm_policy", "from_sb3", "make_sb3_env", "to_sb3"]
 

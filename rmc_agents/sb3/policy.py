@@ -18,8 +18,9 @@ from torch import Tensor
 
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import make_core
-from rmc_agents.sb3.extractors import DictFeatures, is_large_picture
-from rmc_agents.sb3.packed_core import PackedCore, PackedState
+
+from .extractors import DictFeatures, is_large_picture
+from .packed_core import PackedCore, PackedState
 
 CORE_OPTIONS = (*(field.name for field in fields(CoreConfig)), "core_skip", "core_gain", "backend", "precision")
 """Options of `RmcPolicy` besides those of Stable-Baselines3's policies; see `rmc-train --help-all`."""

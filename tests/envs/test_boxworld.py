@@ -16,7 +16,7 @@ from helpers.vector_env_checker import check_vector_env
 from rmc_agents.envs.boxworld import BoxWorldEnv, BoxWorldVectorEnv
 from rmc_agents.envs.names import BOXWORLD_SIZES
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.evaluate import video
+from rmc_agents.evaluate.video import recording
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
 
 ENV_ID = "rmc_agents.envs:BoxWorld-v0"
@@ -223,7 +223,7 @@ def test_short_names() -> None:
 
 def test_videos_name_the_actions(tmp_path: Path) -> None:
     policy = UniformPolicy(env_spec("boxworld-tiny"))
-    recorded = video.record(policy, "boxworld-tiny", tmp_path / "a.gif", device=torch.device("cpu"), max_steps=3)
+    recorded = recording.record(policy, "boxworld-tiny", tmp_path / "a.gif", device=torch.device("cpu"), max_steps=3)
     assert len(recorded.returns) == 1
-    assert video.action_names(make_vector_env("boxworld", 1), 4) == ["up", "down", "left", "right"]
-    assert video.action_names(make_vector_env("boxworld", 1), 2) == ["0", "1"], "not of these actions"
+    assert recording.action_names(make_vector_env("boxworld", 1), 4) == ["up", "down", "left", "right"]
+    assert recording.action_names(make_vector_env("boxworld", 1), 2) == ["0", "1"], "not of these actions"

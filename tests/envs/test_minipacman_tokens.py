@@ -10,12 +10,12 @@ from gymnasium.vector import AutoresetMode
 
 from rmc_agents.config import Config
 from rmc_agents.encoders import Encoder
+from rmc_agents.encoders.trunks import FIRST_TOKENS
 from rmc_agents.envs.minipacman.tokens import make_vocabulary
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs.saved import load_agent
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.on_policy import OnPolicy
-from rmc_agents.trunks import FIRST_TOKENS
 
 
 def read_picture(picture: np.ndarray) -> tuple[set[tuple[int, int, str]], tuple[int, int], int]:

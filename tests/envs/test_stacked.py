@@ -14,7 +14,7 @@ from helpers.runs import assert_same
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews, stack_views
-from rmc_agents.evaluate import video
+from rmc_agents.evaluate.video import recording
 from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
@@ -177,9 +177,11 @@ class Uniform:
 
 def test_videos_show_the_newest_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[np.ndarray] = []
-    compose = video.compose
-    monkeypatch.setattr(video, "compose", lambda frame, view, facts: shown.append(view) or compose(frame, view, facts))
+    compose = recording.compose
+    monkeypatch.setattr(
+        recording, "compose", lambda frame, view, facts: shown.append(view) or compose(frame, view, facts)
+    )
     policy = Uniform()
-    video.record(policy, "minipacman-stack4", tmp_path / "a.gif", device=CPU, max_steps=6)
+    recording.record(policy, "minipacman-stack4", tmp_path / "a.gif", device=CPU, max_steps=6)
     np.testing.assert_array_equal(shown[:-1], [obs[..., -3:] for obs in policy.seen])
     assert len(policy.seen) == 6

@@ -18,10 +18,10 @@ from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.envs import recall
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.recall import RecallEnv
-from rmc_agents.evaluate import panels, video
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
-from rmc_agents.evaluate.panels import BAR, CHOSEN, FrameInfo, compose, enlarge_view, plain_number
-from rmc_agents.evaluate.video import RecordedVideo, record
+from rmc_agents.evaluate.video import panels, recording
+from rmc_agents.evaluate.video.recording import RecordedVideo, record
+from rmc_agents.evaluate.video.panels import BAR, CHOSEN, FrameInfo, compose, enlarge_view, plain_number
 from rmc_agents.runs.saved import load_agent
 from rmc_agents.types import AgentOutput, TimeStep
 
@@ -162,8 +162,8 @@ def test_refuses_before_playing(tmp_path: Path) -> None:
 
 
 def test_can_render() -> None:
-    assert video.can_render("minipacman")
-    assert not video.can_render("Wanderer-v0")
+    assert recording.can_render("minipacman")
+    assert not recording.can_render("Wanderer-v0")
 
 
 def test_a_pretrained_policy_of_recall_is_filmed(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_video_of_an_rmc_shows_where_its_slots_look(
     agent = ActorCritic.from_config(env_spec("minipacman"), config, AgentConfig(encoder_sizes=(16,)))
     shown = []
     monkeypatch.setattr(
-        video, "compose", lambda frame, view, facts: shown.append(facts.attention) or compose(frame, view, facts)
+        recording, "compose", lambda frame, view, facts: shown.append(facts.attention) or compose(frame, view, facts)
     )
     film(tmp_path / "agent.gif", agent, env="minipacman", max_steps=3)
     assert len(shown) == 4

@@ -177,7 +177,7 @@ def test_settings_and_final_scores_are_what_tensorboard_compares_runs_by(tmp_pat
 
 def test_an_evaluation_is_no_training_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that an evaluation moves by an hour."""
-    from rmc_agents.train import clock
+    from rmc_agents.train.reporting import clock
 
     hours = [0.0]
     real_time, real_play = clock.time.perf_counter, evaluating.play

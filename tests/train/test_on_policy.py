@@ -13,8 +13,8 @@ from oracles.returns import lambda_return
 from rmc_agents import losses
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.stream import Lanes
+from rmc_agents.train.distributed.shares import deal
 from rmc_agents.train.on_policy import lanes_of, minibatches
-from rmc_agents.train.shares import deal
 from rmc_agents.types import AgentOutput, at
 
 COSTS = {"clip": 0.2, "value_cost": 0.5, "entropy_cost": 0.03}

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from rmc_agents import command_line, parsing
+from rmc_agents import command_line
+from rmc_agents.command_line import parsing
 from rmc_agents.config import Config
 from rmc_agents.files import check_writable, write_atomically
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from rmc_agents import command_line, parsing, plugins
+from rmc_agents import command_line, plugins
+from rmc_agents.command_line import parsing
 
 from .plan import DECIDED, Plan
 from .results import importances, make_rows, print_results

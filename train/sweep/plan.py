@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from rmc_agents import configs, parsing
+from rmc_agents import configs
+from rmc_agents.command_line import parsing
 from rmc_agents.config import Config
-from rmc_agents.plain_yaml import read_yaml, shortened
+from rmc_agents.config.plain_yaml import read_yaml, shortened
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -12,8 +12,8 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 
 from rmc_agents import command_line
+from rmc_agents.config.plain_yaml import dump_yaml
 from rmc_agents.files import write_atomically
-from rmc_agents.plain_yaml import dump_yaml
 from rmc_agents.runs import archive
 
 from .plan import Params, Plan

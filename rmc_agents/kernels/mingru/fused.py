@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.mingru.reference import by_layers
 from rmc_agents.kernels.pointwise import buffer, float32, jit, sigmoid, view
 from rmc_agents.kernels.products import product, transposed_product
 from rmc_agents.kernels.tape import Tape, unroll
 from rmc_agents.kernels.weights import HiddenState, MinGRULayer
+
+from .reference import by_layers
 
 
 class MinGRUTape(Tape):

@@ -8,12 +8,13 @@ from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, rectify, view
 from rmc_agents.kernels.products import multiplier, product
-from rmc_agents.kernels.rmc import fused_pointwise as pointwise
-from rmc_agents.kernels.rmc.fused_attention import attention_kernels
-from rmc_agents.kernels.rmc.fused_backward import Backward
-from rmc_agents.kernels.rmc.reference import rmc_gate_bias
 from rmc_agents.kernels.tape import StepwiseTape, stepping, unroll
 from rmc_agents.kernels.weights import RMCState, RMCWeights
+
+from . import fused_pointwise as pointwise
+from .fused_attention import attention_kernels
+from .fused_backward import Backward
+from .reference import rmc_gate_bias
 
 
 class Buffers(NamedTuple):

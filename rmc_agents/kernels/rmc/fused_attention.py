@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmc_agents.kernels.pointwise import exp, float32, inlined, jit
-from rmc_agents.kernels.rmc.fused_pointwise import ZERO, normalize, normalize_backward, qkv_backward
+
+from .fused_pointwise import ZERO, normalize, normalize_backward, qkv_backward
 
 
 @inlined

@@ -7,10 +7,11 @@ from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, rectify_backward, view
 from rmc_agents.kernels.products import BLOCK, add_transposed_product, multiplier, product, transposed_product
-from rmc_agents.kernels.rmc import fused_pointwise as pointwise
+
+from . import fused_pointwise as pointwise
 
 if TYPE_CHECKING:
-    from rmc_agents.kernels.rmc.fused import RMCTape
+    from .fused import RMCTape
 
 
 class Gradients(NamedTuple):

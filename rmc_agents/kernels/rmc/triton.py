@@ -28,8 +28,10 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rmc_agents.kernels.rmc.reference import rmc_inputs
-from rmc_agents.kernels.rmc.triton_kernels import (
+from rmc_agents.kernels.weights import RMCState, RMCWeights
+
+from .reference import rmc_inputs
+from .triton_kernels import (
     DOT_PRECISION,
     INNER_BLOCK,
     INTERPRETED,
@@ -42,7 +44,6 @@ from rmc_agents.kernels.rmc.triton_kernels import (
     _Sizes,
     _Weights,
 )
-from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 MAX_SLOTS, MAX_WIDTH = 16, 512
 MAX_TILE = 4096  # numbers in a [ROWS, D] tile: with twice as many, the dozen tiles of a step overflow the registers

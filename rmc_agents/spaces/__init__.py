@@ -18,15 +18,9 @@ from torch import Tensor
 
 from rmc_agents.distributions import Bernoulli, Categorical, Gaussian, Joint
 from rmc_agents.envs.nested import numbers
-from rmc_agents.space_parts import (
-    ActionPart,
-    ArraySpec,
-    action_parts,
-    array_spec,
-    is_vector_of_names,
-    observation_parts,
-)
 from rmc_agents.types import Distribution
+
+from .parts import ActionPart, ArraySpec, action_parts, array_spec, is_vector_of_names, observation_parts
 
 ACTION_MASK = "action_mask"
 """The key of action masks in observations and infos."""

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
-from rmc_agents.plain_yaml import shortened
-from rmc_agents.stages import stages_of
+from .plain_yaml import shortened
+from .stages import stages_of
 
 LARGEST = 10**15  # products of settings must stay below float32's limit, 3.4e38
 Float = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]

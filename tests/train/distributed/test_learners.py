@@ -25,12 +25,13 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import Fault
 from rmc_agents.runs import checkpoint
-from rmc_agents.train import cli, distributed, learners
+from rmc_agents.train import cli, distributed
 from rmc_agents.train.algorithms import make_trainer
+from rmc_agents.train.distributed import learners
+from rmc_agents.train.distributed.shares import deal, joined, part
 from rmc_agents.train.on_policy import OnPolicy, minibatches
 from rmc_agents.train.optimizers import make_optimizer
 from rmc_agents.train.run import train
-from rmc_agents.train.shares import deal, joined, part
 
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {

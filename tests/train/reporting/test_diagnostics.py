@@ -15,7 +15,8 @@ from helpers.runs import assert_same, newest, resume, train
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, MinGRU, make_core
 from rmc_agents.cores.inspection import Inspection, inspect
-from rmc_agents.train.diagnostics import (
+from rmc_agents.train.on_policy import OnPolicy
+from rmc_agents.train.reporting.diagnostics import (
     MOST_SAMPLES,
     Diagnostics,
     contributions,
@@ -27,7 +28,6 @@ from rmc_agents.train.diagnostics import (
     singular_values,
     slot_difference,
 )
-from rmc_agents.train.on_policy import OnPolicy
 
 CPU = torch.device("cpu")
 STEPS, LANES, INPUTS = 6, 3, 5

@@ -32,9 +32,8 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.agent import ActorCritic, eval_mode
 from rmc_agents.collect import Collector
 from rmc_agents.cores.inspection import Inspection, inspect
+from rmc_agents.train.evaluating import untouched_generators
 from rmc_agents.types import at
-
-from .evaluating import untouched_generators
 
 LANES = 4  # gates and attention are recomputed for these
 MOST_SAMPLES = 2048  # rows of features for an effective rank

@@ -10,8 +10,8 @@ from numba import njit
 from numba.core import event
 from rich.console import Console
 
-from rmc_agents.train import clock as module
-from rmc_agents.train.clock import COMPILING, TrainingClock
+from rmc_agents.train.reporting import clock as module
+from rmc_agents.train.reporting.clock import COMPILING, TrainingClock
 from rmc_agents.train.run import train
 
 

@@ -13,10 +13,11 @@ from rmc_agents.config import ENCODERS
 from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.kernels.weights import affine
 from rmc_agents.registry import Registry
-from rmc_agents.space_parts import ActionPart
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.trunks import OneHot, Trunks, make_trunk, trunk_size
+from rmc_agents.spaces.parts import ActionPart
 from rmc_agents.types import TimeStep, map_leaves
+
+from .trunks import OneHot, Trunks, make_trunk, trunk_size
 
 BuildEncoder = Callable[..., nn.Module]
 """Builds an encoder from a `SpaceSpec` and further keyword arguments."""

@@ -15,14 +15,14 @@ from torch.utils.tensorboard.summary import hparams
 
 from rmc_agents.command_line import decimals, say, with_interval
 from rmc_agents.config import Config
+from rmc_agents.config.stages import stages_of
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
-from rmc_agents.stages import stages_of
 from rmc_agents.stream import Episode
-
-from .trainer import Metrics, Trainer
+from rmc_agents.train.trainer import Metrics, Trainer
 
 if TYPE_CHECKING:
-    from .evaluating import Evaluation
+    from rmc_agents.train.evaluating import Evaluation
+
     from .tracking import Tracking
 
 RECENT = 200  # episodes in the displayed mean return

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmc_agents import configs
-from rmc_agents.plain_yaml import dump_yaml, read_yaml, shortened
 from rmc_agents.plugins import remedy
-from rmc_agents.settings import ActorConfig, AgentConfig, Arguments, CoreConfig, EnvConfig, RunConfig, TrainConfig
+
+from .plain_yaml import dump_yaml, read_yaml, shortened
+from .settings import ActorConfig, AgentConfig, Arguments, CoreConfig, EnvConfig, RunConfig, TrainConfig
 
 __all__ = [
     "CORES",

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from helpers.runs import refused
-from rmc_agents.train import cli, tracking
+from rmc_agents.train import cli
+from rmc_agents.train.reporting import tracking
 from rmc_agents.train.run import train
 
 SETTINGS = {"env": "recall", "core": "lstm", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 4, "unroll_length": 5}

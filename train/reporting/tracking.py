@@ -121,7 +121,7 @@ class Tracking:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        from .reporting import final_scores  # imports torch, which is slow
+        from .reporter import final_scores  # imports torch, which is slow
 
         scores = None if error is not None else final_scores(self.summary)
         video = self.summary.get("video")

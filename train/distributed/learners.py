@@ -37,8 +37,8 @@ from rmc_agents.envs.processes import (
     leave_stops_to_the_parent,
     stops_held_back,
 )
+from rmc_agents.train import distributed
 
-from . import distributed
 from .board import Board
 
 FEWEST_LANES = 32  # per learner, for --learners auto: a step with fewer is hardly faster

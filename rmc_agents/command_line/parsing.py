@@ -15,8 +15,9 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from rmc_agents import __version__, plugins
 from rmc_agents.config import Config
-from rmc_agents.help_text import first_help
-from rmc_agents.plain_yaml import dump_yaml, parse_yaml
+from rmc_agents.config.plain_yaml import dump_yaml, parse_yaml
+
+from .help_text import first_help
 
 Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP

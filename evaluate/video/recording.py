@@ -17,19 +17,12 @@ from torch import Tensor
 from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
-from rmc_agents.evaluate.panels import FrameInfo, compose
-from rmc_agents.evaluate.video_file import (
-    FRAMES_PER_SECOND,
-    HIGHEST_FPS,
-    MOST_STEPS,
-    Picture,
-    check_target,
-    write_gif,
-    write_mp4,
-)
 from rmc_agents.files import replacing
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State
+
+from .file import FRAMES_PER_SECOND, HIGHEST_FPS, MOST_STEPS, Picture, check_target, write_gif, write_mp4
+from .panels import FrameInfo, compose
 
 HOLD_SECONDS = 1.0
 COUNTERS = ("level", "power")

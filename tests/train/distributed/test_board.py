@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from rmc_agents.train import board
-from rmc_agents.train.board import Board
+from rmc_agents.train.distributed import board
+from rmc_agents.train.distributed.board import Board
 
 SIZE = 3
 

@@ -7,12 +7,11 @@ import torch
 
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
-
-from . import distributed
-from .learner import Diverged, Learner
-from .resuming import Saved, new_trainer
-from .stopping import StopSignals
-from .trainer import Trainer
+from rmc_agents.train import distributed
+from rmc_agents.train.learner import Diverged, Learner
+from rmc_agents.train.resuming import Saved, new_trainer
+from rmc_agents.train.stopping import StopSignals
+from rmc_agents.train.trainer import Trainer
 
 GO_ON, SAVE, END = 0, 1, 2
 """Orders from the first learner to the others, before the first update and after every update."""

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.kernels.lookup import rectified_lookup
-from rmc_agents.space_parts import ArraySpec
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.spaces.parts import ArraySpec
 
 CONV_FROM = 36  # pixels: the smallest image side that the three convolutions can take
 GRID_FROM = 3  # pixels: the smallest image side that two convolutions of 2x2 can take

@@ -1,0 +1,1 @@
+"""Videos of an agent, as mp4 or GIF."""

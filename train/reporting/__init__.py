@@ -1,0 +1,1 @@
+"""What a run tells: progress on the console, TensorBoard and trackers."""
