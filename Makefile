@@ -37,14 +37,14 @@ format: $(DEV)
 	$(BIN)/ruff check --fix .
 
 bench: $(DEV)
-	$(BIN)/python benchmarks/envs.py
-	$(BIN)/python benchmarks/scans.py
+	$(BIN)/python -m benchmarks.speed.envs
+	$(BIN)/python -m benchmarks.speed.scans
 	$(BIN)/rmc-bench --algo a2c --optimizer adam --core rmc --num-heads 4 --backends reference
 	$(BIN)/rmc-bench --algo a2c --optimizer adam --core lstm --backends reference
 
-# On a machine with a GPU: tests, speed, a short training, exact resuming; writes benchmarks/gpu/check.md.
+# On a machine with a GPU: tests, speed, a short training, exact resuming; writes benchmarks/results/gpu-check/check.md.
 gpu-check: $(DEV) .venv/triton
-	$(BIN)/python benchmarks/gpu_check.py
+	$(BIN)/python -m benchmarks.gpu.check
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

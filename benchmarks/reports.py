@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from envs import product_rate  # the benchmark beside this file
+from benchmarks.speed.envs import product_rate
 from rmc_agents.files import write_atomically
 from rmc_agents.runs.folder import TENSORBOARD
 

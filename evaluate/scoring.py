@@ -17,10 +17,10 @@ from rmc_agents.player import device_of
 from rmc_agents.runs.saved import SavedAgent, saved_env
 from rmc_agents.types import Policy
 
-from .video import recording
 from .episodes import check_fits, play
 from .parallel import Jobs
 from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics
+from .video import recording
 
 Agent = SavedAgent[Any] | Policy
 

@@ -1,6 +1,6 @@
 """Mutation testing: breaks the source in one place at a time and runs the tests that should detect it.
 
-    python benchmarks/reliability/mutations.py [WORD ...]      # only mutations with one of these words in their names
+    python -m benchmarks.reliability.mutations [WORD ...]      # only mutations with one of these words in their names
 
 `mutations.yaml` lists them: a file, a text that occurs in it once, its replacement, and pytest's arguments. Everything
 happens on a copy in a temporary folder. The tests first have to pass on the unchanged copy.

@@ -1,7 +1,7 @@
 """Frames per second of several learners over one, in turn, on idle cores and with a core kept busy by another program.
 
-    python benchmarks/speed/learners.py --learners 2
-    python benchmarks/speed/learners.py --learners 2 4 8 16 --rounds 3 --lanes 1024
+    python -m benchmarks.speed.learners --learners 2
+    python -m benchmarks.speed.learners --learners 2 4 8 16 --rounds 3 --lanes 1024
 
 Prints medians, the median of the ratios within a round, and CPU seconds of all processes per million frames, without
 those that they take to start. Beside N learners: N trainings at once, each alone with its share of the lanes. They

@@ -1,6 +1,6 @@
 """CPU seconds, user and system, that commands take until their first output.
 
-python benchmarks/speed/startup.py > benchmarks/results/startup.md
+python -m benchmarks.speed.startup > benchmarks/results/startup.md
 """
 
 import os

@@ -1,6 +1,6 @@
 """What it costs two learners to add up a vector: in shared memory and over gloo, in turn.
 
-python benchmarks/speed/sums.py
+python -m benchmarks.speed.sums
 """
 
 import os

@@ -16,8 +16,8 @@ from helpers.vector_env_checker import check_vector_env
 from rmc_agents.envs.boxworld import BoxWorldEnv, BoxWorldVectorEnv
 from rmc_agents.envs.names import BOXWORLD_SIZES
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.evaluate.video import recording
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
+from rmc_agents.evaluate.video import recording
 
 ENV_ID = "rmc_agents.envs:BoxWorld-v0"
 TINY: dict[str, Any] = {"room_size": 4, "max_solution_length": 1, "max_distractors": 0}

@@ -21,8 +21,8 @@ from rmc_agents.envs.minigrid.level import make_state, seed_lane
 from rmc_agents.envs.minigrid.memory import MiniGridView
 from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.evaluate.video import recording
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
+from rmc_agents.evaluate.video import recording
 from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli

@@ -20,8 +20,8 @@ from rmc_agents.envs.making import make_env
 from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
 from rmc_agents.evaluate.video import panels, recording
-from rmc_agents.evaluate.video.recording import RecordedVideo, record
 from rmc_agents.evaluate.video.panels import BAR, CHOSEN, FrameInfo, compose, enlarge_view, plain_number
+from rmc_agents.evaluate.video.recording import RecordedVideo, record
 from rmc_agents.runs.saved import load_agent
 from rmc_agents.types import AgentOutput, TimeStep
 

@@ -1,7 +1,7 @@
 """Checks on a machine with a GPU: tests, speed, a short training, exact resuming, moves to the CPU and back.
 
-    python benchmarks/gpu_check.py [--minutes 8] [--out benchmarks/gpu]
-    python benchmarks/gpu_check.py --device cpu --quick --out /tmp      # tries the script itself, on any machine
+    python -m benchmarks.gpu.check [--minutes 8] [--out FOLDER]
+    python -m benchmarks.gpu.check --device cpu --quick --out /tmp      # tries the script itself, on any machine
 
 Always writes check.json and check.md. Checks without time left are reported as not run, and count as failures.
 Exit status 0: all passed; 1: something failed; 2: nothing was run, because there is no GPU.
@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from gpu_report import problem, report, speed_row, training_row
 
+from benchmarks.gpu.report import problem, report, speed_row, training_row
 from rmc_agents import command_line
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.saved import pick_device
 from rmc_agents.train.on_policy import OnPolicy
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 CORES = {
     "rmc": {"core": "rmc"},  # the default training's
     "lstm": {"core": "lstm", "hidden_size": 256},
@@ -305,7 +305,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--quick", action="store_true", help="hardly any work: to try the script")
     parser.add_argument("--minutes", type=float, default=8.0, help="start nothing later than this")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "gpu")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "gpu-check")
     arguments = parser.parse_args()
     return command_line.run("gpu-check", lambda: check_and_write(arguments))
 

@@ -1,6 +1,6 @@
 """The native engine of MiniGrid's MemoryEnv compared with minigrid's own environments: equal results, and the speedup.
 
-    python benchmarks/memory.py [--check-steps N] [--rounds N] [--json FILE]
+    python -m benchmarks.speed.memory [--check-steps N] [--rounds N] [--json FILE]
 
 First every variant plays N steps with both, mostly forward, and all results are compared bit for bit. Then both are
 timed in turn with pre-drawn uniform random actions, resets included.

@@ -1,6 +1,6 @@
 """Throughput of IMPALA and A2C at equal lanes per update: frames/s, and waiting times of learner and actors.
 
-    python benchmarks/impala.py [--rounds 5] [--seconds 20] [--scenarios minipacman-lstm ...] [--out FILE]
+    python -m benchmarks.speed.impala [--rounds 5] [--seconds 20] [--scenarios minipacman-lstm ...] [--out FILE]
 
 Mini PacMan with its very cheap compiled engine, with the LSTM and the RMC of the presets; and the same game at 100
 microseconds of CPU time per step, one lane at a time (slow_env.py), like most environments.
@@ -29,15 +29,15 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"  # before the imports, and for all processes that are started from here
 
 import torch  # noqa: E402
-from reports import describe, machine, table, write  # noqa: E402
 
+from benchmarks.reports import describe, machine, table, write  # noqa: E402
 from rmc_agents.config import Config  # noqa: E402
 from rmc_agents.train.algorithms import make_trainer  # noqa: E402
 from rmc_agents.train.impala.learner import Impala  # noqa: E402
 from rmc_agents.train.on_policy import OnPolicy  # noqa: E402
 
-HERE = Path(__file__).resolve()
-SLOW = {"env": "slow_env:SlowMiniPacman-v0"}
+ROOT = Path(__file__).resolve().parent.parent.parent
+SLOW = {"env": f"{__package__}.slow_env:SlowMiniPacman-v0"}
 # The preset, the lanes of an update, and what differs from the preset.
 SCENARIOS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "minipacman-lstm": ("minipacman-lstm", 256, {}),
@@ -117,8 +117,8 @@ def contend(scenario: str, contestant: str, seconds: float) -> dict[str, Any]:
 
 def run(scenario: str, contestant: str, seconds: float) -> dict[str, Any]:
     """`contend` in a separate process; Ray's workers find the slow environment by PYTHONPATH."""
-    command = [sys.executable, str(HERE), "--contend", scenario, contestant, "--seconds", str(seconds)]
-    env = {**os.environ, "PYTHONPATH": str(HERE.parent), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", __spec__.name, "--contend", scenario, contestant, "--seconds", str(seconds)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{scenario}, {contestant} failed:\n{done.stderr[-2000:]}")
@@ -168,7 +168,7 @@ def report(results: list[dict[str, Any]], arguments: argparse.Namespace, machine
     lines = [
         "# Throughput of IMPALA beside A2C",
         "",
-        f"Made by `python benchmarks/impala.py`, whose `--help` says what is compared: {rounds} rounds of",
+        f"Made by `python -m benchmarks.speed.impala`, whose `--help` says what is compared: {rounds} rounds of",
         f"{arguments.seconds:g} s each, in turn; medians (lowest to highest). On {describe(machine)}",
     ]
     for scenario in arguments.scenarios:
@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
-    parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "impala", help="without suffix")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "impala", help="without suffix")
     parser.add_argument("--contend", nargs=2, help="measure this contestant, here and now, and print one line")
     arguments = parser.parse_args()
     if arguments.contend:

@@ -1,6 +1,6 @@
 """POPGym's tasks (Morad et al., 2023): the presets popgym-* on each, by POPGym's measure, beside the published scores.
 
-    python benchmarks/popgym.py [--tasks RepeatFirstEasy ...] [--cores rmc lstm] [--seeds 0 1 2] [--jobs 2]
+    python -m benchmarks.learning.popgym [--tasks RepeatFirstEasy ...] [--cores rmc lstm] [--seeds 0 1 2] [--jobs 2]
 
 It takes `pip install 'rmc-agents[popgym]'`. Only what the result file (`--out`) lacks is trained, by rmc-compare, which
 resumes runs: so this can be stopped and started again, and trained in parts. For other settings, take another `--out`.
@@ -14,12 +14,12 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from reports import table, write
 
+from benchmarks.reports import table, write
 from rmc_agents.evaluate import compare
 from rmc_agents.evaluate.comparison import Run, mean_with_interval, read
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent.parent / "results"
 EPOCH = 65_536
 CORES = ("rmc", "lstm", "gru", "mingru", "none")
 PUBLISHED: dict[str, tuple[float | None, float | None]] = {

@@ -1,6 +1,6 @@
 """Complete training compared with other libraries: frames/s on one CPU thread, in turn, ratios within a round.
 
-    python benchmarks/peers.py --sb3-python sb3/bin/python --puffer-python puffer/bin/python [--json FILE]
+    python -m benchmarks.speed.peers --sb3-python sb3/bin/python --puffer-python puffer/bin/python [--json FILE]
 
 A peer without its Python is left out. Each has its own virtual environment, made with Python 3.11 and gcc:
 

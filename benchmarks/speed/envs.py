@@ -1,6 +1,6 @@
 """Steps per second of the native vector environments on one core.
 
-    python benchmarks/envs.py [--json FILE]
+    python -m benchmarks.speed.envs [--json FILE]
 
 Every repeat plays equally many steps with pre-drawn actions. Episodes end and restart as in training, so resets are
 included. A memory copy and a matrix product, measured in between, show how fast the machine was.
@@ -26,7 +26,7 @@ from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv  # noqa: E402
 from rmc_agents.envs.registry import make_vector_env  # noqa: E402
 
 LANES, STEPS, REPEATS = 4096, 300, 9
-SEQUENCES, SEQUENCE_LANES = ("nth-farthest", "program", "program-copy", f"text:{Path(__file__).parent}"), 1024
+SEQUENCES, SEQUENCE_LANES = ("nth-farthest", "program", "program-copy", f"text:{Path(__file__).parent.parent}"), 1024
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -1,6 +1,6 @@
 """The curves of benchmarks/results/recipe.json, described in docs/decisions/recipe.md, as a table and a figure.
 
-  python benchmarks/recipe.py
+  python -m benchmarks.learning.recipe
 
 The file holds the runs by which the defaults for Mini PacMan were found, one seed each: leads, not results. A run's
 `settings` are flags of rmc-train, except for those of trials that were not kept: core_detach (no gradient from the core
@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent.parent / "results"
 MARKS = (2, 4, 6, 10, 16, 20, 40)  # million frames; points are ten seconds apart, too coarse for what lies before
 
 

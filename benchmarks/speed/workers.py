@@ -1,6 +1,6 @@
 """Steps per second of an environment without a native engine: in one process, and in worker processes.
 
-    python benchmarks/workers.py [--env MiniGrid-KeyCorridorS3R1-v0] [--num-envs 64] [--workers 1 2] [--json FILE]
+    python -m benchmarks.speed.workers [--env MiniGrid-KeyCorridorS3R1-v0] [--num-envs 64] [--workers 1 2] [--json FILE]
 
 Each repeat steps every arrangement in turn with the same pre-drawn actions; episodes end and restart as in training, so
 resets are included. Reported are medians over the repeats. The process that waits for the workers uses almost no CPU

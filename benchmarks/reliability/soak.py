@@ -1,6 +1,7 @@
 """A soak test of IMPALA: actors and learner are killed at random, and the run has to continue undamaged and to learn.
 
-    python benchmarks/soak.py [--minutes 5] [--learner-kills 3] [--seed 0] [--out FILE] [-- FLAGS OF rmc-train]
+    python -m benchmarks.reliability.soak [--minutes 5] [--learner-kills 3] [--seed 0] [--out FILE]
+                                           [-- FLAGS OF rmc-train]
 
 An `rmc-train --algo impala` with local actors plays Mini PacMan. Every 10 to 30 seconds the oldest of its actors is
 killed with -9; in the first half of the time the learner is also killed a few times, and resumed. In the second half it
@@ -22,9 +23,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from reports import describe, machine, scalars, table, write
-from watched_run import WatchedRun
-
+from benchmarks.reliability.watched_run import WatchedRun
+from benchmarks.reports import describe, machine, scalars, table, write
 from rmc_agents.runs import checkpoint
 
 FLAGS = [
@@ -32,7 +32,7 @@ FLAGS = [
     *("--learning-rate-schedule", "constant", "--total-frames", "10000000000"),
     *("--save-every", "2", "--log-every", "1"),
 ]
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parent.parent / "results"
 SAMPLE = 0.25  # seconds between samples
 MOST_GROWTH = 1.1  # of the last learner's memory and open files, from the first quarter of its time to the last
 
@@ -182,8 +182,8 @@ def main() -> None:
             run.kill()
         result = figures(run, arguments.learner_kills)
     wrong = faults(result)
-    command = f"python benchmarks/soak.py --minutes {arguments.minutes:g} --learner-kills {arguments.learner_kills}"
-    text = report(run, result, wrong, command, here)
+    flags = f"--minutes {arguments.minutes:g} --learner-kills {arguments.learner_kills}"
+    text = report(run, result, wrong, f"python -m {__spec__.name} {flags}", here)
     lives = [asdict(life) for life in run.lives]
     write(arguments.out, {"machine": here, "flags": flags, "wrong": wrong, "figures": result, "lives": lives}, text)
     print(text)

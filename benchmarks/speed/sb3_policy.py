@@ -1,6 +1,6 @@
 """RmcPolicy with an LSTM compared with sb3-contrib's LSTM policy: equal weights, equal outputs, times in turn.
 
-    python benchmarks/sb3_policy.py [--num-envs 16] [--steps 128] [--hidden-size 256] [--rounds 5]
+    python -m benchmarks.speed.sb3_policy [--num-envs 16] [--steps 128] [--hidden-size 256] [--rounds 5]
 
 Both are policies of sb3-contrib's RecurrentPPO, with one LSTM for actor and critic and the same networks after it. An
 iteration is a rollout and one pass of learning over it, in minibatches. The environment's lanes are the compiled ones

@@ -1,6 +1,7 @@
 """The cost of the bridge to Stable-Baselines3: a native vector environment, bare and as a VecEnv, stepped in turn.
 
-    python benchmarks/sb3_bridge.py [--env minipacman] [--pretrained minipacman-none] [--num-envs 4096] [--out FILE]
+    python -m benchmarks.speed.sb3_bridge [--env minipacman] [--pretrained minipacman-none] [--num-envs 4096]
+                                           [--out FILE]
 
 Every repeat steps both with the same pre-drawn actions from the same seeds; the bridge adds work for episodes that end.
 Actions are random, or those of a pretrained policy, which has longer episodes. The bare environment also resets in the
@@ -17,8 +18,8 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
-from reports import describe, machine, table, write
 
+from benchmarks.reports import describe, machine, table, write
 from rmc_agents import pretrained
 from rmc_agents.distributions import Categorical
 from rmc_agents.envs.registry import make_vector_env
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=200, help="of every lane, per repeat")
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "sb3-bridge")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "results" / "sb3-bridge")
     arguments = parser.parse_args()
     bare, wrapped, played = (
         make_vector_env(arguments.env, arguments.num_envs, autoreset_mode=cheapest_autoreset(arguments.env))
@@ -63,7 +64,7 @@ def main() -> None:
     policy = "" if arguments.pretrained is None else f" --pretrained {arguments.pretrained}"
     rows = [[name, f"{1e-6 / statistics.median(values):.2f}M"] for name, values in seconds.items()]
     text = (
-        f"`python benchmarks/sb3_bridge.py --env {arguments.env}{policy}`: {arguments.num_envs:,} lanes, "
+        f"`python -m benchmarks.speed.sb3_bridge --env {arguments.env}{policy}`: {arguments.num_envs:,} lanes, "
         f"{arguments.repeats} repeats of {arguments.steps} steps of each, in turn. On {describe(here)}\n\n"
         f"{table(['', 'steps/s'], rows)}\n\n"
         f"As a VecEnv a step takes {statistics.median(ratios):.2f} times as long "

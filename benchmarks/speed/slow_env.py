@@ -1,4 +1,4 @@
-"""Mini PacMan at the cost of an environment without a compiled engine: 'slow_env:SlowMiniPacman-v0'.
+"""Mini PacMan at the cost of an environment without a compiled engine: 'benchmarks.speed.slow_env:SlowMiniPacman-v0'.
 
 Observations and actions are those of 'minipacman', so only the environment's cost differs.
 """

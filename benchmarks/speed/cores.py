@@ -1,6 +1,7 @@
 """Training with one core and another, in turn within one process: frames per second of CPU time, on one thread.
 
-    python benchmarks/cores.py [--agents lstm gru mingru none] [--config minipacman-lstm] [--rounds 20] [--json FILE]
+    python -m benchmarks.speed.cores [--agents lstm gru mingru none] [--config minipacman-lstm] [--rounds 20]
+                                      [--json FILE]
 
 An agent is a core with further settings: `mingru,hidden_size=256,num_layers=1`. Everything else is as in the
 preset; the agents are trained during the measurement. A round is one update of each, collection included; reported are

@@ -1,6 +1,6 @@
 """Agents on tasks they were not trained on: success rates by core and seed, and by the corridor's length.
 
-    python benchmarks/transfer.py RUN... --envs memory-s11 memory-s13 [--episodes 500] [--out FILE]
+    python -m benchmarks.learning.transfer RUN... --envs memory-s11 memory-s13 [--episodes 500] [--out FILE]
 
 Runs of one core are its seeds. Nothing is learned here: every run is evaluated as it was saved.
 """
@@ -9,15 +9,15 @@ import argparse
 from pathlib import Path
 
 import torch
-from reports import table, write
 
+from benchmarks.reports import table, write
 from rmc_agents.evaluate.comparison import mean_with_interval
 from rmc_agents.evaluate.episodes import check_fits, evaluate
 from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.runs.saved import load_agent
 
 CPU = torch.device("cpu")
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent.parent / "results"
 
 
 def main() -> None:

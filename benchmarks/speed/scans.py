@@ -1,6 +1,6 @@
 """The scans side by side: fused, reference and torch's own LSTM, forward and backward; and one step of acting.
 
-    python benchmarks/scans.py [--lanes 256] [--threads 1] [--json FILE]
+    python -m benchmarks.speed.scans [--lanes 256] [--threads 1] [--json FILE]
 
 The memory has 4 slots of width 128 and 4 heads, the LSTM 256 units, the inputs width 128; an episode begins at 3 % of
 the steps, except for nn.LSTM, which has no resets. Acting is the whole agent (encoder, core, heads) without gradient,

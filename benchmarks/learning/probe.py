@@ -1,6 +1,6 @@
 """What a memory knows: linear probes of pretrained agents for the food that is left in Mini PacMan's maze.
 
-    python benchmarks/probe.py [--policies minipacman-rmc minipacman-lstm minipacman-gru]
+    python -m benchmarks.learning.probe [--policies minipacman-rmc minipacman-lstm minipacman-gru]
 
 Each agent plays, and ridge regressions predict for all cells whether there is food: from what can be known without a
 memory (the window, the position and the level's timer), from the memory, and from both. Lanes are either fitted or
@@ -18,16 +18,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from reports import table, write
 
 import rmc_agents as rmc
+from benchmarks.reports import table, write
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import acting, choose
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.minipacman.map import CELL_COLUMN, CELL_ROW, CELLS
 from rmc_agents.stream import Lanes
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent.parent / "results"
 AGES = (0, 1, 9, 17, 33, 65)
 """Where the groups of ages begin; 0 is a cell in the window."""
 EVERY, RIDGE, REACH = 5, 10.0, 2

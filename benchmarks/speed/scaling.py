@@ -1,6 +1,6 @@
 """How cost grows with lanes, slots, slot width and unroll length: frames/s, peak memory, the scan's time.
 
-    python benchmarks/scaling.py [--quick] [--seconds 10] [--threads 1] [--device cpu] [--cores rmc lstm]
+    python -m benchmarks.speed.scaling [--quick] [--seconds 10] [--threads 1] [--device cpu] [--cores rmc lstm]
 
 One parameter is varied at a time around one point: 256 lanes, T = 20, an RMC with 4 slots of width 128 and 4 heads, an
 LSTM with 256 units. Every point is a separate `rmc-bench` process, to measure its peak memory, with as many rounds as
@@ -160,7 +160,7 @@ def document(results: list[dict[str, Any]], axes: Sequence[Axis], centres: dict[
     lines = [
         "# How cost grows",
         "",
-        "Made by `python benchmarks/scaling.py`: one thing varied at a time, each point in a process of its own,",
+        "Made by `python -m benchmarks.speed.scaling`: one thing varied at a time, each point in a process of its own,",
         f"around {around}.",
         f"On {machine['device']}, {machine['threads']} threads, torch {machine['torch']}. Terms are those of",
         "`rmc-bench --help`; ± is the interquartile range over the median.",
