@@ -93,29 +93,21 @@ def test_a_module_that_ends_the_program_is_reported(module: str) -> None:
         plugins.load([module])
 
 
-def test_another_process_imports_the_same_modules(module: str) -> None:
+def test_another_process_has_the_same_modules_and_registered_cores(module: str) -> None:
     import cloudpickle
 
-    plugins.load([module])
-    carried = cloudpickle.dumps(plugins.carried(plugins.flags))
-    program = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())())"
-    result = subprocess.run([sys.executable, "-c", program], input=carried, cwd="/", capture_output=True, check=True)
-    assert result.stdout.decode().strip() == str(["--import", module])
-
-
-def test_another_process_knows_the_cores_that_were_registered_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    import cloudpickle
-
-    monkeypatch.setattr(plugins, "_typed", {})
-
-    class Own(Feedforward):
+    class Registered(Feedforward):
         pass
 
-    register_core("carried-core", Own)
-    carried = cloudpickle.dumps(plugins.carried(partial(make_core, CoreConfig(core="carried-core"), 3)))
-    program = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())())"
+    plugins.load([module])
+    register_core("carried-core", Registered)
+    calls = plugins.flags, partial(make_core, CoreConfig(core="carried-core"), 3)
+    carried = cloudpickle.dumps([plugins.carried(call) for call in calls])
+    program = "import pickle, sys; print(*(call() for call in pickle.load(sys.stdin.buffer)), sep='\\n')"
     result = subprocess.run([sys.executable, "-c", program], input=carried, cwd="/", capture_output=True, check=True)
-    assert result.stdout.decode().startswith("Own(")
+    flags, core = result.stdout.decode().splitlines()[:2]
+    assert flags == str(["--import", module])
+    assert core.startswith("Registered(")
 
 
 def test_no_settings_file_imports_a_module(module: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Episodes of an evaluation: one per lane, each from its own seed."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -154,7 +155,7 @@ class CountingPolicy:
 
 
 def test_the_policy_is_not_asked_for_lanes_whose_episode_has_ended() -> None:
-    agent = rmc.ActorCritic(env_spec("minipacman"), "lstm", encoder_sizes=(8,))
+    agent = rmc.ActorCritic(env_spec("minipacman"), partial(rmc.LSTM, hidden_size=8), encoder_sizes=(8,))
     policy = CountingPolicy(agent)
     played = play(policy, "minipacman", 24, seed=3, device=CPU)
     wanted = [(played.lengths > time).sum() for time in range(played.lengths.max())]

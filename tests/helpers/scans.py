@@ -33,7 +33,7 @@ BACKENDS = {
     "triton": ["lstm", "rmc"],
 }
 EVERY_SCAN = [(name, backend) for backend, names in BACKENDS.items() for name in names]
-STEPS, LANES = 4, 3
+STEPS, LANES = 3, 3
 
 
 def build(name: str) -> Core:

@@ -49,6 +49,7 @@ from rmc_agents.kernels.lookup import rectified_lookup
 from rmc_agents.kernels.products import rectified_linear
 
 torch.set_num_threads(1)
+torch.manual_seed(0)
 STEPS, LANES, INPUT = 3, 6, 21
 
 
@@ -56,13 +57,11 @@ def digest(*tensors):
     return hashlib.sha256(b"".join(x.detach().contiguous().numpy().tobytes() for x in tensors)).hexdigest()
 
 
-for name in ("lstm", "gru", "mingru"):
-    torch.manual_seed(0)
-    core = make_core(CoreConfig(core=name, hidden_size=72), INPUT)
-    inputs = torch.randn(STEPS, LANES, INPUT, requires_grad=True)
-    outputs, state = core.unroll(inputs, torch.rand(STEPS, LANES) < 0.3, core.initial_state(LANES))
-    (outputs * torch.randn(outputs.shape)).sum().backward()
-    print(name, digest(outputs, *state, inputs.grad, *(p.grad for p in core.parameters())))
+core = make_core(CoreConfig(core="lstm", hidden_size=72), INPUT)
+inputs = torch.randn(STEPS, LANES, INPUT, requires_grad=True)
+outputs, state = core.unroll(inputs, torch.rand(STEPS, LANES) < 0.3, core.initial_state(LANES))
+(outputs * torch.randn(outputs.shape)).sum().backward()
+print("lstm", digest(outputs, *state, inputs.grad, *(p.grad for p in core.parameters())))
 
 table, bias, weight = (torch.randn(*shape, requires_grad=True) for shape in ((30, 40), (40,), (40, 40)))
 x = rectified_linear(rectified_lookup(torch.randint(30, (50, 9), dtype=torch.int32), table, bias), weight, bias)
@@ -73,12 +72,12 @@ print("encoder", digest(x, table.grad, bias.grad, weight.grad))
 
 @pytest.mark.slow
 def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> None:
-    """Without the rmc, which takes half a minute to compile."""
+    """The lstm and the encoder, which compile fast; the test above holds for all."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     compiling, cached = (
         subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
         for _ in range(2)
     )
-    assert len(compiling.stdout.splitlines()) == 4
+    assert len(compiling.stdout.splitlines()) == 2
     assert list(tmp_path.rglob("*.nbc"))
     assert compiling.stdout == cached.stdout

@@ -13,7 +13,11 @@ from rmc_agents.kernels.products import bf16_supported
 from rmc_agents.kernels.tape import Tape, tensors
 
 ONE_BLOCK = {name: options for name, options in RMC_OPTIONS.items() if options.get("num_blocks", 1) == 1}
-AS_ODD = ("wide-keys", "cut-identity")  # attention is compiled for its sizes, in seconds: `rmc-odd` stands for these
+AS_ODD = (
+    "wide-keys",
+    "cut-identity",
+    "one-head",
+)  # attention is compiled for its sizes, in seconds: `rmc-odd` stands for these
 FUSED = {f"rmc-{name}": (RMC, options) for name, options in ONE_BLOCK.items() if name not in AS_ODD} | {
     "rmc-odd": (RMC, {"mem_slots": 5, "head_size": 19, "num_heads": 3, "key_size": 7}),
     "lstm": (LSTM, {"hidden_size": 6}),

@@ -57,7 +57,7 @@ def learns(settings: dict[str, object]) -> bool:
 
 def test_without_memory_success_stays_at_chance() -> None:
     trainer = OnPolicy(Config().updated({"core": "none", "algo": "a2c"} | SETTINGS, "test"), torch.device("cpu"))
-    for _ in range(200):
+    for _ in range(100):
         trainer.update()
     deviation = np.sqrt(CHANCE * (1 - CHANCE) / EPISODES)
     reached = success_rate(trainer)

@@ -86,21 +86,18 @@ def test_state_is_handed_from_rollout_to_rollout(engines: Callable[..., ProcessE
 
 
 def test_a_killed_actor_is_replaced_and_nothing_is_lost_or_doubled(engines: Callable[..., ProcessEngine]) -> None:
-    """The environment of the counting agent cannot be saved: only numbers continue. Mini PacMan's games do."""
-    engine = engines(2, env="minipacman", unroll_length=LENGTH)
-    pool = pool_of(engine, 2, env="minipacman")
-    taken = {0: [], 1: []} | take_in_turn(pool, updates=5, each=2)
+    """The environment of the counting agent cannot be saved: only numbers continue. Recall's episodes do."""
+    engine = engines(1, env="recall", unroll_length=LENGTH)
+    pool = pool_of(engine, 1, env="recall")
+    taken = take_in_turn(pool, updates=5, each=2)[0]
     os.kill(engine._processes[0].process.pid, signal.SIGKILL)
-    wanted = len(taken[0]) + 5  # more than can have been in transit
-    while len(taken[0]) < wanted:
-        for parcel in pool.take(1):
-            taken[parcel.actor].append(parcel)
+    for _ in range(5):  # more than can have been in transit
+        taken += pool.take(1)
     assert pool.counts.replaced == 1
-    for parcels in taken.values():
-        for one, other in pairwise(parcels):
-            assert other.sequence == one.sequence + 1
-            for last, first in zip(one.rollout.steps[:6], other.rollout.steps[:6], strict=True):
-                assert torch.equal(last[-1], first[0])
+    for one, other in pairwise(taken):
+        assert other.sequence == one.sequence + 1
+        for last, first in zip(one.rollout.steps[:6], other.rollout.steps[:6], strict=True):
+            assert torch.equal(last[-1], first[0])
 
 
 @pytest.mark.parametrize(
