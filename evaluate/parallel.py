@@ -5,7 +5,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context
-from threading import Thread
 from typing import Literal
 
 import cloudpickle
@@ -16,8 +15,7 @@ from rmc_agents.envs.processes import (
     Fault,
     WorkerError,
     cores,
-    end_with_the_parent,
-    leave_stops_to_the_parent,
+    depend_on_the_parent,
     stops_held_back,
 )
 from rmc_agents.envs.vector_checks import checked_int
@@ -79,8 +77,7 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin() -> None:
-    leave_stops_to_the_parent()
-    Thread(target=end_with_the_parent, daemon=True).start()
+    depend_on_the_parent()
     torch.set_num_threads(1)
 
 

@@ -6,7 +6,6 @@ torchrun's processes (see `distributed`): both ways share one implementation.
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,13 +27,12 @@ from rmc_agents.config import SB3_ALGORITHMS, Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import (
     SECONDS_TO_END,
+    Child,
     Fault,
     WorkerError,
     cores,
     describe_death,
     end_all,
-    end_with_the_parent,
-    leave_stops_to_the_parent,
     stops_held_back,
 )
 from rmc_agents.train import distributed
@@ -167,7 +165,7 @@ class _Other:
     def __init__(self, context: SpawnContext, arguments: tuple[Any, ...]) -> None:
         self.connection, theirs = context.Pipe()
         with theirs:  # closed in this process, to detect the end of the learner
-            self.process = context.Process(target=_run, args=(*arguments, theirs))
+            self.process = Child(target=_run, args=(*arguments, theirs))
             self.process.start()
 
     def wait(self) -> Fault | None:
@@ -226,8 +224,6 @@ def _lost_learner(kind: type[Lost], number: int, fault: Fault) -> Lost:
 
 def _run(follow: bytes, number: int, board: Board, connection: Connection) -> None:
     """The main function of another learner's process."""
-    leave_stops_to_the_parent()
-    threading.Thread(target=end_with_the_parent, daemon=True).start()
     with suppress(OSError):  # the first learner is gone
         try:
             cloudpickle.loads(follow)(number, board, connection)

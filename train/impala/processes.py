@@ -6,7 +6,6 @@ frees however the processes end.
 
 import ctypes
 import json
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -21,11 +20,10 @@ from gymnasium.vector.utils import CloudpickleWrapper
 
 from rmc_agents.envs.processes import (
     SECONDS_TO_END,
+    Child,
     Fault,
     describe_death,
     end_all,
-    end_with_the_parent,
-    leave_stops_to_the_parent,
     stops_held_back,
 )
 from rmc_agents.runs import checkpoint
@@ -112,7 +110,7 @@ class _ActorProcess:
     def __init__(self, context: SpawnContext, arguments: tuple[Any, ...]) -> None:
         self.connection, theirs = context.Pipe()
         with theirs:  # closed in this process, to detect the end of the actor
-            self.process = context.Process(target=_run, args=(*arguments, theirs), daemon=True)
+            self.process = Child(target=_run, args=(*arguments, theirs), daemon=True)
             self.process.start()
 
 
@@ -165,8 +163,6 @@ def _run(
     connection: Connection,
 ) -> None:
     """The main function of an actor process."""
-    leave_stops_to_the_parent()
-    threading.Thread(target=end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
     with suppress(OSError):  # the parent has closed its end
         try:
