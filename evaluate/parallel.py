@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children
 from typing import Literal
 
 import cloudpickle
@@ -12,10 +12,10 @@ import torch
 
 from rmc_agents import plugins
 from rmc_agents.envs.processes import (
+    ChildContext,
     Fault,
     WorkerError,
     cores,
-    depend_on_the_parent,
     stops_held_back,
 )
 from rmc_agents.envs.vector_checks import checked_int
@@ -65,7 +65,7 @@ def play_all(parts: Sequence[Part], jobs: Jobs, device: torch.device, tell: Tell
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with this context, at once if it ends with an exception."""
     before = active_children()
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin)
+    pool = ProcessPoolExecutor(jobs, ChildContext(), torch.set_num_threads, (1,))
     try:
         yield pool
     except BaseException:
@@ -74,11 +74,6 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _begin() -> None:
-    depend_on_the_parent()
-    torch.set_num_threads(1)
 
 
 def _play(part: bytes) -> Episodes | Fault:

@@ -2,10 +2,9 @@
 
 import gc
 import signal
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
-from rmc_agents.envs.processes import STOPS, Child, stops_held_back
+from rmc_agents.envs.processes import STOPS, ChildContext, stops_held_back
 
 
 class Unpickled:
@@ -26,9 +25,10 @@ def report(unpickled: Unpickled, connection: Connection) -> None:
 
 
 def test_a_child_imports_without_the_collector_and_leaves_stops_to_its_parent() -> None:
-    ours, theirs = get_context("spawn").Pipe()
+    context = ChildContext()
+    ours, theirs = context.Pipe()
     with stops_held_back():
-        child = Child(target=report, args=(Unpickled(), theirs))
+        child = context.Process(target=report, args=(Unpickled(), theirs))
         child.start()
     assert ours.recv() == (False, True, True, True, True, True)
     child.join()

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 from typing import Any, TypeVar
@@ -27,7 +26,7 @@ from rmc_agents.config import SB3_ALGORITHMS, Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import (
     SECONDS_TO_END,
-    Child,
+    ChildContext,
     Fault,
     WorkerError,
     cores,
@@ -131,7 +130,7 @@ def with_other_learners(config: Config) -> Iterator[None]:
         port = server.getsockname()[1]
         others: list[_Other] = []
         try:
-            board = Board(get_context("spawn"), learners)
+            board = Board(ChildContext(), learners)
             _start(others, config, port, board)
             store = dist.TCPStore(
                 LOOPBACK,
@@ -165,7 +164,7 @@ class _Other:
     def __init__(self, context: SpawnContext, arguments: tuple[Any, ...]) -> None:
         self.connection, theirs = context.Pipe()
         with theirs:  # closed in this process, to detect the end of the learner
-            self.process = Child(target=_run, args=(*arguments, theirs))
+            self.process = context.Process(target=_run, args=(*arguments, theirs))
             self.process.start()
 
     def wait(self) -> Fault | None:
@@ -196,7 +195,7 @@ def _start(others: list[_Other], config: Config, port: int, board: Board) -> Non
         raise ValueError(
             f"learners: expected 1 for {config.env.env}, which cannot be sent to another process: {error}"
         ) from error
-    context = get_context("spawn")
+    context = ChildContext()
     with stops_held_back():
         for number in range(1, learners):
             others.append(_Other(context, (follow, number, board)))

@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext
 from multiprocessing.util import Finalize
@@ -20,7 +19,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 
 from rmc_agents.envs.processes import (
     SECONDS_TO_END,
-    Child,
+    ChildContext,
     Fault,
     describe_death,
     end_all,
@@ -50,7 +49,7 @@ class ProcessEngine:
 
     def __init__(self, make_actor: MakeActor, actors: int, slots: int, parcel_bytes: int, weights_bytes: int) -> None:
         self._make_actor = CloudpickleWrapper(make_actor)  # type: ignore[type-var, arg-type]  # it takes any function
-        self._context = get_context("spawn")
+        self._context = ChildContext()
         self._board = WeightsBoard(self._context, weights_bytes)
         self._slots = [
             [self._context.RawArray(ctypes.c_byte, parcel_bytes) for _ in range(slots)] for _ in range(actors)
@@ -110,7 +109,7 @@ class _ActorProcess:
     def __init__(self, context: SpawnContext, arguments: tuple[Any, ...]) -> None:
         self.connection, theirs = context.Pipe()
         with theirs:  # closed in this process, to detect the end of the actor
-            self.process = Child(target=_run, args=(*arguments, theirs), daemon=True)
+            self.process = context.Process(target=_run, args=(*arguments, theirs), daemon=True)
             self.process.start()
 
 
