@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from rmc_agents.command_line import decimals, quoted, with_interval
+from rmc_agents.command_line import quoted
 from rmc_agents.config import Config
 from rmc_agents.files import read_regular, write_atomically
+from rmc_agents.formatting import decimals, with_interval
 from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS
 
 from .curves import (

@@ -13,7 +13,7 @@ from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.pretrained import SUFFIX
 
-from .cli import check_numbers, find
+from .opening import check_numbers, find
 from .progress import shown
 from .statistics import EVALUATION_SEED, MAX_STEPS, cut_note
 

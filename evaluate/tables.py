@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rmc_agents import command_line
+from rmc_agents.formatting import decimals, with_interval
 
 from .statistics import GROUPS, accuracy_text, cut_note
 
@@ -31,19 +32,19 @@ def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
         table.add_column("accuracy (95 % interval)", justify="right")
         table.add_column("bits per answer", justify="right")
     for name, statistics in result["ablation"].items():
-        row = [name, command_line.with_interval(statistics["mean_return"], statistics["ci95"])]
+        row = [name, with_interval(statistics["mean_return"], statistics["ci95"])]
         table.add_row(*row, *([accuracy_text(statistics), f"{statistics['bits']:.3f}"] if answers else []))
 
 
 def _fill(table: Table, result: dict[str, Any]) -> None:
-    digits = command_line.decimals(result["mean_return"], result["random_mean_return"])
+    digits = decimals(result["mean_return"], result["random_mean_return"])
     table.add_column(no_wrap=True)
     table.add_column("agent", justify="right")
     table.add_column("uniform random", justify="right")
     table.add_row(
         "mean return (95 % interval)",
-        command_line.with_interval(result["mean_return"], result["ci95"], digits),
-        command_line.with_interval(result["random_mean_return"], result["random_ci95"], digits),
+        with_interval(result["mean_return"], result["ci95"], digits),
+        with_interval(result["random_mean_return"], result["random_ci95"], digits),
     )
     for name in ("median", "min", "max"):
         table.add_row(f"{name} return", f"{result[name]:.{digits}f}", "")

@@ -12,7 +12,7 @@ from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.command_line import parsing
 from rmc_agents.runs.checkpoint import FOLDER
 
-from .cli import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_numbers, find, open_policy
+from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_numbers, find, open_policy
 from .replay.live import find_source, serve
 from .replay.server import check_port
 from .statistics import EVALUATION_SEED
@@ -111,22 +111,22 @@ def _check_extent(arguments: Arguments, is_page: bool) -> None:
 
 
 def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
-    from .replay import command, page
+    from .replay import agents, page
 
     assert arguments.out is not None
     console = command_line.console()
     with console.status("recording"):
         runs = _record_all(arguments, opened)
         written = page.write(arguments.out, runs)
-    for line in (*map(command.summary, runs), f"{arguments.out} ({written})"):
+    for line in (*map(agents.summary, runs), f"{arguments.out} ({written})"):
         command_line.say(console, line)
     return 0
 
 
 def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, Any]]:
-    from .replay import command
+    from .replay import agents
 
-    return command.record_all(
+    return agents.record_all(
         opened,
         seed=arguments.seed,
         deterministic=arguments.deterministic,
@@ -137,14 +137,14 @@ def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, An
 
 def _serve(arguments: Arguments, paths: list[Path]) -> int:
     """Serve the page of the newest checkpoints until Ctrl-C, SIGTERM or SIGHUP, which end it normally."""
-    from .replay import command, page
+    from .replay import agents, page
 
     def make_page(version: str) -> tuple[page.Page, list[str]]:
         opened = _open_all(arguments, paths)
         runs = _record_all(arguments, opened)
         made = page.fitted(runs, version)
         frames = ", ".join(f"{one.saved.frames:,}" for one in opened)
-        return made, [f"{command.summary(run)}" for run in runs] + [f"showing {frames} frames ({made})"]
+        return made, [f"{agents.summary(run)}" for run in runs] + [f"showing {frames} frames ({made})"]
 
     assert arguments.port is not None
     with command_line.interrupted_by_stops():

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmc_agents.command_line import console, decimals, importing, quoted, with_interval
+from rmc_agents.command_line import console, importing, quoted
+from rmc_agents.formatting import decimals, with_interval
 
 IMPORTS = "import signal, sys; from rmc_agents import command_line;"
 

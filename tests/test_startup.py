@@ -53,7 +53,7 @@ COMMANDS = {
     "evaluate.export": ["nowhere x.safetensors", "minipacman-rmc x.pt"],
     "evaluate.plot": ["", "nowhere"],
     "evaluate.compare": ["", "nowhere", "--agents minipacman-rmx", "--cores lstmm", "--cores rmc -- --env minipackman"],
-    "train.sweep.command": ["", "minipacmam", "minipacman --set core=lstmm", "minipacman --trials 0"],
+    "train.sweep.cli": ["", "minipacmam", "minipacman --set core=lstmm", "minipacman --trials 0"],
     "train.bench.cli": ["--env minipackman", "--core lstmm", "--repeats 0", "--backends trito"],
 }
 

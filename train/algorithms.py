@@ -1,16 +1,25 @@
-"""From the name of an algorithm to its trainer."""
+"""From settings to a trainer."""
 
 import torch
 from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
+from rmc_agents.runs.saved import pick_device
 
+from .distributed import learners
 from .impala.learner import Impala
 from .on_policy import OnPolicy
 from .supervised import Supervised
 from .trainer import Trainer
 
 ON_POLICY = ("a2c", "ppo")
+
+
+def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
+    """A trainer with the threads, device and learners of the settings; `env` and errors as in `make_trainer`."""
+    torch.set_num_threads(config.run.threads)
+    device = pick_device(config.run.device)
+    return make_trainer(learners.with_number(config, device), device, env)
 
 
 def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = None) -> Trainer:

@@ -117,10 +117,8 @@ def without_effect(before: Config, after: Config) -> list[str]:
     """Names of changed settings that the core or the algorithm does not use."""
     from rmc_agents.cores import settings_unused
 
-    from .resuming import differing
-
     unused = settings_unused(after.settled().core.core) | after.unused()
-    return [name for name in differing(before, after) if name in unused]
+    return [name for name in before.differing(after) if name in unused]
 
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:

@@ -17,10 +17,9 @@ from torch import nn
 
 from rmc_agents import __version__
 from rmc_agents.agent import eval_mode
-from rmc_agents.command_line import with_interval
-from rmc_agents.config import Config
 from rmc_agents.evaluate.episodes import play
 from rmc_agents.evaluate.statistics import Statistics
+from rmc_agents.formatting import with_interval
 from rmc_agents.runs.best import best_of
 from rmc_agents.runs.saved import Provenance
 
@@ -101,14 +100,6 @@ class Evaluator:
             provenance = Provenance(__version__, mean, statistics.ci95, statistics.episodes, SELECTION_SEED)
             trainer.save_best(self._run_dir, provenance)
         return Evaluation(trainer.frames, statistics, is_best)
-
-
-def check_settings(config: Config) -> None:
-    """Raises ValueError if evaluations are requested without episodes."""
-    if config.run.eval_every and not config.run.eval_episodes:
-        raise ValueError(
-            "eval_every: expected eval_episodes of at least 1, got 0 (a vector environment cannot be evaluated in)"
-        )
 
 
 @contextmanager

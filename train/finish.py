@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from rmc_agents import plugins
-from rmc_agents.command_line import quoted, say, with_interval
+from rmc_agents.command_line import quoted, say
 from rmc_agents.config import CORES, ENCODERS, Config
 from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
 from rmc_agents.envs.names import NAMESPACE, evaluation_kwargs
@@ -19,6 +19,7 @@ from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
 from rmc_agents.evaluate.video.recording import can_render, record
 from rmc_agents.files import write_atomically
+from rmc_agents.formatting import with_interval
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
 from rmc_agents.runs.folder import RunFolder

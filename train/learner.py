@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.config import Config
+from rmc_agents.config import Config, TrainConfig
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import BEST
 from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent, weights_like
@@ -76,7 +76,7 @@ class Learner(ABC):
         Raises:
           Diverged: if the gradient is not finite; the weights are not changed.
         """
-        learning_rate = self._learning_rate()
+        learning_rate = learning_rate_at(self.frames, self.train)
         self.optimizer.set_learning_rate(learning_rate)
         self.optimizer.zero_grad()
         loss.backward()
@@ -89,12 +89,6 @@ class Learner(ABC):
             )
         self.optimizer.step()
         return metrics | {"losses/grad_norm": grad_norm, "charts/learning_rate": torch.tensor(learning_rate)}
-
-    def _learning_rate(self) -> float:
-        """The learning rate of the next step."""
-        if self.train.learning_rate_schedule == "constant":
-            return self.train.learning_rate
-        return self.train.learning_rate * max(0.0, 1.0 - self.frames / self.train.total_frames)
 
     def take_weights(self, weights: dict[str, Any]) -> None:
         """Start with the `state_dict` of another agent with the same settings."""
@@ -156,6 +150,13 @@ class Learner(ABC):
         self.optimizer.set_state(state["optimizer"])
         torch.set_rng_state(state["torch_rng"])
         self.frames, self.updates = state["frames"], state["updates"]
+
+
+def learning_rate_at(frames: int, train: TrainConfig) -> float:
+    """The learning rate after this many frames."""
+    if train.learning_rate_schedule == "constant":
+        return train.learning_rate
+    return train.learning_rate * max(0.0, 1.0 - frames / train.total_frames)
 
 
 def state_norm(state: State) -> Tensor:

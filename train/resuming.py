@@ -1,25 +1,22 @@
 """Resuming a run: the checkpoint, the settings that may change, and notes for the user."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import torch
-from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_equal
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import CONFIG, RunFolder
-from rmc_agents.runs.saved import pick_device, to_settings
+from rmc_agents.runs.saved import to_settings
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import check_progress
 from rmc_agents.types import NotRegistered
 
-from .algorithms import make_trainer
-from .distributed import learners
-from .evaluating import check_settings
+from .algorithms import new_trainer
+from .learner import learning_rate_at
 from .own_env import OwnEnv, settle_env
 from .trainer import Trainer
 
@@ -95,14 +92,6 @@ def reopen(
     return checkpoint.find(source, open_one, suffix)
 
 
-def new_trainer(config: Config, env: VectorEnv | None = None) -> Trainer:
-    """A new trainer for these settings; arguments and errors as in `make_trainer`."""
-    check_settings(config)
-    torch.set_num_threads(config.run.threads)
-    device = pick_device(config.run.device)
-    return make_trainer(learners.settled(config, device), device, env)
-
-
 def read_saved(path: Path, trust: bool) -> Saved:
     """Read a checkpoint and check it as far as possible without an environment.
 
@@ -129,17 +118,11 @@ def read_saved(path: Path, trust: bool) -> Saved:
 
 
 def _check_unchanged(old: Config, new: Config) -> None:
-    changed = [name for name in differing(old, new) if name not in MAY_CHANGE_ON_RESUME]
+    changed = [name for name in old.differing(new) if name not in MAY_CHANGE_ON_RESUME]
     if changed:
         raise ValueError(
             f"--resume cannot change {', '.join(changed)}; it can change {', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
         )
-
-
-def differing(one: Config, other: Config) -> list[str]:
-    """Names of the settings that differ between two configurations."""
-    before, after = one.to_mapping(), other.to_mapping()
-    return [name for name in before if before[name] != after[name]]
 
 
 def notes(trainer: Trainer, saved: Saved, folder: RunFolder) -> list[str]:
@@ -166,7 +149,7 @@ def _edited(saved: Config, config: Config, folder: RunFolder) -> list[str]:
     there, here = written.to_mapping(), config.to_mapping()
     return [
         f"warning: {path} has {name} {there[name]}, but the run continues with {here[name]}: only flags change settings"
-        for name in differing(written, config)
+        for name in written.differing(config)
         if there[name] != saved.to_mapping()[name]
     ]
 
@@ -176,7 +159,7 @@ def _learning_rate(trainer: Trainer, old: Config) -> list[str]:
     train, before = trainer.train, old.train.total_frames
     if train.learning_rate_schedule != "linear" or train.total_frames == before or trainer.frames >= train.total_frames:
         return []
-    then, now = (train.learning_rate * max(0.0, 1.0 - trainer.frames / total) for total in (before, train.total_frames))
+    then, now = (learning_rate_at(trainer.frames, each) for each in (replace(train, total_frames=before), train))
     return [
         f"warning: the learning rate jumps from {then:.3g} to {now:.3g}: its linear schedule ends at total_frames, "
         f"now {train.total_frames:,} instead of {before:,}"

@@ -18,11 +18,12 @@ from rmc_agents.runs.best import take_best
 from rmc_agents.runs.folder import RunFolder, branch_path, new_folder, run_of
 from rmc_agents.runs.saved import load_agent
 
+from .algorithms import new_trainer
 from .loop import Callback, Progress, Run, RunLoop, Watch
 from .own_env import OwnEnv, settle_env
 from .reporting.clock import TrainingClock
 from .reporting.tracking import MakeTracker
-from .resuming import Saved, new_trainer, reopen
+from .resuming import Saved, reopen
 from .trainer import Trainer
 
 __all__ = ["Callback", "Progress", "Run", "resume", "train"]

@@ -1,4 +1,4 @@
-"""The report of gpu_check.py, in Markdown."""
+"""The report of `gpu/check.py`, in Markdown."""
 
 from typing import Any
 

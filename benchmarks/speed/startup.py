@@ -17,7 +17,7 @@ CASES = {
     "a wrong core": ("train.cli", "--core lstmm"),
     "a wrong file": ("evaluate.cli", "nowhere"),
     "rmc-evaluate --help": ("evaluate.cli", "--help"),
-    "rmc-sweep --help": ("train.sweep.command", "--help"),
+    "rmc-sweep --help": ("train.sweep.cli", "--help"),
     "rmc-evaluate, 100 episodes": ("evaluate.cli", "--pretrained minipacman-rmc --episodes 100"),
     "rmc-train, one update": ("train.cli", "--total-frames 5120 --eval-episodes 0 --no-video --run-dir run"),
 }

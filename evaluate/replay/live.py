@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
-from rmc_agents.evaluate.cli import find
+from rmc_agents.evaluate.opening import find
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
 from rmc_agents.runs.folder import CONFIG, LOCK, has_checkpoints

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import math
 import os
 import re
 import select
@@ -10,7 +9,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -138,17 +137,3 @@ def interrupted_by_stops() -> Iterator[None]:
 def quoted(path: Path) -> str:
     """A path quoted for the shell, for lines that say what to type next."""
     return shlex.quote(str(path))
-
-
-def decimals(*scores: float) -> int:
-    """Decimals that give the largest score three significant digits; at least one."""
-    largest = max((abs(score) for score in scores if math.isfinite(score)), default=0.0)
-    return max(1, 2 - math.floor(math.log10(largest))) if largest else 1
-
-
-def with_interval(mean: float, interval: Sequence[float] | None, digits: int | None = None) -> str:
-    """'MEAN (LOW to HIGH)', or only the mean; the number of digits defaults to `decimals`."""
-    digits = decimals(mean) if digits is None else digits
-    if interval is None:
-        return f"{mean:.{digits}f}"
-    return f"{mean:.{digits}f} ({interval[0]:.{digits}f} to {interval[1]:.{digits}f})"

@@ -94,6 +94,11 @@ class Config:
                 raise ValueError(f"{source}: {error}") from None
         return type(self)(**sections)
 
+    def differing(self, other: "Config") -> list[str]:
+        """Names of the settings that differ between two configurations."""
+        here, there = self.to_mapping(), other.to_mapping()
+        return [name for name in here if here[name] != there[name]]
+
     def settled(self) -> Self:
         """A copy with the settings that the algorithm determines: core and optimizer for those of Stable-Baselines3,
         the number of lanes for impala.

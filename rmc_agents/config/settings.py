@@ -1,4 +1,4 @@
-"""The settings of a run, in sections. `Config` in `config.py` holds one of each.
+"""The settings of a run, in sections. `Config` in `config/__init__.py` holds one of each.
 
 Each setting's docstring is its text in `--help` and on the settings page of the documentation.
 """
@@ -282,3 +282,10 @@ class RunConfig(Section):
     """Maximum steps of an evaluation episode; a longer one is cut off and counts with the return so far."""
     video: bool = True
     """Record a video at the end."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eval_every and not self.eval_episodes:
+            raise ValueError(
+                "eval_every: expected eval_episodes of at least 1, got 0 (a vector environment cannot be evaluated in)"
+            )

@@ -13,10 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 from rmc_agents import plugins, pretrained
 from rmc_agents.agent import ActorCritic
-from rmc_agents.command_line import with_interval
 from rmc_agents.config import CORES, ENCODERS, Config
 from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
+from rmc_agents.formatting import with_interval
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import action_parts
 from rmc_agents.tree_checks import ANYTHING, check_like

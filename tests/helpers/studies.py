@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from rmc_agents.train.sweep import command as sweep
+from rmc_agents.train.sweep import cli as sweep
 from rmc_agents.train.sweep.plan import Plan
 
 SETTINGS = {"env": "recall", "core": "none", "num_envs": 4, "unroll_length": 5, "total_frames": 100}

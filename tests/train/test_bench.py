@@ -16,7 +16,7 @@ from rmc_agents.cores import Core, make_core
 from rmc_agents.kernels.operations import Product
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.bench import timing
-from rmc_agents.train.bench.command import using
+from rmc_agents.train.bench.measurement import using
 from rmc_agents.train.bench.operations import plain_products
 
 CPU = torch.device("cpu")

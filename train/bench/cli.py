@@ -69,7 +69,7 @@ def _main(argv: Sequence[str] | None) -> int:
         check_writable(arguments.json)
     parsing.check_names(config, arguments.config)
 
-    from .command import run
+    from .measurement import run
 
     report = run(config, arguments.backends, arguments.repeats, arguments.seconds)
     if arguments.json is not None:

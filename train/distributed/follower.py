@@ -8,8 +8,9 @@ import torch
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.train import distributed
+from rmc_agents.train.algorithms import new_trainer
 from rmc_agents.train.learner import Diverged, Learner
-from rmc_agents.train.resuming import Saved, new_trainer
+from rmc_agents.train.resuming import Saved
 from rmc_agents.train.stopping import StopSignals
 from rmc_agents.train.trainer import Trainer
 

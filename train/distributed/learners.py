@@ -46,8 +46,8 @@ INTERFACE = "GLOO_SOCKET_IFNAME"  # the environment variable that gloo reads
 Lost = TypeVar("Lost", bound=ValueError)
 
 
-def settled(config: Config, device: torch.device) -> Config:
-    """The settings with 'auto' replaced by the number of learners, or by the number of torchrun's processes.
+def with_number(config: Config, device: torch.device) -> Config:
+    """The settings with learners 'auto' replaced by the number of learners, or by the number of torchrun's processes.
 
     Raises:
       ValueError: if that number of learners is not possible.

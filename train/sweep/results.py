@@ -15,13 +15,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from rmc_agents import plugins
-from rmc_agents.command_line import decimals, quoted, say, with_interval
+from rmc_agents.command_line import quoted, say
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.plot import write_png
 from rmc_agents.evaluate.statistics import student_interval
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.evaluate.trainings import LOG
 from rmc_agents.files import write_atomically
+from rmc_agents.formatting import decimals, with_interval
 
 from .figure import draw_search
 from .plan import Params, Plan

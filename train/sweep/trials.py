@@ -14,6 +14,7 @@ from rich.console import Console
 from rmc_agents import command_line
 from rmc_agents.config.plain_yaml import dump_yaml
 from rmc_agents.files import write_atomically
+from rmc_agents.formatting import with_interval
 from rmc_agents.runs import archive
 
 from .plan import Params, Plan
@@ -201,7 +202,7 @@ class Sweep:
         if score is not None:
             self.study.tell(number, score)
             self._has_result = True
-            self._say(f"trial {number} has a mean return of {command_line.with_interval(score, None)}")
+            self._say(f"trial {number} has a mean return of {with_interval(score, None)}")
         elif training.stopped:
             self._say(f"trial {number} was stopped")
         else:

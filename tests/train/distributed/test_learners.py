@@ -218,9 +218,9 @@ def test_other_learners_do_not_count_the_memory_that_all_have_taken(monkeypatch:
     config = Config().updated({"num_envs": 64, "learners": 2}, "test")
     monkeypatch.setattr(learners, "_room", lambda: 1)
     with pytest.raises(ValueError, match="limited by memory"):
-        learners.settled(config, CPU)
+        learners.with_number(config, CPU)
     monkeypatch.setattr(distributed, "size", lambda: 2)
-    assert learners.settled(config, CPU).run.learners == 2
+    assert learners.with_number(config, CPU).run.learners == 2
 
 
 def test_an_update_without_a_step_has_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyP
         {"algo": "sb3-ppo", "num_envs": 256},
     ):
         config = Config().updated(settings | {"learners": "auto"}, "test")
-        numbers.append(learners.settled(config, CPU).run.learners)
+        numbers.append(learners.with_number(config, CPU).run.learners)
     assert numbers == [6, 4, 1, 2, 1, 1]
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from helpers.studies import SEARCH, read_plan, run, write_study
-from rmc_agents.train.sweep import command as sweep
+from rmc_agents.train.sweep import cli as sweep
 from rmc_agents.train.sweep import trials
 
 BAD_STUDIES = {

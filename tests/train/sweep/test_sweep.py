@@ -17,11 +17,11 @@ from rich.console import Console
 from helpers.runs import wait_for_checkpoints
 from helpers.studies import SEARCH, read_plan, run, write_study
 from rmc_agents import configs
-from rmc_agents.command_line import with_interval
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, scheduler, trainings
 from rmc_agents.evaluate.summary import read_evaluated
-from rmc_agents.train.sweep import command as sweep
+from rmc_agents.formatting import with_interval
+from rmc_agents.train.sweep import cli as sweep
 from rmc_agents.train.sweep.figure import draw_search
 from rmc_agents.train.sweep.plan import Plan
 from rmc_agents.train.sweep.results import (
@@ -87,7 +87,7 @@ def test_a_stopped_sweep_continues_with_its_trial_where_that_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study, out = write_study(tmp_path, SEARCH, total_frames=ENDLESS, save_every=1e-9), tmp_path / "out"
-    command = "import sys; from rmc_agents.train.sweep.command import main; sys.exit(main())"
+    command = "import sys; from rmc_agents.train.sweep.cli import main; sys.exit(main())"
     flags = [str(study), "--out", str(out), "--eval-episodes", "5", "--trials", "1"]
     process = subprocess.Popen([sys.executable, "-c", command, *flags], stdout=subprocess.PIPE, text=True)
     wait_for_checkpoints(out / "trial-0000", 1, process)

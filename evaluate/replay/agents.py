@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rmc_agents.envs.making import name_of
-from rmc_agents.evaluate.cli import Opened
+from rmc_agents.evaluate.opening import Opened
 from rmc_agents.evaluate.video.panels import plain_number
 from rmc_agents.runs.checkpoint import FOLDER
 

@@ -1,0 +1,106 @@
+"""Opening the saved agent that a command names, and its environment."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import tyro
+
+from rmc_agents import command_line, pretrained
+from rmc_agents.config import Arguments as EnvArguments
+from rmc_agents.runs import archive, checkpoint
+
+if TYPE_CHECKING:
+    import torch
+
+    from rmc_agents.envs.making import EnvFactory
+    from rmc_agents.runs.saved import SavedAgent
+    from rmc_agents.types import Policy
+
+SEEDS = 2**32  # as many as a training takes
+
+# Arguments of commands that select the agent (see `pretrained.choose`) and its environment.
+Run = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME]")]
+Pretrained = Annotated[
+    str | None,
+    tyro.conf.arg(metavar="NAME", help=f"Instead of RUN, a policy that comes with the package: {pretrained.listed()}."),
+]
+
+
+Trust = Annotated[
+    bool,
+    tyro.conf.arg(
+        help="Open checkpoints of Stable-Baselines3's algorithms, which can run any code in them.",
+    ),
+]
+Env = Annotated[
+    str | None,
+    tyro.conf.arg(help="An environment other than the training environment, with the same observations and actions."),
+]
+EnvKwargs = Annotated[
+    EnvArguments,
+    tyro.conf.arg(help="Arguments of the environment instead of those in training, as in size=7."),
+]
+
+
+class Opened(NamedTuple):
+    """An opened agent and its environment."""
+
+    saved: "SavedAgent[Policy]"
+    device: "torch.device"
+    env: "str | EnvFactory"
+
+
+def find(run: Path | None, name: str | None, trust: bool) -> Path:
+    """The path of the run, checkpoint or pretrained policy for a command, checked without opening it.
+
+    Raises:
+      ValueError: if there is none, or it can run code and is not trusted.
+    """
+    path = pretrained.choose(run, name)
+    if archive.is_archive(path):
+        archive.check_trust(path, trust)
+    elif path.is_file():
+        checkpoint.check_header(path)
+    else:
+        checkpoint.find(path, lambda _: None)
+    return path
+
+
+def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwargs: EnvArguments) -> Opened:
+    """Open the agent and the environment for a command.
+
+    Raises:
+      ValueError: if they cannot be opened, or do not fit together.
+    """
+    with command_line.importing():
+        import torch
+
+        from rmc_agents.envs.making import with_arguments
+        from rmc_agents.runs.saved import load_policy, pick_device, saved_env
+
+        from .episodes import check_fits
+
+    torch.set_num_threads(1)  # see docs/decisions/threads.md
+    picked = pick_device(device)
+    saved = load_policy(path, picked, trust)
+    place = with_arguments(env, env_kwargs) if env else saved_env(saved, env_kwargs)
+    check_fits(saved.spec, place)
+    return Opened(saved, picked, place)
+
+
+def check_env(env: str | None) -> None:
+    """Raises ValueError for an unknown environment name."""
+    if env is not None:
+        from rmc_agents.envs import names
+
+        names.check(env)
+
+
+def check_numbers(arguments: Any, *names: str) -> None:
+    """Raises ValueError for a number of episodes or steps, or a seed, that is out of range."""
+    for name in names:
+        value, least = getattr(arguments, name), 0 if name == "seed" else 1
+        if value < least:
+            raise ValueError(f"--{name.replace('_', '-')}: expected at least {least}, got {value}")
+        if name == "seed" and value >= SEEDS:
+            raise ValueError(f"--seed: expected less than {SEEDS:,}, got {value}")
