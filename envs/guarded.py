@@ -3,12 +3,14 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.wrappers import FlattenObservation
 from numpy.typing import ArrayLike, NDArray
 
 from .blame import Blame
@@ -20,6 +22,9 @@ NUMBERS = frozenset({"level", "power", "is_success", "corridor_length", "solutio
 
 SAVABLE = ("get_state", "set_state")
 """Methods of an environment whose state can be saved (see `saving`)."""
+
+STEP_VALUES = "obs, reward, terminated, truncated, info"
+RESET_VALUES = "obs, info"
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +49,15 @@ class GuardedEnv(gym.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
         with self._resetting:
-            obs, info = self.env.reset(seed=seed, options=options)
+            obs, info = _values(self.env.reset(seed=seed, options=options), RESET_VALUES)
             return self._checked(obs), self._usable(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
         with self._stepping:
-            obs, reward, terminated, truncated, info = self.env.step(action)
-            return self._checked(obs), _number(reward), bool(terminated), bool(truncated), self._usable(info)
+            obs, reward, terminated, truncated, info = _values(self.env.step(action), STEP_VALUES)
+            ends = _flag(terminated, "terminated"), _flag(truncated, "truncated")
+            return self._checked(obs), _number(reward), *ends, self._usable(info)
 
     def render(self) -> Any:
         """As the environment's; with render mode rgb_array an image. Raises EnvError."""
@@ -73,9 +79,11 @@ class GuardedEnv(gym.Wrapper):
         """The function `_usable`, and the action mask as an array, if there is one."""
         usable, size = _usable(info), _mask_size(self.action_space)
         if size and "action_mask" in usable:
-            usable["action_mask"] = mask = np.asarray(usable["action_mask"])
+            usable["action_mask"] = mask = _array(usable["action_mask"])
             if mask.shape != (size,) or mask.dtype.kind not in "biuf":
                 raise ValueError(f"infos['action_mask']: expected {size} flags, got {mask.dtype} {mask.shape}")
+            if not np.isfinite(mask).all():
+                raise ValueError(f"infos['action_mask']: expected {size} flags, got {mask.tolist()}")
         return usable
 
     def _checked(self, obs: Any) -> Any:
@@ -100,16 +108,17 @@ class GuardedVectorEnv(VectorWrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
         with self._resetting:
-            obs, infos = self.env.reset(seed=seed, options=options)
+            obs, infos = _values(self.env.reset(seed=seed, options=options), RESET_VALUES)
             return self._checked(obs), _checked_infos(infos)
 
     def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """As the environment's. Raises EnvError."""
         with self._stepping:
-            obs, reward, terminated, truncated, infos = self.env.step(actions)
-            rewards, ends = self._per_lane(reward, "rewards", np.float64), (terminated, truncated)
-            terminations, truncations = (self._per_lane(end, "ends of episodes", np.bool_) for end in ends)
-            return self._checked(obs), rewards, terminations, truncations, _checked_infos(infos)
+            obs, reward, terminated, truncated, infos = _values(self.env.step(actions), STEP_VALUES)
+            rewards = self._per_lane(reward, "rewards", "biuf").astype(np.float64)
+            ends = (("terminated", terminated), ("truncated", truncated))
+            flags = (self._per_lane(values, name, "biu").astype(np.bool_) for name, values in ends)
+            return self._checked(obs), rewards, *flags, _checked_infos(infos)
 
     def __getattr__(self, name: str) -> Any:
         """The environment's; `get_state` and `set_state` are those of `SavableVectorEnv`."""
@@ -123,11 +132,19 @@ class GuardedVectorEnv(VectorWrapper):
         arrays = {path: _checked_array(pick(obs, path), leaf, path, lanes) for path, leaf in self._leaves.items()}
         return obs if is_nested(self.single_observation_space) else arrays[()]
 
-    def _per_lane(self, values: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-        array: NDArray[Any] = np.asarray(values, dtype)
-        if array.shape != (self.num_envs,):
-            raise ValueError(f"expected {name} ({self.num_envs},), got {array.shape}")
+    def _per_lane(self, values: Any, name: str, kinds: str) -> NDArray[Any]:
+        array = _array(values)
+        if array.shape != (self.num_envs,) or array.dtype.kind not in kinds:
+            raise ValueError(f"expected {name} ({self.num_envs},), got {array.shape} of {array.dtype}")
         return array
+
+
+class OneHotObservation(FlattenObservation):
+    """Categories or bits as a one-hot vector, after a check that they lie in their space."""
+
+    def observation(self, observation: Any) -> Any:
+        """See `gymnasium.ObservationWrapper`."""
+        return super().observation(_checked_array(observation, self.env.observation_space, ()))
 
 
 def _checked_array(part: Any, space: Space[Any], path: Place, lanes: tuple[int, ...] = ()) -> NDArray[Any]:
@@ -139,13 +156,33 @@ def _checked_array(part: Any, space: Space[Any], path: Place, lanes: tuple[int, 
     fits = array.dtype.kind in "biu" if is_categorical else np.can_cast(array.dtype, space.dtype, "same_kind")
     if array.shape != shape or not fits:
         raise ValueError(f"expected an observation {name}{shape} of {space.dtype}, got {array.shape} of {array.dtype}")
-    if is_categorical:
+    if not is_categorical:
+        _check_bounds(array, space, name)
+    else:
         low: Any = 0 if isinstance(space, MultiBinary) else space.start  # type: ignore[attr-defined]  # of the other two
         number: Any = 2 if isinstance(space, MultiBinary) else getattr(space, "nvec", getattr(space, "n", None))
         wrong = (array < low) | (array >= low + number)
         if wrong.any():
             raise ValueError(f"expected an observation {name}in {space}, got {array[wrong].tolist()[:8]}")
     return array
+
+
+def _check_bounds(array: NDArray[Any], space: Any, name: str) -> None:
+    """Raises ValueError for integers outside a Box; for floats, whose bounds are often rough, it warns once."""
+    if space.dtype == np.bool_:
+        return
+    is_float = space.dtype.kind == "f"
+    array = array.astype(space.dtype, copy=False) if is_float else array
+    wrong = (array < space.low) | (array > space.high)
+    if wrong.any():
+        if not is_float:
+            raise ValueError(f"expected an observation {name}in {space}, got {array[wrong].tolist()[:8]}")
+        _warn_of_bounds(name, str(space))
+
+
+@cache
+def _warn_of_bounds(name: str, space: str) -> None:
+    logger.warning("an observation %sis outside its space %s; it is used as it is", name, space)
 
 
 def _mask_size(space: Space[Any]) -> int:
@@ -186,8 +223,33 @@ class GuardedLanes(AnyInfos, SyncVectorEnv):
             raise ValueError(f"expected lanes of equal spaces: {error}") from error
 
 
+def _values(returned: Any, expected: str) -> tuple[Any, ...]:
+    """What `step` or `reset` returned. Raises TypeError unless it is a tuple with the expected values."""
+    number = expected.count(",") + 1
+    if not isinstance(returned, tuple) or len(returned) != number:
+        got = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else type(returned).__name__
+        raise TypeError(f"expected ({expected}), got {got}")
+    return returned
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """The values as an array; of objects if they are nested unevenly."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return np.asarray(None)
+
+
+def _flag(value: Any, name: str) -> bool:
+    array = _array(value)
+    if array.ndim != 0 or array.dtype.kind not in "biu":
+        raise TypeError(f"expected True or False as {name}, got {value!r}")
+    return bool(value)
+
+
 def _number(reward: Any) -> float:
-    if np.ndim(reward) != 0 or np.asarray(reward).dtype.kind not in "biuf":
+    array = _array(reward)
+    if array.ndim != 0 or array.dtype.kind not in "biuf":
         raise TypeError(f"expected a number as the reward, got {reward!r}")
     return float(reward)
 
@@ -208,9 +270,7 @@ def _usable(info: Any) -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    array: NDArray[Any] = np.empty(0)
-    with suppress(ValueError):  # of lists of lists
-        array = np.asarray(value)
+    array = _array(value)
     return array.ndim == 0 and array.dtype.kind in "biuf" and bool(np.isfinite(array))
 
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from .blame import Blame
-from .guarded import GuardedEnv
+from .guarded import GuardedEnv, OneHotObservation
 from .minipacman.tokens import MapTokens
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
 from .nested import MOST_CATEGORIES, is_nested
@@ -122,7 +122,7 @@ def _make_all_lanes(
 def _make_lane(name: str, env_id: str, spec: EnvSpec, arguments: dict[str, Any], view: dict[str, Any]) -> gym.Env:
     _import_module(env_id, name)  # a worker has not imported it yet
     with Blame(name, "its constructor"):
-        env = gym.make(spec, **arguments)
+        env = gym.make(spec, disable_env_checker=True, **arguments)  # GuardedEnv checks it
     return GuardedEnv(as_numbers(env, **view), name)
 
 
@@ -156,7 +156,7 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         if (width := spaces.flatdim(space)) > MOST_CATEGORIES:
             raise ValueError(f"expected at most {MOST_CATEGORIES:,} categories, got {width:,}")
-        return DtypeObservation(FlattenObservation(env), np.uint8)
+        return DtypeObservation(OneHotObservation(env), np.uint8)
     if is_nested(space):
         return env
     raise ValueError(

@@ -14,10 +14,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation, OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from .blame import Blame
-from .guarded import SAVABLE, GuardedEnv, GuardedLanes, GuardedVectorEnv
+from .guarded import SAVABLE, GuardedEnv, GuardedLanes, GuardedVectorEnv, OneHotObservation
 from .vector_checks import checked_num_envs
 
-STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, DtypeObservation)
+STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, OneHotObservation, DtypeObservation)
 EACH_LANE = "each lane"
 """The only key of a dict that holds a list with one state per lane."""
 
@@ -97,23 +97,30 @@ def _is_savable(layer: gym.Env | VectorEnv) -> bool:
 
 def _get_state(env: gym.Env) -> list[Any]:
     with Blame(_name_of(env), "get_state()"):
-        states = [_plain(_layer_state(layer)) for layer in layers(env)]
+        states = [_plain(_layer_state(layer)) for layer in _stateful(env)]
     return [*states, env.unwrapped.np_random.bit_generator.state]
+
+
+def _stateful(env: gym.Env) -> list[gym.Env]:
+    return [layer for layer in layers(env) if type(layer) not in STATELESS]
 
 
 def _layer_state(layer: gym.Env) -> Any:
     if type(layer) is TimeLimit:
         return layer._elapsed_steps
-    return None if type(layer) in STATELESS else layer.get_state()  # type: ignore[attr-defined]
+    if (state := layer.get_state()) is None:  # type: ignore[attr-defined]
+        raise TypeError(f"expected a state from {type(layer).__name__}.get_state(), got None")
+    return state
 
 
 def _set_state(env: gym.Env, state: list[Any]) -> None:
-    for layer, saved in zip(layers(env), state[:-1], strict=True):
+    states = [each for each in state[:-1] if each is not None]  # older files have None for layers without state
+    for layer, saved in zip(_stateful(env), states, strict=True):
         if type(layer) is TimeLimit:
             if type(saved) is not int or saved < 0:
                 raise ValueError(f"state: expected a number of steps, got {saved!r}")
             layer._elapsed_steps = saved  # type: ignore[assignment]
-        elif type(layer) not in STATELESS:
+        else:
             with Blame(_name_of(env), "set_state()"):
                 layer.set_state(saved)  # type: ignore[attr-defined]
     env.unwrapped.np_random.bit_generator.state = state[-1]

@@ -198,7 +198,8 @@ class Player:
         """The allowed actions `[B, A]`; None: all. Raises ValueError for a wrong shape, or if none is allowed."""
         if isinstance(obs, Mapping) and self._is_plain and ACTION_MASK in obs:
             obs = {ACTION_MASK: np.asarray(obs[ACTION_MASK])[None]}
-        infos = {} if given is None else {ACTION_MASK: np.asarray(given).reshape(self.num_envs, -1)}
+        mask = None if given is None else np.asarray(given)
+        infos = {} if mask is None else {ACTION_MASK: mask[None] if self._is_plain and mask.ndim == 1 else mask}
         allowed = self.spec.action_mask(obs, infos)
         if allowed is None:
             if self._is_masked and not (steps.terminated | steps.truncated).all():

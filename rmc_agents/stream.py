@@ -1,5 +1,7 @@
 """A vector environment as a stream of time steps."""
 
+import logging
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,8 @@ from rmc_agents.envs.saving import guarded
 from rmc_agents.envs.sequences.base import NO_TARGET
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 from rmc_agents.types import Observation, TimeStep, map_leaves
+
+logger = logging.getLogger(__name__)
 
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """Seeds of lanes that restart in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
@@ -77,6 +81,8 @@ class Lanes:
             self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
             self._returns, self._lengths, self.numbers = zeros.copy(), zeros.astype(np.int64), zeros.astype(np.int64)
             self._is_masked = self.spec.action_mask(obs, self.infos) is not None
+            if ACTION_MASK in self.infos and not self.spec.mask_sizes:
+                _warn_of_mask(name_of_env(self.env))
             self.steps = self._to_steps(obs, self.spec.no_action(self.num_lanes), ~false, zeros, false, false)
 
     def step(self, action: Tensor) -> TimeStep:
@@ -190,9 +196,14 @@ class Lanes:
           EnvError: if an environment allows none.
         """
         allowed = self.spec.action_mask(obs, self.infos)
+        has_mask = np.asarray(self.infos.get(f"_{ACTION_MASK}", allowed is not None))  # gymnasium's, for each lane
+        if (missing := ~(has_mask | self._is_last)).any():
+            lane = int(np.flatnonzero(missing)[0])
+            raise ValueError(
+                f"infos['action_mask'] is missing in lane {lane}, at step {self._lengths[lane]} of its episode: "
+                "expected one at every step, as at the reset"
+            )
         if allowed is None:
-            if not np.all(self._is_last):
-                raise ValueError("infos['action_mask'] is missing: expected one at every step, as at the reset")
             allowed = np.ones((self.num_lanes, sum(self.spec.mask_sizes)), bool)
         allowed |= self._is_last[:, None]
         ends = np.cumsum(self.spec.mask_sizes)[:-1]
@@ -204,6 +215,11 @@ class Lanes:
                     f"{self._lengths[lane]} of its episode: expected at least one True for each choice"
                 )
         return torch.as_tensor(allowed, device=self.device)
+
+
+@cache
+def _warn_of_mask(name: str) -> None:
+    logger.warning("the action masks of %r are ignored: masks are for Discrete and MultiDiscrete actions", name)
 
 
 def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:

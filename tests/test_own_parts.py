@@ -250,7 +250,7 @@ def test_several_learners_share_the_saved_lanes() -> None:
     collector.collect()
     whole = collector.get_state()
     parts = [shares.part(whole, share) for share in shares.deal(5, 2)]
-    places = [[layers[1]["place"] for layers in part["lanes"]["env"]["lanes"]["each lane"]] for part in parts]
+    places = [[layers[0]["place"] for layers in part["lanes"]["env"]["lanes"]["each lane"]] for part in parts]
     assert [len(part) for part in places] == [2, 3]
     assert_same(shares.joined(parts), whole)
     collector.set_state(shares.joined(parts))

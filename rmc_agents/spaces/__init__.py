@@ -57,7 +57,7 @@ class SpaceSpec(NamedTuple):
           ValueError: if a part of either cannot be encoded; the message says which, and why.
         """
         num_actions = int(action_space.n) if isinstance(action_space, Discrete) else 0
-        is_plain = isinstance(action_space, Discrete) and action_space.start == 0
+        is_plain = isinstance(action_space, Discrete) and action_space.start == 0 and action_space.dtype == np.int64
         parts = () if is_plain else action_parts(action_space)
         if isinstance(observation_space, Box) or is_vector_of_names(observation_space):
             one = array_spec(observation_space, ())
@@ -87,7 +87,10 @@ class SpaceSpec(NamedTuple):
 
     def fits(self, env: "SpaceSpec") -> bool:
         """Whether an agent with these spaces fits an environment's; an unknown vocabulary of the agent fits any."""
-        return self == (env if self.vocabulary else env._replace(vocabulary=""))
+        env = env if self.vocabulary else env._replace(vocabulary="")
+        if env.num_actions and not env.first_action and not self.action_parts:
+            env = env._replace(action_parts=())  # older files do not have the dtype of such actions
+        return self == env
 
     @property
     def array(self) -> ArraySpec:
@@ -146,12 +149,13 @@ class SpaceSpec(NamedTuple):
         if mask is None or not self.mask_sizes:
             return None
         allowed: NDArray[Any] = np.asarray(mask)
-        if allowed.ndim != 2 or allowed.shape[1] != sum(self.mask_sizes) or allowed.dtype.kind not in "biuf":
+        is_right = allowed.ndim == 2 and allowed.shape[1] == sum(self.mask_sizes) and allowed.dtype.kind in "biuf"
+        if not is_right or not np.isfinite(allowed).all():
             raise ValueError(
                 f"action_mask: expected {sum(self.mask_sizes)} flags in each lane, got {allowed.dtype} {allowed.shape}"
+                + (" that are not finite" if is_right else "")
             )
-        has_mask = np.asarray(infos.get(f"_{ACTION_MASK}", True)) if mask is infos.get(ACTION_MASK) else np.True_
-        return allowed.astype(bool) | ~has_mask.reshape(-1, 1)
+        return allowed.astype(bool)
 
     @property
     def action_limits(self) -> list[int | None]:
