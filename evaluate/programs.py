@@ -72,6 +72,8 @@ def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Prog
             return (_to_onnx if format == "onnx" else _to_torch)(captured, step, about)
         except Exception as error:  # a custom core or encoder may raise anything
             reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
+            if "marked batch as dynamic" in reason:
+                reason = "its code fixes the number of lanes: use x.shape[0] instead of len(x), and no int() of shapes"
             core, encoder = type(agent.core).__name__, type(agent.encoder).__name__
             raise ValueError(
                 f"--format {format}: core {core} with encoder {encoder} cannot be exported by torch.export: {reason}"
@@ -93,9 +95,9 @@ class Compared:
         self.agent, self.program, self.largest = agent, program, 0.0
 
     def initial_state(self, batch_size: int) -> State:
-        """The agent's state, and the program's, which starts as NaN (integers: 99): its first step has to reset it."""
+        """The agent's state, and the program's, which starts at 99: its first step has to reset it."""
         state = self.agent.initial_state(batch_size)
-        return state, tuple(torch.full_like(leaf, torch.nan if leaf.is_floating_point() else 99) for leaf in state)
+        return state, tuple(torch.full_like(leaf, 99) for leaf in state)
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """The agent's step. Raises ValueError if the program's differs."""

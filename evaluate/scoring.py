@@ -10,9 +10,9 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import nn
 
-from rmc_agents.agent import eval_mode
 from rmc_agents.envs.making import EnvFactory, name_of
 from rmc_agents.envs.vector_checks import checked_int
+from rmc_agents.kernels.modes import eval_mode
 from rmc_agents.player import device_of
 from rmc_agents.runs.saved import SavedAgent, saved_env
 from rmc_agents.types import Policy

@@ -216,15 +216,3 @@ def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:
     nn.init.orthogonal_(layer.weight, gain=gain)
     nn.init.zeros_(layer.bias)
     return layer
-
-
-@contextmanager
-def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Context in which a module is in eval mode. Afterwards each of its parts has its own mode again."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode

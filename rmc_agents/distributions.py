@@ -183,5 +183,8 @@ def _action_of(part: Distribution, columns: Tensor) -> Tensor:
 
 def _finite(parameters: Tensor) -> Tensor:
     if not math.isfinite(parameters.sum(dtype=torch.float64).item()):  # finite numbers do not overflow in float64
-        raise ValueError("the policy's outputs are not finite: training diverged; try a smaller --learning-rate")
+        raise ValueError(
+            "the policy's outputs are not finite: training diverged (try a smaller --learning-rate), or a custom core "
+            "or encoder returned NaN"
+        )
     return parameters

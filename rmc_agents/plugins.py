@@ -5,12 +5,13 @@ or as 'module:Name' by --core, --encoder or --env; never because a checkpoint or
 Subprocesses of a command import the same modules.
 """
 
+import difflib
 import importlib
 import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +32,14 @@ class PluginError(ValueError):
     """A user's module failed, at import or later; a note holds the traceback through its code."""
 
     is_theirs = True  # see `command_line.run`
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name that the user may have meant: a similar known one, or module:Name for module.Name."""
+    module, _, attribute = name.rpartition(".")
+    if module and ":" not in name:
+        return f"{module}:{attribute}"
+    return next(iter(difflib.get_close_matches(name, [*known], n=1)), None)
 
 
 def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> None:
@@ -66,6 +75,7 @@ def _import(module: str, source: str) -> None:
     except (Exception, SystemExit) as error:
         name = module if source == "--import" else source
         hint = f"; pip install 'rmc-agents[{module}]'" if module in EXTRAS and not find_spec(module) else ""
+        hint = "; expected the module's name without .py" if module.endswith(".py") else hint
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
         reported = _as_theirs(error, f"{name}: importing {module} failed", frames[1:])  # without the frame of this file
         reported.args = (f"{reported}{hint}",)

@@ -1,11 +1,11 @@
 """Cores and encoders by name: built-in, registered in Python, or 'module:Name' on a command line."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from rmc_agents import plugins
 from rmc_agents.types import NotRegistered
@@ -53,8 +53,8 @@ class Registry:
                 f"rmc.register_{self.kind}({name!r}, build) first"
             )
         known = [*self.built_in, *self.registered]
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+        near = plugins.nearest(name, known)
+        hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(known)}."
         raise NotRegistered(
             f"{self.kind}: there is no {self.kind} {name!r}; {hint} Register your own first, by "
             f"rmc.register_{self.kind}({name!r}, build); on the command line, {plugins.remedy(name)}"
@@ -66,3 +66,12 @@ class Registry:
             inspect.signature(build).bind(first, **arguments)
         except TypeError as error:
             raise ValueError(f"{self.kind}_args: {name}: {error}") from None
+
+
+def check_module(kind: str, module: nn.Module) -> None:
+    """Raises ValueError for a core or encoder that cannot be used yet."""
+    name = type(module).__name__
+    if "_parameters" not in vars(module):
+        raise ValueError(f"{kind}: {name}.__init__ has to call super().__init__ first")
+    if any(is_lazy(each) for each in module.parameters()):
+        raise ValueError(f"{kind}: expected initialised parameters, got lazy ones in {name}; call it once")

@@ -11,12 +11,13 @@ from gymnasium.spaces import Box, Dict, Discrete, Sequence, Text, Tuple
 
 from helpers.agents import SPEC, make_agent, random_steps
 from rmc_agents import losses
-from rmc_agents.agent import ActorCritic, eval_mode
+from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector
 from rmc_agents.config import AgentConfig, Config, CoreConfig
 from rmc_agents.cores import LSTM
 from rmc_agents.encoders import Encoder
 from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.kernels.modes import eval_mode
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.types import TimeStep, at, map_leaves
@@ -153,7 +154,7 @@ def test_spaces_that_cannot_be_encoded_are_named() -> None:
             Discrete(2),
             "observation 'b/1': expected numbers in a Box",
         ),
-        (Dict({"a": Text(5)}), Discrete(2), "expected numeric parts"),
+        (Dict({"a": Text(5)}), Discrete(2), "expected at least one part of numbers"),
         (Discrete(10**6), Discrete(2), "at most 65,536 categories, got 1,000,000"),
     ):
         with pytest.raises(ValueError, match=expected):

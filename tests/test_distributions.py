@@ -94,5 +94,5 @@ def test_known_values() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_diverged_policy_is_one_line(kind: str) -> None:
-    with pytest.raises(ValueError, match="training diverged; try a smaller --learning-rate"):
+    with pytest.raises(ValueError, match=r"training diverged \(try a smaller --learning-rate\)"):
         make(kind, torch.full((2, 6), torch.nan)).sample(torch.Generator())

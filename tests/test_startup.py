@@ -101,6 +101,8 @@ GUESSES = {
     "--init-from minipacman-rmx": "minipacman-rmc",
     "--core-args width": "expected NAME=VALUE, got 'width'",
     "--video false": "switches take no value",
+    "--diagnostics 1": "switches take no value",
+    "--core own_core.Decay": "did you mean 'own_core:Decay'",
 }
 
 

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from rmc_agents import __version__
-from rmc_agents.agent import eval_mode
 from rmc_agents.evaluate.episodes import play
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.formatting import with_interval
+from rmc_agents.kernels.modes import eval_mode
 from rmc_agents.runs.best import best_of
 from rmc_agents.runs.saved import Provenance
 

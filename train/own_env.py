@@ -35,7 +35,10 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     if isinstance(env, str):
         return config.updated({"env": env}, "env"), None
     if config.train.algo == "impala":
-        raise ValueError("env: expected algo ppo, a2c or supervised, with environments in this process, got impala")
+        raise ValueError(
+            "env: expected algo ppo, a2c or supervised, got impala, whose actors make the environment in other "
+            "processes: pass its name, such as 'module:Class'"
+        )
     if isinstance(env, VectorEnv):
         if config.run.learners not in (1, "auto"):
             raise ValueError(f"learners: expected 1 for a vector environment object, got {config.run.learners}")

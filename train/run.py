@@ -65,6 +65,8 @@ def train(
     """
     if not isinstance(config, Config):
         config = _config(config)
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback: expected a function of a Progress, got {callback!r}")
     lanes, console = None, console or command_line.console()
     with _clock(console) as clock:
         watch = Watch(console, clock, callback, track)

@@ -21,6 +21,7 @@ from .help_text import first_help
 
 Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP
+VALUES = {"true", "false", "yes", "no", "0", "1"}
 SWITCHES = "; switches take no value: write --video or --no-video, for example"
 
 Imports = Annotated[
@@ -137,7 +138,7 @@ def parse(
         if end.code:
             problem = _without_box(said.getvalue())
             if problem.startswith("Unrecognized"):
-                problem += SWITCHES if {"true", "false"} & set(re.findall(r"\w+", problem.lower())) else if_unknown
+                problem += SWITCHES if VALUES & set(re.findall(r"\w+", problem.lower())) else if_unknown
             print(f"{prog}: {problem} (see {prog} --help)", file=sys.stderr)
         raise
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmc_agents import configs
-from rmc_agents.plugins import remedy
+from rmc_agents.plugins import nearest, remedy
 
 from .plain_yaml import dump_yaml, read_yaml, shortened
 from .settings import ActorConfig, AgentConfig, Arguments, CoreConfig, EnvConfig, RunConfig, TrainConfig
@@ -145,8 +145,8 @@ class Config:
             return
         for kind, name, known in (("core", self.core.core, CORES), ("encoder", self.agent.encoder, ENCODERS)):
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}; {remedy(name)}"
+                near = nearest(name, known)
+                hint = f"did you mean {near!r}?" if near else f"expected {', '.join(known)}; {remedy(name)}"
                 raise ValueError(f"{kind}: there is no {kind} {name!r}; {hint}")
         if self.core.core_args:
             raise ValueError(self.core.unused_core_args())

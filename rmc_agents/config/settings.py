@@ -125,7 +125,7 @@ class CoreConfig(Section):
         """Error message: a built-in core takes no `core_args`."""
         return (
             f"core_args: expected none for core {self.core}, which has settings of its own (such as hidden_size), "
-            f"got {', '.join(self.core_args)}"
+            f"got {', '.join(self.core_args)}; --core-args without a value removes those of a file"
         )
 
 

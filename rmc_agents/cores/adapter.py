@@ -4,9 +4,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
+from rmc_agents.kernels.modes import eval_mode
 from rmc_agents.kernels.operations import Product
+from rmc_agents.registry import check_module
 from rmc_agents.types import State, map_leaves
 
 from .base import Core
@@ -40,6 +41,7 @@ class AdaptedCore(Core):
         super().__init__(input_size, _output_size(module, input_size))
         self.module = module
         self.default_gain = getattr(module, "default_gain", Core.default_gain)  # type: ignore[misc]  # of this one
+        self._check_resets()
 
     def initial_leaves(self) -> State:
         """The module's initial state for one lane."""
@@ -51,7 +53,7 @@ class AdaptedCore(Core):
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """The module's step without a reset."""
-        never = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        never = torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
         output, state = self._module.step(x, never, state)
         return output, state
 
@@ -81,6 +83,31 @@ class AdaptedCore(Core):
         method = getattr(self.module, "matrix_products", super().matrix_products)
         return method(steps, lanes)
 
+    @torch.no_grad()
+    def _check_resets(self) -> None:
+        """Raises ValueError if the state before a reset changes what `step` or `unroll` returns after it."""
+        like = next(iter(self.module.parameters()), torch.empty(0))
+        inputs = like.new_ones(2, 1, self.input_size)  # [T, B, D]
+        resets = torch.tensor([[False], [True]], device=like.device)  # [T, B]
+
+        def after_reset(method: str, extra: float) -> list[Tensor]:
+            torch.manual_seed(0)
+            state = map_leaves(lambda leaf: leaf + extra if leaf.is_floating_point() else leaf, self.initial_state(1))
+            if method == "step":
+                output, state = self.step(inputs[1], resets[1], state)
+            else:
+                outputs, state = self.unroll(inputs, resets, state)
+                output = outputs[1]
+            return [output, *state]
+
+        with torch.random.fork_rng(), eval_mode(self.module):
+            for method in ("step", "unroll"):
+                if not all(map(_equal, after_reset(method, 0.0), after_reset(method, 1.0))):
+                    raise ValueError(
+                        f"core: {type(self.module).__name__}.{method}: expected the same result after a reset for any "
+                        "state before it, got another: where should_reset is set, begin with the initial state"
+                    )
+
     def _checked(self, method: str, inputs: Tensor, result: Any) -> tuple[Tensor, State]:
         shape = (*inputs.shape[:-1], self.output_size)
         return check_result(self.module, method, result, shape, self.initial_leaves())
@@ -98,13 +125,12 @@ def as_core(module: object, input_size: int) -> Core:
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"core: expected a torch module, got {type(module).__name__}")
+    check_module("core", module)
     if module._forward_pre_hooks:
         raise ValueError(
             f"core: {type(module).__name__} has forward pre-hooks, which agents do not run: they call step and unroll; "
             "instead of spectral_norm, weight_norm and prune, use torch.nn.utils.parametrizations"
         )
-    if any(is_lazy(parameter) for parameter in module.parameters()):
-        raise ValueError(f"core: expected initialised parameters, got lazy ones in {type(module).__name__}")
     core = module if isinstance(module, Core) else AdaptedCore(module, getattr(module, "input_size", input_size))
     if core.input_size != input_size:
         raise ValueError(
@@ -112,6 +138,10 @@ def as_core(module: object, input_size: int) -> Core:
             "a class or a function of the input size always fits"
         )
     return core
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 @torch.no_grad()

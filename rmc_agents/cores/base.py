@@ -201,7 +201,8 @@ class Core(nn.Module, ABC):
 
     def cast(self, x: Tensor) -> Tensor:
         """Cast x to the core's dtype, because layers under autocast return another one. Integers are unchanged."""
-        return x.to(self._like.dtype) if x.is_floating_point() else x
+        dtype = self._like.dtype
+        return x.to(dtype) if x.is_floating_point() else x.to(dtype.to_complex()) if x.is_complex() else x
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
         """The gates of one step by name, `[B, ...]` between 0 and 1; {} without gates. Arguments as in `step`."""

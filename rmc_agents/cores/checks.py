@@ -67,7 +67,8 @@ def _described(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor {list(value.shape)}"
     if isinstance(value, tuple | list):
-        return f"({', '.join(map(_described, value))})"
+        parts = ", ".join(map(_described, value))
+        return f"a list [{parts}]" if isinstance(value, list) else f"({parts})"
     return type(value).__name__
 
 

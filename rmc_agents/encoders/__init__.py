@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from rmc_agents.config import ENCODERS
 from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.kernels.weights import affine
-from rmc_agents.registry import Registry
+from rmc_agents.registry import Registry, check_module
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import ActionPart
 from rmc_agents.types import TimeStep, map_leaves
@@ -73,10 +72,8 @@ def make_encoder(
         build = _registry.find(encoder) if isinstance(encoder, str) else encoder
         _registry.check_arguments(name, build, spec, arguments)
         made = build(spec, **arguments)
-    if isinstance(made, nn.Module) and any(is_lazy(each) for each in made.parameters()):
-        raise ValueError(
-            f"encoder: expected initialised parameters, got lazy ones in {type(made).__name__}; call it once"
-        )
+    if isinstance(made, nn.Module):
+        check_module("encoder", made)
     size = getattr(made, "output_size", None)
     if not isinstance(made, nn.Module) or not isinstance(size, int):
         raise ValueError(

@@ -47,9 +47,12 @@ class _RectifiedLookup(torch.autograd.Function):
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[None, Tensor, Tensor]:
         chosen, y = ctx.saved_tensors
+        if torch.is_grad_enabled():  # with create_graph=True
+            d_sum = d_y * (y > 0)
+            d_rows = d_sum.repeat_interleave(chosen.shape[1], dim=0)
+            return None, d_sum.new_zeros(ctx.rows, d_sum.shape[1]).index_add(0, chosen.flatten(), d_rows), d_sum.sum(0)
         d_table, d_bias = y.new_zeros(ctx.rows, y.shape[1]), y.new_zeros(y.shape[1])
         _scatter(view(chosen), y.numpy(), view(d_y), d_table.numpy(), d_bias.numpy())
         return None, d_table, d_bias

@@ -1,9 +1,10 @@
-"""The kernels under torch's modes: tracing, autocast, inference and gradients."""
+"""Torch's modes: tracing, autocast, inference, gradients, and eval mode."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from torch import nn
 
 
 def tracing() -> bool:
@@ -14,6 +15,14 @@ def tracing() -> bool:
     if torch.jit.is_tracing() or torch.compiler.is_compiling():
         return True
     return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def no_second_derivative() -> None:
+    """Raises RuntimeError in a backward pass that is to be differentiated again (`create_graph=True`)."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "this backend has no second derivatives (create_graph=True): set the core's attribute backend = 'reference'"
+        )
 
 
 def autocasts(device_type: str) -> bool:
@@ -34,3 +43,15 @@ def undisturbed() -> Iterator[None]:
     """
     with torch.inference_mode(False), torch.no_grad(), no_autocast("cpu"):  # the first enables gradients
         yield
+
+
+@contextmanager
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Context in which a module is in eval mode. Afterwards each of its parts has its own mode again."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode

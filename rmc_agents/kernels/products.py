@@ -103,9 +103,11 @@ class _RectifiedLinear(torch.autograd.Function):
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         x, weight, y = ctx.saved_tensors
+        if torch.is_grad_enabled():  # with create_graph=True
+            d_sum = d_y * (y > 0)
+            return d_sum @ weight, d_sum.t() @ x, d_sum.sum(0)
         d_sum, d_bias = torch.empty_like(y), y.new_zeros(y.shape[1])
         rectify_backward(view(d_y), y.numpy(), d_sum.numpy(), d_bias.numpy())
         d_x = product(d_sum, weight.t()) if ctx.needs_input_grad[0] else None

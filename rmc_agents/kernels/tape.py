@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rmc_agents.types import map_leaves
 
-from .modes import undisturbed
+from .modes import no_second_derivative, undisturbed
 from .products import DTYPES, Precision
 
 KEPT = 4  # spare tapes
@@ -168,11 +168,13 @@ class _Attached(torch.autograd.Function):
         return tape.outputs.detach(), *tape.final_state()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, *d_final: Tensor) -> tuple[Tensor | None, ...]:
+        no_second_derivative()
         inputs, *_ = ctx.saved_tensors
         if ctx.tape is None:
-            raise RuntimeError("the fused backend goes backward once for every unroll; use the reference backend")
+            raise RuntimeError(
+                "the fused backend goes backward once for every unroll: set the core's attribute backend = 'reference'"
+            )
         with undisturbed():
             gradients = ctx.tape.backward(inputs, d_outputs.contiguous(), tuple(d.contiguous() for d in d_final))
         ctx.tape.put_back()

@@ -71,7 +71,14 @@ class TransitionWeights(NamedTuple):
 def transition_weights(
     is_first: Tensor, terminated: Tensor, truncated: Tensor, discount: float, trace_lambda: float
 ) -> TransitionWeights:
-    """Discounts, traces and validity from the flags `[T+1, B]` (bool) of a rollout's T + 1 time steps."""
+    """Discounts, traces and validity from the flags `[T+1, B]` (bool) of a rollout's T + 1 time steps.
+
+    Raises:
+      ValueError: for a discount or trace_lambda that is not from 0 to 1.
+    """
+    for name, value in (("discount", discount), ("trace_lambda", trace_lambda)):
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name}: expected a number from 0 to 1, got {value}")
     is_last = terminated | truncated
     return TransitionWeights(
         discount_t=discount * (~terminated[1:]).float(),

@@ -113,8 +113,10 @@ def observation_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...
     for path in leaves(space).keys() - found.keys():
         _warn_of_text(name_of(path))
     parts = tuple(array_spec(leaf, path) for path, leaf in found.items() if path not in without)
-    if not parts or len({part.name for part in parts}) < len(parts):
-        raise ValueError(f"observations: expected numeric parts with unique names, got {space}")
+    if not parts:
+        raise ValueError(f"observations: expected at least one part of numbers, got {space}")
+    if len({part.name for part in parts}) < len(parts):
+        raise ValueError(f"observations: expected unique names of parts, joined by slashes, got {space}")
     return parts
 
 

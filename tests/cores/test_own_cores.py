@@ -185,6 +185,30 @@ class TestRefusals:
         with pytest.raises(ValueError, match="expected initialised parameters, got lazy ones in Module"):
             as_core(module, SIZE)
 
+    def test_a_constructor_that_forgets_the_base_class(self) -> None:
+        class Forgetful(Decay):
+            def __init__(self, input_size: int) -> None:
+                self.input_size = input_size
+
+        with pytest.raises(ValueError, match=r"core: Forgetful.__init__ has to call super"):
+            as_core(Forgetful(SIZE), SIZE)
+
+    @pytest.mark.parametrize("method", ["step", "unroll"])
+    def test_a_state_that_survives_a_reset(self, method: str) -> None:
+        module = Module(SIZE)
+        resetting = getattr(module, method)
+        setattr(module, method, lambda x, resets, state: resetting(x, torch.zeros_like(resets), state))
+        with pytest.raises(ValueError, match=f"Module.{method}: expected the same result after a reset for any state"):
+            as_core(module, SIZE)
+
+    def test_a_list_in_place_of_a_tuple(self) -> None:
+        class Listing(Decay):
+            def cell(self, x: Tensor, state: Any) -> Any:
+                return x, [x]
+
+        with pytest.raises(ValueError, match=r"got \(a tensor \[3, 4\], a list \[a tensor \[3, 4\]\]\)"):
+            Listing(SIZE).step(arguments()[0][0], arguments()[1][0], Listing(SIZE).initial_state(LANES))
+
     @pytest.mark.parametrize("name", ["precision", "backend"])
     def test_names_of_the_implementation(self, name: str) -> None:
         with pytest.raises(ValueError, match=f"Decay.{name} selects the implementation: expected a str, or another"):
@@ -235,8 +259,10 @@ class TestWhatTheMethodsReturn:
 
     def test_of_a_modules_output_size(self) -> None:
         module = InPlace(SIZE)
-        module.output_size = SIZE + 1
         core, x = as_core(module, SIZE), torch.zeros(STEPS, LANES, SIZE)
+        module.output_size = core.output_size = SIZE + 1
+        with pytest.raises(ValueError, match=r"InPlace.step: expected an output \[1, 5\] .*, got \[1, 4\]"):
+            as_core(module, SIZE)
         for method, call in (("unroll", lambda: core(x)), ("step", lambda: core.step(x[0], x[0, :, 0] > 0, (x[0],)))):
             with pytest.raises(
                 ValueError, match=rf"InPlace.{method}: expected an output .*3, {SIZE + 1}\].*, got .*3, {SIZE}\]"

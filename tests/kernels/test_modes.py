@@ -240,3 +240,30 @@ def test_a_captured_lookup() -> None:
     leaves = chosen, table.requires_grad_(), bias
     captured = torch.compile(rectified_lookup, fullgraph=True, backend="eager")
     assert torch.equal(captured(*leaves), rectified_lookup(*leaves))
+
+
+@pytest.mark.parametrize("name", [name for name in CORES if build(name).chosen_backend() == "fused"])
+def test_second_derivatives_of_a_fused_scan_are_refused(name: str) -> None:
+    core = build(name)
+    outputs, _ = core.unroll(*case(core, STEPS, LANES)[:3])
+    with pytest.raises(RuntimeError, match=r"no second derivatives .*: set the core's attribute backend = 'reference'"):
+        torch.autograd.grad(outputs.sum(), list(core.parameters()), create_graph=True)
+
+
+def test_second_derivatives_of_the_layers_before_a_core_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    x, weight, bias = (torch.randn(size, requires_grad=True) for size in ((5, 4), (3, 4), (3,)))
+    chosen = torch.randint(4, (5, 2))
+    layers: list[tuple[Callable[..., Tensor], Callable[..., Tensor]]] = [
+        (rectified_linear, lambda x, w, b: nn.functional.linear(x, w, b).relu()),
+        (
+            lambda x, w, b: rectified_lookup(chosen, w.t().contiguous(), b) * x.sum(),
+            lambda x, w, b: (nn.functional.one_hot(chosen, 4).sum(1).float() @ w.t() + b).relu() * x.sum(),
+        ),
+    ]
+    for layer, same in layers:
+        found = []
+        for make in (layer, same):
+            first = torch.autograd.grad(make(x, weight, bias).square().sum(), (weight, bias), create_graph=True)
+            found.append(torch.autograd.grad(sum(g.square().sum() for g in first), (x, weight, bias)))
+        torch.testing.assert_close(*found)

@@ -149,7 +149,7 @@ def test_training_in_another_thread(tmp_path: Path) -> None:
         (
             {"algo": "impala"},
             Walk,
-            "expected algo ppo, a2c or supervised, with environments in this process, got impala",
+            "expected algo ppo, a2c or supervised, got impala, .*: pass its name",
         ),
         ({"core": Walk}, None, r"core: expected a name, got Walk; .*rmc.register_core\('walk', Walk\) and pass 'walk'"),
         ({"cor": "gru"}, Walk, "there is no setting 'cor'; did you mean 'core'"),

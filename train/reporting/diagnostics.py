@@ -29,9 +29,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.tensorboard import SummaryWriter
 
-from rmc_agents.agent import ActorCritic, eval_mode
+from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector
 from rmc_agents.cores.inspection import Inspection, inspect
+from rmc_agents.kernels.modes import eval_mode
 from rmc_agents.train.evaluating import untouched_generators
 from rmc_agents.types import at
 

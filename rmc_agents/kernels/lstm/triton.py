@@ -16,9 +16,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from rmc_agents.kernels.modes import no_second_derivative
 from rmc_agents.kernels.rmc.triton_kernels import INTERPRETED, _tanh
 from rmc_agents.kernels.weights import LSTMState, RecurrentWeights
 
@@ -119,9 +119,9 @@ class _Scan(torch.autograd.Function):
         return outputs, cell[-1].clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, d_last: Tensor) -> tuple[Tensor | None, ...]:
         """T products and kernels back through h and c, then one product for the weights."""
+        no_second_derivative()
         resets, gates, hidden, cell, weight = ctx.saved_tensors
         steps, lanes, size = d_outputs.shape
         d_outputs = d_outputs.contiguous()

@@ -26,8 +26,8 @@ import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from rmc_agents.kernels.modes import no_second_derivative
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 from .reference import rmc_inputs
@@ -84,9 +84,9 @@ class _Scan(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor) -> tuple[Tensor | None, ...]:
         """One kernel for what runs back through the memory, then a product or a sum for every gradient."""
+        no_second_derivative()
         sizes, saved = ctx.sizes, iter(ctx.saved_tensors)
         inputs = _Inputs(*islice(saved, len(_Inputs._fields)))
         weights = _Weights(*islice(saved, len(_Weights._fields)))
