@@ -9,6 +9,7 @@ from stable_baselines3.common.torch_layers import CombinedExtractor, FlattenExtr
 from torch import Tensor, nn
 
 CONVOLUTIONS_FROM = 36  # pixels: the smallest image side that NatureCNN can take
+RESERVED = frozenset(dir(nn.ModuleDict()))  # names that its modules cannot have
 
 
 class MlpFeatures(FlattenExtractor):
@@ -65,7 +66,7 @@ class DictFeatures(CombinedExtractor):
         convolve: bool = True,
     ) -> None:
         entries = {
-            name: space
+            _module_name(name): space
             if convolve and is_large_picture(space, normalized_image)
             else spaces.flatten_space(space)
             if isinstance(space, spaces.Box)
@@ -77,7 +78,13 @@ class DictFeatures(CombinedExtractor):
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         """Features `[B, D]` of observations `[B, ...]`."""
-        return self.layers(super().forward(observations))
+        return self.layers(super().forward({_module_name(name): part for name, part in observations.items()}))
+
+
+def _module_name(entry: str) -> str:
+    """The name of an entry's module: its own, unless torch does not allow that."""
+    is_allowed = entry and "." not in entry and entry not in RESERVED
+    return entry if is_allowed else "%" + entry.replace(".", "%2E")
 
 
 def _layers(inputs: int, sizes: Sequence[int]) -> tuple[nn.Sequential, int]:

@@ -58,8 +58,8 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         dictionaries, else FlattenExtractor.
 
     Raises:
-      ValueError: for an unknown option (the message suggests the nearest), a value out of range, or a critic's
-        extractor that nothing would read.
+      ValueError: for an unknown option (the message suggests the nearest), a value out of range, a critic's extractor
+        that nothing would read, or spaces of a shape that Stable-Baselines3 does not take.
     """
 
     core_gain: Tensor
@@ -72,6 +72,7 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         **options: Any,
     ) -> None:
         """See the class."""
+        _check_shapes(observation_space, action_space)
         sb3_options = {name: options.pop(name) for name in list(options) if name in SB3_OPTIONS}
         sb3_options.setdefault("features_extractor_class", _extractor_for(observation_space))
         self._config, self._core_options = _checked(_with_gates(options)), options
@@ -215,6 +216,24 @@ def _checked(options: dict[str, Any]) -> Config:
             hint = f"did you mean {near[0]!r}?" if near else f"those of the core are {', '.join(CORE_OPTIONS)}"
             raise ValueError(f"policy_kwargs: RmcPolicy has no option {name!r}; {hint}")
     return Config().updated(options, "policy_kwargs")
+
+
+def _check_shapes(observation_space: spaces.Space, action_space: spaces.Space) -> None:
+    """Raises ValueError for shapes that Stable-Baselines3's extractors and distributions do not take."""
+    parts: dict[str, Any] = {"observations": observation_space}
+    if isinstance(observation_space, spaces.Dict):
+        parts = {f"observation {name!r}": space for name, space in observation_space.items()}
+    wrong: dict[str, spaces.Space] = {
+        name: space
+        for name, space in parts.items()
+        if (isinstance(space, spaces.MultiDiscrete) and len(space.shape) > 1)
+        or (isinstance(space, spaces.Box) and not space.shape)
+    }
+    if isinstance(action_space, spaces.MultiDiscrete | spaces.MultiBinary) and len(action_space.shape) > 1:
+        wrong["actions"] = action_space
+    if wrong:
+        got = ", ".join(f"{type(space).__name__} {space.shape} for {name}" for name, space in wrong.items())
+        raise ValueError(f"spaces: expected vectors, got {got}; flatten them, or use make_sb3_env, which does")
 
 
 def _extractor_for(space: spaces.Space) -> type[Any]:

@@ -18,6 +18,8 @@ from torch.distributions import Normal
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 
+from .entries import entries
+
 ALGORITHMS: dict[str, type[OnPolicyAlgorithm]] = {"recurrent-ppo": RecurrentPPO, "sb3-a2c": A2C, "sb3-ppo": PPO}
 """Model classes by their names in `rmc-train --algo`."""
 
@@ -50,7 +52,7 @@ class Sb3Policy(nn.Module):
 
     def __init__(self, policy: ActorCriticPolicy, spec: SpaceSpec) -> None:
         super().__init__()
-        self.policy, self.spec = policy, spec
+        self.policy, self.spec, self._entries = policy, spec, entries(spec.obs_parts)
 
     def initial_state(self, batch_size: int) -> State:
         """`()`: there is no state."""
@@ -66,7 +68,11 @@ class Sb3Policy(nn.Module):
     def _to_obs(self, steps: TimeStep) -> Any:
         """Observations in the layout and on the device of the policy."""
         obs = map_leaves(torch.Tensor.cpu, steps.obs)
-        arrays = {name: x.numpy() for name, x in obs.items()} if isinstance(obs, dict) else obs.numpy()
+        arrays = (
+            {entry.name: entry.arrange(obs[entry.name].numpy()) for entry in self._entries}
+            if isinstance(obs, dict)
+            else obs.numpy()
+        )
         return self.policy.obs_to_tensor(arrays)[0]
 
     def _to_parameters(self, distribution: Distribution) -> torch.Tensor:

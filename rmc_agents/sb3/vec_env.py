@@ -6,6 +6,7 @@ returned like any other, and one more step, with its action ignored, returns the
 `AutoresetMode.NEXT_STEP`).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
@@ -15,22 +16,23 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import MultiDiscrete
+from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
+from rmc_agents.envs.making import EnvFactory, make_env
 from rmc_agents.envs.names import STACKED
 from rmc_agents.envs.nested import is_nested, pick
-from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 
+from .entries import entries
 from .lane_access import access_to
 
 
 def make_sb3_env(
-    name: str,
+    env: str | EnvFactory,
     num_envs: int = 1,
     seed: int | None = None,
     render_mode: str | None = None,
@@ -40,10 +42,11 @@ def make_sb3_env(
     wrapper_kwargs: dict[str, Any] | None = None,
     monitor_dir: str | PathLike[str] | None = None,
 ) -> VecEnv:
-    """An environment of `rmc-train --env` for Stable-Baselines3, wrapped in a VecMonitor.
+    """An environment for Stable-Baselines3, wrapped in a VecMonitor.
 
     Args:
-      name: a short name, such as minipacman, or a gymnasium id; see `make_vector_env`.
+      env: a short name, such as minipacman, a gymnasium id, or a class or function that creates the environment, as in
+        `rmc.make_env`.
       num_envs: lanes.
       seed: lane i starts from seed + i; None: a random seed.
       render_mode: "rgb_array" for videos.
@@ -55,23 +58,23 @@ def make_sb3_env(
         `load_results`.
 
     Raises:
-      ValueError: as `make_vector_env` does.
+      ValueError: as `rmc.make_env` does.
     """
     wrapper = partial(wrapper_class, **wrapper_kwargs or {}) if wrapper_class is not None else None
-    make = partial(make_vector_env, name, num_envs, render_mode, env_kwargs=env_kwargs, wrapper=wrapper)
-    lanes = to_sb3(make(autoreset_mode=cheapest_autoreset(name)))
+    make = partial(make_env, env, num_envs, render_mode=render_mode, env_kwargs=env_kwargs, wrapper=wrapper)
+    lanes = to_sb3(make(autoreset_mode=cheapest_autoreset(env)))
     lanes.make_next_step = make
     if monitor_dir is not None:
         Path(monitor_dir).mkdir(parents=True, exist_ok=True)
-    env = VecMonitor(lanes, None if monitor_dir is None else fspath(monitor_dir))
+    monitored = VecMonitor(lanes, None if monitor_dir is None else fspath(monitor_dir))
     if seed is not None:
-        env.seed(seed)
-    return env
+        monitored.seed(seed)
+    return monitored
 
 
-def cheapest_autoreset(name: str, num_workers: int = 0) -> AutoresetMode:
+def cheapest_autoreset(env: str | EnvFactory, num_workers: int = 0) -> AutoresetMode:
     """The cheapest mode for a VecEnv: SAME_STEP, except for stacked views and workers, which do not support it."""
-    if STACKED.fullmatch(name) or num_workers:
+    if num_workers or (isinstance(env, str) and STACKED.fullmatch(env)):
         return AutoresetMode.NEXT_STEP
     return AutoresetMode.SAME_STEP
 
@@ -92,7 +95,8 @@ class EngineVecEnv(VecEnv):
     cannot be set, and its methods are called once for all.
 
     Nested observations of any structure become flat dictionaries (`camera`, `arm/0`), for `MultiInputPolicy` and
-    `RmcPolicy`; categories and discrete actions count from 0, and an action mask is left out.
+    `RmcPolicy` (see `entries`); an action mask is left out. Categories and discrete actions count from 0. Actions of a
+    MultiDiscrete or MultiBinary space are flattened.
 
     Args:
       vector_env: in any autoreset mode, returning new arrays from every step; unless the mode is SAME_STEP, it has to
@@ -117,10 +121,10 @@ class EngineVecEnv(VecEnv):
                 f"expected a vector environment with autoreset_mode in its metadata, got {vector_env.metadata}"
             )
         single, action_space = vector_env.single_observation_space, vector_env.single_action_space
-        self._parts = SpaceSpec.from_spaces(single, action_space).obs_parts if is_nested(single) else ()
-        flat = gym.spaces.Dict({part.name: part.space for part in self._parts})
-        actions, self._first_action = _from_zero(action_space)
-        super().__init__(vector_env.num_envs, flat if self._parts else _with_large_counts(single), actions)
+        self._entries = entries(SpaceSpec.from_spaces(single, action_space).obs_parts) if is_nested(single) else ()
+        flat = gym.spaces.Dict({entry.name: entry.space for entry in self._entries})
+        observations = flat if self._entries else _with_large_counts(single)
+        super().__init__(vector_env.num_envs, observations, _flat_actions(action_space))
         self.metadata = {**vector_env.metadata, **self.metadata}
         self.spec = vector_env.spec
 
@@ -138,8 +142,13 @@ class EngineVecEnv(VecEnv):
         return self._flat(obs)
 
     def step_async(self, actions: np.ndarray) -> None:
-        """Store the actions `[N, ...]` for `step_wait`."""
-        self._actions = actions if self._first_action is None else actions + self._first_action
+        """Store the actions `[N, ...]` for `step_wait`, in the environment's shape and dtype."""
+        own: Any = self.vector_env.single_action_space
+        if own.shape is not None:  # a Tuple has none
+            actions = (np.asarray(actions) + np.ravel(getattr(own, "start", 0))).reshape(-1, *own.shape)
+            if actions.dtype.kind != "f" or own.dtype.kind == "f":  # fractions are the environment's to refuse
+                actions = actions.astype(own.dtype)
+        self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
         """Observations `[N, ...]`, rewards float32 `[N]`, whether episodes have ended `[N]`, and one info per lane."""
@@ -162,14 +171,22 @@ class EngineVecEnv(VecEnv):
 
     def _flat(self, obs: Any) -> Any:
         """The observations of all lanes; nested ones as a dict of arrays, keyed by the names of `SpaceSpec`."""
-        return {part.name: part.observe(obs).numpy() for part in self._parts} if self._parts else obs
+        if not self._entries:
+            return obs
+        return {entry.name: entry.arrange(entry.part.observe(obs).numpy()) for entry in self._entries}
 
     def _ended(self, last_obs: NDArray[Any]) -> list[Any]:
         """`_flat` for the last observations of single lanes."""
-        if not self._parts:
+        if not self._entries:
             return list(last_obs)
-        arrays = [{part: np.asarray(pick(obs, part.path))[None] for part in self._parts} for obs in last_obs]
-        return [{part.name: part.encode(array).numpy()[0] for part, array in each.items()} for each in arrays]
+        arrays = [[np.asarray(pick(obs, entry.part.path))[None] for entry in self._entries] for obs in last_obs]
+        return [
+            {
+                entry.name: entry.arrange(entry.part.encode(array).numpy())[0]
+                for entry, array in zip(self._entries, each, strict=True)
+            }
+            for each in arrays
+        ]
 
     def close(self) -> None:
         """Closes the vector environment."""
@@ -209,13 +226,16 @@ class EngineVecEnv(VecEnv):
         return self._access.is_wrapped(wrapper_class, list(self._get_indices(indices)))
 
 
-def _from_zero(space: gym.Space) -> tuple[gym.Space, Any]:
-    """The action space counted from 0, and what has to be added to its actions; None: nothing."""
-    if not isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete) or not np.any(space.start):
-        return space, None
-    counted = deepcopy(space)
-    counted.start = space.start * 0
-    return counted, space.start
+def _flat_actions(space: gym.Space[Any]) -> gym.Space[Any]:
+    """The action space as Stable-Baselines3 takes it: counted from 0, and with one axis at most."""
+    match space:
+        case Discrete():
+            return Discrete(space.n, dtype=space.dtype)
+        case MultiDiscrete():
+            return _with_large_counts(MultiDiscrete(space.nvec.ravel(), space.dtype))
+        case MultiBinary():
+            return MultiBinary(math.prod(space.shape))
+    return space
 
 
 def _with_large_counts(space: gym.Space[Any]) -> gym.Space[Any]:

@@ -11,6 +11,8 @@ ACTION_SPACES = {
     "Matrix": Box(-9.0, 9.0, (2, 3)),
     "MultiDiscrete": MultiDiscrete([2, 4]),
     "MultiBinary": MultiBinary(3),
+    "ManyChoices": MultiDiscrete([[2, 3], [4, 2]]),
+    "ManyBits": MultiBinary((2, 2)),
 }
 
 

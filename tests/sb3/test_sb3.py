@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from sb3_contrib import RecurrentPPO
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -302,6 +302,22 @@ def test_wrong_options_are_refused_in_one_line(options: dict[str, Any], message:
     with pytest.raises(ValueError, match=message) as error:
         make_policy(**options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions", "message"),
+    [
+        (Dict(a=MultiDiscrete([[2, 3]])), Discrete(2), r"MultiDiscrete \(1, 2\) for observation 'a'"),
+        (Box(-1, 1, ()), Discrete(2), r"Box \(\) for observations"),
+        (Box(-1, 1, (2,)), MultiDiscrete([[2, 3]]), r"MultiDiscrete \(1, 2\) for actions"),
+        (Box(-1, 1, (2,)), MultiBinary((2, 2)), r"MultiBinary \(2, 2\) for actions"),
+    ],
+)
+def test_shapes_that_only_the_bridge_flattens_are_refused(
+    observations: gym.Space, actions: gym.Space, message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"spaces: expected vectors, got {message}; flatten them, or use make_sb3_env"):
+        RmcPolicy(observations, actions, lambda _: 1e-3)
 
 
 def test_states_of_others_are_refused() -> None:

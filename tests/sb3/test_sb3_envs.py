@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit, TransformReward
 from stable_baselines3.common.monitor import Monitor, get_monitor_files
@@ -26,6 +27,7 @@ from stable_baselines3.common.vec_env import (
     VecVideoRecorder,
 )
 
+from rmc_agents.envs.making import make_env
 from rmc_agents.envs.minipacman.env import MiniPacmanEnv, MiniPacmanVectorEnv
 from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.envs.registry import make_vector_env
@@ -174,11 +176,11 @@ def test_attributes_and_methods_of_an_engine() -> None:
         env.env_method("set_state", {}, indices=[0])
 
 
-@pytest.mark.parametrize("name", ["minipacman", "memory-s7", "recall-stack2", "recall"])
-def test_an_environment_by_name_is_made_again_for_gymnasium(name: str) -> None:
-    env_kwargs = {"delay": 2} if name.startswith("recall") else {}
-    env = from_sb3(make_sb3_env(name, 3, env_kwargs=env_kwargs))
-    expected = make_vector_env(name, 3, env_kwargs=env_kwargs)
+@pytest.mark.parametrize("made", ["minipacman", "memory-s7", "recall-stack2", "recall", RecallEnv])
+def test_an_environment_by_name_or_class_is_made_again_for_gymnasium(made: Any) -> None:
+    env_kwargs = {"delay": 2} if made is RecallEnv or made.startswith("recall") else {}
+    env = from_sb3(make_sb3_env(made, 3, env_kwargs=env_kwargs))
+    expected = make_env(made, 3, env_kwargs=env_kwargs)
     assert env.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
     generator = np.random.default_rng(0)
     assert np.array_equal(env.reset(seed=7)[0], expected.reset(seed=7)[0])
@@ -286,6 +288,13 @@ def test_what_cannot_be_brought_over_is_refused() -> None:
         to_sb3(env)
 
 
+def test_fractions_are_no_choices() -> None:
+    env = to_sb3(native("same_step"))
+    env.reset()
+    with pytest.raises(ValueError, match="actions: expected ints"):
+        env.step(np.full(LANES, 0.5))
+
+
 def test_options_of_a_reset_are_for_all_lanes() -> None:
     env = to_sb3(native("next_step"))
     env.set_options([{}] * (LANES - 1) + [{"some": "thing"}])
@@ -296,7 +305,7 @@ def test_options_of_a_reset_are_for_all_lanes() -> None:
 class Echo(gym.Env):
     """Rewards the number of the action; Stable-Baselines3 knows only numbers from 0."""
 
-    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    observation_space = Box(0, 1, (1,), np.float32)
 
     def __init__(self, action_space: gym.Space) -> None:
         self.action_space = action_space
@@ -312,12 +321,21 @@ class Echo(gym.Env):
 @pytest.mark.parametrize(
     ("space", "action", "expected"),
     [
-        (gym.spaces.Discrete(3, start=5), np.array([0, 2]), [5, 7]),
-        (gym.spaces.MultiDiscrete([2, 3], start=[1, 4]), np.array([[0, 0], [1, 2]]), [5, 8]),
+        (Discrete(3, start=5), np.array([0, 2]), [5, 7]),
+        (Discrete(3, start=2, dtype=np.int32), np.array([0, 2]), [2, 4]),
+        (Discrete(3, dtype=np.uint8), np.array([0, 2]), [0, 2]),
+        (MultiDiscrete([2, 3], start=[1, 4]), np.array([[0, 0], [1, 2]]), [5, 8]),
+        (MultiDiscrete([200, 200], dtype=np.uint8), np.array([[0, 1], [9, 2]]), [1, 11]),
+        (MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [0, 2]]), np.array([[0, 1, 2, 3], [1, 2, 3, 4]]), [9, 13]),
+        (MultiBinary((2, 2)), np.array([[0, 1, 1, 1], [0, 0, 0, 1]]), [3, 1]),
+        (Box(-1, 1, (2,), np.float16), np.float32([[0.5, 1], [-1, 0.25]]), [1.5, -0.75]),
     ],
 )
-def test_actions_count_from_zero(space: gym.Space, action: np.ndarray, expected: list[float]) -> None:
+def test_actions_are_vectors_from_zero_and_the_environment_gets_its_own(
+    space: gym.Space, action: np.ndarray, expected: list[float]
+) -> None:
     env = to_sb3(SyncVectorEnv([lambda: Echo(space)] * 2))
-    assert not np.any(env.action_space.start)
+    assert env.action_space.shape == action.shape[1:]
+    assert env.action_space.contains(action[0].astype(space.dtype))
     env.reset()
     assert env.step(action)[1].tolist() == expected

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 from helpers.actions import ACTION_SPACES
 from helpers.runs import SMALL, resume, train
@@ -17,10 +17,12 @@ pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: p
 from stable_baselines3.common.torch_layers import NatureCNN
 
 from rmc_agents.config import Config
+from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import watch
 from rmc_agents.evaluate.episodes import env_spec
 from rmc_agents.runs.saved import load_policy
+from rmc_agents.sb3 import make_sb3_env
 from rmc_agents.train import cli as train_cli
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.types import TimeStep
@@ -59,12 +61,13 @@ def test_a_players_choices_are_its_distributions(kind: str) -> None:
     distribution = player.spec.distribution(player.step(steps, state)[0].policy_logits)
     likeliest = player.spec.to_env(distribution.mode().numpy())
     expected, _ = trainer.model.predict(steps.obs.numpy(), deterministic=True)
-    np.testing.assert_allclose(likeliest, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(likeliest, expected.reshape(likeliest.shape), rtol=0, atol=1e-5)
     drawn = torch.from_numpy(player.spec.to_env(distribution.sample(torch.Generator().manual_seed(0)).numpy())).double()
     torch.manual_seed(0)
     theirs = torch.as_tensor(trainer.model.predict(steps.obs.numpy())[0]).double()
     for moment in (torch.mean, torch.std):
-        torch.testing.assert_close(moment(drawn, dim=0), moment(theirs, dim=0), rtol=0.05, atol=0.03)
+        expected_moment = moment(theirs, dim=0).reshape(drawn.shape[1:])
+        torch.testing.assert_close(moment(drawn, dim=0), expected_moment, rtol=0.05, atol=0.03)
 
 
 def test_actions_that_stable_baselines3_cannot_learn_are_refused() -> None:
@@ -131,6 +134,32 @@ class LargeInDictEnv(PicturesEnv):
     observation_space = Dict(view=Box(0, 255, (36, 36, 3), np.uint8), cue=Discrete(3))
 
 
+NESTED = {
+    "Table": Dict(table=MultiDiscrete([[2, 3], [4, 5]])),
+    "Number": Dict(number=Box(-1, 1, ()), position=Box(-1, 1, (2, 2))),
+    "Images": Dict(
+        first=Box(0, 255, (3, 36, 40), np.uint8),
+        middle=Box(0, 255, (36, 3, 40), np.uint8),
+        last=Box(0, 255, (36, 40, 3), np.uint8),
+        tie=Box(0, 255, (2, 2, 3), np.uint8),
+    ),
+    "Names": Dict({"a.b": Box(0, 255, (36, 36, 3), np.uint8), "": Discrete(3), "type": Box(-1, 1, (2,))}),
+}
+"""Observations with parts that Stable-Baselines3 itself does not take."""
+
+
+class NestedEnv(PicturesEnv):
+    """Observations of `NESTED`, determined by the seed."""
+
+    def __init__(self, kind: str, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.observation_space = NESTED[kind]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        self.observation_space.seed(seed)
+        return super().reset(seed=seed)
+
+
 class TupleActionsEnv(PicturesEnv):
     """Actions of two choices."""
 
@@ -148,6 +177,33 @@ PICTURES = {
 for env_id, env_class in PICTURES.items():
     if env_id not in gym.registry:
         gym.register(env_id, entry_point=env_class)
+for kind in NESTED:
+    if f"Nested{kind}-v0" not in gym.registry:
+        gym.register(f"Nested{kind}-v0", entry_point=NestedEnv, kwargs={"kind": kind})
+
+
+@pytest.mark.parametrize("flags", ["recurrent-ppo", "recurrent-ppo --sb3-policy mlp", "sb3-ppo"])
+@pytest.mark.parametrize("kind", NESTED)
+def test_every_nested_observation_is_trained_resumed_and_played_alike(kind: str, flags: str, tmp_path: Path) -> None:
+    run_dir, env = tmp_path / "run", f"Nested{kind}-v0"
+    flags = f"{flags} --env {env} --total-frames 40 --num-envs 2 --run-dir {run_dir}"
+    assert train("--algo", *flags.split()) == 0
+    assert resume(run_dir, "--total-frames", "80", "--trust") == 0
+    player, lanes, seen = load_policy(run_dir, CPU, trust=True).agent, 5, []
+    player.policy.features_extractor.register_forward_hook(lambda *call: seen.append(call[-1]))
+    obs, zeros = player.spec.observe(make_env(env, lanes).reset(seed=1)[0]), torch.zeros(lanes)
+    steps = TimeStep(obs, zeros == 0, zeros.long(), zeros, zeros > 0, zeros > 0)
+    player.step(steps, player.initial_state(lanes))
+    player.policy.predict(make_sb3_env(env, lanes, seed=1).reset())
+    torch.testing.assert_close(seen[0], seen[-1])
+    assert len(seen[0].unique(dim=0)) > 1
+
+
+def test_images_all_get_their_channels_first_if_some_have_them() -> None:
+    raw, _ = make_env("NestedImages-v0", 2).reset(seed=1)
+    given = make_sb3_env("NestedImages-v0", 2, seed=1).reset()
+    for name, axis in (("first", 1), ("middle", 2), ("last", 3), ("tie", 1)):
+        np.testing.assert_array_equal(given[name], np.moveaxis(raw[name], axis, 1))
 
 
 @pytest.mark.parametrize(
