@@ -73,8 +73,7 @@ def test_encoders_are_registered_under_names_of_their_own() -> None:
 def test_pictures_go_through_convolutions() -> None:
     spec = SpaceSpec((36, 40, 3), "uint8", 1 / 255, 4)
     encoder = Encoder(spec)
-    steps = random_steps(3, 2, spec=spec)
-    assert encoder(steps).shape == (3, 2, 128)
+    assert encoder(random_steps(3, spec=spec)).shape == (3, 128)
     assert any(isinstance(module, torch.nn.Conv2d) for module in encoder.modules())
     with pytest.raises(ValueError, match=r"expected images .* got observations of shape \(5, 5, 3\); use encoder mlp"):
         Encoder(SPEC, "conv")
@@ -141,11 +140,11 @@ def test_categories_are_looked_up_and_not_taken_as_amounts() -> None:
     spec = SpaceSpec.from_spaces(space, Discrete(2))
     assert spec == SpaceSpec((3,), "uint8", 1.0, 2, (3, 2, 4))
     encoder = Encoder(spec, sizes=(8,))
-    steps = random_steps(2, 5, spec=spec)._replace(obs=torch.tensor([2, 1, 3], dtype=torch.uint8).expand(2, 5, 3))
+    steps = random_steps(5, spec=spec)._replace(obs=torch.tensor([2, 1, 3], dtype=torch.uint8).expand(5, 3))
     table, bias = encoder.trunk.table, encoder.trunk.bias
     expected = torch.relu(table[2] + table[3 + 1] + table[3 + 2 + 3] + bias)
-    torch.testing.assert_close(encoder.trunk(steps.obs[0])[0], expected)
-    assert encoder(steps).shape == (2, 5, 8)
+    torch.testing.assert_close(encoder.trunk(steps.obs)[0], expected)
+    assert encoder(steps).shape == (5, 8)
 
 
 def test_features_of_another_dtype_are_refused() -> None:

@@ -14,7 +14,7 @@ from rmc_agents.kernels.weights import affine
 from rmc_agents.registry import Registry, check_module
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import ActionPart
-from rmc_agents.types import TimeStep, map_leaves
+from rmc_agents.types import TimeStep
 
 from .trunks import OneHot, Trunks, make_trunk, trunk_size
 
@@ -111,19 +111,17 @@ class Encoder(nn.Module):
         self.output_size = widths[-1]
 
     def forward(self, steps: TimeStep) -> Tensor:
-        """Features `[..., D]` of time steps whose fields are `[..., *obs_shape]` and `[...]`."""
-        leading = steps.is_first.shape
-        obs = map_leaves(lambda x: x.reshape(-1, *x.shape[len(leading) :]), steps.obs)  # [N, ...]
-        continues = ~steps.is_first.reshape(-1, 1)
-        action = self.action(steps.prev_action.reshape(-1, sum(self.action.widths))) * continues
-        reward = steps.prev_reward.reshape(-1, 1) * continues
+        """Features `[N, D]` of time steps whose fields are `[N, *obs_shape]` and `[N]`."""
+        continues = ~steps.is_first.unsqueeze(1)
+        action = self.action(steps.prev_action) * continues
+        reward = steps.prev_reward.unsqueeze(1) * continues
+        obs: Any = steps.obs
         seen = self.trunk(obs if self.scale is None else obs.float() * self.scale)
-        features = rectified(self.layers, torch.cat([seen, action, reward], dim=-1))
-        return features.reshape(*leading, self.output_size)
+        return rectified(self.layers, torch.cat([seen, action, reward], dim=-1))
 
 
 class _ActionFeatures(nn.Module):
-    """Encodes actions `[N, W]`: categories one-hot, bits unchanged, numbers clipped to their bounds."""
+    """Encodes actions `[N]` or `[N, W]`: categories one-hot, bits unchanged, numbers clipped to their bounds."""
 
     def __init__(self, spec: SpaceSpec) -> None:
         super().__init__()
@@ -133,6 +131,8 @@ class _ActionFeatures(nn.Module):
         self.width = spec.num_outputs
 
     def forward(self, action: Tensor) -> Tensor:
+        if len(self.parts) == 1:
+            return self.parts[0](action)
         columns = action.split(self.widths, dim=-1)
         return torch.cat([part(own) for part, own in zip(self.parts, columns, strict=True)], dim=-1)
 

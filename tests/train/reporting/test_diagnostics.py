@@ -188,7 +188,7 @@ def test_norms_and_update_ratio() -> None:
 def test_contributions_are_the_parts_of_the_heads_sum() -> None:
     agent = make_agent("rmc")
     steps = random_steps(4, 2)
-    encoded = agent.encoder(steps)
+    encoded = agent.encode(steps)
     outputs, _ = agent.core.unroll(encoded, steps.is_first, agent.initial_state(2))
     size = agent.core.output_size
     expected = agent.core_gain * outputs @ agent.policy.weight[:, :size].T
