@@ -122,7 +122,7 @@ def unknown(name: str) -> ValueError:
     if module:
         return ValueError(
             f"there is no environment {name!r}: {module} neither registers {attribute!r} with gymnasium nor, for "
-            "--env, defines a class or function of that name"
+            "--env, defines a class or function of that name; in Python, pass the class or function itself"
         )
     if name.startswith("ALE/"):
         return ValueError(f"there is no environment {name!r}; Atari's are ale_py:{name} (pip install ale-py)")

@@ -94,7 +94,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.ablate_memory:
         result = _ablate(arguments, opened, console)
     else:
-        with shown(console, f"playing {name_of(opened.env)}, and randomly", 2 * arguments.episodes) as tell:
+        with shown(console, f"playing {name_of(opened.env)}, and randomly", 2 * arguments.episodes) as on_progress:
             result = evaluate(
                 saved.agent,
                 opened.env,
@@ -103,7 +103,7 @@ def _main(argv: Sequence[str] | None) -> int:
                 opened.device,
                 arguments.deterministic,
                 arguments.max_steps,
-                tell,
+                on_progress,
                 arguments.jobs,
             )
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
@@ -155,8 +155,8 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
         for name, policy in ablation.variants(agent, arguments.windows, arguments.seed).items()
     }
     every = [part for variant in parts.values() for part in variant]
-    with shown(console, f"playing {name_of(opened.env)}", arguments.episodes * len(parts)) as tell:
-        played = iter(play_all(every, arguments.jobs, opened.device, tell))
+    with shown(console, f"playing {name_of(opened.env)}", arguments.episodes * len(parts)) as on_progress:
+        played = iter(play_all(every, arguments.jobs, opened.device, on_progress))
     found = {
         name: asdict(Statistics.of(concatenated([next(played) for _ in variant]))) for name, variant in parts.items()
     }

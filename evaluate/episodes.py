@@ -20,7 +20,7 @@ from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at
 
 from .parallel import Jobs, Part, play_all
-from .progress import Tell, untold
+from .progress import OnProgress, ignore_progress
 from .statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 
 MOST_LANES = 256
@@ -57,7 +57,7 @@ def evaluate(
     device: torch.device,
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
-    tell: Tell = untold,
+    on_progress: OnProgress = ignore_progress,
     jobs: Jobs = 1,
 ) -> dict[str, Any]:
     """Statistics of a policy and of the uniform random policy on the same seeds, as plain values for JSON.
@@ -70,14 +70,16 @@ def evaluate(
       device: the policy's device.
       deterministic: take the most likely action instead of sampling.
       max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
-      tell: called with the number of episodes that have just ended, of 2 * episodes.
+      on_progress: called with the number of episodes that have just ended, of 2 * episodes.
       jobs: number of processes; the result is the same with any.
     """
     with closing(make_env(env)) as one:
         uniform, chance = UniformPolicy(SpaceSpec.of(one)), one.metadata.get("chance")
     cpu = torch.device("cpu")
     parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
-    played = play_all([*parts, *parts_of(uniform, env, episodes, seed, cpu, False, max_steps)], jobs, device, tell)
+    played = play_all(
+        [*parts, *parts_of(uniform, env, episodes, seed, cpu, False, max_steps)], jobs, device, on_progress
+    )
     statistics, random = (Statistics.of(concatenated(each)) for each in (played[: len(parts)], played[len(parts) :]))
     return {
         "env": name_of(env),
@@ -134,21 +136,21 @@ def play(
     device: torch.device,
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,
-    tell: Tell = untold,
+    on_progress: OnProgress = ignore_progress,
     jobs: Jobs = 1,
 ) -> Episodes:
     """Play whole episodes, one per lane, so that short episodes are not over-represented.
 
-    Args: as in `evaluate`; `tell` is called for `episodes` in all.
+    Args: as in `evaluate`; `on_progress` is called for `episodes` in all.
 
     Raises:
       ValueError: for fewer than one episode.
     """
     parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
     if len(parts) > 1:
-        return concatenated(play_all(parts, jobs, device, tell))
+        return concatenated(play_all(parts, jobs, device, on_progress))
     with torch.no_grad(), closing(make_env(env, episodes)) as made:
-        return _play_each_once(policy, Lanes(made, seed, device), seed, deterministic, max_steps, tell)
+        return _play_each_once(policy, Lanes(made, seed, device), seed, deterministic, max_steps, on_progress)
 
 
 def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, seed: int, *settings: Any) -> list[Part]:
@@ -201,7 +203,7 @@ def _joined(parts: list[np.ndarray | None], lengths: list[int], missing: float) 
 
 
 def _play_each_once(
-    policy: Policy, lanes: Lanes, seed: int, deterministic: bool, max_steps: int, tell: Tell
+    policy: Policy, lanes: Lanes, seed: int, deterministic: bool, max_steps: int, on_progress: OnProgress
 ) -> Episodes:
     generator = torch.Generator(lanes.device).manual_seed(seed)
     returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
@@ -227,9 +229,9 @@ def _play_each_once(
             facts[key][reported] = lanes.infos[key][reported]
         playing &= ~ended
         if ended.any():
-            tell(int(ended.sum()))
+            on_progress(int(ended.sum()))
     if playing.any():
-        tell(int(playing.sum()))
+        on_progress(int(playing.sum()))
     groups = {name: facts[name] for name in GROUPS if name in facts}
     episodes = Episodes(returns, lengths, facts.get("level"), facts.get("is_success"), playing, groups=groups)
     return episodes if lanes.targets is None else episodes._replace(asked=asked, right=right, nats=nats)

@@ -85,9 +85,11 @@ def _main(argv: Sequence[str] | None) -> int:
     console = command_line.console()
     compared = None if arguments.format == "safetensors" else _compared(saved, arguments.format)
     policy = compared or saved.agent
-    with shown(console, f"playing {saved.config.env.env}, and randomly", 2 * arguments.episodes) as tell:
+    with shown(console, f"playing {saved.config.env.env}, and randomly", 2 * arguments.episodes) as on_progress:
         greedy = saved.config.train.is_greedy
-        result = evaluate(policy, env, arguments.episodes, arguments.seed, device, greedy, arguments.max_steps, tell)
+        result = evaluate(
+            policy, env, arguments.episodes, arguments.seed, device, greedy, arguments.max_steps, on_progress
+        )
     if note := cut_note(result):
         command_line.say(console, f"{note} (--max-steps)")
     provenance = Provenance(__version__, result["mean_return"], result["ci95"], arguments.episodes, arguments.seed)

@@ -20,18 +20,20 @@ from rmc_agents.envs.processes import (
 )
 from rmc_agents.envs.vector_checks import checked_int
 
-from .progress import Tell, untold
+from .progress import OnProgress, ignore_progress
 from .statistics import Episodes
 
 FEWEST_PARTS = 8  # for several processes by default: with fewer, starting them takes what they save
 
 Part = Callable[..., Episodes]
-"""A part of an evaluation, called with `tell`."""
+"""A part of an evaluation, called with `on_progress`."""
 Jobs = int | Literal["auto"]
 """A number of processes; auto: one per physical core if there are enough parts."""
 
 
-def play_all(parts: Sequence[Part], jobs: Jobs, device: torch.device, tell: Tell = untold) -> list[Episodes]:
+def play_all(
+    parts: Sequence[Part], jobs: Jobs, device: torch.device, on_progress: OnProgress = ignore_progress
+) -> list[Episodes]:
     """Play all parts; the episodes are the same with any number of processes.
 
     Raises:
@@ -44,7 +46,7 @@ def play_all(parts: Sequence[Part], jobs: Jobs, device: torch.device, tell: Tell
     else:
         jobs = cores() if device.type == "cpu" and len(parts) >= FEWEST_PARTS else 1
     if jobs == 1:
-        return [part(tell=tell) for part in parts]
+        return [part(on_progress=on_progress) for part in parts]
     played: dict[int, Episodes] = {}
     with _pool(min(jobs, len(parts))) as pool:
         with stops_held_back():
@@ -56,7 +58,7 @@ def play_all(parts: Sequence[Part], jobs: Jobs, device: torch.device, tell: Tell
                 raise WorkerError("a process that played episodes has ended; try --jobs 1") from None
             if isinstance(episodes, Fault):
                 raise episodes.error()
-            tell(len(episodes.returns))
+            on_progress(len(episodes.returns))
             played[numbers[future]] = episodes
     return [played[i] for i in range(len(parts))]
 

@@ -6,19 +6,19 @@ from functools import partial
 
 from rich.console import Console
 
-Tell = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Called with the number of episodes that have just ended."""
 
 
-def untold(ended: int) -> None:
+def ignore_progress(ended: int) -> None:
     """Ignores the count."""
 
 
 @contextmanager
-def shown(console: Console, text: str, episodes: int) -> Iterator[Tell]:
+def shown(console: Console, text: str, episodes: int) -> Iterator[OnProgress]:
     """A bar with the episodes so far and the time left, on a terminal only; it goes away at the end."""
     if not console.is_terminal:
-        yield untold
+        yield ignore_progress
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -198,8 +198,10 @@ class Player:
         """The allowed actions `[B, A]`; None: all. Raises ValueError for a wrong shape, or if none is allowed."""
         if isinstance(obs, Mapping) and self._is_plain and ACTION_MASK in obs:
             obs = {ACTION_MASK: np.asarray(obs[ACTION_MASK])[None]}
-        mask = None if given is None else np.asarray(given)
-        infos = {} if mask is None else {ACTION_MASK: mask[None] if self._is_plain and mask.ndim == 1 else mask}
+        infos = {}
+        if given is not None:
+            flags = np.asarray(given)
+            infos = {ACTION_MASK: flags[None] if self._is_plain and flags.ndim == 1 else flags}
         allowed = self.spec.action_mask(obs, infos)
         if allowed is None:
             if self._is_masked and not (steps.terminated | steps.truncated).all():

@@ -249,7 +249,7 @@ def test_several_learners_share_the_saved_lanes() -> None:
     collector = Collector(rmc.ActorCritic(SPEC, rmc.GRU), rmc.make_env(Walk, 5), 3)
     collector.collect()
     whole = collector.get_state()
-    parts = [shares.part(whole, share) for share in shares.deal(5, 2)]
+    parts = [shares.part(whole, share) for share in shares.split_lanes(5, 2)]
     places = [[layers[0]["place"] for layers in part["lanes"]["env"]["lanes"]["each lane"]] for part in parts]
     assert [len(part) for part in places] == [2, 3]
     assert_same(shares.joined(parts), whole)

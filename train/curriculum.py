@@ -57,7 +57,7 @@ class Curriculum:
     def __init__(self, config: EnvConfig) -> None:
         self.config, self.stages, self.stage = config, stages_of(config.curriculum), 0
         self._frames, self._count, self._sum = 0, 0, 0.0
-        self._is_told = False  # whether any episode has reported success or failure
+        self._has_reported = False  # whether any episode has reported success or failure
         self._each = math.ceil(ENOUGH / config.num_envs)  # episodes of each lane
         self.counts_again = False
 
@@ -116,12 +116,12 @@ class Curriculum:
         told = sum(episode.success is not None for episode in episodes)
         totals = distributed.total(torch.tensor([values.sum().item(), len(values), told], dtype=torch.float64))
         self._sum, self._count = self._sum + totals[0].item(), self._count + int(totals[1])
-        self._is_told |= bool(totals[2] > 0)
+        self._has_reported |= bool(totals[2] > 0)
         if stage.measure == "frames":
             return self._advanced(self._frames >= stage.threshold)
         if self._count < (ENOUGH if stage.measure == "accuracy" else self._each * self.config.num_envs):
             return False
-        if stage.measure == "success" and not self._is_told:
+        if stage.measure == "success" and not self._has_reported:
             self._warn()
         if self._advanced(self._sum / self._count >= stage.threshold):
             return True
@@ -130,7 +130,7 @@ class Curriculum:
 
     def _warn(self) -> None:
         """Warn once that the environment reports no success."""
-        self._is_told = True
+        self._has_reported = True
         if distributed.rank() == distributed.FIRST:
             logger.warning(
                 "curriculum: none of %d episodes had infos['is_success'], so that the success rate is 0; if the "

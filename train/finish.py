@@ -63,7 +63,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
     config, agent, device = trainer.config, trainer.agent, trainer.lanes.device
     agent.eval()
     if config.run.eval_episodes:
-        with shown(console, "evaluating, and random play", 2 * config.run.eval_episodes) as tell:
+        with shown(console, "evaluating, and random play", 2 * config.run.eval_episodes) as on_progress:
             result = evaluate(
                 agent,
                 env_of(trainer),
@@ -72,7 +72,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
                 device,
                 deterministic=config.train.is_greedy,
                 max_steps=config.run.eval_max_steps,
-                tell=tell,
+                on_progress=on_progress,
                 jobs=eval_jobs(config),
             )
         summary["evaluation"] = result

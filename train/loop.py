@@ -17,7 +17,7 @@ from rmc_agents.stream import Episode
 
 from . import distributed
 from .distributed import learners
-from .distributed.follower import END, GO_ON, SAVE, lead
+from .distributed.follower import CONTINUE, END, SAVE, lead
 from .evaluating import Evaluator
 from .finish import extra_flags, finish, summarize, write_vocabulary
 from .reporting.clock import TrainingClock
@@ -137,7 +137,7 @@ class RunLoop:
                     trainer.save(path, reporter.seconds)
                     raise
                 is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every
-                order = distributed.highest(END if wants_end else SAVE if is_due else GO_ON)
+                order = distributed.highest(END if wants_end else SAVE if is_due else CONTINUE)
                 if order == SAVE:  # after the first update too: from then on the run can be resumed
                     trainer.save(path, reporter.seconds)
                     saved_at = reporter.seconds
@@ -146,7 +146,7 @@ class RunLoop:
 
     def _evaluate(self, evaluator: Evaluator, reporter: Reporter) -> Statistics:
         """An evaluation between two updates; its time is not training time."""
-        with self.watch.clock.standing_still():
+        with self.watch.clock.paused():
             reporter.evaluating()
             evaluation = evaluator.evaluate()
             reporter.evaluated(evaluation)

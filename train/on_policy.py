@@ -60,7 +60,7 @@ class OnPolicy(Learner):
     def __init__(self, config: Config, device: torch.device, env: VectorEnv | None = None) -> None:
         self._owns_env = env is None
         wanted, learners = config.env, int(config.run.learners)
-        self.shares = shares.deal(wanted.num_envs if env is None else env.num_envs, learners)
+        self.shares = shares.split_lanes(wanted.num_envs if env is None else env.num_envs, learners)
         self.share = self.shares[distributed.rank()]
         self.curriculum = Curriculum(wanted)
         self.curriculum.check()

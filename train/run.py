@@ -14,7 +14,7 @@ from rmc_agents.command_line import say
 from rmc_agents.config import Config
 from rmc_agents.evaluate.episodes import check_equal
 from rmc_agents.runs import checkpoint
-from rmc_agents.runs.best import take_best
+from rmc_agents.runs.best import copy_best
 from rmc_agents.runs.folder import RunFolder, branch_path, new_folder, run_of
 from rmc_agents.runs.saved import load_agent
 
@@ -127,7 +127,7 @@ def resume(
             raise ValueError("run_dir: expected None: a run continues in its own folder; a checkpoint takes one")
         with RunFolder(source, resuming=True) as folder:
             trainer, saved = reopened()
-            for path in checkpoint.set_aside_newer(saved.path):
+            for path in checkpoint.rename_unreadable(saved.path):
                 say(console, f"renamed, because it could not be opened: {path}")
             return RunLoop(trainer, folder, saved, watch).run()
 
@@ -160,7 +160,7 @@ def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, S
     with closing(trainer), RunFolder(run_dir, resuming=False) as folder:
         folder.take_curve(source)
         if (original := run_of(source)) is not None:
-            take_best(original, run_dir, trainer.frames)
+            copy_best(original, run_dir, trainer.frames)
         return RunLoop(trainer, folder, saved, watch).run()
 
 

@@ -138,7 +138,8 @@ def parse(
         if end.code:
             problem = _without_box(said.getvalue())
             if problem.startswith("Unrecognized"):
-                problem += SWITCHES if VALUES & set(re.findall(r"\w+", problem.lower())) else if_unknown
+                unknown = set(problem.partition(": ")[2].lower().split(", "))
+                problem += SWITCHES if unknown <= VALUES else if_unknown
             print(f"{prog}: {problem} (see {prog} --help)", file=sys.stderr)
         raise
 

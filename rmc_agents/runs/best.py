@@ -43,7 +43,7 @@ def best_of(run_dir: Path) -> Best | None:
         return None
 
 
-def take_best(source: Path, run_dir: Path, frames: int) -> None:
+def copy_best(source: Path, run_dir: Path, frames: int) -> None:
     """Copy a run's best agent to a branch that starts at `frames`, unless it was trained for more frames."""
     best, path = best_of(source), best_path(source)
     if best is not None and path is not None and best.frames <= frames:

@@ -164,7 +164,7 @@ def save_numbered(run_dir: Path, update: int, tree: dict[str, Any], keep: int) -
 def write_numbered(run_dir: Path, update: int, content: bytes, keep: int, suffix: str = SUFFIX) -> Path:
     """Write a run's checkpoint of an update atomically, then delete all but the newest `keep`.
 
-    A resumed run has set the damaged ones aside (`set_aside_newer`), so none of them counts.
+    A resumed run has set the damaged ones aside (`rename_unreadable`), so none of them counts.
     """
     path = run_dir / FOLDER / f"update-{update:09d}{suffix}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,7 +212,7 @@ def numbered(run_dir: Path, suffix: str = SUFFIX) -> Iterator[Path]:
     return iter(sorted((path for path in found if _NAME.fullmatch(path.stem) and path.is_file()), reverse=True))
 
 
-def set_aside_newer(path: Path) -> list[Path]:
+def rename_unreadable(path: Path) -> list[Path]:
     """Rename the unreadable checkpoints that are newer than the one a run continues from; returns their new paths.
 
     Otherwise they would be kept in place of valid ones.

@@ -134,7 +134,7 @@ def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkey
 def test_an_episode_without_an_end_is_cut() -> None:
     told: list[int] = []
     policy = UniformPolicy(env_spec("Parity-v0"))
-    played = play(policy, "Parity-v0", 4, seed=0, device=CPU, max_steps=LONG - 1, tell=told.append)
+    played = play(policy, "Parity-v0", 4, seed=0, device=CPU, max_steps=LONG - 1, on_progress=told.append)
     assert told == [2, 2]
     np.testing.assert_array_equal(played.cut, [False, True, False, True])
     np.testing.assert_array_equal(played.returns, [1, LONG - 1, 1, LONG - 1])

@@ -22,12 +22,12 @@ CPU = torch.device("cpu")
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # other processes cannot import this file
 
 
-def killed(tell: Any = None) -> Episodes:
+def killed(on_progress: Any = None) -> Episodes:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
-def failing(tell: Any = None) -> Episodes:
+def failing(on_progress: Any = None) -> Episodes:
     raise EnvError("the environment is out of order")
 
 

@@ -101,7 +101,7 @@ def test_damaged_newer_ones_do_not_crowd_out_valid_ones(tmp_path: Path) -> None:
         (tmp_path / "checkpoints" / f"update-{update:09d}.safetensors").write_bytes(b"damaged")
     path, tree = checkpoint.find_and_load(tmp_path)
     assert tree["update"] == 8
-    aside = checkpoint.set_aside_newer(path)
+    aside = checkpoint.rename_unreadable(path)
     assert [file.read_bytes() for file in aside] == [b"damaged", b"damaged"], "nothing is lost"
     checkpoint.save_numbered(tmp_path, 11, {"update": 11}, keep=2)
     assert [int(path.name[7:16]) for path in checkpoint.numbered(tmp_path)] == [11, 8]

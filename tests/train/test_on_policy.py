@@ -13,7 +13,7 @@ from oracles.returns import lambda_return
 from rmc_agents import losses
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.stream import Lanes
-from rmc_agents.train.distributed.shares import deal
+from rmc_agents.train.distributed.shares import split_lanes
 from rmc_agents.train.on_policy import lanes_of, minibatches
 from rmc_agents.types import AgentOutput, at
 
@@ -162,16 +162,16 @@ def test_the_ratio_is_to_the_policy_that_acted() -> None:
 
 
 def test_every_pass_takes_every_lane_once() -> None:
-    parts = [part for (part,) in minibatches(deal(10, learners=1), epochs=3, parts=4)]
+    parts = [part for (part,) in minibatches(split_lanes(10, learners=1), epochs=3, parts=4)]
     assert [len(part) for part in parts] == [3, 3, 2, 2] * 3
-    assert [len(part) for (part,) in minibatches(deal(2, learners=1), epochs=1, parts=4)] == [1, 1]
+    assert [len(part) for (part,) in minibatches(split_lanes(2, learners=1), epochs=1, parts=4)] == [1, 1]
     for first in range(0, 12, 4):
         assert torch.cat(parts[first : first + 4]).sort().values.tolist() == list(range(10))
 
 
 def test_every_pass_puts_other_lanes_together() -> None:
     torch.manual_seed(0)
-    whole = deal(64, learners=1)
+    whole = split_lanes(64, learners=1)
     passes = [{frozenset(part.tolist()) for (part,) in minibatches(whole, epochs=1, parts=4)} for _ in range(3)]
     assert all(not one & other for one, other in itertools.combinations(passes, 2))
     assert frozenset(range(16)) not in passes[0]

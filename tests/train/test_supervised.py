@@ -243,7 +243,7 @@ class AskedOnce(Asking):
 
 def test_a_mask_that_is_missing_in_a_step_is_an_error() -> None:
     lanes = Lanes(SyncVectorEnv([lambda: AskedOnce(1)] * 2), 0, CPU)
-    with pytest.raises(EnvError, match=r"'AskedOnce' failed in step\(\): .* is missing: expected one at every step"):
+    with pytest.raises(EnvError, match=r"'AskedOnce' failed in step\(\): .* is missing in lane 0, at step 1 of its"):
         lanes.step(torch.zeros(2, dtype=torch.int64))
 
 

@@ -14,7 +14,7 @@ from rmc_agents.train.resuming import Saved
 from rmc_agents.train.stopping import StopSignals
 from rmc_agents.train.trainer import Trainer
 
-GO_ON, SAVE, END = 0, 1, 2
+CONTINUE, SAVE, END = 0, 1, 2
 """Orders from the first learner to the others, before the first update and after every update."""
 
 
@@ -35,7 +35,7 @@ def lead(trainer: Trainer, saved: Saved | None, run_dir: Path) -> None:
         with distributed.failing_together():
             pass
     is_branch = saved is not None and not saved.path.is_relative_to(run_dir)
-    if distributed.highest(SAVE if is_branch else GO_ON) and saved is not None:
+    if distributed.highest(SAVE if is_branch else CONTINUE) and saved is not None:
         trainer.save(run_dir, saved.seconds)
 
 
@@ -70,14 +70,14 @@ def _begin() -> Learner:
 
 def _learn_along(trainer: Learner, stop: StopSignals) -> None:
     """The training loop of `loop`, without reporting and saving."""
-    order = distributed.highest(GO_ON)
+    order = distributed.highest(CONTINUE)
     if order == SAVE:
         trainer.get_state()  # collective: all contribute to what the first one saves
     try:
         while trainer.frames < trainer.train.total_frames and order != END and not stop.agreed():
             trainer.update()
             distributed.gather_episodes(trainer.lanes.take_episodes())
-            order = distributed.highest(GO_ON)
+            order = distributed.highest(CONTINUE)
             if order == SAVE:
                 trainer.get_state()
     except WorkerError:

@@ -16,7 +16,7 @@ BY_LANE = ("lanes", "core")
 learners."""
 
 
-def deal(lanes: int, learners: int) -> list[Share]:
+def split_lanes(lanes: int, learners: int) -> list[Share]:
     """Distribute lanes over learners in order, almost equally."""
     bounds = [lanes * learner // learners for learner in range(learners + 1)]
     return [Share(first, end - first, lanes) for first, end in pairwise(bounds)]

@@ -65,7 +65,7 @@ class _Seat:
     snapshot: dict[str, Any] | None = None  # after the last valid rollout that arrived
     taken: dict[str, Any] | None = None  # after the last rollout that was taken
     next_sequence: int = 0
-    owed: int = 0  # outstanding rollout requests
+    outstanding: int = 0  # outstanding rollout requests
     heard: float = 0.0  # time of its last start, request or message
     failures: int = 0
 
@@ -166,16 +166,16 @@ class ActorPool:
         seat = self._seats[actor]
         self._engine.start(actor, seat.snapshot)
         waiting = sum(parcel.actor == actor for parcel in self._queue)
-        seat.owed = 0
+        seat.outstanding = 0
         seat.heard = time.monotonic()
         for _ in range(self._rollouts_ahead - waiting):
             self._grant(actor)
 
     def _grant(self, actor: int) -> None:
         seat = self._seats[actor]
-        if seat.owed == 0:
+        if seat.outstanding == 0:
             seat.heard = time.monotonic()
-        seat.owed += 1
+        seat.outstanding += 1
         self._engine.grant(actor)
 
     def _listen(self, seconds: float) -> None:
@@ -186,13 +186,13 @@ class ActorPool:
                 self._admit(event)
         now = time.monotonic()
         for actor, seat in enumerate(self._seats):
-            if seat.owed and now - seat.heard > self._timeout:
+            if seat.outstanding and now - seat.heard > self._timeout:
                 self._engine.kill(actor)
                 self._replace(Failure(actor, f"has not sent a rollout for {self._timeout:g} s"))
 
     def _admit(self, event: Arrival) -> None:
         seat = self._seats[event.actor]
-        seat.owed, seat.heard = seat.owed - 1, time.monotonic()
+        seat.outstanding, seat.heard = seat.outstanding - 1, time.monotonic()
         try:
             parcel = self._reader.open(event.content, event.actor)
             if parcel.version > self._version:

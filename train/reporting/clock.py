@@ -12,7 +12,7 @@ COMPILING = "numba:compile"
 
 
 class TrainingClock(event.Listener):
-    """A clock in seconds that pauses while kernels are compiled in this process and inside `standing_still`.
+    """A clock in seconds that pauses while kernels are compiled in this process and inside `paused`.
 
     Only differences of its readings have a meaning.
 
@@ -31,7 +31,7 @@ class TrainingClock(event.Listener):
         return (self._began if self._depth else time.perf_counter()) - self._compiled
 
     @contextmanager
-    def standing_still(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Context in which the clock is paused."""
         self._stop()
         try:

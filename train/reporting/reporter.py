@@ -70,7 +70,7 @@ class Reporter:
         self._warnings = _ConsoleHandler(console)
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
-        self._tells_success = False
+        self._reports_success = False
         self._stage: int | None = None  # of a curriculum, from 1
         self._earlier, self._began = seconds, clock()
         self._point = (self._began, trainer.frames)
@@ -156,8 +156,8 @@ class Reporter:
         if self._since_point:
             scalars["charts/episodic_return"] = float(np.mean([e.episode_return for e in self._since_point]))
             scalars["charts/episodic_length"] = float(np.mean([e.length for e in self._since_point]))
-            self._tells_success |= any(e.success is not None for e in self._since_point)
-            if self._tells_success:  # some environments report only successes: the others are failures
+            self._reports_success |= any(e.success is not None for e in self._since_point)
+            if self._reports_success:  # some environments report only successes: the others are failures
                 scalars["charts/success_rate"] = float(np.mean([bool(e.success) for e in self._since_point]))
             self._since_point = []
         self._add(scalars | {name: value.item() for name, value in metrics.items()}, frames)

@@ -85,7 +85,7 @@ class RMCTape(StepwiseTape):
         self._at = [Buffers(*step) for step in zip(*map(view, self.buffers), strict=True)]
         self.input_rows = Buffers(*(x.flatten(0, 1) for x in self.buffers))  # of all steps
         self._input_rows = Buffers(*map(view, self.input_rows))
-        self.way_back: Backward | None = None  # made for the first backward pass
+        self.backward_pass: Backward | None = None  # made for the first backward pass
 
     @staticmethod
     def sizes_of(initial_state: RMCState, weights: RMCWeights) -> tuple[int, ...]:
@@ -178,8 +178,8 @@ class RMCTape(StepwiseTape):
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: RMCState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
-        self.way_back = self.way_back or Backward(self)
-        return self.way_back.run(self, inputs, d_outputs, d_final[0])
+        self.backward_pass = self.backward_pass or Backward(self)
+        return self.backward_pass.run(self, inputs, d_outputs, d_final[0])
 
 
 rmc_unroll = partial(unroll, RMCTape)  # see `rmc.reference.rmc_unroll`

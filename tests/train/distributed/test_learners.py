@@ -28,7 +28,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli, distributed
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.distributed import learners
-from rmc_agents.train.distributed.shares import deal, joined, part
+from rmc_agents.train.distributed.shares import joined, part, split_lanes
 from rmc_agents.train.on_policy import OnPolicy, minibatches
 from rmc_agents.train.optimizers import make_optimizer
 from rmc_agents.train.run import train
@@ -120,7 +120,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 def unions(trainer: OnPolicy) -> Iterator[torch.Tensor]:
     """The minibatches of two learners, as one has them."""
-    halves = deal(7, learners=2)
+    halves = split_lanes(7, learners=2)
     for parts in minibatches(halves, trainer.train.ppo_epochs, trainer.train.ppo_minibatches):
         yield torch.cat([lanes + half.first for lanes, half in zip(parts, halves, strict=True)])
 
@@ -177,7 +177,7 @@ def test_any_number_of_learners_continues(two: list[dict[str, Any]]) -> None:
 
 
 def test_lanes_are_dealt_out_in_order() -> None:
-    assert [(share.first, share.lanes, share.total) for share in deal(7, learners=3)] == [
+    assert [(share.first, share.lanes, share.total) for share in split_lanes(7, learners=3)] == [
         (0, 2, 7),
         (2, 2, 7),
         (4, 3, 7),
@@ -189,7 +189,7 @@ def test_joined_states_are_those_of_all_lanes() -> None:
     trainer = OnPolicy(Config().updated(SIZES | {"env": "minipacman", "core": "lstm"}, "test"), CPU)
     trainer.update()
     state = trainer.collector.get_state()
-    halves = [part(state, share) for share in deal(7, learners=2)]
+    halves = [part(state, share) for share in split_lanes(7, learners=2)]
     assert_same(joined(halves), state)
     room = {name: np.pad(state["lanes"]["env"][name], [(0, 0), (0, 4)]) for name in ("ghost_cell", "ghost_heading")}
     halves[0]["lanes"]["env"] |= {name: array[:3] for name, array in room.items()}
@@ -204,13 +204,13 @@ def test_joined_states_are_those_of_all_lanes() -> None:
 def test_a_state_that_is_not_by_lanes_is_not_joined() -> None:
     trainer = OnPolicy(Config().updated(SIZES | {"env": "minipacman", "core": "lstm"}, "test"), CPU)
     state = trainer.collector.get_state()
-    halves = [part(state, share) for share in deal(7, learners=2)]
+    halves = [part(state, share) for share in split_lanes(7, learners=2)]
     halves[1]["lanes"]["env"]["generator"] = np.zeros(7)
     assert (joined(halves)["lanes"], joined(halves)["core"]) == (None, None)
     halves[1]["lanes"] = None  # a learner whose environment has failed
     assert (joined(halves)["lanes"], joined(halves)["core"]) == (None, None)
     state["lanes"]["env"]["generator"] = np.zeros(10)
-    half = part(state, deal(7, learners=2)[0])
+    half = part(state, split_lanes(7, learners=2)[0])
     assert (half["lanes"], half["core"]) == (None, None)
 
 
