@@ -12,7 +12,7 @@ train: $(INSTALLED)
 	$(BIN)/rmc-train --config minipacman-rmc --learners auto
 	@echo "before you type one of these: source $(BIN)/activate"
 
-# Two idle cores took 5:50 in a fresh clone, where kernels are compiled first. A third worker computes while
+# Two idle cores took 4:46 in a fresh clone, where kernels are compiled first. A third worker computes while
 # tests wait for processes of their own.
 test: $(DEV) .venv/triton
 	$(BIN)/python -m pytest -n 3 --dist worksteal
