@@ -1,0 +1,93 @@
+"""What an environment returns is checked against its spaces, and actions fit theirs."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.envs.making import make_env
+from rmc_agents.envs.processes import EnvError
+from rmc_agents.player import Player
+from rmc_agents.stream import Lanes
+
+CPU = torch.device("cpu")
+LANES = 2
+
+
+class Saying(gym.Env):
+    """Returns the given observation, and what else is given."""
+
+    def __init__(self, space: Space, obs: Any, *, actions: Space | None = None, **changed: Any) -> None:
+        self.observation_space, self.action_space = space, actions or Discrete(4)
+        self.obs, self.changed = obs, changed
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.changed.get("first", (self.obs, self.changed.get("info", {})))
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        values = {"obs": self.obs, "reward": 0.0, "terminated": False, "truncated": False, "info": {}}
+        return self.changed.get("then", tuple(self.changed.get(key, value) for key, value in values.items()))
+
+
+ONE = Box(-1, 1, (1,))
+
+
+@pytest.mark.parametrize(
+    ("space", "obs", "changed", "expected"),
+    [
+        (Discrete(3), -1, {}, r"expected an observation in Discrete\(3\), got \[-1\]"),
+        (Discrete(3), 0.5, {}, r"expected an observation \(\) of int64, got \(\) of float64"),
+        (MultiDiscrete([3, 4]), [3, 0], {}, r"expected an observation in MultiDiscrete\(\[3 4\]\), got \[3\]"),
+        (MultiDiscrete([3, 4]), [1], {}, r"expected an observation \(2,\) of int64, got \(1,\)"),
+        (MultiBinary(2), [2, 0], {}, r"expected an observation in MultiBinary\(2\), got \[2\]"),
+        (Box(0, 9, (1,), np.uint8), np.uint8([20]), {}, r"expected an observation in Box\(0, 9, .*, got \[20\]"),
+        (ONE, [0.0], {"terminated": "no"}, "expected True or False as terminated, got 'no'"),
+        (ONE, [0.0], {"truncated": None}, "expected True or False as truncated, got None"),
+        (ONE, [0.0], {"then": (0, 0, 0, {})}, r"expected \(obs, reward, .*info\), got a tuple of 4"),
+        (ONE, [0.0], {"first": np.zeros(1)}, r"expected \(obs, info\), got ndarray"),
+        (ONE, [0.0], {"info": {"action_mask": [1, [0], 1, 1]}}, "action_mask.*expected 4 flags, got object"),
+        (ONE, [0.0], {"info": {"action_mask": [float("nan"), 0, 0, 1]}}, r"expected 4 flags, got \[nan"),
+    ],
+)
+def test_what_is_not_in_its_space_or_of_the_wrong_type_is_refused(
+    space: Space, obs: Any, changed: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(EnvError, match=expected):
+        Lanes(make_env(lambda: Saying(space, obs, **changed), LANES), 0, CPU).step(
+            torch.zeros(LANES, dtype=torch.int64)
+        )
+
+
+def test_floats_outside_their_box_are_used_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    lanes = Lanes(make_env(lambda: Saying(Box(-1, 1, (1,)), [5.0]), LANES), 0, CPU)
+    assert lanes.step(torch.zeros(LANES, dtype=torch.int64)).obs.tolist() == [[5.0]] * LANES
+    assert [record.getMessage() for record in caplog.records] == [
+        "an observation is outside its space Box(-1.0, 1.0, (1,), float32); it is used as it is"
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_actions_have_the_dtype_of_their_space(dtype: Any) -> None:
+    lanes = Lanes(make_env(lambda: Saying(ONE, [0.0], actions=Discrete(4, dtype=dtype)), LANES), 0, CPU)
+    lanes.step(torch.zeros(LANES, dtype=torch.int64))  # its step asserts that the action is in the space
+    agent = ActorCritic(lanes.spec, "none", encoder_sizes=[4])
+    assert Discrete(4, dtype=dtype).contains(Player(agent).act(np.zeros(1, np.float32)))
+    assert lanes.spec._replace(action_parts=()).fits(lanes.spec)  # as saved before it had the dtype
+
+
+def test_a_mask_that_is_missing_in_one_lane_is_refused() -> None:
+    mask = {"action_mask": [1, 0, 0, 0]}
+    lanes = iter([Saying(ONE, [0.0], info=mask), Saying(ONE, [0.0], info=mask, then=([0.0], 0.0, False, False, {}))])
+    with pytest.raises(EnvError, match=r"'action_mask'\] is missing in lane 1, at step 1 of its episode"):
+        Lanes(make_env(lambda: next(lanes), LANES), 0, CPU).step(torch.zeros(LANES, dtype=torch.int64))
+
+
+def test_masks_for_other_actions_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    Lanes(make_env(lambda: Saying(ONE, [0.0], actions=MultiBinary(2), info={"action_mask": [1, 0]}), 1), 0, CPU)
+    assert "the action masks of 'Saying' are ignored" in caplog.text
