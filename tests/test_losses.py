@@ -254,3 +254,10 @@ def test_a_policy_that_has_moved_far_away_has_a_finite_gradient(advantage: float
     assert torch.isfinite(loss)
     assert log_ratio.grad is not None
     assert torch.isfinite(log_ratio.grad).all()
+
+
+@pytest.mark.parametrize(("discount", "trace_lambda", "name"), [(9, 1.0, "discount"), (0.9, -0.1, "trace_lambda")])
+def test_a_discount_or_a_trace_above_1_or_below_0_is_refused(discount: float, trace_lambda: float, name: str) -> None:
+    flags = torch.zeros(3, 2, dtype=torch.bool)
+    with pytest.raises(ValueError, match=f"{name}: expected a number from 0 to 1"):
+        losses.returns.transition_weights(flags, flags, flags, discount, trace_lambda)

@@ -305,3 +305,17 @@ class TestWhatTheMethodsReturn:
         monkeypatch.setattr(Decay, "initial_leaves", lambda _: leaves)
         with pytest.raises(ValueError, match=r"Decay.initial_leaves: expected a tuple of tensors \[1, ...\], got"):
             Decay(SIZE).initial_state(LANES)
+
+
+def test_a_complex_state_follows_the_cores_dtype() -> None:
+    class Turning(Core):
+        def initial_leaves(self) -> Any:
+            return (torch.zeros(1, self.output_size, dtype=torch.complex64),)
+
+        def cell(self, x: Tensor, state: Any) -> Any:
+            turned = 1j * state[0] + x
+            return turned.real, (turned,)
+
+    core = Turning(SIZE).double()
+    _, state = core(torch.ones(STEPS, LANES, SIZE, dtype=torch.float64))
+    assert state[0].dtype == torch.complex128

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers import zoo  # noqa: F401  # registers environments with other spaces
-from helpers.own_cores import Counter
+from helpers.own_cores import Counter, Decay, Module
 from helpers.runs import refused
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
@@ -202,3 +202,17 @@ def test_the_command_names_the_file_after_the_run(
 def test_a_state_of_whole_numbers_is_exported() -> None:
     agent = ActorCritic(env_spec("recall"), Counter, encoder_sizes=[4]).eval()
     assert 0 <= compare(agent, "torch", "recall").largest < 1e-5
+
+
+def test_a_core_that_resets_by_multiplication_is_exported() -> None:
+    agent = ActorCritic(env_spec("recall"), Module, encoder_sizes=[6]).eval()
+    assert compare(agent, "torch", "recall").largest < 1e-5
+
+
+def test_a_core_that_fixes_the_number_of_lanes_is_refused_with_the_remedy() -> None:
+    class Fixed(Decay):
+        def cell(self, x: Tensor, state: Any) -> Any:
+            return super().cell(x + torch.zeros(len(x), self.input_size), state)
+
+    with pytest.raises(ValueError, match=r"fixes the number of lanes: use x.shape\[0\] instead of len\(x\)"):
+        make_program(ActorCritic(env_spec("recall"), Fixed, encoder_sizes=[6]).eval(), "torch", {})

@@ -164,3 +164,9 @@ def test_training_in_another_thread(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(settings: dict[str, Any], env: Any, expected: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=expected):
         train(settings, env=env, run_dir=tmp_path / "run", console=QUIET)
+
+
+def test_a_callback_that_is_no_function_is_refused_before_the_training(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="callback: expected a function of a Progress, got 'stop'"):
+        train({}, env=Walk, callback="stop", run_dir=tmp_path / "run")  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
