@@ -48,22 +48,22 @@ MOVES_ONLY = frozenset(name for name in SHORT_NAMES if name.startswith("memory-"
 
 STACKED = re.compile(r"(.+)-stack(\w*)")
 """The suffix for stacked views, as in minipacman-stack4."""
-MOST_VIEWS = 1000  # a mistyped number must not take all memory
+MAX_VIEWS = 1000  # a mistyped number must not take all memory
 
 
 def split_stack(name: str) -> tuple[str, int]:
     """A name without its -stackK, and K; 1 without the suffix.
 
     Raises:
-      ValueError: for a K outside 2 to `MOST_VIEWS`.
+      ValueError: for a K outside 2 to `MAX_VIEWS`.
     """
     stacked = None if sequences.is_text(name) else STACKED.fullmatch(name)
     if stacked is None:
         return name, 1
     base, num_views = stacked.groups()
-    if not re.fullmatch("[0-9]{1,4}", num_views) or not 2 <= int(num_views) <= MOST_VIEWS:
+    if not re.fullmatch("[0-9]{1,4}", num_views) or not 2 <= int(num_views) <= MAX_VIEWS:
         raise ValueError(
-            f"environment {name!r}: expected a number from 2 to {MOST_VIEWS} after -stack, got {num_views!r}"
+            f"environment {name!r}: expected a number from 2 to {MAX_VIEWS} after -stack, got {num_views!r}"
         )
     return base, int(num_views)
 

@@ -66,7 +66,7 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
         """
         lanes = self.lanes
         if not lanes.action_space.contains(action):
-            raise ValueError(f"action: expected an int in 0..{lanes.action_space.n - 1}, received {action!r}")
+            raise ValueError(f"action: expected an int in 0..{lanes.action_space.n - 1}, got {action!r}")
         if not lanes.was_reset[0]:
             raise ResetNeeded("step was called before reset")
         if lanes.needs_reset[0]:

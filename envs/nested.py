@@ -11,7 +11,7 @@ from gymnasium.spaces import Dict, Space, Text, Tuple
 
 Place = tuple[str, ...]
 
-MOST_CATEGORIES = 2**16
+MAX_CATEGORIES = 2**16
 """Limit per observation: each category is a row of weights in the encoder's first layer."""
 
 

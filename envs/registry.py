@@ -16,7 +16,7 @@ from .blame import Blame
 from .guarded import GuardedEnv, OneHotObservation
 from .minipacman.tokens import MapTokens
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
-from .nested import MOST_CATEGORIES, is_nested
+from .nested import MAX_CATEGORIES, is_nested
 from .own import check_arguments, check_lanes
 from .processes import EnvError
 from .saving import guarded, sync_lanes
@@ -154,8 +154,8 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
 
         return MiniGridView(env, **view)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        if (width := spaces.flatdim(space)) > MOST_CATEGORIES:
-            raise ValueError(f"expected at most {MOST_CATEGORIES:,} categories, got {width:,}")
+        if (width := spaces.flatdim(space)) > MAX_CATEGORIES:
+            raise ValueError(f"expected at most {MAX_CATEGORIES:,} categories, got {width:,}")
         return DtypeObservation(OneHotObservation(env), np.uint8)
     if is_nested(space):
         return env

@@ -14,7 +14,7 @@ def checked_int(name: str, value: Any, low: int, high: int = sys.maxsize) -> int
     """The value as an int. Raises ValueError unless it is an integer in low..high."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
         wanted = f"of at least {low}" if high == sys.maxsize else f"from {low} to {high}"
-        raise ValueError(f"{name}: expected an int {wanted}, received {value!r}")
+        raise ValueError(f"{name}: expected an int {wanted}, got {value!r}")
     return int(value)
 
 
@@ -26,7 +26,7 @@ def checked_num_envs(num_envs: int) -> int:
 def checked_render_mode(render_mode: str | None, allowed: Sequence[str]) -> str | None:
     """The render mode. Raises ValueError for one that is not allowed."""
     if render_mode is not None and render_mode not in allowed:
-        raise ValueError(f"render_mode: expected None or one of {', '.join(allowed)}; received {render_mode!r}")
+        raise ValueError(f"render_mode: expected None or one of {', '.join(allowed)}; got {render_mode!r}")
     return render_mode
 
 
@@ -39,7 +39,7 @@ def as_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
         if spelled == candidate.value.lower():
             return candidate
     names = ", ".join(candidate.name for candidate in AutoresetMode)
-    raise ValueError(f"autoreset_mode: expected one of {names}; received {autoreset_mode!r}")
+    raise ValueError(f"autoreset_mode: expected one of {names}; got {autoreset_mode!r}")
 
 
 def lane_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
@@ -50,10 +50,10 @@ def lane_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequen
         seed = [int(seed) + lane for lane in range(num_envs)]
     seeds = list(seed)
     if len(seeds) != num_envs:
-        raise ValueError(f"seed: expected an int or a sequence of {num_envs}, received {len(seeds)} seeds")
+        raise ValueError(f"seed: expected an int or a sequence of {num_envs}, got {len(seeds)} seeds")
     for each in seeds:
         if each is not None and (not isinstance(each, int | np.integer) or each < 0):
-            raise ValueError(f"seed: expected non-negative ints, received {each!r}")
+            raise ValueError(f"seed: expected non-negative ints, got {each!r}")
     return [each if each is None else int(each) for each in seeds]
 
 
@@ -71,12 +71,12 @@ def checked_reset_mask(options: Mapping[str, Any] | None, was_reset: NDArray[np.
         return np.ones_like(was_reset)
     mask = options["reset_mask"]
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != was_reset.shape:
-        received = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
-        raise ValueError(f"reset_mask: expected a bool array {was_reset.shape}, received {received}")
+        got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise ValueError(f"reset_mask: expected a bool array {was_reset.shape}, got {got}")
     if not mask.any():
-        raise ValueError("reset_mask: expected at least one True, received none")
+        raise ValueError("reset_mask: expected at least one True, got none")
     if not was_reset[~mask].all():
-        raise ValueError("reset_mask: expected True for every lane that was never reset, received False")
+        raise ValueError("reset_mask: expected True for every lane that was never reset, got False")
     return mask
 
 
@@ -84,9 +84,9 @@ def checked_actions(actions: ArrayLike, num_envs: int, num_actions: int) -> NDAr
     """The actions, [N]. Raises ValueError for another shape, kind or range."""
     array = np.asarray(actions)
     if array.shape != (num_envs,) or array.dtype.kind not in "iu":
-        raise ValueError(f"actions: expected ints ({num_envs},), received {array.dtype} {array.shape}")
+        raise ValueError(f"actions: expected ints ({num_envs},), got {array.dtype} {array.shape}")
     if array.min() < 0 or array.max() >= num_actions:
-        raise ValueError(f"actions: expected 0..{num_actions - 1}, received {array.min()}..{array.max()}")
+        raise ValueError(f"actions: expected 0..{num_actions - 1}, got {array.min()}..{array.max()}")
     return np.ascontiguousarray(array, np.int64)
 
 
@@ -124,8 +124,8 @@ def copied_like(fields: Mapping[str, Any], models: Mapping[str, NDArray[Any]]) -
     for name, like in models.items():
         value = fields[name]
         if not isinstance(value, np.ndarray) or value.shape != like.shape or value.dtype != like.dtype:
-            received = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
-            raise ValueError(f"state field {name!r}: expected {like.dtype} {like.shape}, received {received}")
+            got = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise ValueError(f"state field {name!r}: expected {like.dtype} {like.shape}, got {got}")
     return {name: np.array(fields[name], order="C") for name in models}
 
 
@@ -133,4 +133,4 @@ def check_range(name: str, values: NDArray[Any], low: int, high: int | None) -> 
     """Raises ValueError if a state's field has values outside low..high; None: no upper limit."""
     if values.min(initial=low) < low or (high is not None and values.max(initial=low) > high):
         limits = f"{low}..{high}" if high is not None else f"at least {low}"
-        raise ValueError(f"state field {name!r}: expected {limits}, received {values.min()}..{values.max()}")
+        raise ValueError(f"state field {name!r}: expected {limits}, got {values.min()}..{values.max()}")

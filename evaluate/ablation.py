@@ -10,7 +10,7 @@ from torch import Tensor
 from rmc_agents.agent import ActorCritic
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at, map_leaves
 
-from .episodes import MOST_LANES
+from .episodes import MAX_LANES
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def check(agent: ActorCritic, windows: Iterable[int], episodes: int) -> None:
     for window in windows:
         if window < 1:
             raise ValueError(f"--windows: expected at least 1 step, got {window}")
-    if episodes % MOST_LANES == 1:
+    if episodes % MAX_LANES == 1:
         raise ValueError(
-            f"--episodes: {MOST_LANES} are played in parallel and swap memories, which leaves one of {episodes} alone: "
+            f"--episodes: {MAX_LANES} are played in parallel and swap memories, which leaves one of {episodes} alone: "
             "add one more"
         )

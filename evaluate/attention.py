@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CUE = "cue"
 """The key of infos that marks the decisive observation of an episode."""
-MOST_HEADS = 8
+MAX_HEADS = 8
 Floats = NDArray[np.float64]
 
 
@@ -84,7 +84,7 @@ def _play(
         attention = agent.attention(lanes.steps, state)
         if attention is None:
             raise ValueError(f"core {type(agent.core).__name__}: expected one whose memory slots attend, such as rmc")
-        weights.append(attention[:, -1, :MOST_HEADS].cpu().numpy())
+        weights.append(attention[:, -1, :MAX_HEADS].cpu().numpy())
         cues.append(playing & np.asarray(lanes.infos[CUE], bool))
         played.append(playing)
         output, state = agent.step(lanes.steps, state)

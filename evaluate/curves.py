@@ -10,7 +10,7 @@ import numpy as np
 
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 
-MOST_POINTS = 200  # of a curve in a figure or file
+MAX_POINTS = 200  # of a curve in a figure or file
 SMOOTH = 5  # points in the default moving average
 GRID_POINTS = 400
 RESAMPLES = 2_000
@@ -96,8 +96,8 @@ def _by_frames(events: Sequence[Any]) -> dict[int, float]:
 
 
 def thinned(curve: Curve) -> Curve:
-    """The curve with at most MOST_POINTS points: neighbours are averaged, at the position of the last one."""
-    bins = np.array_split(np.arange(len(curve.frames)), min(len(curve.frames), MOST_POINTS))
+    """The curve with at most MAX_POINTS points: neighbours are averaged, at the position of the last one."""
+    bins = np.array_split(np.arange(len(curve.frames)), min(len(curve.frames), MAX_POINTS))
     last = [group[-1] for group in bins]
     return Curve(curve.frames[last], np.array([curve.values[group].mean() for group in bins]), curve.seconds[last])
 

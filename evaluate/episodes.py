@@ -23,7 +23,7 @@ from .parallel import Jobs, Part, play_all
 from .progress import OnProgress, ignore_progress
 from .statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 
-MOST_LANES = 256
+MAX_LANES = 256
 EXACT = 30.0
 """Negative log of a negligible standard deviation."""
 
@@ -154,14 +154,14 @@ def play(
 
 
 def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, seed: int, *settings: Any) -> list[Part]:
-    """Calls of `play` with at most `MOST_LANES` episodes each; their results `concatenated` are that of one call.
+    """Calls of `play` with at most `MAX_LANES` episodes each; their results `concatenated` are that of one call.
 
     Raises:
       ValueError: for fewer than one episode.
     """
     return [
-        partial(play, policy, env, min(MOST_LANES, episodes - first), seed + first, *settings)
-        for first in range(0, checked_int("episodes", episodes, 1), MOST_LANES)
+        partial(play, policy, env, min(MAX_LANES, episodes - first), seed + first, *settings)
+        for first in range(0, checked_int("episodes", episodes, 1), MAX_LANES)
     ]
 
 

@@ -23,7 +23,7 @@ from rmc_agents.envs.vector_checks import checked_int
 from .progress import OnProgress, ignore_progress
 from .statistics import Episodes
 
-FEWEST_PARTS = 8  # for several processes by default: with fewer, starting them takes what they save
+MIN_PARTS = 8  # for several processes by default: with fewer, starting them takes what they save
 
 Part = Callable[..., Episodes]
 """A part of an evaluation, called with `on_progress`."""
@@ -44,7 +44,7 @@ def play_all(
     if jobs != "auto":
         jobs = checked_int("jobs", jobs, 1)
     else:
-        jobs = cores() if device.type == "cpu" and len(parts) >= FEWEST_PARTS else 1
+        jobs = cores() if device.type == "cpu" and len(parts) >= MIN_PARTS else 1
     if jobs == 1:
         return [part(on_progress=on_progress) for part in parts]
     played: dict[int, Episodes] = {}

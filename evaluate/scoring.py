@@ -71,7 +71,7 @@ def record_video(
     episodes: int = 1,
     seed: int = EVALUATION_SEED,
     deterministic: bool = False,
-    max_steps: int = recording.MOST_STEPS,
+    max_steps: int = recording.MAX_VIDEO_STEPS,
     fps: int = recording.FRAMES_PER_SECOND,
     title: str = "",
     reward_scale: float | None = None,

@@ -13,7 +13,7 @@ from rmc_agents.config import RunConfig
 EVALUATION_SEED = 1_000_000  # far from the seeds of training lanes
 MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may not end by itself
 RESAMPLES = 9_999
-MOST_RESAMPLED = 5_000_000  # numbers that the bootstrap holds in memory
+MAX_RESAMPLED = 5_000_000  # numbers that the bootstrap holds in memory
 GROUPS = {
     "corridor_length": "corridor of {}",  # MiniGrid memory: cells between the cue and the choice
     "solution_length": "solution of {}",  # BoxWorld: boxes on the way to the gem
@@ -136,7 +136,7 @@ def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float
     count, mean = len(samples), float(samples.mean())
     if count < 2 or not np.isfinite(mean) or np.allclose(samples, mean, rtol=1e-12, atol=0):
         return mean, mean
-    rng, batch = np.random.default_rng(seed), max(1, MOST_RESAMPLED // count)
+    rng, batch = np.random.default_rng(seed), max(1, MAX_RESAMPLED // count)
     sizes = [min(batch, RESAMPLES - first) for first in range(0, RESAMPLES, batch)]
     means = np.concatenate([samples[rng.integers(0, count, (size, count))].mean(axis=1) for size in sizes])
     normal = NormalDist()

@@ -16,7 +16,7 @@ from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check
 from .replay.live import find_source, serve
 from .replay.server import check_port
 from .statistics import EVALUATION_SEED
-from .video.file import FRAMES_PER_SECOND, MOST_STEPS, SUFFIXES, check_target
+from .video.file import FRAMES_PER_SECOND, MAX_VIDEO_STEPS, SUFFIXES, check_target
 
 DESCRIPTION = """Play episodes with a saved agent and record a video of its observations, values and actions,
 and of the attention of an rmc's memory slots.
@@ -58,7 +58,7 @@ class Arguments:
     """Steps shown per second, in a video."""
     window: int = 8
     """In a page: compare the policy with one that only knows the last WINDOW steps."""
-    max_steps: int = MOST_STEPS
+    max_steps: int = MAX_VIDEO_STEPS
     """Maximum steps of an episode."""
     env: Env = None
     env_kwargs: EnvKwargs = field(default_factory=dict)

@@ -186,7 +186,7 @@ def test_what_is_given_wrongly_is_named(agent: ActorCritic, arguments: tuple, ex
 def test_what_cannot_play_is_refused(agent: ActorCritic) -> None:
     with pytest.raises(ValueError, match=r"expected an ActorCritic or the result of rmc.load, got Linear"):
         Player(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="num_envs: expected an int of at least 1, received 0"):
+    with pytest.raises(ValueError, match="num_envs: expected an int of at least 1, got 0"):
         Player(agent, num_envs=0)
 
 

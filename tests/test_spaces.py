@@ -94,10 +94,10 @@ def test_actors_send_what_they_have_seen_and_done(kind: str) -> None:
     actor.version = 0
     reader = ParcelReader(actor.act(0.0).rollout, actor.lanes.spec)
     parcel = actor.act(0.0)
-    received = reader.open(parcel.to_bytes(), 0).rollout
-    for one, other in zip(leaves_of(parcel.rollout[:4]), leaves_of(received[:4]), strict=True):
+    got = reader.open(parcel.to_bytes(), 0).rollout
+    for one, other in zip(leaves_of(parcel.rollout[:4]), leaves_of(got[:4]), strict=True):
         assert torch.equal(one, other)
-    both = concatenated([received, received], CPU)
+    both = concatenated([got, got], CPU)
     output, _ = actor.agent.unroll(both.steps, both.initial_state)
     loss, metrics = losses.vtrace(output, both, discount=0.9)
     assert metrics["losses/rho_mean"].item() == pytest.approx(1, abs=1e-4)

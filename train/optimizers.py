@@ -29,7 +29,7 @@ MOMENTS: dict[type[torch.optim.Optimizer], Callable[[Tensor], dict[str, Tensor]]
     Muon: lambda p: {"momentum_buffer": p},
 }
 """The per-parameter state of the optimizers."""
-FEWEST = 16  # minimum rows and columns of a matrix for Muon
+MIN_SIDE = 16  # minimum rows and columns of a matrix for Muon
 
 
 class Optimizers:
@@ -148,10 +148,10 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
 
 def _hidden_matrices(agent: ActorCritic) -> Iterator[nn.Parameter]:
     """The matrices of encoder, core and the layers before the heads, except the weights of `nn.Embedding`, whose rows
-    are independent vectors, and matrices with fewer than `FEWEST` rows or columns.
+    are independent vectors, and matrices with fewer than `MIN_SIDE` rows or columns.
     """
     embeddings = {id(module.weight) for module in agent.encoder.modules() if isinstance(module, nn.Embedding)}
     for module in (agent.encoder, agent.core, agent.head_layers):
         for parameter in module.parameters():
-            if parameter.dim() == 2 and min(parameter.shape) >= FEWEST and id(parameter) not in embeddings:
+            if parameter.dim() == 2 and min(parameter.shape) >= MIN_SIDE and id(parameter) not in embeddings:
                 yield parameter

@@ -34,7 +34,7 @@ FLAGS = [
 ]
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 SAMPLE = 0.25  # seconds between samples
-MOST_GROWTH = 1.1  # of the last learner's memory and open files, from the first quarter of its time to the last
+MAX_GROWTH = 1.1  # of the last learner's memory and open files, from the first quarter of its time to the last
 
 
 def soak(run: WatchedRun, arguments: argparse.Namespace) -> None:
@@ -112,9 +112,9 @@ def faults(result: dict[str, Any]) -> list[str]:
     memory, handles, returns = (
         next(pair for name, pair in result.items() if name.startswith(start)) for start in ("memory", "open", "mean")
     )
-    if memory[1] > MOST_GROWTH * memory[0]:
+    if memory[1] > MAX_GROWTH * memory[0]:
         found.append("memory grows")
-    if handles[1] > MOST_GROWTH * handles[0]:
+    if handles[1] > MAX_GROWTH * handles[0]:
         found.append("open files grow")
     if not returns[1] > returns[0]:
         found.append("it does not learn")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
     from PIL.ImageDraw import ImageDraw
 
-SIDE, SMALLEST_CELL = 384, 12
+SIDE, MIN_CELL = 384, 12
 """Target width of a room with its walls, and minimum size of a cell, in pixels."""
 STRIP, TILE, PITCH = 48, 26, 36
 """Below the room: height, side of a tile, and from one tile to the next."""
@@ -36,7 +36,7 @@ def draw_frame(state: State, rules: Rules, lane: int) -> NDArray[np.uint8]:
     """One lane's image, uint8 [height, width, 3]; all levels with the same room size have the same size."""
     from PIL import Image
 
-    cell = max(SMALLEST_CELL, SIDE // (rules.room_size + 2))
+    cell = max(MIN_CELL, SIDE // (rules.room_size + 2))
     room = _floor(rules.room_size, cell).copy()
     for row, column in np.argwhere(state.board[lane] != FLOOR).tolist():
         sprite = _tile(int(state.board[lane, row, column]), _part(state, lane, row, column), cell)

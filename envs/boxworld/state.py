@@ -12,7 +12,7 @@ FLOOR, GEM, WALL, AGENT = 0, 21, 22, 23
 COLOURS = 20
 """Cells 1..20 hold a key or a lock of that colour. Walls and the agent are not on the board, only in observations."""
 
-SMALLEST_ROOM, LARGEST_ROOM = 4, 64
+MIN_ROOM, MAX_ROOM = 4, 64
 
 
 class Rules(NamedTuple):
@@ -74,14 +74,14 @@ def checked_rules(
     Raises:
         ValueError: for a value that is not allowed, more boxes than colours, or a room in which boxes may not fit.
     """
-    size = checked_int("room_size", room_size, SMALLEST_ROOM, LARGEST_ROOM)
+    size = checked_int("room_size", room_size, MIN_ROOM, MAX_ROOM)
     length = checked_int("max_solution_length", max_solution_length, 1, COLOURS)
     distractors = checked_int("max_distractors", max_distractors, 0, COLOURS - length)
     needed = smallest_room(length + distractors)
     if size < needed:
-        raise ValueError(f"room_size: expected at least {needed} for {length} + {distractors} boxes, received {size}")
-    if viewport is not None and checked_int("viewport", viewport, 1, 2 * LARGEST_ROOM) % 2 == 0:
-        raise ValueError(f"viewport: expected an odd int, or None for the whole room; received {viewport}")
+        raise ValueError(f"room_size: expected at least {needed} for {length} + {distractors} boxes, got {size}")
+    if viewport is not None and checked_int("viewport", viewport, 1, 2 * MAX_ROOM) % 2 == 0:
+        raise ValueError(f"viewport: expected an odd int, or None for the whole room; got {viewport}")
     steps = 2 * size**2 if max_steps is None else checked_int("max_steps", max_steps, 1, 2**31 - 1)
     return Rules(size, int(viewport or 0), length, distractors, steps)
 
@@ -92,7 +92,7 @@ def smallest_room(boxes: int) -> int:
     There are S * (S - 1) places for a box, and each earlier one takes at most 3 * 5 of them, so that nothing
     touches. Of the S * S places for the key a box takes at most 3 * 4.
     """
-    size = SMALLEST_ROOM
+    size = MIN_ROOM
     while size * (size - 1) <= 15 * (boxes - 1) or size**2 <= 12 * boxes:
         size += 1
     return size
@@ -156,5 +156,5 @@ def _check_paths(state: State) -> None:
         lane = wrong[0]
         raise ValueError(
             f"state field 'path': expected {state.solution_length[lane]} colours, {GEM} and zeros in lane {lane}, and "
-            f"no more boxes opened; received {state.path[lane].tolist()} and {state.boxes_opened[lane]} opened"
+            f"no more boxes opened; got {state.path[lane].tolist()} and {state.boxes_opened[lane]} opened"
         )

@@ -72,7 +72,7 @@ def make_level(size: int, random_length: bool, max_steps: int | None, view_size:
         ValueError: for a size that is even, below 7 or above 255, or for less than one step.
     """
     if not isinstance(size, int | np.integer) or size % 2 == 0 or not 7 <= size <= 255:
-        raise ValueError(f"size: expected an odd int from 7 to 255, received {size!r}")
+        raise ValueError(f"size: expected an odd int from 7 to 255, got {size!r}")
     max_steps = 5 * size**2 if max_steps is None else max_steps
     max_steps = checked_int("max_steps", max_steps, 1, 2**31 - 1)
     border = view_size - 1
@@ -151,5 +151,5 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], level: Level, lanes: int
     ):
         check_range(name, getattr(state, name)[was_reset], low, high)
     if not (state.random_increment[was_reset, 1] & np.uint64(1)).all():  # else PCG64's draws may never end
-        raise ValueError("state field 'random_increment': expected odd numbers, received even ones")
+        raise ValueError("state field 'random_increment': expected odd numbers, got even ones")
     return state

@@ -15,7 +15,7 @@ CELL_CATEGORIES = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
 DIRECTIONS = 4
 ACTION_SETS = {"all": None, "moves": 3}
 """Action set -> number of actions, from the first on; None: all."""
-LARGEST_VIEW = 63
+MAX_VIEW = 63
 ROOM_END = 4  # MemoryEnv: the column in which the room with the cue ends
 
 
@@ -145,14 +145,14 @@ def view_space(cells: int, words: Sequence[int] = ()) -> MultiDiscrete:
 def num_actions(actions: str, available: int) -> int:
     """The number of actions in a set. Raises ValueError for an unknown set."""
     if actions not in ACTION_SETS:
-        raise ValueError(f"actions: expected one of {', '.join(ACTION_SETS)}; received {actions!r}")
+        raise ValueError(f"actions: expected one of {', '.join(ACTION_SETS)}; got {actions!r}")
     return min(available, ACTION_SETS[actions] or available)
 
 
 def checked_view_size(view_size: int) -> int:
     """The side of a view. Raises ValueError if the agent could not stand in the middle of it."""
-    if not isinstance(view_size, int | np.integer) or view_size % 2 == 0 or not 3 <= view_size <= LARGEST_VIEW:
-        raise ValueError(f"view_size: expected an odd int from 3 to {LARGEST_VIEW}, received {view_size!r}")
+    if not isinstance(view_size, int | np.integer) or view_size % 2 == 0 or not 3 <= view_size <= MAX_VIEW:
+        raise ValueError(f"view_size: expected an odd int from 3 to {MAX_VIEW}, got {view_size!r}")
     return int(view_size)
 
 

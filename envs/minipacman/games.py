@@ -28,7 +28,7 @@ class Games(Task):
 
     def __init__(self, lanes: int, mode: str, viewport: int | None, frame_cap: int) -> None:
         if mode not in MODES:
-            raise ValueError(f"mode: expected one of {', '.join(MODES)}; received {mode!r}")
+            raise ValueError(f"mode: expected one of {', '.join(MODES)}; got {mode!r}")
         cap = checked_int("frame_cap", frame_cap, 1, 2**31 - 1)
         self.shape = view_shape(viewport)
         self.observation_space, self.action_space = Box(0, 255, self.shape, np.uint8), Discrete(ACTIONS)

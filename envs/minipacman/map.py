@@ -27,7 +27,7 @@ _MAP = (*_UPPER_HALF, "1000000111110000001", *_UPPER_HALF[::-1])
 WALLS: NDArray[np.bool_] = np.array([[character == "1" for character in row] for row in _MAP])
 """bool [15, 19], True where there is a wall."""
 ROWS, COLUMNS = WALLS.shape
-LARGEST_VIEWPORT = 99
+MAX_VIEWPORT = 99
 CELL_ROW, CELL_COLUMN = (axis.astype(np.int32) for axis in np.nonzero(~WALLS))
 CELLS = len(CELL_ROW)
 
@@ -132,9 +132,9 @@ def view_shape(viewport: int | None) -> tuple[int, int, int]:
     """
     if viewport is None:
         return ROWS, COLUMNS, 3
-    side = checked_int("viewport", viewport, 1, LARGEST_VIEWPORT)
+    side = checked_int("viewport", viewport, 1, MAX_VIEWPORT)
     if side % 2 == 0:
-        raise ValueError(f"viewport: expected an odd int, or None for the whole map, received {side}")
+        raise ValueError(f"viewport: expected an odd int, or None for the whole map, got {side}")
     return side, side, 3
 
 

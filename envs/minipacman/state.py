@@ -119,7 +119,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, frame_cap: i
     check_field_names(fields, State._fields)
     ghost_shape = np.shape(fields["ghost_cell"])
     if len(ghost_shape) != 2 or ghost_shape[1] < 1:
-        raise ValueError(f"state field 'ghost_cell': expected shape ({lanes}, G) with G >= 1, received {ghost_shape}")
+        raise ValueError(f"state field 'ghost_cell': expected shape ({lanes}, G) with G >= 1, got {ghost_shape}")
     state = State(**copied_like(fields, make_state(lanes, ghost_shape[1])._asdict()))
     # Lanes with different ghost capacities may have been joined: entries beyond a level's ghosts are meaningless.
     unused = np.arange(ghost_shape[1]) >= _ghosts(state)[:, None]
@@ -150,7 +150,7 @@ def _check_ranges(state: State, frame_cap: int) -> None:
         values = getattr(state, name)
         wrong = values[(values >= CELLS) & (values != GONE)]
         if wrong.size:
-            raise ValueError(f"state field {name!r}: expected 0..{CELLS - 1} or {GONE}, received {wrong[0]}")
+            raise ValueError(f"state field {name!r}: expected 0..{CELLS - 1} or {GONE}, got {wrong[0]}")
     counts = {
         "food_left": state.food.sum(axis=1),
         "ghosts_left": (state.ghost_cell != GONE).sum(axis=1),
@@ -158,5 +158,5 @@ def _check_ranges(state: State, frame_cap: int) -> None:
     for name, count in counts.items():
         wrong = np.flatnonzero(getattr(state, name) != count)
         if wrong.size:
-            received, lane = getattr(state, name)[wrong[0]], wrong[0]
-            raise ValueError(f"state field {name!r}: expected {count[lane]} in lane {lane}, received {received}")
+            got, lane = getattr(state, name)[wrong[0]], wrong[0]
+            raise ValueError(f"state field {name!r}: expected {count[lane]} in lane {lane}, got {got}")

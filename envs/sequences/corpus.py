@@ -45,7 +45,7 @@ def _read(
     """The files of `stamps` as a corpus; they are read again if one of them has changed."""
     texts = [name.read_bytes() for name, _, _ in stamps]
     if not any(texts):
-        raise ValueError(f"text {path}: expected a text, received an empty one")
+        raise ValueError(f"text {path}: expected a text, got an empty one")
     try:
         vocabulary: Vocabulary = Bytes()
         if unit == "words":

@@ -83,7 +83,7 @@ def _arguments(env_id: str, options: str, name: str) -> dict[str, Any]:
         if found is None or meaning is None or isinstance(meaning, str) != bool(found[2]):
             tasks = [key.removeprefix("program") for key in SHORT_NAMES if env_id == PROGRAM and "program-" in key]
             known = [f"-{key}N" if isinstance(m, str) else f"-{key}" for key, m in OPTIONS[env_id].items()]
-            raise ValueError(f"environment {name!r}: expected {', '.join(tasks + known)}; received {'-' + option!r}")
+            raise ValueError(f"environment {name!r}: expected {', '.join(tasks + known)}; got {'-' + option!r}")
         argument, value = (meaning, int(found[2])) if isinstance(meaning, str) else meaning
         if argument in arguments:
             raise ValueError(f"environment {name!r}: expected {argument} once, got it twice")

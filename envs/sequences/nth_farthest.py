@@ -1,10 +1,9 @@
 """Nth Farthest: which of the vectors shown is the n-th farthest from vector m?"""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rmc_agents.envs.random_stream import key_of_seed
@@ -16,7 +15,7 @@ from .environment import SequenceEnv, SequenceVectorEnv
 from .nth_farthest_drawing import draw_sequence
 from .nth_farthest_engine import State, ask_lanes, observe_lanes, start_lanes
 
-MOST_VECTORS, LARGEST_SIZE, MOST_THINKING = 64, 1024, 1000
+MAX_VECTORS, MAX_SIZE, MAX_THINKING = 64, 1024, 1000
 ASK = ("last", "every")
 
 
@@ -46,14 +45,14 @@ class NthFarthest(Sequences):
     ) -> None:
         """See the class."""
         lanes = checked_num_envs(num_envs)
-        self.vectors = checked_int("vectors", vectors, 2, MOST_VECTORS)
-        self.size = checked_int("size", size, 1, LARGEST_SIZE)
+        self.vectors = checked_int("vectors", vectors, 2, MAX_VECTORS)
+        self.size = checked_int("size", size, 1, MAX_SIZE)
         self.most = self.vectors if most is None else checked_int("most", most, 2, self.vectors)
         self.fewest = self.most if fewest is None else checked_int("fewest", fewest, 2, self.most)
         self.active = self.size if active is None else checked_int("active", active, 1, self.size)
-        self.thinking = checked_int("thinking", thinking, 0, MOST_THINKING)
+        self.thinking = checked_int("thinking", thinking, 0, MAX_THINKING)
         if ask not in ASK:
-            raise ValueError(f"ask: expected {' or '.join(ASK)}, received {ask!r}")
+            raise ValueError(f"ask: expected {' or '.join(ASK)}, got {ask!r}")
         self.ask = ask
         self.observation_space = Box(-1.0, 1.0, (self.size + 3 * self.vectors,), np.float32)
         self.action_space = Discrete(self.vectors)
@@ -218,12 +217,4 @@ class NthFarthestEnv(SequenceEnv):
 class NthFarthestVectorEnv(SequenceVectorEnv):
     """Many lanes of `NthFarthestEnv`, with the same arguments."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        render_mode: str | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        **settings: Any,
-    ) -> None:
-        """See `SequenceVectorEnv`; raises ValueError for a value that is not allowed."""
-        super().__init__(NthFarthest(num_envs, **settings), render_mode, autoreset_mode)
+    task = NthFarthest

@@ -1,10 +1,7 @@
 """Program evaluation: read a program character by character, then answer what it prints, character by character."""
 
-from typing import Any
-
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rmc_agents.envs.random_stream import key_of_seed
@@ -70,7 +67,7 @@ class Programs(Sequences):
         """See the class."""
         lanes = checked_num_envs(num_envs)
         if task not in TASKS:
-            raise ValueError(f"task: expected one of {', '.join(TASKS)}; received {task!r}")
+            raise ValueError(f"task: expected one of {', '.join(TASKS)}; got {task!r}")
         nesting = checked_int("nesting", nesting, 1, DEEPEST_NESTING)
         length = checked_int("length", length, 1, LONGEST_LITERAL)
         kind, operations = TASKS[task]
@@ -232,12 +229,4 @@ class ProgramEnv(SequenceEnv):
 class ProgramVectorEnv(SequenceVectorEnv):
     """Many lanes of `ProgramEnv`, with the same arguments."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        render_mode: str | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        **settings: Any,
-    ) -> None:
-        """See `SequenceVectorEnv`; raises ValueError for a value that is not allowed."""
-        super().__init__(Programs(num_envs, **settings), render_mode, autoreset_mode)
+    task = Programs

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rmc_agents.envs.vector_checks import check_range, checked_int, checked_num_envs
@@ -17,7 +16,7 @@ from .environment import SequenceEnv, SequenceVectorEnv
 
 PARTS = ("train", "heldout", "all")
 UNITS = ("bytes", "words")
-MOST_WORDS = 2**24
+MAX_WORDS = 2**24
 GOLDEN_RATIO = 0x9E3779B97F4A7C15  # its fraction, times 2**64
 
 
@@ -72,21 +71,21 @@ class Text(Sequences):
         _check_choice("unit", unit, UNITS)
         _check_choice("part", part, PARTS)
         if not isinstance(held_out, int | float) or not 0 < held_out < 1:
-            raise ValueError(f"held_out: expected a number between 0 and 1, received {held_out!r}")
+            raise ValueError(f"held_out: expected a number between 0 and 1, got {held_out!r}")
         for name, value in (("vocabulary", vocabulary), ("vocabulary_size", vocabulary_size)):
             if unit == "bytes" and value is not None:
                 raise ValueError(f"{name}: expected none with bytes; it is for the unit words")
         if vocabulary is not None and vocabulary_size is not None:
             raise ValueError("vocabulary_size: expected none with a vocabulary, whose size is fixed")
         if vocabulary_size is not None:
-            checked_int("vocabulary_size", vocabulary_size, 2, MOST_WORDS)
+            checked_int("vocabulary_size", vocabulary_size, 2, MAX_WORDS)
         self.steps = None if steps is None else checked_int("steps", steps, 1, 2**31)
         corpus = load_corpus(path, unit, vocabulary, vocabulary_size)
         self.path, self.vocabulary = path, corpus.vocabulary
         self.tokens, documents = part_of(corpus, part, held_out)
         self._first, self._last = passages(documents, self.steps)
         if not len(self._first):
-            raise ValueError(f"text {path}: expected a {part} part of at least 2 tokens, received {len(self.tokens)}")
+            raise ValueError(f"text {path}: expected a {part} part of at least 2 tokens, got {len(self.tokens)}")
         spread = len(self._first) * GOLDEN_RATIO >> 64
         self._stride = next(n for n in range(max(spread, 1), 2**63) if math.gcd(n, len(self._first)) == 1)
         self.observation_space = MultiDiscrete([self.vocabulary.size], dtype=np.int32)
@@ -102,7 +101,7 @@ class Text(Sequences):
         With `steps` it is the beginning of a passage; as many consecutive seeds as there are passages have each once.
         """
         if seed < 0:
-            raise ValueError(f"seed: expected a non-negative int, received {seed}")
+            raise ValueError(f"seed: expected a non-negative int, got {seed}")
         if self.steps is not None:
             passage = seed * self._stride % len(self._first)
             self.state.next_passage[lane], self.state.next_begin[lane] = passage, self._first[passage]
@@ -155,7 +154,7 @@ class Text(Sequences):
         if len(self.tokens) < lanes * unroll_length:
             raise ValueError(
                 f"text {self.path}: expected at least {lanes * unroll_length} tokens for {lanes} lanes of "
-                f"{unroll_length} steps, received {len(self.tokens)}; take fewer lanes or shorter unrolls"
+                f"{unroll_length} steps, got {len(self.tokens)}; take fewer lanes or shorter unrolls"
             )
 
     def check_state(self, state: State) -> None:
@@ -170,7 +169,7 @@ class Text(Sequences):
 
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"{name}: expected one of {', '.join(allowed)}; received {value!r}")
+        raise ValueError(f"{name}: expected one of {', '.join(allowed)}; got {value!r}")
 
 
 class TextEnv(SequenceEnv):
@@ -226,13 +225,4 @@ class TextEnv(SequenceEnv):
 class TextVectorEnv(SequenceVectorEnv):
     """Many lanes of `TextEnv`, with the same arguments."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        path: str | Path,
-        render_mode: str | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        **settings: Any,
-    ) -> None:
-        """See `SequenceVectorEnv`; raises ValueError for a value that is not allowed."""
-        super().__init__(Text(num_envs, path, **settings), render_mode, autoreset_mode)
+    task = Text

@@ -52,9 +52,9 @@ class Words:
         self._tokens = {word: token for token, word in enumerate(self.words)}
         if len(self._tokens) < self.size:
             twice = Counter(self.words).most_common(1)[0][0]
-            raise ValueError(f"vocabulary: expected every word once, received {twice!r} twice")
+            raise ValueError(f"vocabulary: expected every word once, got {twice!r} twice")
         if self.size < 2:
-            raise ValueError(f"vocabulary: expected at least 2 words, received {self.size}")
+            raise ValueError(f"vocabulary: expected at least 2 words, got {self.size}")
 
     @classmethod
     def of(cls, texts: Iterable[bytes], size: int | None = None) -> Self:
@@ -77,7 +77,7 @@ class Words:
         except (ValueError, RecursionError):
             raise ValueError(f"vocabulary {path}: expected a list of words in JSON") from None
         if not isinstance(words, list):
-            raise ValueError(f"vocabulary {path}: expected a list of words in JSON, received a {type(words).__name__}")
+            raise ValueError(f"vocabulary {path}: expected a list of words in JSON, got a {type(words).__name__}")
         return cls(words)
 
     def to_json(self) -> str:

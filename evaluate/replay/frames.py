@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-LARGEST_SIDE = 240
+MAX_SIDE = 240
 """Frames are reduced to this side in pixels and to 64 colours."""
 SMALLER_SIDES = (240, 160, 120, 80, 60)
 """Further sides in pixels, with lossy compression, until a page is small enough."""
@@ -30,7 +30,7 @@ class Frames:
     def add(self, frame: NDArray[np.uint8]) -> None:
         """Append an image `[H, W, 3]`."""
         picture = Image.fromarray(frame)
-        picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE), Image.Resampling.LANCZOS)
+        picture.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
         file = BytesIO()
         picture.quantize(64, dither=Image.Dither.NONE).save(file, format="PNG", optimize=True)
         self._order.append(self._numbers.setdefault(b64encode(file.getvalue()).decode(), len(self._numbers)))

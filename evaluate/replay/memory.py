@@ -18,9 +18,9 @@ from rmc_agents.evaluate.ablation import ResetMemory, WindowedMemory
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, at
 
-MOST_ROWS = 64
+MAX_ROWS = 64
 """Maximum rows of a strip; of many units, such as an LSTM's, those that vary most are kept."""
-MOST_PEAKS, LEAST_PEAK = 12, 0.05
+MAX_PEAKS, MIN_PEAK = 12, 0.05
 Floats = NDArray[np.floating]
 
 
@@ -73,11 +73,11 @@ def _delayed(steps: TimeStep, delay: int) -> TimeStep:
 
 
 def peaks(values: Sequence[float]) -> list[int]:
-    """The steps with the largest values, at some distance from each other, in order; none below `LEAST_PEAK`."""
+    """The steps with the largest values, at some distance from each other, in order; none below `MIN_PEAK`."""
     apart = max(3, len(values) // 40)
     found: list[int] = []
     for step in sorted(range(len(values)), key=lambda step: -values[step]):
-        if values[step] < LEAST_PEAK or len(found) == MOST_PEAKS:
+        if values[step] < MIN_PEAK or len(found) == MAX_PEAKS:
             break
         if all(abs(step - other) >= apart for other in found):
             found.append(step)
@@ -149,9 +149,9 @@ def strip(
       values: the numbers.
       low, high: the values of bytes 0 and 255; None: the minimum and the maximum.
     """
-    if len(labels) > MOST_ROWS:
-        kept = np.sort(np.argsort(-values.std(axis=0), kind="stable")[:MOST_ROWS])
-        name = f"{name} ({MOST_ROWS} of {len(labels)}, those that vary most)"
+    if len(labels) > MAX_ROWS:
+        kept = np.sort(np.argsort(-values.std(axis=0), kind="stable")[:MAX_ROWS])
+        name = f"{name} ({MAX_ROWS} of {len(labels)}, those that vary most)"
         labels, values = [labels[i] for i in kept], values[:, kept]
     low = float(values.min()) if low is None else low
     high = max(float(values.max()) if high is None else high, low + 1e-6)

@@ -14,7 +14,7 @@ from .frames import REELS, SMALLER_SIDES, shrunk
 
 SCRIPTS = ("data.js", "pictures.js", "plots.js", "episode.js", "player.js")
 LIVE_SCRIPT = "live.js"
-LARGEST_PAGE = 3_000_000
+MAX_PAGE = 3_000_000
 
 
 class Page(NamedTuple):
@@ -25,7 +25,7 @@ class Page(NamedTuple):
 
     def __str__(self) -> str:
         size = f"{len(self.content) / 1e6:.2f} MB"
-        note = f", frames reduced to {self.frame_side} pixels to keep it below {LARGEST_PAGE / 1e6:.0f} MB"
+        note = f", frames reduced to {self.frame_side} pixels to keep it below {MAX_PAGE / 1e6:.0f} MB"
         return size + (note if self.frame_side else "")
 
 
@@ -42,20 +42,20 @@ def write(path: Path, runs: Sequence[Mapping[str, Any]]) -> Page:
 
 
 def fitted(runs: Sequence[Mapping[str, Any]], version: str = "") -> Page:
-    """The page, with reduced frames if it would exceed `LARGEST_PAGE`; arguments as in `build`.
+    """The page, with reduced frames if it would exceed `MAX_PAGE`; arguments as in `build`.
 
     Raises:
       ValueError: if it is still too large.
     """
     page = Page(build(runs, version).encode(), None)
-    if len(page.content) > LARGEST_PAGE and any("frames" in (run[reel] or ()) for run in runs for reel in REELS):
+    if len(page.content) > MAX_PAGE and any("frames" in (run[reel] or ()) for run in runs for reel in REELS):
         for side in SMALLER_SIDES:
             page = Page(build([shrunk(run, side) for run in runs], version).encode(), side)
-            if len(page.content) <= LARGEST_PAGE:
+            if len(page.content) <= MAX_PAGE:
                 break
-    if len(page.content) > LARGEST_PAGE:
+    if len(page.content) > MAX_PAGE:
         raise ValueError(
-            f"expected a page of at most {LARGEST_PAGE / 1e6:.0f} MB, got {len(page.content) / 1e6:.1f}; "
+            f"expected a page of at most {MAX_PAGE / 1e6:.0f} MB, got {len(page.content) / 1e6:.1f}; "
             "take fewer steps (--max-steps) or fewer runs"
         )
     return page

@@ -23,7 +23,7 @@ from rmc_agents.spaces import SpaceSpec
 
 from .grids import Glyph, Picture, Window, css
 
-LARGEST_VIEW = 32
+MAX_VIEW = 32
 """Observations with more cells per side are shown as frames."""
 EMPTY, PLAIN_WALL = Glyph("empty"), Glyph("wall")
 AGENT_COLOUR = "#f04848"
@@ -113,7 +113,7 @@ def view_of(env: VectorEnv, spec: SpaceSpec, obs: NDArray) -> Picture | NDArray[
     newest = obs[..., -(obs.shape[-1] // views) :] if obs.ndim else obs
     if spec.obs_dtype == "uint8" and newest.ndim == 3 and newest.shape[2] == 3:
         pixels = (newest * (spec.obs_scale * 255)).round().astype(np.uint8)
-        if max(pixels.shape) > LARGEST_VIEW:
+        if max(pixels.shape) > MAX_VIEW:
             return pixels
         rows, columns, _ = pixels.shape
         return Picture(rows, columns, [Glyph("fill", css(pixel)) for pixel in pixels.reshape(-1, 3)])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = (".mp4", ".gif")
-MOST_STEPS = 1000
+MAX_VIDEO_STEPS = 1000
 FRAMES_PER_SECOND, HIGHEST_FPS = 10, 50
 
 

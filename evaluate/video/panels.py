@@ -22,12 +22,12 @@ BAR, CHOSEN, VALUE = (84, 112, 214), (245, 184, 61), (95, 211, 166)
 MARGIN, GAP, TITLE, STRIP, COLUMN = 16, 20, 34, 64, 264
 HEADING, ROW, PLOT = 22, 22, 48
 LABEL, PERCENT = 84, 42  # widths left and right of a probability's bar
-LEAST_BODY, LARGEST_FRAME, LARGEST_VIEW = 360, (900, 640), 200
-SLOTS_COLUMN, LARGEST_CELL = 160, 26
+LEAST_BODY, MAX_FRAME, MAX_VIEW = 360, (900, 640), 200
+SLOTS_COLUMN, MAX_CELL = 160, 26
 LEGEND_COLUMNS, LEGEND_ROW = 3, 17
-MOST_ACTIONS = 8
-MOST_HEADS = 4
-MOST_VALUES = 120
+MAX_ACTIONS = 8
+MAX_HEADS = 4
+MAX_VALUES = 120
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
@@ -95,7 +95,7 @@ def _fit_frame(frame: Image.Image) -> Image.Image:
     """The frame, resized if it is very small or very large."""
     if (times := LEAST_BODY // frame.height) > 1:
         return frame.resize((frame.width * times, frame.height * times), Image.Resampling.NEAREST)
-    frame.thumbnail(LARGEST_FRAME, Image.Resampling.LANCZOS)
+    frame.thumbnail(MAX_FRAME, Image.Resampling.LANCZOS)
     return frame
 
 
@@ -103,11 +103,11 @@ def _draw_column(
     picture: Image.Image, draw: ImageDraw.ImageDraw, view: NDArray[np.uint8] | None, facts: FrameInfo, box: Box
 ) -> None:
     left, top, right, bottom = box
-    rows = min(len(facts.action_names), MOST_ACTIONS)
+    rows = min(len(facts.action_names), MAX_ACTIONS)
     if view is not None:
         legend_rows = -(-len(facts.legend) // LEGEND_COLUMNS)
         room = bottom - top - 3 * HEADING - rows * ROW - PLOT - GAP - legend_rows * LEGEND_ROW
-        enlarged = enlarge_view(view, min(room, LARGEST_VIEW), right - left)
+        enlarged = enlarge_view(view, min(room, MAX_VIEW), right - left)
         _text(draw, (left, top + 6), "what the agent sees", 13, DIM, "lm")
         picture.paste(enlarged, (left, top + HEADING))
         top += HEADING + enlarged.height
@@ -172,24 +172,24 @@ def _draw_probabilities(draw: ImageDraw.ImageDraw, facts: FrameInfo, box: Box) -
 def _shown_actions(facts: FrameInfo) -> list[int]:
     """All actions, or the most likely ones and the chosen one if there are too many."""
     count = len(facts.action_names)
-    if count <= MOST_ACTIONS or facts.probabilities is None:
-        return list(range(min(count, MOST_ACTIONS)))
+    if count <= MAX_ACTIONS or facts.probabilities is None:
+        return list(range(min(count, MAX_ACTIONS)))
     likeliest = [int(action) for action in np.argsort(-facts.probabilities, kind="stable")]
     if facts.action is not None:
         likeliest = [facts.action, *(action for action in likeliest if action != facts.action)]
-    return sorted(likeliest[:MOST_ACTIONS])
+    return sorted(likeliest[:MAX_ACTIONS])
 
 
 def _draw_values(draw: ImageDraw.ImageDraw, values: Sequence[float], box: Box) -> None:
     left, top, right, bottom = box
     draw.rectangle(box, PANEL)
-    recent = np.asarray(values[-MOST_VALUES:])
+    recent = np.asarray(values[-MAX_VALUES:])
     if len(recent) < 2 or not np.isfinite(recent).all():
         return
     low, high = min(float(recent.min()), 0.0), max(float(recent.max()), 0.0)
     span = max(high - low, 1e-6)
     height = bottom - top - 10
-    x = left + 4 + np.arange(len(recent)) * (right - left - 8) / (MOST_VALUES - 1)
+    x = left + 4 + np.arange(len(recent)) * (right - left - 8) / (MAX_VALUES - 1)
     y = bottom - 5 - (recent - low) / span * height
     zero = bottom - 5 + low / span * height
     draw.line([(left, zero), (right, zero)], ZERO)
@@ -200,12 +200,12 @@ def _draw_values(draw: ImageDraw.ImageDraw, values: Sequence[float], box: Box) -
 def _draw_attention(draw: ImageDraw.ImageDraw, attention: NDArray[np.floating], box: Box) -> None:
     """An attention map per head: one row per slot, one column per slot and, set apart, one for the input."""
     left, top, right, bottom = box
-    heads, slots = min(len(attention), MOST_HEADS), attention.shape[1]
+    heads, slots = min(len(attention), MAX_HEADS), attention.shape[1]
     _text(draw, (left, top + 6), "where each slot looks", 13, DIM, "lm")
     top += HEADING
     apart = GAP // 2
     room = (bottom - top) // heads - 2 * HEADING
-    cell = max(2, min((right - left - apart) // (slots + 1), room // slots, LARGEST_CELL))
+    cell = max(2, min((right - left - apart) // (slots + 1), room // slots, MAX_CELL))
     for head, weights in enumerate(attention[:heads]):
         _text(draw, (left, top + HEADING // 2), f"head {head + 1}", 14, TEXT, "lm")
         for (row, column), weight in np.ndenumerate(weights):

@@ -21,7 +21,7 @@ from rmc_agents.files import replacing
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State
 
-from .file import FRAMES_PER_SECOND, HIGHEST_FPS, MOST_STEPS, Picture, check_target, write_gif, write_mp4
+from .file import FRAMES_PER_SECOND, HIGHEST_FPS, MAX_VIDEO_STEPS, Picture, check_target, write_gif, write_mp4
 from .panels import FrameInfo, compose
 
 HOLD_SECONDS = 1.0
@@ -53,7 +53,7 @@ def record(
     device: torch.device,
     deterministic: bool = False,
     title: str = "",
-    max_steps: int = MOST_STEPS,
+    max_steps: int = MAX_VIDEO_STEPS,
     fps: int = FRAMES_PER_SECOND,
     reward_scale: float = 1.0,
 ) -> RecordedVideo:

@@ -9,8 +9,8 @@ import yaml
 
 from rmc_agents.files import read_regular
 
-MOST_LEVELS = 20  # a sweep file has 4
-MOST_VALUES = 100_000  # aliases expanded: a few lines of aliases can expand to billions
+MAX_LEVELS = 20  # a sweep file has 4
+MAX_VALUES = 100_000  # aliases expanded: a few lines of aliases can expand to billions
 
 
 def read_yaml(path: str | PathLike[str]) -> dict[str, Any]:
@@ -33,8 +33,8 @@ def parse_yaml(text: str, source: str) -> Any:
     """The value of a YAML text.
 
     Raises:
-      ValueError: beginning with `source`, if it is not valid YAML, repeats a key, is nested deeper than `MOST_LEVELS`,
-        or has more than `MOST_VALUES` values.
+      ValueError: beginning with `source`, if it is not valid YAML, repeats a key, is nested deeper than `MAX_LEVELS`,
+        or has more than `MAX_VALUES` values.
     """
     try:
         return yaml.load(text, _Loader)
@@ -55,13 +55,13 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Tracks the depth and the number of values with aliases expanded."""
         self.levels += 1
-        if self.levels > MOST_LEVELS:
-            raise yaml.YAMLError(f"expected at most {MOST_LEVELS} levels, got more")
+        if self.levels > MAX_LEVELS:
+            raise yaml.YAMLError(f"expected at most {MAX_LEVELS} levels, got more")
         is_alias, before = self.check_event(yaml.AliasEvent), self.values
         node = super().compose_node(parent, index)
-        self.values += self.values_in.get(node, MOST_VALUES) if is_alias else 1  # no count yet: an alias inside itself
-        if self.values > MOST_VALUES:
-            raise yaml.YAMLError(f"expected at most {MOST_VALUES:,} values with aliases expanded, got more")
+        self.values += self.values_in.get(node, MAX_VALUES) if is_alias else 1  # no count yet: an alias inside itself
+        if self.values > MAX_VALUES:
+            raise yaml.YAMLError(f"expected at most {MAX_VALUES:,} values with aliases expanded, got more")
         self.values_in[node] = self.values - before
         self.levels -= 1
         return node

@@ -13,15 +13,15 @@ from pydantic import ValidationError as PydanticValidationError
 from .plain_yaml import shortened
 from .stages import stages_of
 
-LARGEST = 10**15  # products of settings must stay below float32's limit, 3.4e38
-Float = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
-PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST)]
-NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST)]
+MAX_NUMBER = 10**15  # products of settings must stay below float32's limit, 3.4e38
+Float = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
+PositiveFloat = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
+NonNegativeFloat = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 UnitFloat = Annotated[float, Field(ge=0, le=1)]
-PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
+PositiveInt = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
 FewInt = Annotated[int, Field(gt=0, le=1000)]
 """For things created one by one, where a mistyped number would take hours."""
-NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 Arguments = dict[str, JsonValue]
 """Arguments of a custom core, encoder or environment, as in a YAML file."""
 

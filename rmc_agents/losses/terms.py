@@ -8,7 +8,7 @@ from rmc_agents.types import Distribution, Rollout
 
 from .masked import masked_mean, masked_variance
 
-MOST_LOG_RATIO = 20.0
+MAX_LOG_RATIO = 20.0
 """Logarithm of the largest ratio in a loss: with an infinite one, the gradient would be NaN."""
 
 
@@ -40,7 +40,7 @@ def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, valid: Tensor, cli
     Args: log_ratio `[T, B]`, advantage `[T, B]` (carries no gradient), valid `[T, B]` bool.
     """
     advantage = torch.where(valid, advantage.detach(), 0.0)
-    ratio = torch.where(valid, log_ratio, 0.0).clamp(max=MOST_LOG_RATIO).exp()
+    ratio = torch.where(valid, log_ratio, 0.0).clamp(max=MAX_LOG_RATIO).exp()
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
     return masked_mean(-torch.minimum(ratio * advantage, clipped * advantage), valid)
 

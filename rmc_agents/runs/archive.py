@@ -16,7 +16,7 @@ from .checkpoint import CheckpointError, check_regular, numbered, opening, write
 
 SUFFIX = ".zip"
 MEMBER = "rmc_agents.json"
-MOST_UNPACKED = 20
+MAX_UNPACKED = 20
 """An archive may unpack to at most this many times its own size."""
 
 
@@ -60,9 +60,9 @@ def _check_declared(archive: zipfile.ZipFile, path: Path) -> None:
     """Raises ValueError for a zip bomb; Stable-Baselines3 itself does not compress."""
     size = path.stat().st_size
     declared = sum(member.file_size for member in archive.infolist())
-    if declared > MOST_UNPACKED * size:
+    if declared > MAX_UNPACKED * size:
         raise ValueError(
-            f"expected its {size:,} bytes to unpack to at most {MOST_UNPACKED} times as many, declared are {declared:,}"
+            f"expected its {size:,} bytes to unpack to at most {MAX_UNPACKED} times as many, declared are {declared:,}"
         )
 
 

@@ -27,7 +27,7 @@ FORMAT = f"{FORMATS}1"
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
 UNREADABLE = ".unreadable"
-MOST_HEADER = 100_000_000  # bytes, the limit of safetensors
+MAX_HEADER = 100_000_000  # bytes, the limit of safetensors
 MAX_PROBLEM_LENGTH = 300  # characters of another library's error message; torch's can be a page long
 _NAME = re.compile(r"update-\d+")
 
@@ -80,7 +80,7 @@ def check_header(path: Path) -> None:
         check_regular(path)
         with path.open("rb") as file:
             length = file.read(8)
-            _check_format(_metadata(length + file.read(min(_header_size(length), MOST_HEADER))), str(path))
+            _check_format(_metadata(length + file.read(min(_header_size(length), MAX_HEADER))), str(path))
 
 
 def check_regular(path: Path) -> None:

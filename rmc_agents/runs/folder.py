@@ -29,7 +29,7 @@ PACKAGES = ("rmc-agents", "torch", "numpy", "numba", "gymnasium", "minigrid", "s
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 
 
-MOST_LETTERS = 100  # of the environment and the core in a folder's name; file systems allow 255 bytes
+MAX_LETTERS = 100  # of the environment and the core in a folder's name; file systems allow 255 bytes
 
 
 class RunFolder:
@@ -156,7 +156,7 @@ def new_folder(config: Config) -> Path:
 
     If several runs begin in the same second, a number follows.
     """
-    agent = re.sub(r"[^\w.,-]+", "-", f"{config.env.env}-{config.core.core}", flags=re.ASCII)[:MOST_LETTERS]
+    agent = re.sub(r"[^\w.,-]+", "-", f"{config.env.env}-{config.core.core}", flags=re.ASCII)[:MAX_LETTERS]
     name = f"{agent}-seed{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
     folder, runs = Path("runs") / name, 1
     while True:

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, T
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rmc_agents.envs.nested import MOST_CATEGORIES, Place, leaves, name_of, numbers, pick
+from rmc_agents.envs.nested import MAX_CATEGORIES, Place, leaves, name_of, numbers, pick
 
 logger = logging.getLogger(__name__)
 
@@ -141,8 +141,8 @@ def array_spec(space: Space, path: Place) -> ArraySpec:
             shape = space.shape or ()
             if is_vector_of_names(space):
                 return ArraySpec(shape, str(space.dtype), 1.0, categories, space.dtype == np.int32, path=path)
-            if sum(categories) > MOST_CATEGORIES:
-                raise ValueError(f"{name}: expected at most {MOST_CATEGORIES:,} categories, got {sum(categories):,}")
+            if sum(categories) > MAX_CATEGORIES:
+                raise ValueError(f"{name}: expected at most {MAX_CATEGORIES:,} categories, got {sum(categories):,}")
             return ArraySpec(shape, "int64", 1.0, categories, start=start if any(start) else (), path=path)
     raise ValueError(
         f"{name}: expected numbers in a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict or Tuple of "

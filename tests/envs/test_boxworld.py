@@ -89,7 +89,7 @@ def test_a_single_env_continues_from_its_state() -> None:
 def test_a_wrong_state_is_refused(name: str, value: Any) -> None:
     env = BoxWorldVectorEnv(2, **TINY)
     env.reset(seed=1)
-    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* received"):
+    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* got"):
         env.set_state({**env.get_state(), name: value})
 
 
@@ -103,14 +103,14 @@ def test_a_state_before_the_first_reset_is_taken() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"room_size": 3}, r"room_size: expected an int from 4 to 64, received 3"),
-        ({"room_size": 12}, r"room_size: expected at least 13 for 5 \+ 5 boxes, received 12"),
-        ({"viewport": 4}, "viewport: expected an odd int, or None for the whole room; received 4"),
-        ({"viewport": True}, "viewport: expected .* received True"),
-        ({"max_solution_length": 0}, r"max_solution_length: expected an int from 1 to 20, received 0"),
-        ({"max_distractors": 16}, r"max_distractors: expected an int from 0 to 15, received 16"),
-        ({"max_steps": 0}, "max_steps: expected an int from .* received 0"),
-        ({"render_mode": "svg"}, "render_mode: expected None or one of .*; received 'svg'"),
+        ({"room_size": 3}, r"room_size: expected an int from 4 to 64, got 3"),
+        ({"room_size": 12}, r"room_size: expected at least 13 for 5 \+ 5 boxes, got 12"),
+        ({"viewport": 4}, "viewport: expected an odd int, or None for the whole room; got 4"),
+        ({"viewport": True}, "viewport: expected .* got True"),
+        ({"max_solution_length": 0}, r"max_solution_length: expected an int from 1 to 20, got 0"),
+        ({"max_distractors": 16}, r"max_distractors: expected an int from 0 to 15, got 16"),
+        ({"max_steps": 0}, "max_steps: expected an int from .* got 0"),
+        ({"render_mode": "svg"}, "render_mode: expected None or one of .*; got 'svg'"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -125,9 +125,9 @@ def test_a_wrong_action_is_refused(action: Any) -> None:
     single, vector = BoxWorldEnv(), BoxWorldVectorEnv(2)
     single.reset(seed=0)
     vector.reset(seed=0)
-    with pytest.raises(ValueError, match=r"action: expected an int in 0\.\.3, received"):
+    with pytest.raises(ValueError, match=r"action: expected an int in 0\.\.3, got"):
         single.step(action)
-    with pytest.raises(ValueError, match=r"actions: expected .* received"):
+    with pytest.raises(ValueError, match=r"actions: expected .* got"):
         vector.step([action, 0])
 
 

@@ -139,8 +139,8 @@ def test_the_engine_plays_as_the_oracle_does(viewport: int | None) -> None:
                 expected = (reward, is_over, steps[lane] >= max_steps and not is_over, what == GEM)
                 seen["cut"] += expected[2]
             assert now[lane] == rooms[lane]
-            received = (rewards[lane], terminated[lane], truncated[lane], infos["is_success"][lane])
-            assert received == expected
+            got = (rewards[lane], terminated[lane], truncated[lane], infos["is_success"][lane])
+            assert got == expected
             ended[lane] = expected[1] or expected[2]
     for what in ("key", "box", "distractor", GEM, "cut"):
         assert seen[what] > 10, seen

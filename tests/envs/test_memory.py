@@ -69,11 +69,11 @@ def test_backends_play_the_same_episodes(name: str) -> None:
     np.testing.assert_array_equal(native.reset(seed=3)[0], minigrid.reset(seed=3)[0])
     outcomes = set()
     for actions in walk(native, 300):
-        received, expected = native.step(actions), minigrid.step(actions)
-        for one, other in zip(received[:4], expected[:4], strict=True):
+        got, expected = native.step(actions), minigrid.step(actions)
+        for one, other in zip(got[:4], expected[:4], strict=True):
             np.testing.assert_array_equal(one, other)
-        np.testing.assert_equal(received[4], expected[4])
-        outcomes |= set(received[4]["is_success"][received[4]["_is_success"]].tolist() if received[4] else ())
+        np.testing.assert_equal(got[4], expected[4])
+        outcomes |= set(got[4]["is_success"][got[4]["_is_success"]].tolist() if got[4] else ())
     assert outcomes == {True, False}
 
 
@@ -179,7 +179,7 @@ def test_a_new_environment_continues_from_a_state() -> None:
 def test_a_wrong_state_is_refused(name: str, value: np.ndarray) -> None:
     env = MemoryVectorEnv(2, 7)
     env.reset(seed=1)
-    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* received"):
+    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* got"):
         env.set_state({**env.get_state(), name: value})
     with pytest.raises(ValueError, match=r"missing \['cue'\], unknown \['clue'\]"):
         env.set_state({"clue" if field == "cue" else field: array for field, array in env.get_state().items()})
@@ -188,14 +188,14 @@ def test_a_wrong_state_is_refused(name: str, value: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 8}, "size: expected an odd int from 7 to 255, received 8"),
-        ({"max_steps": 0}, r"max_steps: expected an int from 1 to .*, received 0"),
-        ({"view_size": 6}, "view_size: expected an odd int from 3 to 63, received 6"),
-        ({"view_size": 1}, "view_size: .* received 1"),
-        ({"actions": "few"}, "actions: expected one of all, moves; received 'few'"),
-        ({"num_envs": 0}, "num_envs: expected an int of at least 1, received 0"),
-        ({"render_mode": "human"}, "render_mode: expected None or one of rgb_array; received 'human'"),
-        ({"autoreset_mode": "later"}, "autoreset_mode: expected one of NEXT_STEP, .*; received 'later'"),
+        ({"size": 8}, "size: expected an odd int from 7 to 255, got 8"),
+        ({"max_steps": 0}, r"max_steps: expected an int from 1 to .*, got 0"),
+        ({"view_size": 6}, "view_size: expected an odd int from 3 to 63, got 6"),
+        ({"view_size": 1}, "view_size: .* got 1"),
+        ({"actions": "few"}, "actions: expected one of all, moves; got 'few'"),
+        ({"num_envs": 0}, "num_envs: expected an int of at least 1, got 0"),
+        ({"render_mode": "human"}, "render_mode: expected None or one of rgb_array; got 'human'"),
+        ({"autoreset_mode": "later"}, "autoreset_mode: expected one of NEXT_STEP, .*; got 'later'"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -211,12 +211,12 @@ def test_calls_out_of_place_are_refused() -> None:
     for call in (lambda: env.step([0, 0]), env.render):
         with pytest.raises(ResetNeeded):
             call()
-    with pytest.raises(ValueError, match="expected an int or a sequence of 2, received 3 seeds"):
+    with pytest.raises(ValueError, match="expected an int or a sequence of 2, got 3 seeds"):
         env.reset(seed=[1, 2, 3])
     with pytest.raises(ValueError, match="non-negative"):
         env.reset(seed=[0, -1])
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"actions: expected 0..2, received 0..3"):
+    with pytest.raises(ValueError, match=r"actions: expected 0..2, got 0..3"):
         env.step([0, 3])
     env.step([0, 0])
     with pytest.raises(ResetNeeded, match=r"lanes \[0, 1\]"):

@@ -111,7 +111,7 @@ def test_state_is_copied_and_may_have_another_ghost_capacity() -> None:
 def test_a_wrong_state_is_refused(name: str, value: Any) -> None:
     env = MiniPacmanVectorEnv(2)
     env.reset(seed=1)
-    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* received"):
+    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* got"):
         env.set_state({**env.get_state(), name: value})
 
 
@@ -126,13 +126,13 @@ def test_missing_and_unknown_state_fields_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "chase"}, "mode: expected one of regular, avoid, hunt, ambush, rush; received 'chase'"),
-        ({"viewport": 4}, "viewport: expected an odd int, or None for the whole map, received 4"),
-        ({"viewport": True}, "viewport: .* received True"),
-        ({"frame_cap": 0}, r"frame_cap: expected an int from 1 to .*, received 0"),
-        ({"render_mode": "svg"}, "render_mode: expected None or one of .*; received 'svg'"),
-        ({"autoreset_mode": "later"}, "autoreset_mode: expected one of NEXT_STEP, .*; received 'later'"),
-        ({"num_envs": 0}, "num_envs: expected an int of at least 1, received 0"),
+        ({"mode": "chase"}, "mode: expected one of regular, avoid, hunt, ambush, rush; got 'chase'"),
+        ({"viewport": 4}, "viewport: expected an odd int, or None for the whole map, got 4"),
+        ({"viewport": True}, "viewport: .* got True"),
+        ({"frame_cap": 0}, r"frame_cap: expected an int from 1 to .*, got 0"),
+        ({"render_mode": "svg"}, "render_mode: expected None or one of .*; got 'svg'"),
+        ({"autoreset_mode": "later"}, "autoreset_mode: expected one of NEXT_STEP, .*; got 'later'"),
+        ({"num_envs": 0}, "num_envs: expected an int of at least 1, got 0"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -147,7 +147,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
 def test_wrong_actions_are_refused(actions: list[Any]) -> None:
     env = MiniPacmanVectorEnv(2)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"actions: expected .* received"):
+    with pytest.raises(ValueError, match=r"actions: expected .* got"):
         env.step(actions)
 
 
@@ -155,7 +155,7 @@ def test_wrong_actions_are_refused(actions: list[Any]) -> None:
 def test_a_wrong_action_is_refused(action: Any) -> None:
     env = MiniPacmanEnv()
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"action: expected an int in 0\.\.4, received"):
+    with pytest.raises(ValueError, match=r"action: expected an int in 0\.\.4, got"):
         env.step(action)
 
 
@@ -163,7 +163,7 @@ def test_wrong_seeds_and_masks_are_refused() -> None:
     env = MiniPacmanVectorEnv(2)
     with pytest.raises(ValueError, match="expected True for every lane that was never reset"):
         env.reset(options={"reset_mask": np.array([True, False])})
-    with pytest.raises(ValueError, match="expected an int or a sequence of 2, received 3 seeds"):
+    with pytest.raises(ValueError, match="expected an int or a sequence of 2, got 3 seeds"):
         env.reset(seed=[1, 2, 3])
     for mask in ([True, True], np.array([1, 0]), np.array([True]), np.zeros(2, bool)):
         with pytest.raises(ValueError, match="reset_mask: expected"):

@@ -108,13 +108,13 @@ class Duel:
             self.ended[lane] = outcomes[-1][1] or outcomes[-1][2]
         rewards, terminated, truncated = (np.array(column) for column in zip(*outcomes, strict=True))
         both = [view.step(actions) for view in self.views]
-        self.compare_observations([received[0] for received in both])
-        for received in both:
-            np.testing.assert_array_equal(received[1], rewards.astype(np.float32))
-            np.testing.assert_array_equal(received[2], terminated)
-            np.testing.assert_array_equal(received[3], truncated)
-            assert received[4]["level"].tolist() == [game.level for game in self.games]
-            assert received[4]["power"].tolist() == [game.power for game in self.games]
+        self.compare_observations([got[0] for got in both])
+        for got in both:
+            np.testing.assert_array_equal(got[1], rewards.astype(np.float32))
+            np.testing.assert_array_equal(got[2], terminated)
+            np.testing.assert_array_equal(got[3], truncated)
+            assert got[4]["level"].tolist() == [game.level for game in self.games]
+            assert got[4]["power"].tolist() == [game.power for game in self.games]
 
     def compare_observations(self, observations: list[np.ndarray]) -> None:
         """All lanes, through the 5x5 window and in full, cut from one picture."""

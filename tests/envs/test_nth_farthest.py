@@ -157,7 +157,7 @@ def colours(picture: np.ndarray) -> set[tuple[int, ...]]:
 def test_a_state_out_of_bounds_is_refused(name: str) -> None:
     env = NthFarthestVectorEnv(2)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* received .*9"):
+    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* got .*9"):
         env.set_state({**env.get_state(), name: np.array([9, 0])})
 
 
@@ -174,10 +174,10 @@ def test_a_state_with_other_numbers_is_refused(number: float) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"ask": "first"}, "ask: expected last or every, received 'first'"),
-        ({"most": 9}, "most: expected an int from 2 to 8, received 9"),
-        ({"most": 3, "fewest": 4}, "fewest: expected an int from 2 to 3, received 4"),
-        ({"size": 4, "active": 5}, "active: expected an int from 1 to 4, received 5"),
+        ({"ask": "first"}, "ask: expected last or every, got 'first'"),
+        ({"most": 9}, "most: expected an int from 2 to 8, got 9"),
+        ({"most": 3, "fewest": 4}, "fewest: expected an int from 2 to 3, got 4"),
+        ({"size": 4, "active": 5}, "active: expected an int from 1 to 4, got 5"),
     ],
 )
 def test_options_out_of_range_are_named(settings: dict[str, Any], expected: str) -> None:

@@ -106,5 +106,5 @@ def test_the_program_is_read_and_then_the_answer_asked_for(teacher_forcing: bool
 def test_a_state_out_of_bounds_is_refused(name: str, value: list[int]) -> None:
     env = ProgramVectorEnv(2)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* received"):
+    with pytest.raises(ValueError, match=rf"state field '{name}': expected .* got"):
         env.set_state({**env.get_state(), name: np.array(value)})

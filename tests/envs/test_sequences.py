@@ -70,8 +70,8 @@ def test_lanes_do_not_depend_on_their_number(kind: tuple[str, dict[str, Any]]) -
     np.testing.assert_array_equal(few.reset(seed=9)[0], many.reset(seed=7)[0][2:4])
     for _ in range(60):
         one, other = few.step(np.zeros(2, int)), many.step(np.zeros(7, int))
-        for received, expected in zip(one[:4], other[:4], strict=True):
-            np.testing.assert_array_equal(received, expected[2:4])
+        for got, expected in zip(one[:4], other[:4], strict=True):
+            np.testing.assert_array_equal(got, expected[2:4])
         np.testing.assert_array_equal(one[4]["target"], other[4]["target"][2:4])
 
 
@@ -127,7 +127,7 @@ def test_a_wrong_state_is_refused(kind: tuple[str, dict[str, Any]]) -> None:
         "length": state["length"] + 1000,
         "all_right": state["all_right"][:1],
     }.items():
-        with pytest.raises(ValueError, match=r"state field '(time|length|begin|all_right)': expected .* received"):
+        with pytest.raises(ValueError, match=r"state field '(time|length|begin|all_right)': expected .* got"):
             env.set_state({**state, name: value})
     with pytest.raises(ValueError, match=r"missing \['time'\], unknown \['tide'\]"):
         env.set_state({"tide" if name == "time" else name: value for name, value in state.items()})
@@ -205,21 +205,21 @@ def test_names_stand_for_settings(name: str, expected: tuple[str, dict[str, Any]
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nth-farthest-vectors1", "vectors: expected an int from 2 to 64, received 1"),
-        ("nth-farthest-size0", "size: expected an int from 1 to 1024, received 0"),
-        ("nth-farthest-vectors4-from5", "fewest: expected an int from 2 to 4, received 5"),
-        ("nth-farthest-thinking1001", "thinking: expected an int from 0 to 1000, received 1001"),
+        ("nth-farthest-vectors1", "vectors: expected an int from 2 to 64, got 1"),
+        ("nth-farthest-size0", "size: expected an int from 1 to 1024, got 0"),
+        ("nth-farthest-vectors4-from5", "fewest: expected an int from 2 to 4, got 5"),
+        ("nth-farthest-thinking1001", "thinking: expected an int from 0 to 1000, got 1001"),
         (
             "nth-farthest-vectors",
-            "expected -vectorsN, -sizeN, -fromN, -mostN, -activeN, -thinkingN, -every; received '-vectors'",
+            "expected -vectorsN, -sizeN, -fromN, -mostN, -activeN, -thinkingN, -every; got '-vectors'",
         ),
         ("nth-farthest-size3-size4", "expected size once, got it twice"),
-        ("program-nesting7", "nesting: expected an int from 1 to 6, received 7"),
-        ("program-control-length10", "length: expected an int from 1 to 9, received 10"),
-        ("program-adition", "expected -addition, -control, .*, -nestingN, -lengthN, .*; received '-adition'"),
-        ("program-maxima1", "received '-maxima1'"),
+        ("program-nesting7", "nesting: expected an int from 1 to 6, got 7"),
+        ("program-control-length10", "length: expected an int from 1 to 9, got 10"),
+        ("program-adition", "expected -addition, -control, .*, -nestingN, -lengthN, .*; got '-adition'"),
+        ("program-maxima1", "got '-maxima1'"),
         ("text:", "expected a file, a folder or a pattern behind text:, got none"),
-        ("text-sentences:a", "expected -words, -heldout, .*; received '-sentences'"),
+        ("text-sentences:a", "expected -words, -heldout, .*; got '-sentences'"),
         ("nth-farhest", "there is no environment 'nth-farhest'; did you mean 'nth-farthest'?"),
     ],
 )
@@ -265,10 +265,10 @@ def test_agents_are_evaluated_at_the_maxima_and_on_what_was_held_out(
 
 def test_other_tasks_and_types_are_refused() -> None:
     for settings, message in (
-        ({"task": "sums"}, "task: expected one of full, addition, .*; received 'sums'"),
-        ({"nesting": 2.0}, "nesting: expected an int from 1 to 6, received 2.0"),
-        ({"num_envs": 0}, "num_envs: expected an int of at least 1, received 0"),
-        ({"render_mode": "human"}, "render_mode: expected None or one of rgb_array, ansi; received 'human'"),
+        ({"task": "sums"}, "task: expected one of full, addition, .*; got 'sums'"),
+        ({"nesting": 2.0}, "nesting: expected an int from 1 to 6, got 2.0"),
+        ({"num_envs": 0}, "num_envs: expected an int of at least 1, got 0"),
+        ({"render_mode": "human"}, "render_mode: expected None or one of rgb_array, ansi; got 'human'"),
     ):
         with pytest.raises(ValueError, match=message):
             ProgramVectorEnv(**{"num_envs": 1, **settings})  # type: ignore[arg-type]

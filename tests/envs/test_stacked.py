@@ -72,12 +72,12 @@ def test_stacks_are_the_queues(name: str, num_views: int) -> None:
         for actions in random_actions(env, 150):
             assert env.observation_space.contains(obs)
             obs[:] = SCRIBBLE
-            obs, *received, _ = env.step(actions)
+            obs, *got, _ = env.step(actions)
             expected_obs, *expected = oracle.step(actions)
             np.testing.assert_array_equal(obs, expected_obs)
-            for one, other in zip(received, expected, strict=True):
+            for one, other in zip(got, expected, strict=True):
                 np.testing.assert_array_equal(one, other)
-            episodes += int((received[1] | received[2]).sum())
+            episodes += int((got[1] | got[2]).sum())
         assert episodes > 0 or name.startswith("MiniGrid")
 
 
@@ -121,7 +121,7 @@ def test_state_round_trip_in_the_middle_of_episodes() -> None:
 
 def test_a_state_that_does_not_fit_is_refused() -> None:
     env, deeper = stack_views(MiniPacmanVectorEnv(2), 2), stack_views(MiniPacmanVectorEnv(2), 3)
-    with pytest.raises(ValueError, match=r"state field 'stack': expected uint8 \(2, 5, 5, 6\), received .*9\)"):
+    with pytest.raises(ValueError, match=r"state field 'stack': expected uint8 \(2, 5, 5, 6\), got .*9\)"):
         env.set_state(deeper.get_state())  # type: ignore[attr-defined]
 
 

@@ -136,21 +136,21 @@ def test_lanes_by_name(folder: Path) -> None:
     [
         ("nowhere", {}, "there is no such file or folder; expected a file, a folder of files, or a pattern"),
         ("empty_folder", {}, "the folder has no files"),
-        ("empty", {}, "expected a text, received an empty one"),
-        ("one", {"part": "all"}, "expected a all part of at least 2 tokens, received 1"),
-        ("two", {"part": "heldout"}, "expected a heldout part of at least 2 tokens, received 0"),
+        ("empty", {}, "expected a text, got an empty one"),
+        ("one", {"part": "all"}, "expected a all part of at least 2 tokens, got 1"),
+        ("two", {"part": "heldout"}, "expected a heldout part of at least 2 tokens, got 0"),
         ("binary", {"unit": "words"}, "byte 3 is no UTF-8; it can be read as bytes"),
-        ("two", {"unit": "letters"}, "unit: expected one of bytes, words; received 'letters'"),
-        ("two", {"part": "test"}, "part: expected one of train, heldout, all; received 'test'"),
-        ("two", {"held_out": 0}, "held_out: expected a number between 0 and 1, received 0"),
-        ("two", {"steps": 0}, "steps: expected an int from 1 to .*, received 0"),
+        ("two", {"unit": "letters"}, "unit: expected one of bytes, words; got 'letters'"),
+        ("two", {"part": "test"}, "part: expected one of train, heldout, all; got 'test'"),
+        ("two", {"held_out": 0}, "held_out: expected a number between 0 and 1, got 0"),
+        ("two", {"steps": 0}, "steps: expected an int from 1 to .*, got 0"),
         ("two", {"vocabulary_size": 5}, "vocabulary_size: expected none with bytes"),
         (
             "two",
             {"unit": "words", "vocabulary": "v", "vocabulary_size": 5},
             "vocabulary_size: expected none with a vocab",
         ),
-        ("two", {"unit": "words"}, "expected at least 2 words, received 1"),
+        ("two", {"unit": "words"}, "expected at least 2 words, got 1"),
         ("two", {"unit": "words", "vocabulary": "nowhere.json"}, "vocabulary nowhere.json: cannot be read"),
     ],
 )
@@ -168,8 +168,8 @@ def test_bad_input_is_refused_in_one_line(tmp_path: Path, name: str, settings: d
     [
         ("[1, 2]", "expected words without whitespace in them"),
         ('["a b", "c"]', "expected words without whitespace in them"),
-        ('["a", "b", "a"]', "expected every word once, received 'a' twice"),
-        ('{"a": 1}', "expected a list of words in JSON, received a dict"),
+        ('["a", "b", "a"]', "expected every word once, got 'a' twice"),
+        ('{"a": 1}', "expected a list of words in JSON, got a dict"),
         ("[" * 100_000, "expected a list of words in JSON"),
     ],
 )
@@ -183,9 +183,7 @@ def test_a_text_shorter_than_a_rollout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(100))
     env = TextVectorEnv(9, tmp_path / "a")
     env.check_unroll(10)
-    with pytest.raises(
-        ValueError, match="expected at least 99 tokens for 9 lanes of 11 steps, received 90; take fewer"
-    ):
+    with pytest.raises(ValueError, match="expected at least 99 tokens for 9 lanes of 11 steps, got 90; take fewer"):
         env.check_unroll(11)
 
 
@@ -194,7 +192,7 @@ def test_a_state_out_of_bounds_is_refused(tmp_path: Path) -> None:
     env = TextVectorEnv(2, tmp_path / "a", part="all", steps=10)
     env.reset(seed=0)
     for name, value in (("begin", [95, 0]), ("begin", [-1, 0]), ("next_passage", [10, 0]), ("next_begin", [99, 0])):
-        with pytest.raises(ValueError, match=rf"state field '{name}': expected .* received"):
+        with pytest.raises(ValueError, match=rf"state field '{name}': expected .* got"):
             env.set_state({**env.get_state(), name: np.array(value)})
 
 

@@ -45,8 +45,8 @@ def step_often(env: VectorEnv) -> None:
         env.step(np.zeros(env.num_envs, np.int64))
 
 
-def assert_equal_arrays(received: tuple, expected: tuple) -> None:
-    for one, other in zip(received, expected, strict=True):
+def assert_equal_arrays(got: tuple, expected: tuple) -> None:
+    for one, other in zip(got, expected, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
 
@@ -56,23 +56,23 @@ def assert_equal_steps(one: VectorEnv, other: VectorEnv, steps: int) -> int:
     random, count = np.random.default_rng(0), 0
     for _ in range(steps):
         actions = random.integers(0, one.single_action_space.n, one.num_envs)  # type: ignore[attr-defined]
-        *received, infos = one.step(actions)
+        *got, infos = one.step(actions)
         *expected, all_infos = other.step(actions)
-        assert_equal_arrays(tuple(received), tuple(expected))
+        assert_equal_arrays(tuple(got), tuple(expected))
         ended = expected[2] | expected[3]
         assert_equal_infos(infos, all_infos, ended)
-        for array in received:
+        for array in got:
             array[...] = 1
         count += int(ended.sum())
     return count
 
 
-def assert_equal_infos(received: dict, expected: dict, ended: np.ndarray) -> None:
+def assert_equal_infos(got: dict, expected: dict, ended: np.ndarray) -> None:
     if not ended.any():
-        assert received == {}
+        assert got == {}
         return
-    assert received.keys() == {key for key in expected if key not in ("no", "_no")}
-    for key, values in received.items():
+    assert got.keys() == {key for key in expected if key not in ("no", "_no")}
+    for key, values in got.items():
         if isinstance(values, dict):
             assert_equal_infos(values, expected[key], ended)
             continue
@@ -97,8 +97,8 @@ def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers:
             resets.append((4, {"reset_mask": np.arange(lanes) == 1}))  # of lanes of the first worker alone
         for seed, options in resets:
             # SyncVectorEnv takes reset_mask out of the dict it is given: each gets its own.
-            received, expected = (e.reset(seed=seed, options=options and dict(options))[0] for e in (env, reference))
-            assert_equal_arrays((received,), (expected,))
+            got, expected = (e.reset(seed=seed, options=options and dict(options))[0] for e in (env, reference))
+            assert_equal_arrays((got,), (expected,))
             ended = assert_equal_steps(env, reference, 40)
             assert name != WANDERER or ended > 0
 
@@ -106,13 +106,13 @@ def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers:
 @pytest.mark.slow
 def test_the_right_actions_come_through() -> None:
     with closing(make_env(Asking, 3, num_workers=2)) as env, closing(make_env(Asking, 3)) as reference:
-        for received, expected in zip(
+        for got, expected in zip(
             [env.reset(seed=0)[1], *(env.step(np.zeros(3, np.int64))[-1] for _ in range(5))],
             [reference.reset(seed=0)[1], *(reference.step(np.zeros(3, np.int64))[-1] for _ in range(5))],
             strict=True,
         ):
             for key in ("target", "_target"):
-                np.testing.assert_array_equal(received[key], expected[key])
+                np.testing.assert_array_equal(got[key], expected[key])
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from helpers.agents import make_agent, random_steps
 from helpers.runs import refused, save_agent
 from rmc_agents.evaluate import ablation, cli
 from rmc_agents.evaluate.ablation import ResetMemory, ShuffledMemory, WindowedMemory, cyclic_permutation
-from rmc_agents.evaluate.episodes import MOST_LANES, play
+from rmc_agents.evaluate.episodes import MAX_LANES, play
 from rmc_agents.types import AgentOutput, TimeStep, at, map_leaves
 
 CPU = torch.device("cpu")
@@ -196,7 +196,7 @@ def test_what_cannot_be_ablated_is_one_line(tmp_path: Path, capsys: pytest.Captu
     for argv, message in (
         (["--windows", "4", "0"], "--windows: expected at least 1 step, got 0"),
         (["--episodes", "1"], "add one more"),
-        (["--episodes", str(MOST_LANES + 1)], "add one more"),
+        (["--episodes", str(MAX_LANES + 1)], "add one more"),
     ):
         line = refused(capsys, cli, tmp_path / "run", "--ablate-memory", *argv)
         assert message in line

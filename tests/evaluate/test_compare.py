@@ -16,7 +16,7 @@ from rich.console import Console
 from helpers.runs import wait_for_checkpoints
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison, scheduler
-from rmc_agents.evaluate.curves import MOST_POINTS, Curve, at_frames, read_curve, thinned
+from rmc_agents.evaluate.curves import MAX_POINTS, Curve, at_frames, read_curve, thinned
 from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.runs.folder import RunFolder
@@ -103,7 +103,7 @@ def test_what_decides_a_score_is_compared(tmp_path: Path) -> None:
 def test_thinned_keeps_the_ends_and_the_mean() -> None:
     frames = np.arange(1, 1001) * 10
     points = thinned(Curve(frames, np.sin(frames), frames / 7.0))
-    assert len(points.frames) == MOST_POINTS
+    assert len(points.frames) == MAX_POINTS
     assert (points.frames[-1], points.seconds[-1]) == (10_000, 10_000 / 7)
     assert points.values.mean() == pytest.approx(np.sin(frames).mean(), abs=0.01)
     few = Curve(frames[:3], np.array([1.0, 2.0, 3.0]), frames[:3] / 10.0)

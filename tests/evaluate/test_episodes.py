@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import rmc_agents as rmc
 from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate import episodes as evaluation
-from rmc_agents.evaluate.episodes import MOST_LANES, UniformPolicy, check_fits, env_spec, play
+from rmc_agents.evaluate.episodes import MAX_LANES, UniformPolicy, check_fits, env_spec, play
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, Statistics
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli as train_cli
@@ -112,7 +112,7 @@ def test_boxworld_successes_are_grouped_by_the_level() -> None:
 
 
 def test_each_lane_plays_exactly_one_episode() -> None:
-    count = MOST_LANES + 44
+    count = MAX_LANES + 44
     played = play(UniformPolicy(env_spec("Parity-v0")), "Parity-v0", count, seed=0, device=CPU)
     expected = np.where(np.arange(count) % 2, LONG, 1)
     np.testing.assert_array_equal(played.returns, expected)
@@ -121,7 +121,7 @@ def test_each_lane_plays_exactly_one_episode() -> None:
 
 
 def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "MOST_LANES", 4)
+    monkeypatch.setattr(evaluation, "MAX_LANES", 4)
     played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 10, seed=0, device=CPU)
     np.testing.assert_array_equal(played.returns, np.arange(10))
     np.testing.assert_array_equal(played.lengths, np.arange(10) % 3 + 1)
@@ -178,7 +178,7 @@ def test_lanes_whose_episode_has_ended_take_allowed_actions() -> None:
 
 
 def test_cut_episodes_have_no_level_and_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "MOST_LANES", 2)
+    monkeypatch.setattr(evaluation, "MAX_LANES", 2)
     played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 8, seed=0, device=CPU, max_steps=2)
     np.testing.assert_array_equal(played.cut, np.arange(8) % 3 == 2)  # both parts with an uncut episode and without
     assert Statistics.of(played).mean_level == 1

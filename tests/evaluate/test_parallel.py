@@ -33,7 +33,7 @@ def failing(on_progress: Any = None) -> Episodes:
 
 @pytest.mark.slow
 def test_processes_play_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "MOST_LANES", 4)
+    monkeypatch.setattr(evaluation, "MAX_LANES", 4)
     torch.manual_seed(0)
     agent, told = ActorCritic(env_spec("memory-s13-random"), "lstm", encoder_sizes=[8]), []
     parts = parts_of(agent, "memory-s13-random", 10, 3, CPU, False, 300)

@@ -26,7 +26,7 @@ from rmc_agents.train import cli as train_cli
 
 ROOT = Path(__file__).parent.parent.parent
 CPU = torch.device("cpu")
-MOST_SHIPPED = 8_000_000  # bytes
+MAX_SHIPPED = 8_000_000  # bytes
 
 
 def train(run_dir: Path, *flags: str) -> None:
@@ -240,7 +240,7 @@ def test_the_shipped_player_of_recall_remembers() -> None:
 def test_the_shipped_files_are_packed_and_small(tmp_path: Path) -> None:
     files = {f"rmc_agents/pretrained/{name}{pretrained.SUFFIX}" for name in pretrained.names()}
     assert files
-    assert sum((ROOT / file).stat().st_size for file in files) < MOST_SHIPPED
+    assert sum((ROOT / file).stat().st_size for file in files) < MAX_SHIPPED
 
     source = tmp_path / "source"  # a copy: building leaves folders behind
     for folder in ("rmc_agents", "envs", "train", "evaluate", "configs"):

@@ -47,11 +47,11 @@ def _check_attributes(native: VectorEnv, reference: VectorEnv) -> None:
         "observation_space",
         "action_space",
     ):
-        received, expected = getattr(native, name), getattr(reference, name)
-        assert received == expected, f"{name}: expected {expected}, received {received}"
+        got, expected = getattr(native, name), getattr(reference, name)
+        assert got == expected, f"{name}: expected {expected}, got {got}"
     for name in ("autoreset_mode", "render_fps"):
-        received, expected = native.metadata[name], reference.metadata[name]
-        assert received == expected, f"metadata[{name!r}]: expected {expected}, received {received}"
+        got, expected = native.metadata[name], reference.metadata[name]
+        assert got == expected, f"metadata[{name!r}]: expected {expected}, got {got}"
 
 
 class _Comparison:
@@ -86,9 +86,9 @@ class _Comparison:
         for step in range(steps):
             actions = self.random.integers(0, self.native.single_action_space.n, self.native.num_envs)  # type: ignore[attr-defined]
             given = actions.copy()
-            received, expected = self.native.step(given), self.reference.step(actions)
+            got, expected = self.native.step(given), self.reference.step(actions)
             finished = expected[2] | expected[3]
-            self.compare(f"{what}, step {step}", received, expected)
+            self.compare(f"{what}, step {step}", got, expected)
             assert np.array_equal(given, actions), f"{self.mode}: step changed the actions it was given"
             ended += int(finished.sum())
             if self.mode == AutoresetMode.DISABLED and finished.any():
@@ -98,22 +98,22 @@ class _Comparison:
     def reset(self, what: str, seed: Any = None, mask: np.ndarray | None = None) -> None:
         """One reset of both. SyncVectorEnv takes reset_mask out of the dict it is given: each gets its own."""
         options = None if mask is None else {"reset_mask": mask.copy()}
-        received = self.native.reset(seed=seed, options=options)
+        got = self.native.reset(seed=seed, options=options)
         assert options is None or list(options) == ["reset_mask"], f"{self.mode}: reset changed the caller's options"
         expected = self.reference.reset(seed=seed, options=None if mask is None else {"reset_mask": mask.copy()})
-        self.compare(what, received, expected)
+        self.compare(what, got, expected)
 
-    def compare(self, what: str, received: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
+    def compare(self, what: str, got: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
         """Compares what both returned, then overwrites the native environment's arrays."""
         names = ["observations", "infos"]
         if len(expected) == 5:
             names = ["observations", "rewards", "terminated", "truncated", "infos"]
-            assert received[1].dtype.kind == "f", f"{self.mode}, {what}: rewards are {received[1].dtype}"
-            expected = (expected[0], expected[1].astype(received[1].dtype), *expected[2:])
-        assert len(received) == len(expected), f"{self.mode}, {what}: {len(received)} values returned"
-        for name, one, other in zip(names, received, expected, strict=True):
+            assert got[1].dtype.kind == "f", f"{self.mode}, {what}: rewards are {got[1].dtype}"
+            expected = (expected[0], expected[1].astype(got[1].dtype), *expected[2:])
+        assert len(got) == len(expected), f"{self.mode}, {what}: {len(got)} values returned"
+        for name, one, other in zip(names, got, expected, strict=True):
             _assert_same(f"{self.mode}, {what}, {name}", one, other)
-        arrays = list(_arrays(received))
+        arrays = list(_arrays(got))
         for index, array in enumerate(arrays):
             for later in arrays[index + 1 :]:
                 assert not np.shares_memory(array, later), f"{self.mode}, {what}: two returned arrays share memory"
@@ -122,26 +122,26 @@ class _Comparison:
         self.returned += arrays
 
 
-def _assert_same(place: str, received: Any, expected: Any) -> None:
+def _assert_same(place: str, got: Any, expected: Any) -> None:
     """Equal in type, keys, shape, dtype and every value."""
     if isinstance(expected, dict):
-        assert isinstance(received, dict), f"{place}: expected a dict, received {type(received)}"
-        assert received.keys() == expected.keys(), f"{place}: expected {set(expected)}, received {set(received)}"
+        assert isinstance(got, dict), f"{place}: expected a dict, got {type(got)}"
+        assert got.keys() == expected.keys(), f"{place}: expected {set(expected)}, got {set(got)}"
         for key in expected:
-            _assert_same(f"{place}[{key!r}]", received[key], expected[key])
+            _assert_same(f"{place}[{key!r}]", got[key], expected[key])
     elif isinstance(expected, np.ndarray):
-        assert isinstance(received, np.ndarray), f"{place}: expected an array, received {type(received)}"
-        kinds = [f"{array.dtype} {array.shape}" for array in (expected, received)]
-        assert kinds[0] == kinds[1], f"{place}: expected {kinds[0]}, received {kinds[1]}"
+        assert isinstance(got, np.ndarray), f"{place}: expected an array, got {type(got)}"
+        kinds = [f"{array.dtype} {array.shape}" for array in (expected, got)]
+        assert kinds[0] == kinds[1], f"{place}: expected {kinds[0]}, got {kinds[1]}"
         if expected.dtype == object:
             for index in np.ndindex(expected.shape):
-                _assert_same(f"{place}{list(index)}", received[index], expected[index])
+                _assert_same(f"{place}{list(index)}", got[index], expected[index])
         else:
-            difference = np.argwhere(received != expected)
+            difference = np.argwhere(got != expected)
             assert not len(difference), f"{place}: differs first at {difference[0].tolist()}"
     else:
-        same = type(received) is type(expected) and received == expected
-        assert same, f"{place}: expected {expected!r}, received {received!r}"
+        same = type(got) is type(expected) and got == expected
+        assert same, f"{place}: expected {expected!r}, got {got!r}"
 
 
 def _arrays(value: Any) -> Iterator[np.ndarray]:

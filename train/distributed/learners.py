@@ -38,7 +38,7 @@ from rmc_agents.train import distributed
 
 from .board import Board
 
-FEWEST_LANES = 32  # per learner, for --learners auto: a step with fewer is hardly faster
+MIN_LANES = 32  # per learner, for --learners auto: a step with fewer is hardly faster
 BYTES_OF_LEARNER = 350 << 20  # minimum private memory of a process with torch and compiled kernels
 LOOPBACK = "127.0.0.1"
 GUARD = "a script that trains with several learners needs the usual `if __name__ == '__main__':`"
@@ -65,7 +65,7 @@ def automatic(config: Config, device: torch.device) -> int:
     if config.train.algo == "impala" or config.train.algo in SB3_ALGORITHMS or config.env.env_workers:
         return 1  # actors and workers keep the cores busy; Stable-Baselines3 uses one process
     cpu = device.type == "cpu"
-    most = min(cores(), config.env.num_envs // FEWEST_LANES) if cpu else torch.cuda.device_count()
+    most = min(cores(), config.env.num_envs // MIN_LANES) if cpu else torch.cuda.device_count()
     return max(1, min(most, _most_learners(config), _room()))
 
 

@@ -37,10 +37,10 @@ from rmc_agents.train.evaluating import untouched_generators
 from rmc_agents.types import at
 
 LANES = 4  # gates and attention are recomputed for these
-MOST_SAMPLES = 2048  # rows of features for an effective rank
+MAX_SAMPLES = 2048  # rows of features for an effective rank
 SATURATED = 0.05  # a gate this close to 0 or 1 passes almost no gradient
 PICTURES_EVERY = 12  # points, the first included: once a minute at the default --log-every
-MOST_HEADS = 4  # drawn
+MAX_HEADS = 4  # drawn
 TINY = 1e-12
 
 
@@ -153,7 +153,7 @@ def singular_values(features: Tensor) -> Tensor:
     In descending order. NaN if a feature is not finite; 0 if all are 0.
     """
     rows = features.flatten(0, 1)
-    rows = rows[:: math.ceil(len(rows) / MOST_SAMPLES)]
+    rows = rows[:: math.ceil(len(rows) / MAX_SAMPLES)]
     if not rows.isfinite().all():
         return torch.full((min(rows.shape),), math.nan)
     values = torch.linalg.svdvals(rows.double().cpu())
@@ -230,7 +230,7 @@ def draw_gates(gates: dict[str, Tensor]) -> Figure:
 
 def draw_attention(attention: Tensor) -> Figure:
     """Attention maps: one row per lane, one column per head; `attention` `[B, heads, N, N+1]`."""
-    attention = attention[:, :MOST_HEADS].cpu()
+    attention = attention[:, :MAX_HEADS].cpu()
     lanes, heads, slots, _ = attention.shape
     figure = Figure(figsize=(2.2 * heads + 1, 2 * lanes), layout="constrained")
     grid = figure.subplots(lanes, heads, squeeze=False)

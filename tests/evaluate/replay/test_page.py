@@ -247,7 +247,7 @@ def test_the_page_fits_a_phone(browser: Any, scheme: str) -> None:
 
 
 def test_a_page_that_is_too_large_is_refused(runs: list[dict[str, Any]], tmp_path: Path) -> None:
-    large = runs[0] | {"mission": "x" * page.LARGEST_PAGE}
+    large = runs[0] | {"mission": "x" * page.MAX_PAGE}
     with pytest.raises(ValueError, match=r"expected a page of at most 3 MB, got 3.*--max-steps"):
         page.write(tmp_path / "a.html", [large])
     assert not list(tmp_path.iterdir())
@@ -288,9 +288,9 @@ def test_frames_are_reduced_until_the_page_is_small_enough(monkeypatch: pytest.M
         reel.add(frame)
     run = {"scene": reel.packed(), "view": None}
     whole = len(page.build([run]).encode())
-    monkeypatch.setattr(page, "LARGEST_PAGE", whole)
+    monkeypatch.setattr(page, "MAX_PAGE", whole)
     assert page.fitted([run]).frame_side is None
-    monkeypatch.setattr(page, "LARGEST_PAGE", whole // 4)
+    monkeypatch.setattr(page, "MAX_PAGE", whole // 4)
     small = page.fitted([run])
     assert len(small.content) <= whole // 4
     assert small.frame_side is not None

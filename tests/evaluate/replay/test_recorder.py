@@ -14,7 +14,7 @@ from rmc_agents.cores import Core
 from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
 from rmc_agents.evaluate.replay.grids import Film, Glyph, Picture
-from rmc_agents.evaluate.replay.memory import LEAST_PEAK, Played, comparisons, peaks, strip, strips
+from rmc_agents.evaluate.replay.memory import MIN_PEAK, Played, comparisons, peaks, strip, strips
 from rmc_agents.evaluate.replay.recorder import record
 from rmc_agents.evaluate.replay.scenes import AHEAD, scene_of, view_of
 from rmc_agents.spaces import SpaceSpec
@@ -67,7 +67,7 @@ def test_comparisons_are_what_an_agent_does_that_knows_the_last_steps_alone(core
 
 def test_peaks_are_the_largest_apart_from_each_other() -> None:
     values = [0.0] * 40
-    values[5], values[6], values[20], values[30] = 1.0, 0.9, 2.0, LEAST_PEAK / 2
+    values[5], values[6], values[20], values[30] = 1.0, 0.9, 2.0, MIN_PEAK / 2
     assert peaks(values) == [5, 20]
 
 

@@ -17,7 +17,7 @@ from rmc_agents.cores import GRU, LSTM, RMC, MinGRU, make_core
 from rmc_agents.cores.inspection import Inspection, inspect
 from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.train.reporting.diagnostics import (
-    MOST_SAMPLES,
+    MAX_SAMPLES,
     Diagnostics,
     contributions,
     draw_attention,
@@ -141,7 +141,7 @@ def test_effective_rank_known_values() -> None:
     assert effective_rank(singular_values(one)) == pytest.approx(1, abs=1e-4)
     shares = torch.tensor([0.5, 0.25, 0.25])
     assert effective_rank(singular_values(torch.diag(8 * shares)[:, None])) == pytest.approx(2**1.5)
-    many = torch.randn(2, 2 * MOST_SAMPLES, 4, generator=torch.Generator().manual_seed(0))
+    many = torch.randn(2, 2 * MAX_SAMPLES, 4, generator=torch.Generator().manual_seed(0))
     assert 3.9 < effective_rank(singular_values(many)) <= 4 + 1e-9
     assert effective_rank(singular_values(torch.zeros(3, 1, 4))) == 1
     assert math.isnan(effective_rank(singular_values(torch.full((3, 1, 4), math.inf))))
