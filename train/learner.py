@@ -154,9 +154,14 @@ class Learner(ABC):
 
 def learning_rate_at(frames: int, train: TrainConfig) -> float:
     """The learning rate after this many frames."""
+    return learning_rate_before_end(1.0 - frames / train.total_frames, train)
+
+
+def learning_rate_before_end(remaining: float, train: TrainConfig) -> float:
+    """The learning rate while this share of `total_frames` remains."""
     if train.learning_rate_schedule == "constant":
         return train.learning_rate
-    return train.learning_rate * max(0.0, 1.0 - frames / train.total_frames)
+    return train.learning_rate * min(1.0, max(0.0, remaining) / (1.0 - train.decay_start))
 
 
 def state_norm(state: State) -> Tensor:

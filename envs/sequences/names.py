@@ -19,6 +19,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, Any]]] = {
         "from": "fewest",
         "most": "most",
         "active": "active",
+        "ranks": "ranks",
         "thinking": "thinking",
         "every": ("ask", "every"),
     },

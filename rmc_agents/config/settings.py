@@ -175,6 +175,8 @@ class TrainConfig(Section):
     """The optimizer's step size; Muon's is scaled to match Adam's."""
     learning_rate_schedule: Literal["constant", "linear"] = "linear"
     """linear: decays to zero at total_frames."""
+    decay_start: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of total_frames after which the linear schedule begins to decay."""
     adam_epsilon: PositiveFloat = 1e-5
     """Adam's epsilon."""
     discount: UnitFloat = 0.99

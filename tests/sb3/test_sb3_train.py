@@ -89,12 +89,12 @@ def test_settings_reach_the_model() -> None:
     settings = {"num_envs": 6, "unroll_length": 10, "ppo_minibatches": 3, "ppo_epochs": 2, "ppo_clip": 0.3}
     settings |= {"discount": 0.9, "trace_lambda": 0.8, "entropy_cost": 0.07, "value_cost": 0.4, "max_grad_norm": 3.0}
     settings |= {"learning_rate": 2e-3, "adam_epsilon": 1e-4, "normalize_advantages": False, "seed": 5}
-    settings |= {"core": "gru", "hidden_size": 7, "encoder_sizes": [12, 9], "core_gain": 0.25}
+    settings |= {"core": "gru", "hidden_size": 7, "encoder_sizes": [12, 9], "core_gain": 0.25, "decay_start": 0.25}
     model = make_trainer(Config().updated({"algo": "recurrent-ppo", **settings}, "test"), CPU).model
     assert (model.n_envs, model.n_steps, model.batch_size, model.n_epochs, model.clip_range(1)) == (6, 10, 20, 2, 0.3)
     assert (model.gamma, model.gae_lambda, model.ent_coef, model.vf_coef) == (0.9, 0.8, 0.07, 0.4)
     assert (model.max_grad_norm, model.normalize_advantage, model.seed) == (3.0, False, seed_after(5, 0))
-    assert [model.lr_schedule(remaining) for remaining in (1.0, 0.5, 0.0, -0.1)] == [2e-3, 1e-3, 0.0, 0.0]
+    assert [model.lr_schedule(remaining) for remaining in (1.0, 0.75, 0.375, 0.0, -0.1)] == [2e-3, 2e-3, 1e-3, 0.0, 0.0]
     assert isinstance(model.policy.optimizer, torch.optim.Adam)
     assert model.policy.optimizer.defaults["eps"] == 1e-4
     assert isinstance(model.policy, RmcPolicy)

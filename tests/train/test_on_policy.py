@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,10 +51,13 @@ def test_the_loss_is_that_of_returns_by_definition(normalize: bool) -> None:
 
 
 def test_the_learning_rate_falls_linearly_or_stays() -> None:
-    for schedule, expected in (("linear", [0.4, 0.3, 0.2, 0.1]), ("constant", [0.4] * 4)):
-        trainer = small_trainer(
-            num_envs=4, unroll_length=5, learning_rate=0.4, learning_rate_schedule=schedule, total_frames=80
-        )
+    schedules: list[tuple[dict[str, Any], list[float]]] = [
+        ({}, [0.4, 0.3, 0.2, 0.1]),
+        ({"decay_start": 0.5}, [0.4, 0.4, 0.4, 0.2]),
+        ({"learning_rate_schedule": "constant"}, [0.4] * 4),
+    ]
+    for schedule, expected in schedules:
+        trainer = small_trainer(num_envs=4, unroll_length=5, learning_rate=0.4, total_frames=80, **schedule)
         rates = [trainer.update()["charts/learning_rate"].item() for _ in range(4)]
         assert rates == pytest.approx(expected)
 

@@ -1,6 +1,7 @@
 """From the settings of a run to a model of Stable-Baselines3."""
 
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from rmc_agents.sb3.extractors import (
 from rmc_agents.sb3.policy import CORE_OPTIONS
 from rmc_agents.sb3.saved import ALGORITHMS
 from rmc_agents.stream import seed_after
+from rmc_agents.train.learner import learning_rate_before_end
 
 
 def make_model(config: Config, env: VecEnv, device: torch.device) -> OnPolicyAlgorithm:
@@ -127,10 +129,9 @@ def _convolves(config: Config, space: Space) -> bool:
 
 def _schedule(train: TrainConfig) -> Any:
     """The learning rate, or a function of the remaining fraction of training."""
-    rate = train.learning_rate
     if train.learning_rate_schedule == "constant":
-        return rate
-    return lambda remaining: rate * max(0.0, remaining)
+        return train.learning_rate
+    return partial(learning_rate_before_end, train=train)
 
 
 def _batch_size(frames: int, minibatches: int) -> int:
