@@ -19,7 +19,6 @@ OPTIONS: dict[str, dict[str, str | tuple[str, Any]]] = {
         "from": "fewest",
         "most": "most",
         "active": "active",
-        "ranks": "ranks",
         "thinking": "thinking",
         "every": ("ask", "every"),
     },

@@ -24,7 +24,7 @@ class NthFarthest(Sequences):
 
     Args:
         num_envs: number of lanes, N.
-        vectors, size, fewest, most, active, thinking, ask, ranks: as for `NthFarthestEnv`.
+        vectors, size, fewest, most, active, thinking, ask: as for `NthFarthestEnv`.
 
     Raises:
         ValueError: for a value that is not allowed.
@@ -42,7 +42,6 @@ class NthFarthest(Sequences):
         active: int | None = None,
         thinking: int = 0,
         ask: Literal["last", "every"] = "last",
-        ranks: int | None = None,
     ) -> None:
         """See the class."""
         lanes = checked_num_envs(num_envs)
@@ -55,7 +54,6 @@ class NthFarthest(Sequences):
         if ask not in ASK:
             raise ValueError(f"ask: expected {' or '.join(ASK)}, got {ask!r}")
         self.ask = ask
-        self.ranks = self.vectors if ranks is None else checked_int("ranks", ranks, 1, self.vectors)
         self.observation_space = Box(-1.0, 1.0, (self.size + 3 * self.vectors,), np.float32)
         self.action_space = Discrete(self.vectors)
         self.chance = self._guessing()
@@ -80,17 +78,14 @@ class NthFarthest(Sequences):
 
     def start(self, mask: NDArray[np.bool_]) -> None:
         """See `Sequences`."""
-        start_lanes(
-            self.state, mask, self.fewest, self.most, self.active, self.ranks, self.thinking, self._distances
-        )
+        start_lanes(self.state, mask, self.fewest, self.most, self.active, self.thinking, self._distances)
 
     def _guessing(self) -> float:
         """The share of right answers when guessing among the vectors shown so far."""
         right = asked = 0.0
         for count in range(self.fewest, self.most + 1):
             shown = np.arange(1, count + 1) if self.ask == "every" else np.array([count])
-            # Shares of sequences in which m is among the first `shown`, and n is at most `shown`:
-            shares = shown / count * np.minimum(shown, self.ranks) / min(count, self.ranks)
+            shares = (shown / count) ** 2  # of sequences in which m and n are among the first `shown`
             right += float((shares / shown).sum())
             asked += float(shares.sum())
             if self.ask == "every" and self.thinking:  # the last answer is asked for twice
@@ -154,8 +149,7 @@ class NthFarthest(Sequences):
         if not (np.abs(state.vectors) <= 1).all() or state.vectors[..., self.active :].any():
             raise ValueError(f"state field 'vectors': expected {self.active} numbers from -1 to 1, then zeros")
         check_range("length", (state.length - state.shown)[state.time >= 0], self.thinking, self.thinking)
-        check_range("rank", state.rank, 0, self.ranks - 1)
-        for name in ("reference", "answer", "labels"):
+        for name in ("reference", "rank", "answer", "labels"):
             check_range(name, getattr(state, name), 0, self.vectors - 1)
 
 
@@ -198,7 +192,6 @@ class NthFarthestEnv(SequenceEnv):
     - `thinking`: steps after the last vector (default 0); the answer is asked at the last one
     - `ask`: "last" (default), or "every": also after each vector, among those shown so far, once m and at least n
       vectors have been shown
-    - `ranks`: n is at most this, 1 always asks for the farthest; None (default): the number of vectors shown
     - `render_mode`: "rgb_array" or "ansi"
 
     ## Registered configurations
@@ -215,11 +208,10 @@ class NthFarthestEnv(SequenceEnv):
         active: int | None = None,
         thinking: int = 0,
         ask: Literal["last", "every"] = "last",
-        ranks: int | None = None,
         render_mode: str | None = None,
     ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
-        super().__init__(NthFarthest(1, vectors, size, fewest, most, active, thinking, ask, ranks), render_mode)
+        super().__init__(NthFarthest(1, vectors, size, fewest, most, active, thinking, ask), render_mode)
 
 
 class NthFarthestVectorEnv(SequenceVectorEnv):

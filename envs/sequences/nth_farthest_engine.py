@@ -78,7 +78,6 @@ def start_lanes(
     fewest: int,
     most: int,
     active: int,
-    ranks: int,
     thinking: int,
     distances: NDArray[np.int64],
 ) -> None:
@@ -94,7 +93,7 @@ def start_lanes(
         for i in range(count - 1, 0, -1):
             other, label = integer(state, lane, i + 1), state.labels[lane, i]
             state.labels[lane, i], state.labels[lane, other] = state.labels[lane, other], label
-        place, rank = integer(state, lane, count), integer(state, lane, min(count, ranks))
+        place, rank = integer(state, lane, count), integer(state, lane, count)
         state.shown[lane], state.reference[lane], state.rank[lane] = count, state.labels[lane, place], rank
         differ = False
         while not differ:

@@ -85,16 +85,6 @@ def test_few_vectors_and_few_numbers_keep_the_observations_shape() -> None:
     assert counts == {3, 4}
 
 
-def test_ranks_limit_n() -> None:
-    env = NthFarthestVectorEnv(20, vectors=5, size=4, ranks=2)
-    seen = {int(shown[0, 4 + 5 : 4 + 10].argmax()) for shown, _ in sequences_of(env, 40)}
-    assert seen == {0, 1}
-    state = env.get_state()
-    state["rank"][0] = 2
-    with pytest.raises(ValueError, match=r"state field 'rank': expected 0\.\.1, got 0\.\.2"):
-        env.set_state(state)
-
-
 def test_the_papers_inputs_are_forty_numbers() -> None:
     env = NthFarthestVectorEnv(50)
     assert env.single_observation_space.shape == (40,)
@@ -187,7 +177,6 @@ def test_a_state_with_other_numbers_is_refused(number: float) -> None:
         ({"ask": "first"}, "ask: expected last or every, got 'first'"),
         ({"most": 9}, "most: expected an int from 2 to 8, got 9"),
         ({"most": 3, "fewest": 4}, "fewest: expected an int from 2 to 3, got 4"),
-        ({"vectors": 4, "ranks": 5}, "ranks: expected an int from 1 to 4, got 5"),
         ({"size": 4, "active": 5}, "active: expected an int from 1 to 4, got 5"),
     ],
 )

@@ -211,7 +211,7 @@ def test_names_stand_for_settings(name: str, expected: tuple[str, dict[str, Any]
         ("nth-farthest-thinking1001", "thinking: expected an int from 0 to 1000, got 1001"),
         (
             "nth-farthest-vectors",
-            "expected -vectorsN, -sizeN, -fromN, -mostN, -activeN, -ranksN, -thinkingN, -every; got '-vectors'",
+            "expected -vectorsN, -sizeN, -fromN, -mostN, -activeN, -thinkingN, -every; got '-vectors'",
         ),
         ("nth-farthest-size3-size4", "expected size once, got it twice"),
         ("program-nesting7", "nesting: expected an int from 1 to 6, got 7"),
