@@ -209,7 +209,7 @@ def _play_each_once(
     returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
     asked, right = np.zeros(lanes.num_lanes, np.int64), np.zeros(lanes.num_lanes, np.int64)
     nats = np.zeros(lanes.num_lanes)
-    facts: dict[str, np.ndarray] = {}
+    reports: dict[str, np.ndarray] = {}
     playing = np.ones(lanes.num_lanes, bool)
     for _, policy_logits in zip(range(max_steps), _decisions(policy, lanes, playing), strict=False):
         action = choose(lanes.spec.distribution(policy_logits), generator, deterministic)
@@ -223,17 +223,17 @@ def _play_each_once(
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
-            if key not in facts:
-                facts[key] = np.full(lanes.num_lanes, 0.0 if key == "is_success" else np.nan)
+            if key not in reports:
+                reports[key] = np.full(lanes.num_lanes, 0.0 if key == "is_success" else np.nan)
             reported = (playing if key in GROUPS else ended) & lanes.infos.get(f"_{key}", np.True_)
-            facts[key][reported] = lanes.infos[key][reported]
+            reports[key][reported] = lanes.infos[key][reported]
         playing &= ~ended
         if ended.any():
             on_progress(int(ended.sum()))
     if playing.any():
         on_progress(int(playing.sum()))
-    groups = {name: facts[name] for name in GROUPS if name in facts}
-    episodes = Episodes(returns, lengths, facts.get("level"), facts.get("is_success"), playing, groups=groups)
+    groups = {name: reports[name] for name in GROUPS if name in reports}
+    episodes = Episodes(returns, lengths, reports.get("level"), reports.get("is_success"), playing, groups=groups)
     return episodes if lanes.targets is None else episodes._replace(asked=asked, right=right, nats=nats)
 
 

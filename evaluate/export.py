@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmc_agents.agent import ActorCritic
     from rmc_agents.runs.saved import SavedAgent
 
-    from .programs import Compared
+    from .exported import Compared
 
 DESCRIPTION = """Evaluate a saved agent and export it, without optimizer and training state, to one file.
 
@@ -119,7 +119,7 @@ def _checked_out(arguments: Arguments) -> Path:
 
 def _compared(saved: "SavedAgent[ActorCritic]", format: str) -> "Compared":
     """The agent, compared at every step with its exported program."""
-    from .programs import Compared, make_program
+    from .exported import Compared, make_program
 
     config = saved.config
     about = {"env": config.env.env, "core": config.core.core, "frames": str(saved.frames), "rmc_agents": __version__}

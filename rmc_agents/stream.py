@@ -114,8 +114,8 @@ class Lanes:
                 self._no_successes = np.zeros(self.num_lanes, bool)  # from now on, an episode without it is a failure
             for lane in np.flatnonzero(self._is_last):
                 success = None if successes is None else bool(successes[lane])
-                facts = float(self._returns[lane]), int(self._lengths[lane]), success, int(self.numbers[lane])
-                self.episodes.append(Episode(*facts))
+                total, length = float(self._returns[lane]), int(self._lengths[lane])
+                self.episodes.append(Episode(total, length, success, int(self.numbers[lane])))
             self.numbers += self._is_last
             self._returns[self._is_last] = 0.0
             self._lengths[self._is_last] = 0

@@ -100,13 +100,13 @@ class OnPolicy(Learner):
 
     def learn(self, rollout: Rollout) -> Metrics:
         """Learn from the last rollout. Returns the metrics, averaged over the minibatches."""
-        every = [self._optimize(*minibatch) for minibatch in self.losses(rollout)]
+        every = [self._optimize(*minibatch) for minibatch in self.minibatch_losses(rollout)]
         self.frames += self.train.unroll_length * self.share.total
         self.updates += 1
         means = {name: torch.stack([metrics[name] for metrics in every]).mean() for name in every[0]}
         return means | {"charts/recurrent_state_norm": state_norm(self.collector.state)}
 
-    def losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:
+    def minibatch_losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:
         """Each minibatch's loss, its metrics, and the number of steps in these means, with the current weights."""
         targets = self._targets(rollout)
         for lanes in self._minibatches():

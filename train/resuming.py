@@ -100,10 +100,10 @@ def read_saved(path: Path, trust: bool) -> Saved:
       ValueError: if it can run code and is not trusted.
     """
     if archive.is_archive(path):
-        facts = archive.ArchiveInfo.read(path)
+        info = archive.ArchiveInfo.read(path)
         archive.check_trust(path, trust)
         with checkpoint.opening(path):
-            return Saved(Config().updated(facts.config, "config"), path, facts.seconds, {"path": path, "facts": facts})
+            return Saved(Config().updated(info.config, "config"), path, info.seconds, {"path": path, "info": info})
     tree = checkpoint.load(path)
     if "provenance" in tree:
         raise checkpoint.CheckpointError(

@@ -43,7 +43,7 @@ class Supervised(OnPolicy):
             self.close()
             raise
 
-    def losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:
+    def minibatch_losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:
         """The loss, its metrics, and how many answers they are means of."""
         assert rollout.targets is not None
         output, _ = self.agent.unroll(at(rollout.steps, slice(-1)), rollout.initial_state)
@@ -51,7 +51,7 @@ class Supervised(OnPolicy):
 
     def learn(self, rollout: Rollout) -> Metrics:
         """Learn from the last rollout. Without any targets in it, no optimizer step is taken."""
-        ((loss, metrics, asked),) = self.losses(rollout)
+        ((loss, metrics, asked),) = self.minibatch_losses(rollout)
         frames, every = self.train.unroll_length * self.share.total, distributed.total(asked)
         if every > 0:
             metrics = self._optimize(loss, metrics, asked)

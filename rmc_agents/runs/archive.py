@@ -33,7 +33,7 @@ class ArchiveInfo(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the facts of an archive after checking the checksums of all its members.
+        """Read the info of an archive after checking the checksums of all its members.
 
         Raises:
           CheckpointError: if the file is missing, damaged, or not an archive of a run.
@@ -49,11 +49,11 @@ class ArchiveInfo(NamedTuple):
                     raise CheckpointError(f"{path} is damaged: {damaged} does not match its checksum")
                 if MEMBER not in archive.namelist():
                     raise CheckpointError(f"{path} is not a checkpoint of rmc-train: expected {MEMBER} in it")
-                facts = cls(**json.loads(archive.read(MEMBER)))
-            check_progress(facts._asdict())
-            check_like(facts.parameters, 0, "parameters")
-            check_like(facts.config, dict.fromkeys(facts.config, ANYTHING), "config")
-            return facts
+                info = cls(**json.loads(archive.read(MEMBER)))
+            check_progress(info._asdict())
+            check_like(info.parameters, 0, "parameters")
+            check_like(info.config, dict.fromkeys(info.config, ANYTHING), "config")
+            return info
 
 
 def _check_declared(archive: zipfile.ZipFile, path: Path) -> None:
@@ -71,20 +71,20 @@ def is_archive(path: Path) -> bool:
     return next(numbered(path, SUFFIX), None) is not None if path.is_dir() else path.suffix == SUFFIX
 
 
-def save_numbered(run_dir: Path, archive: bytes, facts: ArchiveInfo, keep: int) -> Path:
-    """Save an archive of Stable-Baselines3 with its facts, like `checkpoint.save_numbered`.
+def save_numbered(run_dir: Path, archive: bytes, info: ArchiveInfo, keep: int) -> Path:
+    """Save an archive of Stable-Baselines3 with its info, like `checkpoint.save_numbered`.
 
     Raises:
       OSError: if it cannot be written.
     """
-    return write_numbered(run_dir, facts.updates, with_facts(archive, facts), keep, SUFFIX)
+    return write_numbered(run_dir, info.updates, with_info(archive, info), keep, SUFFIX)
 
 
-def with_facts(archive: bytes, facts: ArchiveInfo) -> bytes:
-    """The archive with its facts added."""
+def with_info(archive: bytes, info: ArchiveInfo) -> bytes:
+    """The archive with its info added."""
     content = io.BytesIO(archive)
     with zipfile.ZipFile(content, "a") as file:
-        file.writestr(MEMBER, json.dumps(facts._asdict()))
+        file.writestr(MEMBER, json.dumps(info._asdict()))
     return content.getvalue()
 
 

@@ -95,20 +95,20 @@ def load_policy(path: str | PathLike[str], device: torch.device, trust: bool) ->
     path = Path(path)
     if not archive.is_archive(path):
         return load_agent(path, device)
-    path, facts = archive.find(path)
+    path, info = archive.find(path)
     archive.check_trust(path, trust)
     try:
         from rmc_agents.sb3.saved import load_model, make_policy
     except ImportError as error:
         raise ValueError(str(error)) from error
     with checkpoint.opening(path):
-        config, spec = Config().updated(facts.config, "config"), SpaceSpec.from_fields(facts.spec)
-        provenance = to_provenance(facts.provenance) if facts.provenance is not None else None
+        config, spec = Config().updated(info.config, "config"), SpaceSpec.from_fields(info.spec)
+        provenance = to_provenance(info.provenance) if info.provenance is not None else None
     model = load_model(config.train.algo, path, device)
     if not (spec.num_actions or spec.action_parts):  # from before specs had action parts
         spec = spec._replace(action_parts=action_parts(model.action_space))
     agent = make_policy(model, spec)
-    return SavedAgent(agent, config, spec, path, facts.frames, provenance)
+    return SavedAgent(agent, config, spec, path, info.frames, provenance)
 
 
 def load_agent(path: str | PathLike[str], device: torch.device) -> SavedAgent[ActorCritic]:
@@ -210,9 +210,9 @@ def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:
     """
     path = Path(path)
     if archive.is_archive(path):
-        path, facts = archive.find(path)
+        path, info = archive.find(path)
         with checkpoint.opening(path):
-            return Config().updated(facts.config, "config"), facts.parameters
+            return Config().updated(info.config, "config"), info.parameters
     saved = load_agent(path, torch.device("cpu"))
     return saved.config, sum(parameter.numel() for parameter in saved.agent.parameters())
 

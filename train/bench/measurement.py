@@ -142,11 +142,11 @@ def _work(trainer: OnPolicy, backends: Sequence[str], products: Sequence[Product
 
     @torch.no_grad()
     def forward() -> None:
-        for _ in trainer.losses(rollout[0]):
+        for _ in trainer.minibatch_losses(rollout[0]):
             pass
 
     def gradients() -> None:
-        for loss, _, _ in trainer.losses(rollout[0]):
+        for loss, _, _ in trainer.minibatch_losses(rollout[0]):
             trainer.optimizer.zero_grad()
             loss.backward()
 

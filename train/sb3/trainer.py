@@ -130,14 +130,14 @@ class Sb3Trainer:
 
     def save_best(self, run_dir: Path, provenance: Provenance) -> None:
         """As `Trainer.save_best`."""
-        content, facts = self._archived(0.0)
+        content, info = self._archived(0.0)
         path = run_dir / f"{BEST}{archive.SUFFIX}"
-        write_atomically(path, archive.with_facts(content, facts._replace(provenance=provenance._asdict())))
+        write_atomically(path, archive.with_info(content, info._replace(provenance=provenance._asdict())))
 
     def _archived(self, seconds: float) -> tuple[bytes, archive.ArchiveInfo]:
         content = io.BytesIO()
         self.model.save(content)
-        facts = archive.ArchiveInfo(
+        info = archive.ArchiveInfo(
             self.config.to_mapping(),
             list(self.lanes.spec),
             self.frames,
@@ -145,12 +145,12 @@ class Sb3Trainer:
             seconds,
             count_parameters(self.agent),
         )
-        return content.getvalue(), facts
+        return content.getvalue(), info
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from an archive, which can run code: `path` and its `facts`. Raises ValueError as `load_model`."""
-        facts: archive.ArchiveInfo = state["facts"]
-        self.frames, self.updates = facts.frames, facts.updates
+        """Continue from an archive, which can run code: `path` and its `info`. Raises ValueError as `load_model`."""
+        info: archive.ArchiveInfo = state["info"]
+        self.frames, self.updates = info.frames, info.updates
         model = load_model(self.train.algo, state["path"], self.lanes.device, self.lanes)
         model.set_random_seed(seed_after(self.config.run.seed, self.frames))
         self._take(model)

@@ -17,7 +17,7 @@ from rmc_agents.config import Config
 from rmc_agents.cores import LSTM, Core
 from rmc_agents.evaluate import export
 from rmc_agents.evaluate.episodes import env_spec, play
-from rmc_agents.evaluate.programs import Compared, make_program
+from rmc_agents.evaluate.exported import Compared, make_program
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import State, TimeStep
 
