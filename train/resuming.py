@@ -157,9 +157,9 @@ def _edited(saved: Config, config: Config, folder: RunFolder) -> list[str]:
 def _learning_rate(trainer: Trainer, old: Config) -> list[str]:
     """A warning if a changed end of the linear schedule makes the learning rate jump."""
     train, before = trainer.train, old.train.total_frames
-    if train.learning_rate_schedule != "linear" or train.total_frames == before or trainer.frames >= train.total_frames:
-        return []
     then, now = (learning_rate_at(trainer.frames, each) for each in (replace(train, total_frames=before), train))
+    if then == now or trainer.frames >= train.total_frames:
+        return []
     return [
         f"warning: the learning rate jumps from {then:.3g} to {now:.3g}: its linear schedule ends at total_frames, "
         f"now {train.total_frames:,} instead of {before:,}"

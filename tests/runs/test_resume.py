@@ -202,7 +202,7 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(
 def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--learning-rate-schedule", "constant", "--save-every", "1e-9", "--log-every", "1e-9"]
+    flags = ["--decay-start", "0.9", "--save-every", "1e-9", "--log-every", "1e-9"]
     flags += ["--keep-checkpoints", "9", "--total-frames", str(4 * FRAMES_PER_UPDATE)]
     assert train("--run-dir", str(tmp_path / "run"), *flags) == 0
     chosen = tmp_path / "run" / "checkpoints" / "update-000000002.safetensors"
@@ -221,6 +221,7 @@ def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
     assert f"{branch} already holds a run; continue it with --resume {branch}" in capsys.readouterr().err
     assert resume(chosen, "--run-dir", str(tmp_path / "other"), "--total-frames", "120") == 0
     assert newest(tmp_path / "other")["updates"] == 3
+    assert "learning rate jumps" not in capsys.readouterr().out, "it has not begun to decay"
 
 
 # --- notes for the user ----------------------------------------------------------------------------------------------
