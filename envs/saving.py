@@ -138,9 +138,10 @@ def _plain(tree: Any) -> Any:
         return [_plain(value) for value in tree]
     if isinstance(tree, np.generic):
         return tree.item()
-    if isinstance(tree, np.ndarray):
-        return tree.copy()
+    if isinstance(tree, np.ndarray) and tree.dtype.kind in "biufc":
+        return tree.astype(tree.dtype.newbyteorder("="))  # a copy
     if tree is None or isinstance(tree, str | bool | int | float):
         return tree
     got = f"a dict with keys {list(tree)[:3]}" if isinstance(tree, dict) else type(tree).__name__
-    raise TypeError(f"expected dicts with string keys, lists, arrays, numbers, strings and None, got {got}")
+    got = f"an array of {tree.dtype}" if isinstance(tree, np.ndarray) else got
+    raise TypeError(f"expected dicts with string keys, lists, arrays of numbers, numbers, strings and None, got {got}")

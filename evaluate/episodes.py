@@ -225,8 +225,8 @@ def _play_each_once(
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
             if key not in reports:
                 reports[key] = np.full(lanes.num_lanes, 0.0 if key == "is_success" else np.nan)
-            reported = (playing if key in GROUPS else ended) & lanes.infos.get(f"_{key}", np.True_)
-            reports[key][reported] = lanes.infos[key][reported]
+            reported = (playing if key in GROUPS else ended) & np.asarray(lanes.infos.get(f"_{key}", True))
+            reports[key][reported] = np.asarray(lanes.infos[key])[reported]
         playing &= ~ended
         if ended.any():
             on_progress(int(ended.sum()))

@@ -126,8 +126,8 @@ def find(name: str) -> Callable[..., Any] | None:
     if module not in _typed:
         return None
     found, package = getattr(sys.modules[module], attribute, None), module.partition(".")[0]
-    if not callable(found) or str(getattr(found, "__module__", "")).partition(".")[0] != package:
-        home = getattr(found, "__module__", None) if callable(found) else None
+    home = getattr(getattr(found, "func", found), "__module__", None) if callable(found) else None  # func: of a partial
+    if str(home or "").partition(".")[0] != package:
         got = "no such name" if home is None else f"one of {home}: use {home}:{attribute}"
         raise ValueError(f"{name}: expected a class or a function that {package} defines, got {got}")
     return found

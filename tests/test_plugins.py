@@ -53,6 +53,13 @@ def test_a_class_is_found_in_a_module_that_was_typed_and_in_no_other(module: str
     assert plugins.flags() == ["--import", module]
 
 
+def test_a_partial_of_a_class_of_the_module_is_found(module: str) -> None:
+    with Path(f"{module}.py").open("a") as file:
+        file.write("\nfrom functools import partial\n\nWide = partial(Own, width=6)\n")
+    plugins.load([module])
+    assert make_core(CoreConfig(core=f"{module}:Wide"), 3).output_size == 6
+
+
 def test_what_a_module_imported_from_elsewhere_is_not_its_own(module: str) -> None:
     plugins.load([module])
     with pytest.raises(ValueError, match="defines"):

@@ -147,11 +147,10 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
 
 
 def _hidden_matrices(agent: ActorCritic) -> Iterator[nn.Parameter]:
-    """The matrices of encoder, core and the layers before the heads, except the weights of `nn.Embedding`, whose rows
-    are independent vectors, and matrices with fewer than `MIN_SIDE` rows or columns.
+    """The matrices of encoder, core and the layers before the heads, each once, except the weights of `nn.Embedding`,
+    whose rows are independent vectors, and matrices with fewer than `MIN_SIDE` rows or columns.
     """
-    embeddings = {id(module.weight) for module in agent.encoder.modules() if isinstance(module, nn.Embedding)}
-    for module in (agent.encoder, agent.core, agent.head_layers):
-        for parameter in module.parameters():
-            if parameter.dim() == 2 and min(parameter.shape) >= MIN_SIDE and id(parameter) not in embeddings:
-                yield parameter
+    embeddings = {id(module.weight) for module in agent.modules() if isinstance(module, nn.Embedding)}
+    for parameter in nn.ModuleList([agent.encoder, agent.core, agent.head_layers]).parameters():
+        if parameter.dim() == 2 and min(parameter.shape) >= MIN_SIDE and id(parameter) not in embeddings:
+            yield parameter

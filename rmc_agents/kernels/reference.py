@@ -32,7 +32,10 @@ def reset(should_reset: Tensor, initial_state: Any, state: Any) -> Any:
     """
 
     def select(initial: Tensor, leaf: Tensor) -> Tensor:
-        return torch.where(should_reset.view(-1, *[1] * (leaf.dim() - 1)), initial, leaf)
+        resets = should_reset.view(-1, *[1] * (leaf.dim() - 1))
+        if leaf.dtype == torch.bool:  # ONNX runtimes have no selection among booleans
+            return (resets & initial) | (~resets & leaf)
+        return torch.where(resets, initial, leaf)
 
     return map_leaves(select, initial_state, state)
 

@@ -77,7 +77,10 @@ class RunFolder:
         """Copy the TensorBoard events of the run that a checkpoint belongs to, if any."""
         run = run_of(source)
         if run is not None and (run / TENSORBOARD).is_dir():
-            shutil.copytree(run / TENSORBOARD, self.path / TENSORBOARD, dirs_exist_ok=True)
+            for file in filter(Path.is_file, (run / TENSORBOARD).rglob("*")):
+                target = self.path / file.relative_to(run)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)  # without its mode: the run may be read-only
 
     def write_config(self, config: Config) -> None:
         """Write `config.yaml`, which `--config` takes, and `versions.json`."""

@@ -155,12 +155,20 @@ def test_the_state_of_a_vector_environment_is_plain_and_its_faults_are_its_own()
     assert Lanes(Together(LANES), 0, CPU).get_state() is None
 
 
-@pytest.mark.parametrize("state", [{"goal": (1, 2)}, {"seen": {1: 5}}])
+@pytest.mark.parametrize("state", [{"goal": (1, 2)}, {"seen": {1: 5}}, {"names": np.array(["a"])}])
 def test_a_state_that_would_come_back_changed_is_refused(state: dict[str, Any]) -> None:
     env = Keeping(LANES)
     env.get_state = lambda: state  # type: ignore[method-assign]
     with pytest.raises(EnvError, match=r"failed in get_state\(\): TypeError: expected dicts with string keys"):
         Lanes(env, 0, CPU).get_state()
+
+
+def test_arrays_of_another_byte_order_are_saved() -> None:
+    env = Keeping(LANES)
+    env.get_state = lambda: {"time": np.arange(3, dtype=">i4")}  # type: ignore[method-assign]
+    state = Lanes(env, 0, CPU).get_state()
+    assert state is not None
+    assert torch.from_numpy(state["env"]["time"]).tolist() == [0, 1, 2]
 
 
 def test_a_module_that_cannot_be_imported_is_reported_as_theirs(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import SyncVectorEnv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rmc_agents as rmc
@@ -118,6 +119,18 @@ def test_each_lane_plays_exactly_one_episode() -> None:
     np.testing.assert_array_equal(played.returns, expected)
     np.testing.assert_array_equal(played.lengths, expected)
     assert played.levels is None
+
+
+def test_infos_of_a_vector_environment_may_be_lists() -> None:
+    class Listing(SyncVectorEnv):
+        def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict]:
+            *rest, infos = super().step(actions)
+            return *rest, infos | {"is_success": [True] * self.num_envs}
+
+    played = play(
+        UniformPolicy(env_spec("Parity-v0")), lambda num_envs: Listing([ParityEnv] * num_envs), 4, seed=0, device=CPU
+    )
+    np.testing.assert_array_equal(played.successes, np.ones(4))
 
 
 def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,19 +137,24 @@ class Undecided(Core):
 
 
 class Trace(Core):
-    """A custom core that can be exported."""
+    """A custom core that can be exported; it also remembers where inputs have been positive."""
 
     def initial_leaves(self) -> State:
-        return (torch.zeros(1, self.output_size),)
+        return torch.zeros(1, self.output_size), torch.zeros(1, self.output_size, dtype=torch.bool)
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        trace = 0.9 * state[0] + 0.1 * x
-        return trace, (trace,)
+        trace, seen = 0.9 * state[0] + 0.1 * x, state[1] | (x > 0)
+        return trace + seen, (trace, seen)
 
 
-def test_custom_cores(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("format", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
+def test_a_custom_core_is_exported(format: str) -> None:
+    agent = ActorCritic(env_spec("recall"), Trace, encoder_sizes=[6]).eval()
+    assert compare(agent, format, "recall").largest < 1e-5
+
+
+def test_a_custom_core_that_cannot_be_captured_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     spec = env_spec("recall")
-    compare(ActorCritic(spec, Trace, encoder_sizes=[6]).eval(), "torch", "recall")
     with pytest.raises(ValueError, match="core Undecided with encoder Encoder cannot be exported by torch"):
         make_program(ActorCritic(spec, Undecided, encoder_sizes=[6]).eval(), "torch", {})
     assert capfd.readouterr() == ("", "")  # torch prints what it had captured

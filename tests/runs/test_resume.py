@@ -206,6 +206,7 @@ def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
     flags += ["--keep-checkpoints", "9", "--total-frames", str(4 * FRAMES_PER_UPDATE)]
     assert train("--run-dir", str(tmp_path / "run"), *flags) == 0
     chosen = tmp_path / "run" / "checkpoints" / "update-000000002.safetensors"
+    (tmp_path / "run" / "tensorboard").chmod(0o555)
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     capsys.readouterr()
     assert resume(chosen) == 0
@@ -213,6 +214,7 @@ def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
     assert f"resumed from {chosen} at 80 frames in a new folder, {branch}" in capsys.readouterr().out
     assert [int(path.stem[7:]) for path in checkpoint.numbered(branch)] == [4, 3, 2]
     assert_same(newest(branch), newest(tmp_path / "run"))
+    assert (branch / "tensorboard").stat().st_mode & 0o200, "the curve's copy can be written, though the run's cannot"
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     curve = EventAccumulator(str(branch / "tensorboard")).Reload().Scalars("losses/entropy")
     assert sorted({event.step for event in curve}) == [40, 80, 120, 160]  # files of one second are read in any order

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from helpers.agents import make_agent
 from rmc_agents.agent import ActorCritic
@@ -35,6 +36,16 @@ def test_every_parameter_belongs_to_one_part(name: str, core: str) -> None:
     agent, optimizer = make(name, core)
     found = [p for part in optimizer.parts for group in part.param_groups for p in group["params"]]
     assert sorted(map(id, found)) == sorted(map(id, agent.parameters()))
+
+
+def test_shared_matrices_are_stepped_once_and_embeddings_of_a_core_by_adam() -> None:
+    agent, _ = make("muon", "lstm")
+    agent.encoder.shared = agent.core.shared = nn.Linear(32, 32)
+    agent.core.table = nn.Embedding(32, 32)
+    adam, muon = make_optimizer(agent, settings("muon")).parts
+    of_muon, of_adam = ([p for group in part.param_groups for p in group["params"]] for part in (muon, adam))
+    assert sum(p is agent.core.shared.weight for p in of_muon) == 1
+    assert any(p is agent.core.table.weight for p in of_adam)
 
 
 def test_adam_is_torchs() -> None:
