@@ -138,7 +138,7 @@ def test_figures() -> None:
     assert timing.Figure.of([-1.0, -2.0]).rate(1.0) is None
 
 
-@pytest.mark.parametrize(("limit", "done", "kept"), [(None, timing.WARM_UP + 3, 3), (0.0, 1, 1)])
+@pytest.mark.parametrize(("limit", "done", "kept"), [(None, timing.WARM_UP + 3, 3), (0.0, 2, 1)])
 def test_rounds_take_turns(limit: float | None, done: int, kept: int) -> None:
     calls: list[str] = []
     work = {name: lambda name=name: calls.append(name) for name in "ab"}

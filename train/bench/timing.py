@@ -42,7 +42,7 @@ def rounds(
     Args:
       work: the pieces of a round, run in order.
       repeats: measured rounds; `WARM_UP` others come first.
-      limit: seconds after which no further round starts; at least one round is measured. None: no limit.
+      limit: seconds after which no further round starts, except for one warm-up and one measured round. None: no limit.
       device: synchronised before and after each piece.
     """
     times: dict[str, list[float]] = {name: [] for name in work}
@@ -55,7 +55,7 @@ def rounds(
             _synchronize(device)
             times[name].append(time.perf_counter() - start)
         done += 1
-        if limit is not None and time.perf_counter() - began >= limit:
+        if done > 1 and limit is not None and time.perf_counter() - began >= limit:
             break
     return {name: seconds[min(WARM_UP, done - 1) :] for name, seconds in times.items()}
 
