@@ -1,82 +1,28 @@
-"""Sequence environments against gymnasium's contracts, their rewards and infos, and their names."""
+"""Sequence environments: rewards and infos, states, pictures and names; what all kinds share is in test_native."""
 
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.error import ResetNeeded
-from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from helpers.vector_env_checker import check_vector_env
+from helpers.native_kinds import SEQUENCES, Kind
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.envs.sequences.environment import SequenceEnv, SequenceVectorEnv
+from rmc_agents.envs.sequences.base import Sequences
 from rmc_agents.envs.sequences.names import find_sequences
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
 from rmc_agents.envs.sequences.programs import ProgramVectorEnv
 
-LANES = 5
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "nth-farthest": ("NthFarthest-v0", {"vectors": 4, "size": 3, "fewest": 2, "thinking": 1}),
-    "asked every time": ("NthFarthest-v0", {"vectors": 4, "size": 3, "most": 3, "active": 2, "ask": "every"}),
-    "program": ("Program-v0", {"nesting": 1, "length": 1}),
-    "copy": ("Program-v0", {"task": "copy", "length": 3, "teacher_forcing": True}),
-    "text": ("Text-v0", {"steps": 7}),
-}
+every_kind = pytest.mark.parametrize("kind", SEQUENCES.values(), ids=SEQUENCES)
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
-    """An id and settings with which sequences end within a few steps."""
-    name, settings = KINDS[request.param]
-    if name == "Text-v0":
-        settings = {**settings, "path": str(tmp_path)}
-        (tmp_path / "a.txt").write_bytes(b"What is read here is short.")
-        (tmp_path / "b.txt").write_bytes(b"And so is this.")
-    return f"rmc_agents.envs:{name}", settings
-
-
-def single(kind: tuple[str, dict[str, Any]], **more: Any) -> SequenceEnv:
-    env = gym.make(kind[0], **kind[1], **more).unwrapped
-    assert isinstance(env, SequenceEnv)
-    return env
-
-
-def lanes_of(kind: tuple[str, dict[str, Any]], num_envs: int = LANES, **more: Any) -> SequenceVectorEnv:
-    env = gym.make_vec(kind[0], num_envs, vectorization_mode="vector_entry_point", **kind[1], **more)
-    assert isinstance(env, SequenceVectorEnv)
-    return env
-
-
-def test_gymnasium_checker_raises_no_warning(kind: tuple[str, dict[str, Any]]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_env(single(kind))
-
-
-def test_vector_env_is_a_sync_vector_env(kind: tuple[str, dict[str, Any]]) -> None:
-    check_vector_env(lambda mode: lanes_of(kind, autoreset_mode=mode), lambda: single(kind), steps=120)
-
-
-def test_lanes_do_not_depend_on_their_number(kind: tuple[str, dict[str, Any]]) -> None:
-    few, many = lanes_of(kind, 2), lanes_of(kind, 7)
-    np.testing.assert_array_equal(few.reset(seed=9)[0], many.reset(seed=7)[0][2:4])
-    for _ in range(60):
-        one, other = few.step(np.zeros(2, int)), many.step(np.zeros(7, int))
-        for got, expected in zip(one[:4], other[:4], strict=True):
-            np.testing.assert_array_equal(got, expected[2:4])
-        np.testing.assert_array_equal(one[4]["target"], other[4]["target"][2:4])
-
-
-def test_only_right_answers_are_rewarded(kind: tuple[str, dict[str, Any]]) -> None:
-    env = lanes_of(kind, 8)
+@every_kind
+def test_only_right_answers_are_rewarded(kind: Kind) -> None:
+    env = kind.lanes(8)
+    assert isinstance(env.lanes, Sequences)
     _, infos = env.reset(seed=3)
     random = np.random.default_rng(3)
     right_so_far, waiting = np.ones(8, bool), np.zeros(8, bool)
@@ -84,10 +30,10 @@ def test_only_right_answers_are_rewarded(kind: tuple[str, dict[str, Any]]) -> No
     for _ in range(300):
         targets = infos["target"]
         is_asked = targets >= 0
-        actions = random.integers(0, env.single_action_space.n, 8)  # type: ignore[attr-defined]
+        actions = random.integers(0, env.lanes.action_space.n, 8)
         actions = np.where(is_asked & (random.random(8) < 0.9), targets, actions)
         _, rewards, terminated, truncated, infos = env.step(actions)
-        is_rewarded = is_asked & terminated if kind[1].get("ask") == "every" else is_asked
+        is_rewarded = is_asked & terminated if kind.settings.get("ask") == "every" else is_asked
         np.testing.assert_array_equal(rewards, is_rewarded & (actions == targets))
         assert not is_asked[waiting].any()
         assert not truncated.any()
@@ -100,67 +46,19 @@ def test_only_right_answers_are_rewarded(kind: tuple[str, dict[str, Any]]) -> No
     assert outcomes == ({True, False} if env.lanes.is_answer_whole else set())
 
 
-@pytest.mark.parametrize("autoreset_mode", ["NEXT_STEP", "same_step"])
-def test_a_new_environment_continues_from_a_state(kind: tuple[str, dict[str, Any]], autoreset_mode: str) -> None:
-    first, second = (lanes_of(kind, 16, autoreset_mode=autoreset_mode) for _ in range(2))
-    first.reset(seed=2)
-    actions = np.random.default_rng(2).integers(0, first.single_action_space.n, (80, 16))  # type: ignore[attr-defined]
-    for before in actions[:40]:
-        first.step(before)
-    state = first.get_state()
-    second.set_state(state)
-    for array in state.values():
-        array[...] = 0
-    for after in actions[40:]:
-        for one, other in zip(first.step(after)[:4], second.step(after)[:4], strict=True):
-            np.testing.assert_array_equal(one, other)
-    for name, value in first.get_state().items():
-        np.testing.assert_array_equal(second.get_state()[name], value)
-
-
-def test_a_wrong_state_is_refused(kind: tuple[str, dict[str, Any]]) -> None:
-    env = lanes_of(kind, 2)
+@every_kind
+def test_a_wrong_state_is_refused(kind: Kind) -> None:
+    env = kind.lanes(2)
     env.reset(seed=0)
     state = env.get_state()
-    for name, value in {
-        "time": state["length"] + 1,
-        "length": state["length"] + 1000,
-        "all_right": state["all_right"][:1],
-    }.items():
-        with pytest.raises(ValueError, match=r"state field '(time|length|begin|all_right)': expected .* got"):
-            env.set_state({**state, name: value})
-    with pytest.raises(ValueError, match=r"missing \['time'\], unknown \['tide'\]"):
-        env.set_state({"tide" if name == "time" else name: value for name, value in state.items()})
+    for name, added in (("time", 1), ("length", 1000)):
+        with pytest.raises(ValueError, match=r"state field '(time|length|begin)': expected .* got"):
+            env.set_state({**state, name: state["length"] + added})
 
 
-def test_calls_out_of_place_are_refused(kind: tuple[str, dict[str, Any]]) -> None:
-    env, one = lanes_of(kind, 2, autoreset_mode="disabled", render_mode="ansi"), single(kind)
-    calls: tuple[Callable[[], Any], ...] = (lambda: env.step([0, 0]), env.render, lambda: one.step(0))
-    for call in calls:
-        with pytest.raises(ResetNeeded):
-            call()
-    with pytest.raises(ValueError, match="non-negative"):
-        env.reset(seed=[0, -1])
-    env.reset(seed=0)
-    one.reset(seed=0)
-    with pytest.raises(ValueError, match=r"actions: expected 0\.\."):
-        env.step([0, env.single_action_space.n])  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=r"action: expected an int in 0\.\."):
-        one.step(-1)
-    terminated = np.zeros(2, bool)
-    while not terminated.any():
-        terminated = env.step([0, 0])[2]
-    with pytest.raises(ResetNeeded, match="have ended"):
-        env.step([0, 0])
-    is_over = False
-    while not is_over:
-        is_over = one.step(0)[2]
-    with pytest.raises(ResetNeeded, match="after the episode's end"):
-        one.step(0)
-
-
-def test_pictures_change_with_the_steps(kind: tuple[str, dict[str, Any]]) -> None:
-    env = lanes_of(kind, 1, render_mode="rgb_array")
+@every_kind
+def test_pictures_change_with_the_steps(kind: Kind) -> None:
+    env = kind.lanes(1, render_mode="rgb_array")
     env.reset(seed=0)
     (first,) = env.render() or ()
     env.step([0])
@@ -267,11 +165,9 @@ def test_other_tasks_and_types_are_refused() -> None:
     for settings, message in (
         ({"task": "sums"}, "task: expected one of full, addition, .*; got 'sums'"),
         ({"nesting": 2.0}, "nesting: expected an int from 1 to 6, got 2.0"),
-        ({"num_envs": 0}, "num_envs: expected an int of at least 1, got 0"),
-        ({"render_mode": "human"}, "render_mode: expected None or one of rgb_array, ansi; got 'human'"),
     ):
         with pytest.raises(ValueError, match=message):
-            ProgramVectorEnv(**{"num_envs": 1, **settings})  # type: ignore[arg-type]
+            ProgramVectorEnv(1, **settings)
 
 
 def test_environments_need_no_torch() -> None:
