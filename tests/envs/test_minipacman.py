@@ -79,3 +79,9 @@ def test_text_maps() -> None:
     assert [len(line) for line in lines[1:]] == [19] * 15
     assert sum(line.count("C") for line in lines[1:]) == 1
     assert sum(line.count("M") for line in lines[1:]) == 1
+
+
+def test_a_single_environments_rewards_are_short_decimals() -> None:
+    env = MiniPacmanEnv(mode="avoid")
+    env.reset(seed=0)
+    assert {env.step(0)[1] for _ in range(3)} == {0.0, 0.1}, "0.1, and not the float32 nearest to it"
