@@ -126,7 +126,8 @@ def find(name: str) -> Callable[..., Any] | None:
     if module not in _typed:
         return None
     found, package = getattr(sys.modules[module], attribute, None), module.partition(".")[0]
-    home = getattr(getattr(found, "func", found), "__module__", None) if callable(found) else None  # func: of a partial
+    made_by = found.func if isinstance(found, partial) else found
+    home = getattr(made_by, "__module__", None) if callable(found) else None
     if str(home or "").partition(".")[0] != package:
         got = "no such name" if home is None else f"one of {home}: use {home}:{attribute}"
         raise ValueError(f"{name}: expected a class or a function that {package} defines, got {got}")
