@@ -12,6 +12,7 @@ from rmc_agents.command_line import interrupted_by_stops, quoted, say
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.statistics import Statistics
+from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder
 from rmc_agents.stream import Episode
 
@@ -106,8 +107,11 @@ class RunLoop:
                 f"{self._resume_command()}"
             )
             raise
-        except distributed.LearnerLost:
-            self._say(f"continue from the newest checkpoint with: {self._resume_command()}")
+        except Exception:
+            if any((self.folder.path / checkpoint.FOLDER).glob("update-*")):
+                self._say(
+                    "once the cause is removed, continue from the newest checkpoint with: " + self._resume_command()
+                )
             raise
 
     def _train(self, stop: StopSignals) -> float:

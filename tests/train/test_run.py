@@ -2,6 +2,7 @@
 
 import threading
 from datetime import datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,11 @@ def test_a_callback_that_fails_loses_nothing(tmp_path: Path) -> None:
     def callback(progress: Progress) -> bool:
         return progress.updates == 3 and progress.metrics["no such metric"] > 0
 
+    console = Console(file=(out := StringIO()), width=1000)
     with pytest.raises(KeyError, match="no such metric"):
-        train(SMALL | {"total_frames": 100}, env=Walk, run_dir=tmp_path / "run", callback=callback, console=QUIET)
+        train(SMALL | {"total_frames": 100}, env=Walk, run_dir=tmp_path / "run", callback=callback, console=console)
     assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 60
+    assert f"continue from the newest checkpoint with: rmc.resume('{tmp_path / 'run'}', env=...)" in out.getvalue()
 
 
 def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
