@@ -1,8 +1,8 @@
 """Matrix products on the CPU, with the faster of the two libraries in torch.
 
-`torch.mm` uses MKL. On processors not made by Intel, MKL leaves half of AVX-512 unused, while oneDNN uses all of it; on
-Intel's, MKL is faster for small products (figures in docs/decisions/products.md). torch calls oneDNN for float32
-products only from compiled graphs, through the operator used here; without that operator, `torch.mm` is used.
+`torch.mm` uses MKL. On processors not made by Intel, MKL runs AVX2 code, half the width of a Zen 5's AVX-512, which oneDNN
+uses. On Intel's and on a Zen 4, MKL is faster for small products (figures in docs/decisions/products.md). torch calls
+oneDNN for float32 products only from compiled graphs, through the operator used here; without it, `torch.mm` is used.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,8 @@ HAS_ONEDNN = (
     and torch.backends.cpu.get_cpu_capability() == "AVX512"
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 )
-ONEDNN = HAS_ONEDNN and get_host_cpu_name().startswith("znver")  # AMD: for float32
+_CPU = get_host_cpu_name()
+ONEDNN = HAS_ONEDNN and _CPU.startswith("znver") and _CPU != "znver4"  # AMD, from Zen 5 on: for float32
 _LINEAR: Any = torch.ops.mkldnn._linear_pointwise.default if HAS_ONEDNN else None
 WORTHWHILE = 1 << 20  # multiplications: below, oneDNN's preparations take longer than the product
 BLOCK = 1024  # rows per block of a transposed product: they are still in the cache after transposing
