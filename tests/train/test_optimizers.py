@@ -9,6 +9,7 @@ from torch import nn
 from helpers.agents import make_agent
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
+from rmc_agents.train.muon import orthogonal
 from rmc_agents.train.optimizers import Muon, Optimizers, make_optimizer
 
 RATE = 0.01
@@ -60,7 +61,7 @@ def test_adam_is_torchs() -> None:
         torch.testing.assert_close(one, other)  # ours is fused, which rounds differently
 
 
-def test_muon_is_torchs_except_for_its_bfloat16() -> None:
+def test_muons_steps_are_torchs_up_to_its_bfloat16() -> None:
     generator = torch.Generator().manual_seed(0)
     shapes = (64, 192), (192, 64), (48, 48)
     mine, theirs = ([torch.zeros(shape, requires_grad=True) for shape in shapes] for _ in range(2))
@@ -74,6 +75,20 @@ def test_muon_is_torchs_except_for_its_bfloat16() -> None:
             optimizer.step()
     for one, other in zip(mine, theirs, strict=True):
         assert (one - other).norm() < 0.02 * other.norm()
+
+
+@pytest.mark.parametrize("shape", [(64, 192), (100, 40), (48, 48)])
+@pytest.mark.parametrize("decades", [0, 8])
+def test_muons_direction_is_that_of_the_iteration_as_published(shape: tuple[int, int], decades: int) -> None:
+    u, _, v = torch.linalg.svd(torch.randn(shape, generator=torch.Generator().manual_seed(0)).double(), False)
+    matrix = (u * torch.logspace(0, -decades, min(shape), dtype=torch.float64)) @ v
+    x = matrix / matrix.norm()
+    for _ in range(5):
+        a = x @ x.t()
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    found = orthogonal(matrix.float())
+    assert (found - x).norm() < 1e-3 * x.norm()
+    assert torch.equal(orthogonal(torch.zeros(shape)), torch.zeros(shape))
 
 
 def test_muon_takes_the_hidden_matrices_and_moves_all_their_directions_alike() -> None:
