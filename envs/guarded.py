@@ -64,7 +64,9 @@ class GuardedEnv(gym.Wrapper):
         with self._rendering:
             frame = self.env.render()
             if self.render_mode == "rgb_array" and np.ndim(frame) != 3:  # type: ignore[arg-type]  # it may be anything
-                raise ValueError(f"expected an image [height, width, 3], got {type(frame).__name__}")
+                shape = np.shape(frame)
+                got = f"an array {list(shape)}" if shape else type(frame).__name__
+                raise ValueError(f"expected an image [height, width, 3], got {got}")
             return frame
 
     def close(self) -> None:

@@ -12,9 +12,11 @@ from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.cores import Core, as_core, make_core
+from rmc_agents.cores.base import Step
 from rmc_agents.cores.inspection import attention_of
 from rmc_agents.distributions import forbid
 from rmc_agents.encoders import BuildEncoder, hidden_layer, make_encoder, rectified
+from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 
@@ -109,9 +111,7 @@ class ActorCritic(nn.Module):
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes: time steps `[B, ...]` to an output `[B, ...]` and the next state."""
-        encoded = self.encode(steps)  # [B, D]
-        output, state = self.core.step(encoded, steps.is_first, state)
-        return self._heads(output, encoded, steps.action_mask, self.reading_weights()), state
+        return self._step(self.core.step, self.reading_weights(), steps, state)
 
     @contextmanager
     def stepping(self, state: State) -> Iterator[Callable[[TimeStep, State], tuple[AgentOutput, State]]]:
@@ -124,14 +124,7 @@ class ActorCritic(nn.Module):
             yield self.step
             return
         with torch.no_grad(), self.core.stepping(state) as core_step:
-            reading = self.reading_weights()
-
-            def step(steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-                encoded = self.encode(steps)
-                output, state = core_step(encoded, steps.is_first, state)
-                return self._heads(output, encoded, steps.action_mask, reading), state
-
-            yield step
+            yield partial(self._step, core_step, self.reading_weights())
 
     def unroll(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """T steps of all lanes: time steps `[T, B, ...]` to outputs `[T, B, ...]` and the state after them."""
@@ -161,15 +154,24 @@ class ActorCritic(nn.Module):
         """The core's attention weights in this step (see `Core.attention_weights`); None if it has no attention."""
         return attention_of(self.core, self.encode(steps), steps.is_first, state)
 
+    def _step(
+        self, core_step: Step, reading: "ReadingWeights", steps: TimeStep, state: State
+    ) -> tuple[AgentOutput, State]:
+        encoded = self.encode(steps)  # [B, D]
+        output, state = core_step(encoded, steps.is_first, state)
+        return self._heads(output, encoded, steps.action_mask, reading), state
+
     def _heads(
         self, output: Tensor, encoded: Tensor, action_mask: Tensor | None, reading: "ReadingWeights"
     ) -> AgentOutput:
         self._check_dtype("core: expected outputs", output)
-        sums = functional.linear(output, reading.core, reading.bias)
-        if reading.encoder is not None:
-            sums = sums + functional.linear(encoded, reading.encoder)
-        if self.head_layers:
-            sums = functional.linear(rectified(self.head_layers[1:], sums.relu()), *_side_by_side(self._both_heads))
+        dtype = reading.bias.dtype
+        with no_autocast(output.device.type):  # bfloat16 is too coarse for probabilities and values
+            sums = functional.linear(output.to(dtype), reading.core, reading.bias)
+            if reading.encoder is not None:
+                sums = sums + functional.linear(encoded.to(dtype), reading.encoder)
+            if self.head_layers:
+                sums = functional.linear(rectified(self.head_layers[1:], sums.relu()), *_side_by_side(self._both_heads))
         parameters, value = sums[..., :-1], sums[..., -1]
         if self.log_std is not None:
             parameters = torch.cat([parameters, self.log_std.expand(*value.shape, -1)], dim=-1)

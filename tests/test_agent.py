@@ -15,6 +15,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector
 from rmc_agents.config import AgentConfig, Config, CoreConfig
 from rmc_agents.cores import LSTM
+from rmc_agents.distributions import Categorical
 from rmc_agents.encoders import Encoder
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.kernels.modes import eval_mode
@@ -75,6 +76,16 @@ def test_acting_calls_an_overridden_step() -> None:
     for agent in (Still(spec, LSTM), ActorCritic(spec, Silent, core_skip=False)):
         rollout = Collector(agent, make_vector_env("minipacman", 2), unroll_length=3).collect()
         assert (rollout.value == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_probabilities_and_values_are_float32_under_autocast(dtype: torch.dtype) -> None:
+    agent = make_agent("lstm", head_sizes=(8,))
+    steps = random_steps(4)._replace(action_mask=torch.tensor([[True, False, True, True, True]] * 4))
+    with torch.autocast("cpu", dtype):
+        output, _ = agent.step(steps, agent.initial_state(4))
+    assert output.policy_logits.dtype == output.value.dtype == torch.float32
+    assert torch.isfinite(Categorical(output.policy_logits).entropy()).all()  # a forbidden -inf would give NaN
 
 
 def test_previous_action_and_reward_are_forgotten_at_a_boundary() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rmc_agents.config import AgentConfig, Config, CoreConfig, EnvConfig, RunConfig, TrainConfig
@@ -106,6 +107,13 @@ def test_numbers_with_exponents_are_numbers_and_texts_stay_texts(tmp_path: Path)
     config = Config().updated({"core": "own", "core_args": {"rate": 1e-3, "name": "1e-3"}}, "test")
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     assert Config().updated_from_yaml(tmp_path / "config.yaml") == config
+
+
+def test_arguments_of_own_parts_may_be_numbers_of_numpy_and_tuples() -> None:
+    given = {"sizes": (np.int64(8), np.float32(0.5)), "more": {"flag": np.bool_(True)}}
+    settings = Config().updated({"core": "own", "core_args": given, "env_kwargs": given}, "test")
+    expected = {"sizes": [8, 0.5], "more": {"flag": True}}
+    assert settings.core.core_args == settings.env.env_kwargs == expected
 
 
 def test_a_file_builds_on_another_and_on_a_preset(tmp_path: Path) -> None:

@@ -180,7 +180,10 @@ class _Show:
 
 
 def render(env: VectorEnv) -> NDArray[np.uint8]:
-    """The rendered image `[height, width, 3]` of an environment with one lane."""
+    """The rendered image `[height, width, 3]` of an environment with one lane.
+
+    Floating-point images without a value above 1 are read as 0 to 1, as matplotlib does.
+    """
     try:
         frames = env.render()
     except gym.error.Error as error:
@@ -190,7 +193,10 @@ def render(env: VectorEnv) -> NDArray[np.uint8]:
     if len(shape) != 3 or shape[2] not in (3, 4):
         got = f"an array {list(shape)}" if shape else type(frame).__name__
         raise ValueError(f"the environment cannot render: expected an image [height, width, 3], got {got}")
-    return np.asarray(frame, np.uint8)
+    image = np.asarray(frame)
+    if image.dtype.kind == "f" and image.max(initial=0) <= 1:
+        image = image * 255
+    return image.astype(np.uint8, copy=False)
 
 
 def action_names(env: VectorEnv, num_actions: int) -> list[str]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from .plain_yaml import shortened
-from .stages import stages_of
+from .stages import Arguments, stages_of
 
 MAX_NUMBER = 10**15  # products of settings must stay below float32's limit, 3.4e38
 Float = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
@@ -22,8 +22,6 @@ PositiveInt = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
 FewInt = Annotated[int, Field(gt=0, le=1000)]
 """For things created one by one, where a mistyped number would take hours."""
 NonNegativeInt = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
-Arguments = dict[str, JsonValue]
-"""Arguments of a custom core, encoder or environment, as in a YAML file."""
 
 
 class Section:

@@ -2,13 +2,25 @@
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, JsonValue, TypeAdapter, ValidationError
 
 MEASURES = ("accuracy", "success", "return", "frames")
 
-_PLAIN = TypeAdapter(dict[str, JsonValue])
+
+def _plain(value: Any) -> Any:
+    """Values as in a YAML file: numpy's and torch's numbers as Python's, tuples as lists."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+Arguments = Annotated[dict[str, JsonValue], BeforeValidator(_plain)]
+"""Arguments of a custom core, encoder or environment, as in a YAML file."""
+_ARGUMENTS = TypeAdapter(Arguments)
 
 
 class Stage(NamedTuple):
@@ -39,10 +51,10 @@ class Stage(NamedTuple):
             raise ValueError(f"{name}: {measure}: expected a number, got {threshold!r}")
         highest = 1 if measure in ("accuracy", "success") else float("inf")
         if measure != "return" and not 0 < threshold <= highest:
-            limits = "from 0 to 1" if highest == 1 else "above 0"
+            limits = "above 0, up to 1" if highest == 1 else "above 0"
             raise ValueError(f"{name}: {measure}: expected a number {limits}, got {threshold}")
         try:
-            kwargs = _PLAIN.validate_python(given)
+            kwargs = _ARGUMENTS.validate_python(given)
         except ValidationError:
             kwargs = {}
         if not kwargs:

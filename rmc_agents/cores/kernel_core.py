@@ -62,7 +62,7 @@ class KernelCore(Core):
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """See `Core.cell`: the scan of one step, without a reset."""
-        never = torch.zeros(1, len(x), dtype=torch.bool, device=x.device)
+        never = torch.zeros(1, x.shape[0], dtype=torch.bool, device=x.device)
         outputs, state = self._kernel_scan(x.unsqueeze(0), never, state)
         return outputs.squeeze(0), state
 

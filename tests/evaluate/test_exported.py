@@ -1,6 +1,7 @@
 """Exported programs: every core and encoder in both formats does what the agent does; what cannot be exported."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,16 @@ def test_a_state_of_whole_numbers_is_exported() -> None:
 
 def test_a_core_that_resets_by_multiplication_is_exported() -> None:
     agent = ActorCritic(env_spec("recall"), Module, encoder_sizes=[6]).eval()
+    assert compare(agent, "torch", "recall").largest < 1e-5
+
+
+def test_a_subclass_of_a_built_in_core_with_a_cell_of_its_own_is_exported() -> None:
+    class Halved(LSTM):
+        def cell(self, x: Tensor, state: Any) -> Any:
+            output, state = super().cell(x, state)
+            return output / 2, state
+
+    agent = ActorCritic(env_spec("recall"), partial(Halved, hidden_size=5), encoder_sizes=[6]).eval()
     assert compare(agent, "torch", "recall").largest < 1e-5
 
 

@@ -1,5 +1,6 @@
 """Videos: the picture, the file, and that no incomplete file is left behind."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,17 @@ def test_refuses_before_playing(tmp_path: Path) -> None:
             film(path, policy, **options)
     assert policy.calls == []
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("scale", [1, 255])
+def test_floating_point_frames(scale: int) -> None:
+    class Grey(PaintedEnv):
+        def render(self) -> np.ndarray:
+            return np.full((4, 5, 3), 0.5 * scale)
+
+    with closing(make_env(Grey, render_mode="rgb_array")) as env:
+        env.reset()
+        assert np.unique(recording.render(env)).tolist() == [127]
 
 
 def test_can_render() -> None:

@@ -181,7 +181,7 @@ gym.register("Masked-v1", Masked)
         ({"curriculum": [{"env_kwargs": {"size": 9}, "frames": 9}]}, "stage 1: expected the spaces of the environment"),
         ({"curriculum": [STAGES[0], {"accuracy": 0.5}]}, "stage 2: env_kwargs: expected arguments"),
         ({"curriculum": [{"env_kwargs": {"most": 2}}]}, "stage 1: expected env_kwargs and one of accuracy, success"),
-        ({"curriculum": [{"env_kwargs": {"most": 2}, "accuracy": 85}]}, "accuracy: expected a number from 0 to 1"),
+        ({"curriculum": [{"env_kwargs": {"most": 2}, "accuracy": 85}]}, "accuracy: expected a number above 0, up to 1"),
         ({"curriculum": [{"env_kwargs": {"most": 2}, "frames": "x"}]}, "frames: expected a number, got 'x'"),
         ({"algo": "impala"}, "curriculum: expected algo a2c, ppo or supervised, got impala"),
         (
