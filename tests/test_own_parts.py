@@ -199,7 +199,7 @@ def test_what_cannot_be_resumed_is_one_line() -> None:
         (lambda: rmc.evaluate(rmc.load("run")), r"given in Python.*rmc.evaluate\(saved, env\)"),
         (lambda: rmc.resume("run", {"core": "lstm"}, env=Walk, console=QUIET), "cannot change core"),
         (lambda: rmc.resume("run", {"cor": 1}, env=Walk, console=QUIET), "settings: there is no setting 'cor'"),
-        (lambda: rmc.resume("run", env=ManyWalks, console=QUIET), "cannot change env"),
+        (lambda: rmc.resume("run", env=ManyWalks, console=QUIET), "cannot change env: expected 'own/Walk-v0', got"),
         (
             lambda: rmc.resume("run", env=wide, console=QUIET),
             "the agent does not fit environment 'own/Walk-v0': expected",

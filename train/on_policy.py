@@ -138,10 +138,10 @@ class OnPolicy(Learner):
             return losses.actor_critic(output, rollout, targets, **costs)
         return losses.clipped_actor_critic(output, rollout, targets, clip=config.ppo_clip, **costs)
 
-    def _minibatches(self) -> Iterator[Tensor]:
+    def _minibatches(self) -> Iterator[Tensor | slice]:
         """This learner's lanes of each update."""
         if self.train.algo == "a2c":
-            return iter([torch.arange(self.lanes.num_lanes)])
+            return iter([slice(None)])  # views, no copies
         every = minibatches(self.shares, self.train.ppo_epochs, self.train.ppo_minibatches)
         return (parts[distributed.rank()] for parts in every)
 
@@ -225,7 +225,7 @@ def minibatches(shares: Sequence[Share], epochs: int, parts: int) -> Iterator[tu
         yield from zip(*(torch.randperm(share.lanes).tensor_split(parts) for share in shares), strict=True)
 
 
-def lanes_of(rollout: Rollout, lanes: Tensor) -> Rollout:
+def lanes_of(rollout: Rollout, lanes: Tensor | slice) -> Rollout:
     """The rollout of a subset of the lanes."""
     return Rollout(
         at(rollout.steps, slice(None), lanes),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmc_agents.config import Config
+from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_equal
 from rmc_agents.runs import archive, checkpoint
@@ -119,6 +120,10 @@ def read_saved(path: Path, trust: bool) -> Saved:
 
 def _check_unchanged(old: Config, new: Config) -> None:
     changed = [name for name in old.differing(new) if name not in MAY_CHANGE_ON_RESUME]
+    if "env" in changed and new.env.env.startswith(NAMESPACE):
+        raise ValueError(
+            f"--resume cannot change env: expected {old.env.env!r}, got {new.env.env!r}, named after its class or function"
+        )
     if changed:
         raise ValueError(
             f"--resume cannot change {', '.join(changed)}; it can change {', '.join(sorted(MAY_CHANGE_ON_RESUME))}"

@@ -121,14 +121,22 @@ class Config:
         return self.updated(used, algo)
 
     def unused(self) -> set[str]:
-        """Names of settings that the algorithm does not use, except the core's."""
+        """Names of settings that have no effect, except those of `CoreConfig`."""
         algo, names = self.train.algo, set()
+        if algo == "impala":
+            names |= {"num_envs"}  # actors * lanes_per_actor
         if algo not in ("ppo", "recurrent-ppo", "sb3-ppo"):
             names |= {"ppo_epochs", "ppo_minibatches", "ppo_clip"}
         if algo != "impala":
             names |= {"vtrace", "clip_rho", "clip_pg_rho", *(each.name for each in fields(ActorConfig))}
         if algo not in SB3_ALGORITHMS:
             names |= {"sb3_policy"}
+        elif algo != "recurrent-ppo" or self.train.sb3_policy in ("mlp", "cnn"):  # Stable-Baselines3's own policies
+            names |= {"core_skip", "core_gain", "backend", "precision"}
+        if self.settled().core.core == "none":
+            names |= {"core_skip", "backend", "precision"}
+        if self.train.learning_rate_schedule == "constant":
+            names |= {"decay_start"}
         if algo == "supervised":
             names |= {"discount", "trace_lambda", "reward_scale", "normalize_advantages", "entropy_cost", "value_cost"}
         return names

@@ -171,6 +171,22 @@ def test_flags_without_effect_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.startswith(expected)
 
 
+WITHOUT_EFFECT = {
+    "lanes of actors": {"algo": "impala", "num_envs": 8},
+    "a rate that does not fall": {"decay_start": 0.5, "learning_rate_schedule": "constant"},
+    "no core": {"core": "none", "core_skip": False, "backend": "reference"},
+    "another policy": {"algo": "recurrent-ppo", "sb3_policy": "mlp", "core_skip": False, "core_gain": 0.5},
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_EFFECT)
+def test_settings_without_effect(case: str) -> None:
+    settings = WITHOUT_EFFECT[case]
+    deciding = {"algo", "core", "sb3_policy", "learning_rate_schedule"}
+    found = cli.without_effect(Config(), Config().updated(settings, "test"))
+    assert set(found) == settings.keys() - deciding
+
+
 def test_the_minipacman_preset_spells_out_the_defaults_except_for_gates_slots_and_lanes() -> None:
     preset = Config().updated_from_yaml("minipacman-rmc").to_mapping()
     own = {"gate_style": "coupled", "slot_embedding": True, "core_gain": 1.0, "num_envs": 512, "learning_rate": 4.5e-3}

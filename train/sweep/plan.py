@@ -4,6 +4,7 @@ import difflib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,6 +29,8 @@ NOT_SEARCHED = {
     "video": "trials record none",
     "seed": "name seeds by --seeds",
 }
+DECIDING = ("algo", "core", "learning_rate_schedule", "sb3_policy")
+"""Settings that decide whether others have an effect."""
 Params = dict[str, Any]  # a trial's values of the settings that vary, lists as text (see `_label`)
 
 
@@ -79,10 +82,15 @@ class Plan:
         parsing.check_names(base, path)
         read = {key: _read_range(key, value, base, f"{path}: search") for key, value in search.items()}
         searched = {key: value for key, value in read.items() if key not in fixed}
-        cores = read["core"][1] if "core" in searched and not one_at_a_time else [base.settled().core.core]
         from rmc_agents.cores import settings_unused  # loads torch
 
-        without_effect = settings_unused(*cores) | (set() if "algo" in searched else base.unused())
+        chosen = [key for key in DECIDING if key in searched and not one_at_a_time]
+        variants = [
+            base.updated(dict(zip(chosen, values, strict=True)), f"{path}: search").settled()
+            for values in product(*(searched[key][1] for key in chosen))
+        ]
+        cores = dict.fromkeys(variant.core.core for variant in variants)
+        without_effect = set.intersection(*(settings_unused(v.core.core) | v.unused() for v in variants))
         unused = tuple(key for key in searched if key in without_effect)
         searched = {key: values for key, values in searched.items() if key not in unused}
         if not searched:
