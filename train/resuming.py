@@ -122,7 +122,7 @@ def _check_unchanged(old: Config, new: Config) -> None:
     changed = [name for name in old.differing(new) if name not in MAY_CHANGE_ON_RESUME]
     if "env" in changed and new.env.env.startswith(NAMESPACE):
         raise ValueError(
-            f"--resume cannot change env: expected {old.env.env!r}, got {new.env.env!r}, named after its class or function"
+            f"--resume cannot change env: expected {old.env.env!r}, got {new.env.env!r} (names of classes or functions)"
         )
     if changed:
         raise ValueError(
