@@ -30,6 +30,7 @@ API_PAGE = "reference/api.md"
 NOTEBOOKS = {"docs/examples/attention.ipynb": "guides/attention.md"}
 """Notebook -> its page."""
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+SOURCE_LINK = re.compile(r"\[(`[^`]+\.(?:py|yaml)`)\]\([^)]+\)")  # the site includes these files
 TYPES = {
     "Float": "number",
     "PositiveFloat": "number > 0",
@@ -69,12 +70,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Insert the settings, and convert links between repository files to links between pages of the site."""
+    """Insert the settings, and convert links between repository files to links between pages of the site; those to
+    Python and YAML files, which the pages include, become plain text.
+    """
     here = page.file.src_uri
     if here == API_PAGE:
         check_complete(markdown)
     if SETTINGS_MARK in markdown:
         markdown = markdown.replace(SETTINGS_MARK, settings_tables())
+    markdown = SOURCE_LINK.sub(r"\1", markdown)
     return LINK.sub(lambda match: match[1] + site_link(match[2], here) + match[3], markdown)
 
 

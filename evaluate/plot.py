@@ -56,7 +56,8 @@ class Arguments:
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Folders of runs."""
     out: Path | None = None
-    """The .png file; None: learning-curve.png in the run's folder, or in this folder for several runs."""
+    """The .png file; None: learning-curve.png in the run's folder, or learning-curves.png in this
+    folder for several runs."""
     smooth: int = SMOOTH
     """Points of the moving average, of at most 200 points in total; 1: no smoothing."""
     against: Literal["frames", "minutes", "both"] = "frames"

@@ -9,6 +9,7 @@ factor) and forget_steps (the forget biases of a slot's units begin at ln 1 to l
 Ollivier 2018).
 """
 
+import argparse
 import json
 from itertools import groupby
 from pathlib import Path
@@ -24,6 +25,7 @@ MARKS = (2, 4, 6, 10, 16, 20, 40)  # million frames; points are ten seconds apar
 
 def main() -> None:
     """Prints the table and draws the figure."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     runs = json.loads((RESULTS / "recipe.json").read_text())
     print("\n".join(table(runs)))
     figure(runs).savefig(RESULTS / "recipe.png", dpi=130)

@@ -8,6 +8,7 @@ Outcomes go to the table `benchmarks/results/mutations.md`, where those of other
 mutation was missed, broke more than it should (nothing could be collected), or its place is no longer in the source.
 """
 
+import argparse
 import os
 import shlex
 import shutil
@@ -41,10 +42,15 @@ class Mutation(NamedTuple):
     tests: str  # pytest's arguments: a file, and which of its tests
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """The exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="part of a mutation's name")
+    words = parser.parse_args(argv).words
     mutations = [Mutation(**entry) for entry in yaml.safe_load(LIST.read_text())]
     chosen = [m for m in mutations if not words or any(word in m.name for word in words)]
+    if not chosen:
+        parser.error(f"expected part of a mutation's name, got {', '.join(words)}; names are in {LIST.name}")
     import_heavy_packages()
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
@@ -145,4 +151,4 @@ def table(mutations: Sequence[Mutation], outcomes: Mapping[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

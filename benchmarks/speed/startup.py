@@ -3,6 +3,7 @@
 python -m benchmarks.speed.startup > benchmarks/results/startup.md
 """
 
+import argparse
 import os
 import resource
 import subprocess
@@ -41,6 +42,7 @@ def cpu_seconds(module: str, flags: str) -> float:
 
 def main() -> None:
     """Print the lower of two measurements of each case as a table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print("| command | CPU seconds |\n|---|---|")
     for name, (module, flags) in CASES.items():
         seconds = min(cpu_seconds(module, flags) for _ in range(2))

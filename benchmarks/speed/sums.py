@@ -3,6 +3,7 @@
 python -m benchmarks.speed.sums
 """
 
+import argparse
 import os
 import tempfile
 import time
@@ -45,6 +46,7 @@ def measure(rank: int, board: Board, store: str) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     context = get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:

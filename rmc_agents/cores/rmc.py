@@ -35,7 +35,8 @@ class RMC(KernelCore):
       key_size: width of one head's queries and keys; None: head_size.
       gate_style: 'unit': a pair of gates for each unit; 'memory': a pair for each slot; 'none': no gates; 'coupled': a
         forget gate for each unit, and input gate = 1 - forget gate (Greff et al., 2017, CIFG; not in the paper): the
-        memory is then a weighted mean of past candidates, between -1 and 1, while with the others it can grow.
+        memory is then a weighted mean of its initial value and past candidates, between -1 and 1, while with the others
+        it can grow.
       attention_mlp_layers: layers of the row-wise MLP after attention, which all blocks share.
       forget_bias: added to the forget gate before its sigmoid.
       input_bias: added to the input gate before its sigmoid; not used by 'coupled'.
