@@ -1,8 +1,9 @@
 """Matrix products on the CPU, with the faster of the two libraries in torch.
 
-`torch.mm` uses MKL. On processors not made by Intel, MKL runs AVX2 code, half the width of a Zen 5's AVX-512, which oneDNN
-uses. On Intel's and on a Zen 4, MKL is faster for small products (figures in docs/decisions/products.md). torch calls
-oneDNN for float32 products only from compiled graphs, through the operator used here; without it, `torch.mm` is used.
+`torch.mm` uses MKL. On processors not made by Intel, MKL runs AVX2 code, half the width of a Zen 5's AVX-512, which
+oneDNN uses. On Intel's and on a Zen 4, MKL is faster for small products (figures in docs/decisions/products.md). torch
+calls oneDNN for float32 products only from compiled graphs, through the operator used here; without it, `torch.mm` is
+used.
 """
 
 from collections.abc import Callable
