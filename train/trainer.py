@@ -12,7 +12,7 @@ from rmc_agents.losses import Metrics
 from rmc_agents.runs.saved import Provenance
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Episode
-from rmc_agents.types import AgentOutput, State, TimeStep
+from rmc_agents.types import Policy
 
 __all__ = ["Measure", "Metrics", "TrainedAgent", "Trainer", "TrainingLanes", "count_parameters", "describe"]
 
@@ -27,14 +27,8 @@ class Measure(Protocol):
         """Write a point; call this after an update, before `remember_parameters`."""
 
 
-class TrainedAgent(Protocol):
-    """An agent that can act (a `types.Policy`) and is a torch module."""
-
-    def initial_state(self, batch_size: int) -> State:
-        """The state at the start of an episode."""
-
-    def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """One step of all lanes."""
+class TrainedAgent(Policy, Protocol):
+    """A policy that is a torch module, with the spaces that it acts in."""
 
     training: bool  # not in eval mode
     spec: SpaceSpec
