@@ -12,7 +12,7 @@ from rmc_agents import command_line, plugins
 from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 
-from .opening import Env, EnvKwargs, Opened, Pretrained, Run, Trust, check_env, check_numbers, find, open_policy
+from .opening import Env, EnvKwargs, Opened, Pretrained, RunArgument, Trust, check_env, check_numbers, find, open_policy
 from .progress import shown
 from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 from .tables import print_result
@@ -28,7 +28,7 @@ DESCRIPTION = """Play whole episodes with a saved agent and report its scores ne
 class Arguments:
     """The options of an evaluation."""
 
-    run: Run = None
+    run: RunArgument = None
     """A run's folder (the newest valid checkpoint is used), a checkpoint, or a pretrained policy's name."""
     pretrained: Pretrained = None
     trust: Trust = False

@@ -29,7 +29,7 @@ from .trainer import Trainer
 SELECTION_SEED = 3_000_000
 
 
-class Evaluation(NamedTuple):
+class EvaluationPoint(NamedTuple):
     """The score of the agent at a point of its training."""
 
     frames: int
@@ -71,7 +71,7 @@ class Evaluator:
         """Whether an evaluation is due after this update."""
         return self._due_rounds() > self._rounds
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self) -> EvaluationPoint:
         """Run the episodes, and save the agent if its mean return is the highest so far.
 
         Raises:
@@ -99,7 +99,7 @@ class Evaluator:
             self._highest = mean = statistics.mean_return
             provenance = Provenance(__version__, mean, statistics.ci95, statistics.episodes, SELECTION_SEED)
             trainer.save_best(self._run_dir, provenance)
-        return Evaluation(trainer.frames, statistics, is_best)
+        return EvaluationPoint(trainer.frames, statistics, is_best)
 
 
 @contextmanager

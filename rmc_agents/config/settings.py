@@ -22,7 +22,7 @@ PositiveInt = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
 FewInt = Annotated[int, Field(gt=0, le=1000)]
 """For things created one by one, where a mistyped number would take hours."""
 NonNegativeInt = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
-Arguments = dict[str, JsonValue]
+KeywordArguments = dict[str, JsonValue]
 """Arguments of a custom core, encoder or environment, as in a YAML file."""
 
 
@@ -62,7 +62,7 @@ class EnvConfig(Section):
     env: str = "minipacman"
     """A short name (minipacman, minipacman-map, minipacman-hunt, memory-s13, ...) or a registered gymnasium id;
     'module:Id' or 'module:Class' imports the module first."""
-    env_kwargs: Arguments = field(default_factory=dict)
+    env_kwargs: KeywordArguments = field(default_factory=dict)
     """Arguments of the environment, as in --env-kwargs size=7 mode=hard; values are read as in YAML."""
     curriculum: tuple[dict[str, Any], ...] = ()
     """Stages before the environment itself, as in --curriculum '{env_kwargs: {most: 2}, accuracy: 0.9}': arguments
@@ -89,7 +89,7 @@ class CoreConfig(Section):
     """rmc: Relational Memory Core; lstm; gru; mingru: minimal GRU, whose gates read only the input; rnn: Elman;
     relational-rnn: an LSTM with a relational memory; none: no memory. module:Class: a custom core; or a name that an
     imported module registers."""
-    core_args: Arguments = field(default_factory=dict)
+    core_args: KeywordArguments = field(default_factory=dict)
     """Arguments of a custom core, as in --core-args size=64 decay=0.9; values are read as YAML."""
     hidden_size: PositiveInt = 256
     """Units of lstm, gru, rnn and relational-rnn, and of each layer of mingru."""
@@ -137,7 +137,7 @@ class AgentConfig(Section):
     """conv: three strided convolutions, for images; grid: two small ones, for images in which a pixel is a cell of a
     gridworld; mlp: flattened; auto: conv for images of 36x36 or more, else mlp.
     module:Class: a custom encoder; or a name that an imported module registers."""
-    encoder_args: Arguments = field(default_factory=dict)
+    encoder_args: KeywordArguments = field(default_factory=dict)
     """Arguments of a custom encoder, as in --encoder-args width=64; values are read as YAML."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the fully connected layers, each with a ReLU, of the built-in encoders; none: the core reads the

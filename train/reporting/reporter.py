@@ -24,7 +24,7 @@ from rmc_agents.train.trainer import Metrics, Trainer
 from .tracking import Tracking, final_scores
 
 if TYPE_CHECKING:
-    from rmc_agents.train.evaluating import Evaluation
+    from rmc_agents.train.evaluating import EvaluationPoint
 
 RECENT = 200  # episodes in the displayed mean return
 SHOWN = {
@@ -126,7 +126,7 @@ class Reporter:
         """Call this before an evaluation."""
         self._progress.update(self._task, evaluation="  evaluating")
 
-    def evaluated(self, evaluation: "Evaluation") -> None:
+    def evaluated(self, evaluation: "EvaluationPoint") -> None:
         """Call this after an evaluation."""
         statistics = evaluation.statistics
         scalars = {TIME_TAG: self.seconds, "evaluation/return": statistics.mean_return}

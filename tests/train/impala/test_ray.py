@@ -91,12 +91,12 @@ def assert_same_rollouts(received: Parcel, expected: Parcel) -> None:
 
 def kill(engine: ray_engine.RayEngine, actor: int) -> None:
     """As the system does when memory is short."""
-    pid = ray.get(engine._seats[actor].host.__ray_call__.remote(lambda _: os.getpid()))
+    pid = ray.get(engine._placed[actor].host.__ray_call__.remote(lambda _: os.getpid()))
     os.kill(pid, signal.SIGKILL)
 
 
 def node_of(engine: ray_engine.RayEngine, actor: int) -> str:
-    report = engine._seats[actor].report
+    report = engine._placed[actor].report
     assert report is not None
     return report.node
 
