@@ -16,8 +16,8 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.config import CORES, Config
-from rmc_agents.envs.guarded import check_finite
 from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.envs.returned_values import check_finite
 from rmc_agents.files import write_atomically
 from rmc_agents.runs import archive
 from rmc_agents.runs.folder import BEST
