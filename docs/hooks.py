@@ -39,7 +39,7 @@ TYPES = {
     "PositiveInt": "integer > 0",
     "NonNegativeInt": "integer ≥ 0",
     "tuple[PositiveInt, ...]": "integers > 0",
-    "Arguments": "NAME=VALUE ...",
+    "KeywordArguments": "NAME=VALUE ...",
     "tuple[dict[str, Any], ...]": "mappings",
     "bool": "true or false",
     "str": "text",

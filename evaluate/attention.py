@@ -12,6 +12,8 @@ from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.stream import Lanes
 
+from .episodes import PlaySettings
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -38,28 +40,20 @@ class Looks(NamedTuple):
 
 
 @torch.no_grad()
-def look(
-    agent: ActorCritic,
-    env: str | EnvFactory,
-    episodes: int,
-    seed: int,
-    device: torch.device,
-    deterministic: bool,
-    max_steps: int,
-) -> Looks:
+def look(agent: ActorCritic, env: str | EnvFactory, episodes: int, settings: PlaySettings) -> Looks:
     """Play episodes, each in its own lane, and average the memory's attention. For the arguments see `evaluate`.
 
     Raises:
       ValueError: for a core without attention, or an environment that reports no cue.
     """
     with closing(make_env(env, episodes)) as made:
-        lanes = Lanes(made, seed, device)
+        lanes = Lanes(made, settings.seed, settings.device)
         if CUE not in lanes.infos:
             raise ValueError(
                 f"environment {name_of(env)!r}: expected one that marks the decisive observation of an episode in "
                 f"infos['{CUE}'], such as nth-farthest"
             )
-        attention, is_cue, playing = _play(agent, lanes, seed, deterministic, max_steps)
+        attention, is_cue, playing = _play(agent, lanes, settings)
     cued = is_cue.any(axis=0)
     if not cued.any():
         raise ValueError(f"environment {name_of(env)!r}: no episode has a cue within {len(is_cue)} steps")
@@ -73,14 +67,14 @@ def look(
 
 
 def _play(
-    agent: ActorCritic, lanes: Lanes, seed: int, deterministic: bool, max_steps: int
+    agent: ActorCritic, lanes: Lanes, settings: PlaySettings
 ) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
     """Attention `[T, B, heads, N, N+1]`; whether a step shows the cue; whether it is in a lane's first episode."""
-    generator = torch.Generator(lanes.device).manual_seed(seed)
+    generator = torch.Generator(lanes.device).manual_seed(settings.seed)
     state, playing = agent.initial_state(lanes.num_lanes), np.ones(lanes.num_lanes, bool)
     weights: list[NDArray[np.float32]] = []
     cues, played = [], []
-    while playing.any() and len(weights) < max_steps:
+    while playing.any() and len(weights) < settings.max_steps:
         attention = agent.attention(lanes.steps, state)
         if attention is None:
             raise ValueError(f"core {type(agent.core).__name__}: expected one whose memory slots attend, such as rmc")
@@ -88,7 +82,7 @@ def _play(
         cues.append(playing & np.asarray(lanes.infos[CUE], bool))
         played.append(playing)
         output, state = agent.step(lanes.steps, state)
-        steps = lanes.step(choose(lanes.spec.distribution(output.policy_logits), generator, deterministic))
+        steps = lanes.step(choose(lanes.spec.distribution(output.policy_logits), generator, settings.deterministic))
         playing = playing & ~(steps.terminated | steps.truncated).cpu().numpy()
     return np.stack(weights), np.stack(cues), np.stack(played)
 

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -12,10 +12,13 @@ from rmc_agents import command_line, plugins
 from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 
-from .opening import Env, EnvKwargs, Opened, Pretrained, Run, Trust, check_env, check_numbers, find, open_policy
+from .opening import Env, EnvKwargs, Opened, Pretrained, RunArgument, Trust, check_env, check_numbers, find, open_policy
 from .progress import shown
 from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 from .tables import print_result
+
+if TYPE_CHECKING:
+    from .episodes import PlaySettings
 
 DESCRIPTION = """Play whole episodes with a saved agent and report its scores next to those of uniform random play.
 
@@ -28,7 +31,7 @@ DESCRIPTION = """Play whole episodes with a saved agent and report its scores ne
 class Arguments:
     """The options of an evaluation."""
 
-    run: Run = None
+    run: RunArgument = None
     """A run's folder (the newest valid checkpoint is used), a checkpoint, or a pretrained policy's name."""
     pretrained: Pretrained = None
     trust: Trust = False
@@ -83,29 +86,19 @@ def _main(argv: Sequence[str] | None) -> int:
     opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
     if arguments.sample:
         return _sample(arguments, opened)
-    deterministic = arguments.deterministic or opened.saved.config.train.is_greedy
-    arguments = replace(arguments, deterministic=deterministic)
 
     from rmc_agents.envs.making import name_of
 
-    from .episodes import evaluate
+    from .episodes import PlaySettings, evaluate
 
     saved, console = opened.saved, command_line.console()
+    deterministic = arguments.deterministic or saved.config.train.is_greedy
+    settings = PlaySettings(arguments.seed, opened.device, deterministic, arguments.max_steps)
     if arguments.ablate_memory:
-        result = _ablate(arguments, opened, console)
+        result = _ablate(arguments, opened, settings, console)
     else:
         with shown(console, f"playing {name_of(opened.env)}, and randomly", 2 * arguments.episodes) as on_progress:
-            result = evaluate(
-                saved.agent,
-                opened.env,
-                arguments.episodes,
-                arguments.seed,
-                opened.device,
-                arguments.deterministic,
-                arguments.max_steps,
-                on_progress,
-                arguments.jobs,
-            )
+            result = evaluate(saved.agent, opened.env, arguments.episodes, settings, on_progress, arguments.jobs)
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     if arguments.json is not None:  # before printing, which may fail
         write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
@@ -133,7 +126,7 @@ def _sample(arguments: Arguments, opened: Opened) -> int:
     return 0
 
 
-def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str, Any]:
+def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", console: Console) -> dict[str, Any]:
     """Statistics of every ablated variant, as plain values for JSON."""
     from rmc_agents.agent import ActorCritic
     from rmc_agents.envs.making import name_of
@@ -149,10 +142,9 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
             f"{saved.config.train.algo}, whose memory is Stable-Baselines3's"
         )
     ablation.check(agent, arguments.windows, arguments.episodes)
-    settings = arguments.episodes, arguments.seed, opened.device, arguments.deterministic, arguments.max_steps
     parts = {
-        name: parts_of(policy, opened.env, *settings)
-        for name, policy in ablation.variants(agent, arguments.windows, arguments.seed).items()
+        name: parts_of(policy, opened.env, arguments.episodes, settings)
+        for name, policy in ablation.variants(agent, arguments.windows, settings.seed).items()
     }
     every = [part for variant in parts.values() for part in variant]
     with shown(console, f"playing {name_of(opened.env)}", arguments.episodes * len(parts)) as on_progress:
@@ -162,9 +154,9 @@ def _ablate(arguments: Arguments, opened: Opened, console: Console) -> dict[str,
     }
     return {
         "env": name_of(opened.env),
-        "seed": arguments.seed,
-        "deterministic": arguments.deterministic,
-        "max_steps": arguments.max_steps,
+        "seed": settings.seed,
+        "deterministic": settings.deterministic,
+        "max_steps": settings.max_steps,
         "episodes": arguments.episodes,
         "ablation": found,
     }

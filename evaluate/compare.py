@@ -119,7 +119,7 @@ def _main(argv: Sequence[str]) -> int:
     return 0
 
 
-def read_all(given: Sequence[Path]) -> list[comparison.Run]:
+def read_all(given: Sequence[Path]) -> list[comparison.ComparedRun]:
     """Runs from results and from folders, named by their cores. Raises ValueError for an unusable one."""
     folders = [path for path in given if path.suffix != ".json"]
     names = agent_names([read_config(folder) for folder in folders])
@@ -173,7 +173,7 @@ def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
             raise ValueError(f"{flag} cannot come after --: {decided[name]}")
 
 
-def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
+def fitting(runs: Sequence[comparison.ComparedRun], jobs: Sequence[Job]) -> list[comparison.ComparedRun]:
     """The given runs, each once, without those that differ from the wanted agent; prints what is left out."""
     configs_now = {job.agent: job.config for job in jobs}
     kept = []
@@ -189,7 +189,7 @@ def fitting(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[compari
     return [run for run in kept if id(run) in counted]
 
 
-def in_order(runs: Sequence[comparison.Run], jobs: Sequence[Job]) -> list[comparison.Run]:
+def in_order(runs: Sequence[comparison.ComparedRun], jobs: Sequence[Job]) -> list[comparison.ComparedRun]:
     """The runs in the order of the wanted agents, then the other given ones."""
     names = list(dict.fromkeys(job.agent for job in jobs))
     return sorted(runs, key=lambda run: names.index(run.agent) if run.agent in names else len(names))
@@ -245,7 +245,7 @@ def with_suffix(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def report(runs: Sequence[comparison.Run], arguments: Arguments, marks: dict[str, float]) -> str:
+def report(runs: Sequence[comparison.ComparedRun], arguments: Arguments, marks: dict[str, float]) -> str:
     """Write JSON, table and figure; returns the table."""
     groups = comparison.grouped(runs)
     comparison.write([run for group in groups.values() for run in group], with_suffix(arguments.out, ".json"))

@@ -56,7 +56,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Run:
+class ComparedRun:
     """A row of the JSON file: one seed of one agent. Fields with a default are missing in older files."""
 
     agent: str
@@ -97,7 +97,7 @@ class Run:
         return smoothed(Curve(np.array(self.curve.frames), np.array(values), np.array(self.curve.seconds)))
 
 
-def collect(agent: str, folder: str | PathLike[str]) -> Run:
+def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:
     """The finished run in `folder`.
 
     Raises:
@@ -131,7 +131,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> Run:
         "settings": config.to_mapping(),
         "curve": asdict(_points(returns)) | {"successes": successes},
     }
-    return TypeAdapter(Run).validate_python(row)
+    return TypeAdapter(ComparedRun).validate_python(row)
 
 
 def read_commits(folder: Path) -> list[str]:
@@ -145,20 +145,20 @@ def _points(curve: Curve) -> Points:
     return Points(curve.frames.tolist(), curve.seconds.round(1).tolist(), curve.values.round(4).tolist())
 
 
-def read(path: str | PathLike[str]) -> list[Run]:
+def read(path: str | PathLike[str]) -> list[ComparedRun]:
     """The rows of a result file. Raises ValueError if it is missing, damaged or of another format."""
-    return read_json(list[Run], path, "result of rmc-compare")
+    return read_json(list[ComparedRun], path, "result of rmc-compare")
 
 
-def write(runs: Sequence[Run], path: str | PathLike[str]) -> None:
+def write(runs: Sequence[ComparedRun], path: str | PathLike[str]) -> None:
     """Write the rows as JSON, one line each."""
     lines = ",\n".join(json.dumps(asdict(run)) for run in runs)
     write_atomically(Path(path), f"[\n{lines}\n]\n".encode())
 
 
-def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def grouped(runs: Sequence[ComparedRun]) -> dict[str, list[ComparedRun]]:
     """Runs by agent label, sorted by seed; duplicates of label and seed are dropped."""
-    groups: dict[str, dict[int, Run]] = {}
+    groups: dict[str, dict[int, ComparedRun]] = {}
     for label, run in zip(labels([run.agent for run in runs], [run.config for run in runs]), runs, strict=True):
         groups.setdefault(label, {}).setdefault(run.seed, run)
     return {label: [seeds[seed] for seed in sorted(seeds)] for label, seeds in groups.items()}
@@ -175,13 +175,13 @@ def default_marks(longest: float) -> list[float]:
     ]
 
 
-def metric_of(runs: Sequence[Run]) -> str:
+def metric_of(runs: Sequence[ComparedRun]) -> str:
     """'success' if all runs report it, else 'return'."""
     has_success = all(run.score("success") is not None and run.curve.successes is not None for run in runs)
     return "success" if has_success else "return"
 
 
-def mean_at(runs: Sequence[Run], metric: str, name: str, mark: float) -> float | None:
+def mean_at(runs: Sequence[ComparedRun], metric: str, name: str, mark: float) -> float | None:
     """The mean over seeds in training at a mark of one of `QUANTITIES`; None beyond a run's end."""
     field, unit = QUANTITIES[name].field, QUANTITIES[name].unit
     if any(getattr(run, field) < mark * unit for run in runs):
@@ -201,7 +201,7 @@ def interquartile_with_interval(scores: Sequence[float], digits: int) -> str:
     return with_interval(float(interquartile_mean(scores)), interval, digits)
 
 
-def score_text(run: Run) -> str:
+def score_text(run: ComparedRun) -> str:
     """A run's score with its name."""
     metric = metric_of([run])
     score = run.score(metric)
@@ -210,7 +210,7 @@ def score_text(run: Run) -> str:
 
 
 def table(
-    groups: Mapping[str, Sequence[Run]], frame_marks: Sequence[float] = (), minute_marks: Sequence[float] = ()
+    groups: Mapping[str, Sequence[ComparedRun]], frame_marks: Sequence[float] = (), minute_marks: Sequence[float] = ()
 ) -> str:
     """The comparison as Markdown, with an explanation of its columns; marks default to a few round numbers."""
     runs = [run for group in groups.values() for run in group]
@@ -237,7 +237,7 @@ def table(
     return "\n".join([*lines, "", _notes(groups, metric), ""])
 
 
-def random_play(groups: Mapping[str, Sequence[Run]], metric: str) -> dict[str, float]:
+def random_play(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> dict[str, float]:
     """Labels and scores of uniform random play; one entry if all runs agree."""
     name = "uniform random play"
     runs = [run for group in groups.values() for run in group]
@@ -247,12 +247,12 @@ def random_play(groups: Mapping[str, Sequence[Run]], metric: str) -> dict[str, f
     return {f"{name}, {env}": score for env, score in scores.items()}
 
 
-def _env_of(run: Run) -> str:
+def _env_of(run: ComparedRun) -> str:
     env = run.config.env
     return " ".join([env.env, *(f"{name}={value}" for name, value in env.env_kwargs.items())])
 
 
-def figure(groups: Mapping[str, Sequence[Run]], marks: Mapping[str, float], path: str | PathLike[str]) -> None:
+def figure(groups: Mapping[str, Sequence[ComparedRun]], marks: Mapping[str, float], path: str | PathLike[str]) -> None:
     """Curves against frames and against minutes, with dashed lines at uniform random play and at `marks`."""
     metric = metric_of([run for group in groups.values() for run in group])
     curves = {label: [run.curve_of(metric) for run in group] for label, group in groups.items()}
@@ -260,7 +260,7 @@ def figure(groups: Mapping[str, Sequence[Run]], marks: Mapping[str, float], path
     write_png(draw(curves, random | dict(marks), "Learning curves", tuple(QUANTITIES), metric, SMOOTH), path)
 
 
-def _notes(groups: Mapping[str, Sequence[Run]], metric: str) -> str:
+def _notes(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> str:
     runs = [run for group in groups.values() for run in group]
     commits = sorted({commit for run in runs for commit in run.commits})
     seeds = "; ".join(f"{label}: {', '.join(str(run.seed) for run in group)}" for label, group in groups.items())

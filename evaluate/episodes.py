@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,15 @@ from .statistics import GROUPS, MAX_STEPS, Episodes, Statistics
 MAX_LANES = 256
 EXACT = 30.0
 """Negative log of a negligible standard deviation."""
+
+
+class PlaySettings(NamedTuple):
+    """How episodes are played."""
+
+    seed: int  # of the environments and of action sampling; episode i starts from seed + i
+    device: torch.device  # the policy's
+    deterministic: bool = False  # take the most likely action instead of sampling
+    max_steps: int = MAX_STEPS  # of an episode; a longer one is cut off and counts with the return so far
 
 
 class UniformPolicy:
@@ -53,10 +62,7 @@ def evaluate(
     policy: Policy,
     env: str | EnvFactory,
     episodes: int,
-    seed: int,
-    device: torch.device,
-    deterministic: bool = False,
-    max_steps: int = MAX_STEPS,
+    settings: PlaySettings,
     on_progress: OnProgress = ignore_progress,
     jobs: Jobs = 1,
 ) -> dict[str, Any]:
@@ -65,27 +71,22 @@ def evaluate(
     Args:
       policy: the policy.
       env: a name, or a class or function that creates the environment, as in `make_env`.
-      episodes: number of whole episodes; episode i starts from seed + i.
-      seed: of the environments and of action sampling.
-      device: the policy's device.
-      deterministic: take the most likely action instead of sampling.
-      max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
+      episodes: number of whole episodes.
+      settings: of the policy; random play has the same seed and step limit.
       on_progress: called with the number of episodes that have just ended, of 2 * episodes.
       jobs: number of processes; the result is the same with any.
     """
     with closing(make_env(env)) as one:
         uniform, chance = UniformPolicy(SpaceSpec.of(one)), one.metadata.get("chance")
-    cpu = torch.device("cpu")
-    parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
-    played = play_all(
-        [*parts, *parts_of(uniform, env, episodes, seed, cpu, False, max_steps)], jobs, device, on_progress
-    )
+    parts = parts_of(policy, env, episodes, settings)
+    at_random = settings._replace(device=torch.device("cpu"), deterministic=False)
+    played = play_all([*parts, *parts_of(uniform, env, episodes, at_random)], jobs, settings.device, on_progress)
     statistics, random = (Statistics.of(concatenated(each)) for each in (played[: len(parts)], played[len(parts) :]))
     return {
         "env": name_of(env),
-        "seed": seed,
-        "deterministic": deterministic,
-        "max_steps": max_steps,
+        "seed": settings.seed,
+        "deterministic": settings.deterministic,
+        "max_steps": settings.max_steps,
         **asdict(statistics),
         "random_mean_return": random.mean_return,
         "random_ci95": random.ci95,
@@ -132,10 +133,7 @@ def play(
     policy: Policy,
     env: str | EnvFactory,
     episodes: int,
-    seed: int,
-    device: torch.device,
-    deterministic: bool = False,
-    max_steps: int = MAX_STEPS,
+    settings: PlaySettings,
     on_progress: OnProgress = ignore_progress,
     jobs: Jobs = 1,
 ) -> Episodes:
@@ -146,21 +144,21 @@ def play(
     Raises:
       ValueError: for fewer than one episode.
     """
-    parts = parts_of(policy, env, episodes, seed, device, deterministic, max_steps)
+    parts = parts_of(policy, env, episodes, settings)
     if len(parts) > 1:
-        return concatenated(play_all(parts, jobs, device, on_progress))
+        return concatenated(play_all(parts, jobs, settings.device, on_progress))
     with torch.no_grad(), closing(make_env(env, episodes)) as made:
-        return _play_each_once(policy, Lanes(made, seed, device), seed, deterministic, max_steps, on_progress)
+        return _play_each_once(policy, Lanes(made, settings.seed, settings.device), settings, on_progress)
 
 
-def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, seed: int, *settings: Any) -> list[Part]:
+def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, settings: PlaySettings) -> list[Part]:
     """Calls of `play` with at most `MAX_LANES` episodes each; their results `concatenated` are that of one call.
 
     Raises:
       ValueError: for fewer than one episode.
     """
     return [
-        partial(play, policy, env, min(MAX_LANES, episodes - first), seed + first, *settings)
+        partial(play, policy, env, min(MAX_LANES, episodes - first), settings._replace(seed=settings.seed + first))
         for first in range(0, checked_int("episodes", episodes, 1), MAX_LANES)
     ]
 
@@ -202,17 +200,15 @@ def _joined(parts: list[np.ndarray | None], lengths: list[int], missing: float) 
     )
 
 
-def _play_each_once(
-    policy: Policy, lanes: Lanes, seed: int, deterministic: bool, max_steps: int, on_progress: OnProgress
-) -> Episodes:
-    generator = torch.Generator(lanes.device).manual_seed(seed)
+def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_progress: OnProgress) -> Episodes:
+    generator = torch.Generator(lanes.device).manual_seed(settings.seed)
     returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
     asked, right = np.zeros(lanes.num_lanes, np.int64), np.zeros(lanes.num_lanes, np.int64)
     nats = np.zeros(lanes.num_lanes)
     reports: dict[str, np.ndarray] = {}
     playing = np.ones(lanes.num_lanes, bool)
-    for _, policy_logits in zip(range(max_steps), _decisions(policy, lanes, playing), strict=False):
-        action = choose(lanes.spec.distribution(policy_logits), generator, deterministic)
+    for _, policy_logits in zip(range(settings.max_steps), _decisions(policy, lanes, playing), strict=False):
+        action = choose(lanes.spec.distribution(policy_logits), generator, settings.deterministic)
         if lanes.targets is not None:
             counts = playing & (lanes.targets >= 0).cpu().numpy()
             asked += counts

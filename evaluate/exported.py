@@ -43,7 +43,7 @@ STEP = ("obs", "is_first", "prev_action", "prev_reward")
 ABOUT = "about.json"
 """The file inside a torch program with the metadata that ONNX has in `metadata_props`."""
 
-Run = Callable[[tuple[Any, ...], tuple[Tensor, ...]], tuple[Tensor, ...]]
+RunProgram = Callable[[tuple[Any, ...], tuple[Tensor, ...]], tuple[Tensor, ...]]
 """From the step's inputs and the state's leaves to logits, value and the next state's leaves."""
 
 
@@ -51,7 +51,7 @@ class Program(NamedTuple):
     """An agent's step for another runtime."""
 
     data: bytes  # the file's content
-    run: Run  # runs it in that runtime
+    run: RunProgram  # runs it in that runtime
 
 
 def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Program:

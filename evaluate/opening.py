@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import tyro
 
 from rmc_agents import command_line, pretrained
-from rmc_agents.config import Arguments as EnvArguments
+from rmc_agents.config import KeywordArguments
 from rmc_agents.runs import archive, checkpoint
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SEEDS = 2**32  # as many as a training takes
 
 # Arguments of commands that select the agent (see `pretrained.choose`) and its environment.
-Run = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME]")]
+RunArgument = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME]")]
 Pretrained = Annotated[
     str | None,
     tyro.conf.arg(metavar="NAME", help=f"Instead of RUN, a policy that comes with the package: {pretrained.listed()}."),
@@ -37,7 +37,7 @@ Env = Annotated[
     tyro.conf.arg(help="An environment other than the training environment, with the same observations and actions."),
 ]
 EnvKwargs = Annotated[
-    EnvArguments,
+    KeywordArguments,
     tyro.conf.arg(help="Arguments of the environment instead of those in training, as in size=7."),
 ]
 
@@ -66,7 +66,7 @@ def find(run: Path | None, name: str | None, trust: bool) -> Path:
     return path
 
 
-def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwargs: EnvArguments) -> Opened:
+def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwargs: KeywordArguments) -> Opened:
     """Open the agent and the environment for a command.
 
     Raises:

@@ -17,7 +17,7 @@ from rmc_agents.player import device_of
 from rmc_agents.runs.saved import SavedAgent, saved_env
 from rmc_agents.types import Policy
 
-from .episodes import check_fits, play
+from .episodes import PlaySettings, check_fits, play
 from .parallel import Jobs
 from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 from .video import recording
@@ -59,8 +59,9 @@ def evaluate(
     seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
     policy, env = _policy_and_env(agent, env)
     deterministic |= isinstance(agent, SavedAgent) and agent.config.train.is_greedy
+    settings = PlaySettings(seed, device_of(policy), deterministic, max_steps)
     with _evaluating(policy):
-        return Statistics.of(play(policy, env, episodes, seed, device_of(policy), deterministic, max_steps, jobs=jobs))
+        return Statistics.of(play(policy, env, episodes, settings, jobs=jobs))
 
 
 def record_video(

@@ -127,16 +127,16 @@ def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
     }
 
 
-def bootstrap_interval(samples: np.ndarray, seed: int = 0) -> tuple[float, float]:
+def bootstrap_interval(samples: np.ndarray) -> tuple[float, float]:
     """The 95 % bootstrap interval of the mean, bias-corrected and accelerated (BCa: Efron, 1987).
 
-    Equals scipy.stats.bootstrap, whose import takes longer than the rest. A point if all samples are equal or the mean
-    is not finite.
+    The resampling has a fixed seed. Equals scipy.stats.bootstrap, whose import takes longer than the rest. A point if
+    all samples are equal or the mean is not finite.
     """
     count, mean = len(samples), float(samples.mean())
     if count < 2 or not np.isfinite(mean) or np.allclose(samples, mean, rtol=1e-12, atol=0):
         return mean, mean
-    rng, batch = np.random.default_rng(seed), max(1, MAX_RESAMPLED // count)
+    rng, batch = np.random.default_rng(0), max(1, MAX_RESAMPLED // count)
     sizes = [min(batch, RESAMPLES - first) for first in range(0, RESAMPLES, batch)]
     means = np.concatenate([samples[rng.integers(0, count, (size, count))].mean(axis=1) for size in sizes])
     normal = NormalDist()

@@ -157,13 +157,15 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
     from rmc_agents.envs.making import name_of
 
     from .attention import draw, look
+    from .episodes import PlaySettings
     from .plot import write_png
 
     saved, device, env = opened
     if not isinstance(saved.agent, ActorCritic):
         raise ValueError(f"{out}: expected an agent of this project's own algorithms, got {saved.config.train.algo}'s")
     deterministic = arguments.deterministic or saved.config.train.is_greedy
-    looks = look(saved.agent, env, arguments.episodes, arguments.seed, device, deterministic, arguments.max_steps)
+    settings = PlaySettings(arguments.seed, device, deterministic, arguments.max_steps)
+    looks = look(saved.agent, env, arguments.episodes, settings)
     write_png(draw(looks, f"{name_of(env)} · {saved.config.core.core} · {saved.frames:,} frames"), out)
     command_line.say(command_line.console(), f"{out} ({looks.episodes:,} episodes)")
     return 0

@@ -10,9 +10,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from rmc_agents.envs.blame import Blame
-from rmc_agents.envs.guarded import check_finite, name_of_env
 from rmc_agents.envs.nested import pick
 from rmc_agents.envs.processes import EnvError
+from rmc_agents.envs.returned_values import check_finite, name_of_env
 from rmc_agents.envs.saving import guarded
 from rmc_agents.envs.sequences.base import NO_TARGET
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec

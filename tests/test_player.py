@@ -18,7 +18,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose
 from rmc_agents.cores import LSTM, RMC
 from rmc_agents.envs.making import make_env
-from rmc_agents.evaluate.episodes import play
+from rmc_agents.evaluate.episodes import PlaySettings, play
 from rmc_agents.player import Player
 from rmc_agents.spaces import SpaceSpec
 
@@ -46,7 +46,7 @@ def evaluated(agent: ActorCritic, lanes: int, deterministic: bool) -> list[list[
         return action
 
     with patch("rmc_agents.evaluate.episodes.choose", spy):
-        episodes = play(agent, Noise, lanes, SEED, torch.device("cpu"), deterministic)
+        episodes = play(agent, Noise, lanes, PlaySettings(SEED, torch.device("cpu"), deterministic))
     return [[int(a[i]) for a in actions[:length]] for i, length in enumerate(episodes.lengths)]
 
 

@@ -15,7 +15,7 @@ from rmc_agents import losses
 from rmc_agents.config import Config
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
-from rmc_agents.evaluate.episodes import UniformPolicy, play
+from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, play
 from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
@@ -74,7 +74,7 @@ def test_learning_sees_what_acting_saw(kind: str) -> None:
 def test_evaluation_and_the_player_do_the_same(kind: str) -> None:
     """The environment rejects actions outside its space, and its rewards encode the action."""
     agent = trainer_of(kind).agent.eval()
-    returns = play(agent, f"helpers.zoo:Zoo-{kind}-v0", LANES, 3, CPU, deterministic=True).returns
+    returns = play(agent, f"helpers.zoo:Zoo-{kind}-v0", LANES, PlaySettings(3, CPU, deterministic=True)).returns
     for lane in range(LANES):
         env, player, total = Zoo(kind), rmc.Player(agent, deterministic=True), 0.0
         obs, info = env.reset(seed=3 + lane)
@@ -217,5 +217,5 @@ def test_numbers_in_a_box_and_allowed_actions_are_learned(env_class: type, chanc
         loss.backward()
         torch.nn.utils.clip_grad_norm_(agent.parameters(), 1.0)
         optimizer.step()
-    assert play(UniformPolicy(collector.lanes.spec), env_class, 400, 5, CPU).returns.mean() < chance
-    assert play(agent.eval(), env_class, 400, 5, CPU, deterministic=True).returns.mean() > goal
+    assert play(UniformPolicy(collector.lanes.spec), env_class, 400, PlaySettings(5, CPU)).returns.mean() < chance
+    assert play(agent.eval(), env_class, 400, PlaySettings(5, CPU, deterministic=True)).returns.mean() > goal

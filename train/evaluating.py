@@ -23,13 +23,13 @@ from rmc_agents.kernels.modes import eval_mode
 from rmc_agents.runs.best import best_of
 from rmc_agents.runs.saved import Provenance
 
-from .finish import env_of, eval_jobs
+from .finish import env_of, eval_jobs, play_settings
 from .trainer import Trainer
 
 SELECTION_SEED = 3_000_000
 
 
-class Evaluation(NamedTuple):
+class EvaluationPoint(NamedTuple):
     """The score of the agent at a point of its training."""
 
     frames: int
@@ -71,7 +71,7 @@ class Evaluator:
         """Whether an evaluation is due after this update."""
         return self._due_rounds() > self._rounds
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self) -> EvaluationPoint:
         """Run the episodes, and save the agent if its mean return is the highest so far.
 
         Raises:
@@ -81,17 +81,9 @@ class Evaluator:
         trainer, config = self._trainer, self._trainer.config
         agent = trainer.agent
         assert isinstance(agent, nn.Module)
+        settings = play_settings(trainer, SELECTION_SEED)
         with eval_mode(agent), untouched_generators():
-            episodes = play(
-                agent,
-                env_of(trainer),
-                config.run.eval_episodes,
-                SELECTION_SEED,
-                trainer.lanes.device,
-                config.train.is_greedy,
-                config.run.eval_max_steps,
-                jobs=eval_jobs(config),
-            )
+            episodes = play(agent, env_of(trainer), config.run.eval_episodes, settings, jobs=eval_jobs(config))
         self._rounds = self._due_rounds()
         statistics = Statistics.of(episodes)
         is_best = statistics.mean_return > self._highest
@@ -99,7 +91,7 @@ class Evaluator:
             self._highest = mean = statistics.mean_return
             provenance = Provenance(__version__, mean, statistics.ci95, statistics.episodes, SELECTION_SEED)
             trainer.save_best(self._run_dir, provenance)
-        return Evaluation(trainer.frames, statistics, is_best)
+        return EvaluationPoint(trainer.frames, statistics, is_best)
 
 
 @contextmanager

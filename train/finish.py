@@ -13,7 +13,7 @@ from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
 from rmc_agents.envs.names import NAMESPACE, evaluation_kwargs
 from rmc_agents.envs.sequences.names import is_text
 from rmc_agents.envs.sequences.vocabulary import Words
-from rmc_agents.evaluate.episodes import evaluate
+from rmc_agents.evaluate.episodes import PlaySettings, evaluate
 from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
@@ -35,6 +35,12 @@ def env_of(trainer: Trainer) -> str | EnvFactory:
     """The environment for evaluation and video."""
     env = trainer.config.env
     return with_arguments(env.env, evaluation_kwargs(env.env, env.env_kwargs))
+
+
+def play_settings(trainer: Trainer, seed: int) -> PlaySettings:
+    """How the agent's evaluations are played, by the run's settings."""
+    config = trainer.config
+    return PlaySettings(seed, trainer.lanes.device, config.train.is_greedy, config.run.eval_max_steps)
 
 
 def eval_jobs(config: Config) -> Jobs:
@@ -60,7 +66,7 @@ def extra_flags(trainer: Trainer) -> str:
 
 def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console: Console) -> None:
     """Evaluation, video and summary of a finished run, and what to type next."""
-    config, agent, device = trainer.config, trainer.agent, trainer.lanes.device
+    config, agent = trainer.config, trainer.agent
     agent.eval()
     if config.run.eval_episodes:
         with shown(console, "evaluating, and random play", 2 * config.run.eval_episodes) as on_progress:
@@ -68,12 +74,9 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
                 agent,
                 env_of(trainer),
                 config.run.eval_episodes,
-                EVALUATION_SEED,
-                device,
-                deterministic=config.train.is_greedy,
-                max_steps=config.run.eval_max_steps,
-                on_progress=on_progress,
-                jobs=eval_jobs(config),
+                play_settings(trainer, EVALUATION_SEED),
+                on_progress,
+                eval_jobs(config),
             )
         summary["evaluation"] = result
         say(

@@ -120,9 +120,7 @@ class RunLoop:
         earlier = saved_at = self.saved.seconds if self.saved else 0.0
         wants_end = False
         evaluator = Evaluator(trainer, path)
-        with Reporter(
-            path, trainer, earlier, settings.log_every, self.watch.console, self.watch.clock, self.tracking
-        ) as reporter:
+        with Reporter(path, trainer, earlier, self.watch.console, self.watch.clock, self.tracking) as reporter:
             while trainer.frames < trainer.train.total_frames and not wants_end and not stop.agreed():
                 try:
                     metrics = trainer.update()

@@ -108,13 +108,13 @@ class OnPolicy(Learner):
 
     def minibatch_losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:
         """Each minibatch's loss, its metrics, and the number of steps in these means, with the current weights."""
-        targets = self._targets(rollout)
+        targets = self._value_targets(rollout)
         for lanes in self._minibatches():
             part, part_targets = lanes_of(rollout, lanes), Targets(*(field[:, lanes] for field in targets))
             yield *self._loss(part, part_targets), part_targets.valid.sum()
 
     @torch.no_grad()
-    def _targets(self, rollout: Rollout) -> Targets:
+    def _value_targets(self, rollout: Rollout) -> Targets:
         """The targets, fixed for all minibatches; the last value is that of the rollout's last observation."""
         last = at(rollout.steps, -1)
         bootstrap = self.agent.step(last, self.collector.state)[0].value

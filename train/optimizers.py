@@ -52,7 +52,8 @@ class Optimizers:
 
     def step(self) -> None:
         """One step of every part."""
-        others = [matrix for matrix, owner in zip(self._matrices, self._owners(), strict=True) if owner != rank()]
+        owners = self._owners()
+        others = [matrix for matrix, owner in zip(self._matrices, owners, strict=True) if owner != rank()]
         gradients = [matrix.grad for matrix in others]
         for matrix in others:
             matrix.grad = None  # the optimizer then skips it
@@ -60,7 +61,7 @@ class Optimizers:
             part.step()
         for matrix, gradient in zip(others, gradients, strict=True):
             matrix.grad = gradient
-        distributed.exchange([matrix.detach() for matrix in self._matrices], self._owners())
+        distributed.exchange([matrix.detach() for matrix in self._matrices], owners)
 
     def _owners(self) -> list[int]:
         """The learner that steps each of Muon's matrices: the most expensive first, to the least loaded learner."""

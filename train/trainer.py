@@ -9,12 +9,12 @@ from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.losses import Metrics
-from rmc_agents.runs.saved import Provenance
+from rmc_agents.runs.saved import Provenance, count_parameters
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Episode
-from rmc_agents.types import AgentOutput, State, TimeStep
+from rmc_agents.types import Policy
 
-__all__ = ["Measure", "Metrics", "TrainedAgent", "Trainer", "TrainingLanes", "count_parameters", "describe"]
+__all__ = ["Measure", "Metrics", "TrainedAgent", "Trainer", "TrainingLanes", "describe"]
 
 
 class Measure(Protocol):
@@ -27,14 +27,8 @@ class Measure(Protocol):
         """Write a point; call this after an update, before `remember_parameters`."""
 
 
-class TrainedAgent(Protocol):
-    """An agent that can act (a `types.Policy`) and is a torch module."""
-
-    def initial_state(self, batch_size: int) -> State:
-        """The state at the start of an episode."""
-
-    def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """One step of all lanes."""
+class TrainedAgent(Policy, Protocol):
+    """A policy that is a torch module, with the spaces that it acts in."""
 
     training: bool  # not in eval mode
     spec: SpaceSpec
@@ -121,11 +115,12 @@ class Trainer(Protocol):
 def describe(trainer: Trainer, *memory: nn.Module) -> str:
     """The first line of a run; the parameters of `memory` count as the core's."""
     config = trainer.config
-    core = sum(parameter.numel() for module in memory for parameter in module.parameters())
+    total = count_parameters(trainer.agent.parameters())
+    core = count_parameters(parameter for module in memory for parameter in module.parameters())
     threads = torch.get_num_threads()
     return (
-        f"{config.env.env}, core {config.core.core}: {count_parameters(trainer.agent):,} parameters ({core:,} in the "
-        f"core), {config.env.num_envs} lanes on {trainer.lanes.device}{_learners(config)}, {trainer.backend} scan, "
+        f"{config.env.env}, core {config.core.core}: {total:,} parameters ({core:,} in the core), "
+        f"{config.env.num_envs} lanes on {trainer.lanes.device}{_learners(config)}, {trainer.backend} scan, "
         f"{threads} {'thread' if threads == 1 else 'threads'}, seed {config.run.seed}"
     )
 
@@ -133,8 +128,3 @@ def describe(trainer: Trainer, *memory: nn.Module) -> str:
 def _learners(config: Config) -> str:
     shares_lanes = config.run.learners != 1 and config.train.algo != "impala"
     return f" shared by {config.run.learners} learners" if shares_lanes else ""
-
-
-def count_parameters(agent: TrainedAgent) -> int:
-    """Number of learned parameters."""
-    return sum(parameter.numel() for parameter in agent.parameters())

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.reports import table, write
 from rmc_agents.evaluate import compare
-from rmc_agents.evaluate.comparison import Run, mean_with_interval, read
+from rmc_agents.evaluate.comparison import ComparedRun, mean_with_interval, read
 
 RESULTS = Path(__file__).parent.parent / "results"
 EPOCH = 65_536
@@ -57,7 +57,7 @@ def main() -> None:
             write(arguments.out, {"evaluations": found}, report(found))
 
 
-def trained(task: str, core: str, seeds: list[int], arguments: argparse.Namespace) -> list[Run]:
+def trained(task: str, core: str, seeds: list[int], arguments: argparse.Namespace) -> list[ComparedRun]:
     """The runs of a core on a task."""
     out = arguments.folder / task
     grid = ["--agents", f"popgym-{core}", "--seeds", *map(str, seeds)]
@@ -68,7 +68,7 @@ def trained(task: str, core: str, seeds: list[int], arguments: argparse.Namespac
     return read((out / core).with_suffix(".json"))
 
 
-def scores(run: Run) -> dict[str, float]:
+def scores(run: ComparedRun) -> dict[str, float]:
     """POPGym's measure of a run, and its final score."""
     epochs = np.array(run.curve.frames) // EPOCH
     returns = np.array(run.curve.returns)

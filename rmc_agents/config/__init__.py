@@ -16,7 +16,7 @@ from rmc_agents import configs
 from rmc_agents.plugins import nearest, remedy
 
 from .plain_yaml import dump_yaml, read_yaml, shortened
-from .settings import ActorConfig, AgentConfig, Arguments, CoreConfig, EnvConfig, RunConfig, TrainConfig
+from .settings import ActorConfig, AgentConfig, CoreConfig, EnvConfig, KeywordArguments, RunConfig, TrainConfig
 
 __all__ = [
     "CORES",
@@ -24,10 +24,10 @@ __all__ = [
     "SB3_ALGORITHMS",
     "ActorConfig",
     "AgentConfig",
-    "Arguments",
     "Config",
     "CoreConfig",
     "EnvConfig",
+    "KeywordArguments",
     "RunConfig",
     "TrainConfig",
 ]

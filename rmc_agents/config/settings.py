@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from .plain_yaml import shortened
-from .stages import Arguments, stages_of
+from .stages import KeywordArguments, stages_of
 
 MAX_NUMBER = 10**15  # products of settings must stay below float32's limit, 3.4e38
 Float = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
@@ -60,7 +60,7 @@ class EnvConfig(Section):
     env: str = "minipacman"
     """A short name (minipacman, minipacman-map, minipacman-hunt, memory-s13, ...) or a registered gymnasium id;
     'module:Id' or 'module:Class' imports the module first."""
-    env_kwargs: Arguments = field(default_factory=dict)
+    env_kwargs: KeywordArguments = field(default_factory=dict)
     """Arguments of the environment, as in --env-kwargs size=7 mode=hard; values are read as in YAML."""
     curriculum: tuple[dict[str, Any], ...] = ()
     """Stages before the environment itself, as in --curriculum '{env_kwargs: {most: 2}, accuracy: 0.9}': arguments
@@ -87,7 +87,7 @@ class CoreConfig(Section):
     """rmc: Relational Memory Core; lstm; gru; mingru: minimal GRU, whose gates read only the input; rnn: Elman;
     relational-rnn: an LSTM with a relational memory; none: no memory. module:Class: a custom core; or a name that an
     imported module registers."""
-    core_args: Arguments = field(default_factory=dict)
+    core_args: KeywordArguments = field(default_factory=dict)
     """Arguments of a custom core, as in --core-args size=64 decay=0.9; values are read as YAML."""
     hidden_size: PositiveInt = 256
     """Units of lstm, gru, rnn and relational-rnn, and of each layer of mingru."""
@@ -135,7 +135,7 @@ class AgentConfig(Section):
     """conv: three strided convolutions, for images; grid: two small ones, for images in which a pixel is a cell of a
     gridworld; mlp: flattened; auto: conv for images of 36x36 or more, else mlp.
     module:Class: a custom encoder; or a name that an imported module registers."""
-    encoder_args: Arguments = field(default_factory=dict)
+    encoder_args: KeywordArguments = field(default_factory=dict)
     """Arguments of a custom encoder, as in --encoder-args width=64; values are read as YAML."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the fully connected layers, each with a ReLU, of the built-in encoders; none: the core reads the

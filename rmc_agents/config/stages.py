@@ -18,9 +18,9 @@ def _plain(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
-Arguments = Annotated[dict[str, JsonValue], BeforeValidator(_plain)]
+KeywordArguments = Annotated[dict[str, JsonValue], BeforeValidator(_plain)]
 """Arguments of a custom core, encoder or environment, as in a YAML file."""
-_ARGUMENTS = TypeAdapter(Arguments)
+_ARGUMENTS = TypeAdapter(KeywordArguments)
 
 
 class Stage(NamedTuple):

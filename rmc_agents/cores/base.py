@@ -16,7 +16,15 @@ from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product
 from rmc_agents.types import State, map_leaves
 
-from .checks import check_leaves, check_result, check_sizes, checked_lengths
+from .checks import (
+    check_inputs,
+    check_leaves,
+    check_resets,
+    check_result,
+    check_sizes,
+    check_state,
+    checked_lengths,
+)
 
 Step = Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
 """As `Core.step`."""
@@ -165,7 +173,7 @@ class Core(nn.Module, ABC):
             raise ValueError(f"x: expected a tensor [{axes}, {self.input_size}], with lengths if padded, got {got}")
         if batch_first:
             if should_reset is not None:
-                _check_resets(x, should_reset, ("B", "T"))
+                check_resets(x, should_reset, ("B", "T"))
                 should_reset = should_reset.transpose(0, 1)
             x = x.transpose(0, 1)
         if should_reset is None:
@@ -264,28 +272,9 @@ class Core(nn.Module, ABC):
         return functional.pad(outputs, (0, 0, 0, 0, 0, steps - len(outputs))), state
 
     def _check(self, inputs: Tensor, should_reset: Tensor, state: State, axes: tuple[str, ...]) -> None:
-        if inputs.dim() != len(axes) + 1 or inputs.shape[-1] != self.input_size or 0 in inputs.shape:
-            axes_in_words = ", ".join([*axes, str(self.input_size)])
-            raise ValueError(f"inputs: expected [{axes_in_words}], got {list(inputs.shape)}")
-        if not inputs.is_floating_point():
-            raise ValueError(f"inputs: expected floating-point numbers, got {inputs.dtype}")
-        _check_resets(inputs, should_reset, axes)
-        self._check_state(state, batch_size=inputs.shape[-2])
-
-    def _check_state(self, state: State, batch_size: int) -> None:
-        initial = self.initial_leaves()
-        if type(state) is not type(initial) or len(state) != len(initial):
-            expected = f"{type(initial).__name__} of {len(initial)}" if initial else "()"
-            got = repr(state) if state is None or state == () else type(state).__name__
-            raise ValueError(f"state: expected {expected}, as initial_state gives it, got {got}")
-        names = getattr(initial, "_fields", range(len(initial)))
-        for name, leaf, one in zip(names, state, initial, strict=True):
-            if not isinstance(leaf, Tensor) or leaf.is_floating_point() != one.is_floating_point():
-                kind = leaf.dtype if isinstance(leaf, Tensor) else type(leaf).__name__
-                raise ValueError(f"state.{name}: expected a tensor of {one.dtype}, got {kind}")
-            shape = [batch_size, *one.shape[1:]]
-            if list(leaf.shape) != shape:
-                raise ValueError(f"state.{name}: expected {shape}, got {list(leaf.shape)}")
+        check_inputs(inputs, self.input_size, axes)
+        check_resets(inputs, should_reset, axes)
+        check_state(state, self.initial_leaves(), inputs.shape[-2])
 
 
 def truncated_normal(*shape: int, fan_in: int) -> nn.Parameter:
@@ -300,15 +289,3 @@ def linear(in_features: int, out_features: int) -> nn.Linear:
     layer.weight = truncated_normal(out_features, in_features, fan_in=in_features)
     layer.bias = nn.Parameter(torch.zeros(out_features))
     return layer
-
-
-def _check_resets(inputs: Tensor, should_reset: Tensor, axes: tuple[str, ...]) -> None:
-    """Raises ValueError unless there is one bool for each input; `axes` are the inputs', without their width."""
-    if not isinstance(should_reset, Tensor) or should_reset.dtype != torch.bool:
-        got = getattr(should_reset, "dtype", type(should_reset).__name__)
-        raise ValueError(f"should_reset: expected a tensor of torch.bool, got {got}")
-    if should_reset.shape != inputs.shape[:-1]:
-        raise ValueError(
-            f"should_reset: expected {list(inputs.shape[:-1])} [{', '.join(axes)}], as of inputs, "
-            f"got {list(should_reset.shape)}"
-        )

@@ -11,6 +11,43 @@ from rmc_agents.kernels.modes import autocasts, tracing
 from rmc_agents.types import State
 
 
+def check_inputs(inputs: Tensor, input_size: int, axes: tuple[str, ...]) -> None:
+    """Raises ValueError unless the inputs are floating-point numbers `[*axes, input_size]`."""
+    if inputs.dim() != len(axes) + 1 or inputs.shape[-1] != input_size or 0 in inputs.shape:
+        axes_in_words = ", ".join([*axes, str(input_size)])
+        raise ValueError(f"inputs: expected [{axes_in_words}], got {list(inputs.shape)}")
+    if not inputs.is_floating_point():
+        raise ValueError(f"inputs: expected floating-point numbers, got {inputs.dtype}")
+
+
+def check_resets(inputs: Tensor, should_reset: Tensor, axes: tuple[str, ...]) -> None:
+    """Raises ValueError unless there is one bool for each input; `axes` are the inputs', without their width."""
+    if not isinstance(should_reset, Tensor) or should_reset.dtype != torch.bool:
+        got = getattr(should_reset, "dtype", type(should_reset).__name__)
+        raise ValueError(f"should_reset: expected a tensor of torch.bool, got {got}")
+    if should_reset.shape != inputs.shape[:-1]:
+        raise ValueError(
+            f"should_reset: expected {list(inputs.shape[:-1])} [{', '.join(axes)}], as of inputs, "
+            f"got {list(should_reset.shape)}"
+        )
+
+
+def check_state(state: State, initial: State, batch_size: int) -> None:
+    """Raises ValueError unless the state is like the initial one of one lane, with `batch_size` lanes."""
+    if type(state) is not type(initial) or len(state) != len(initial):
+        expected = f"{type(initial).__name__} of {len(initial)}" if initial else "()"
+        got = repr(state) if state is None or state == () else type(state).__name__
+        raise ValueError(f"state: expected {expected}, as initial_state gives it, got {got}")
+    names = getattr(initial, "_fields", range(len(initial)))
+    for name, leaf, one in zip(names, state, initial, strict=True):
+        if not isinstance(leaf, Tensor) or leaf.is_floating_point() != one.is_floating_point():
+            kind = leaf.dtype if isinstance(leaf, Tensor) else type(leaf).__name__
+            raise ValueError(f"state.{name}: expected a tensor of {one.dtype}, got {kind}")
+        shape = [batch_size, *one.shape[1:]]
+        if list(leaf.shape) != shape:
+            raise ValueError(f"state.{name}: expected {shape}, got {list(leaf.shape)}")
+
+
 def check_leaves(core: object, leaves: Any) -> State:
     """Check the result of `initial_leaves`. Raises ValueError unless it is the state of one lane."""
     if tracing():  # sizes are tensors then

@@ -201,11 +201,6 @@ def find(path: Path, open_one: Callable[[Path], Opened], suffix: str = SUFFIX) -
     raise CheckpointError(f"{path} holds no checkpoint (expected {path / FOLDER / f'update-*{suffix}'})")
 
 
-def find_and_load(path: Path) -> tuple[Path, dict[str, Any]]:
-    """The checkpoint at `path`, and its tree. Raises CheckpointError as `find` does."""
-    return find(path, lambda candidate: (candidate, load(candidate)))
-
-
 def numbered(run_dir: Path, suffix: str = SUFFIX) -> Iterator[Path]:
     """A run's checkpoints, newest first."""
     found = (run_dir / FOLDER).glob(f"update-*{suffix}")

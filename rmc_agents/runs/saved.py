@@ -1,6 +1,6 @@
 """Loading and saving agents: from runs, checkpoints, exported files and pretrained policies."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rmc_agents import plugins, pretrained
@@ -214,7 +214,12 @@ def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:
         with checkpoint.opening(path):
             return Config().updated(info.config, "config"), info.parameters
     saved = load_agent(path, torch.device("cpu"))
-    return saved.config, sum(parameter.numel() for parameter in saved.agent.parameters())
+    return saved.config, count_parameters(saved.agent.parameters())
+
+
+def count_parameters(parameters: Iterable[Tensor]) -> int:
+    """How many numbers the parameters hold."""
+    return sum(parameter.numel() for parameter in parameters)
 
 
 def to_provenance(fields: dict[str, Any]) -> Provenance:

@@ -15,11 +15,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from helpers.homemade import FAILS_AT, Homemade, name_of
+from helpers.runs import find_and_load
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
-from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 from rmc_agents.train.run import train
@@ -109,7 +109,7 @@ def test_a_fault_of_a_vector_environment_is_reported_and_the_training_saved(
     settings = {"core": "none", "encoder_sizes": [8], "num_envs": LANES, "unroll_length": UNROLL}
     with pytest.raises(EnvError, match=rf"the environment 'Together' failed in step\(\): .*{expected}"):
         train(settings, env=Together(LANES, **changed), run_dir=tmp_path / "run")
-    assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 0
+    assert find_and_load(tmp_path / "run")[1]["frames"] == 0
     with pytest.raises(EnvError, match=rf"the environment 'Together' failed in step\(\): .*{expected}"):
         make_env(Together, LANES, env_kwargs=changed).step(np.zeros(LANES, np.int64))
 
@@ -252,7 +252,7 @@ def test_a_fault_in_this_process_is_shown_once_and_the_training_is_saved(
         f"failed at {frames} frames; saved; continue with: rmc-train --resume {run} --import helpers.homemade\n"
         in captured.out
     )
-    assert checkpoint.find_and_load(run)[1]["frames"] == frames
+    assert find_and_load(run)[1]["frames"] == frames
 
 
 def test_an_environment_that_cannot_draw_ends_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from minigrid.envs import MemoryEnv
 
-from helpers.runs import assert_same
+from helpers.runs import assert_same, find_and_load
 from helpers.vector_env_checker import check_vector_env
 from rmc_agents.envs.minigrid.engine import draw_integer
 from rmc_agents.envs.minigrid.level import make_state, seed_lane
@@ -22,7 +22,6 @@ from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
 from rmc_agents.evaluate.video import recording
-from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 
@@ -235,7 +234,7 @@ def train(run_dir: Path, frames: int, *flags: str) -> dict[str, Any]:
 
 
 def newest(run_dir: Path) -> dict[str, Any]:
-    tree = checkpoint.find_and_load(run_dir)[1]
+    tree = find_and_load(run_dir)[1]
     return {name: part for name, part in tree.items() if name not in ("seconds", "config")}
 
 

@@ -7,7 +7,7 @@ import torch
 from helpers.agents import CPU
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.evaluate.episodes import UniformPolicy, play
+from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, play
 from rmc_agents.stream import Lanes
 from rmc_agents.train.on_policy import OnPolicy
 
@@ -24,7 +24,7 @@ def test_there_are_all_tasks() -> None:
 def test_a_task_is_played(name: str) -> None:
     env = f"popgym:{name}"
     lanes = Lanes(make_vector_env(env, 1), 0, CPU)
-    episodes = play(UniformPolicy(lanes.spec), env, 2, 0, CPU, max_steps=50)
+    episodes = play(UniformPolicy(lanes.spec), env, 2, PlaySettings(0, CPU, max_steps=50))
     assert (episodes.lengths > 0).all()
 
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from helpers.runs import assert_same
+from helpers.runs import assert_same, find_and_load
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews, stack_views
 from rmc_agents.evaluate.video import recording
-from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 from rmc_agents.types import AgentOutput
@@ -138,7 +137,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
     assert cli.main([*flags, "--run-dir", str(tmp_path / "whole"), "--total-frames", "800"]) == 0
     assert cli.main([*flags, "--run-dir", str(tmp_path / "parts"), "--total-frames", "400"]) == 0
     assert cli.main(["--resume", str(tmp_path / "parts"), "--total-frames", "800"]) == 0
-    whole, parts = (checkpoint.find_and_load(tmp_path / name)[1] for name in ("whole", "parts"))
+    whole, parts = (find_and_load(tmp_path / name)[1] for name in ("whole", "parts"))
     for tree in (whole, parts):
         del tree["seconds"], tree["config"]
     assert_same(whole, parts)

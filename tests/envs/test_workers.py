@@ -18,12 +18,11 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 
-from helpers.runs import assert_same, refused, wait_for_checkpoints
+from helpers.runs import assert_same, find_and_load, refused, wait_for_checkpoints
 from helpers.wandering import FAILS_AT, FAULT, Asking
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import STOPS, WorkerError
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 
 WANDERER = "helpers.wandering:Wanderer-v0"
@@ -161,17 +160,17 @@ def test_a_run_is_the_same_with_workers_and_continues_after_a_fault(
     assert captured.err.splitlines()[-1].startswith(
         f"rmc-train: the environment '{WANDERER}' failed in step(): RuntimeErr"
     )
-    tree = checkpoint.find_and_load(failed)[1]
+    tree = find_and_load(failed)[1]
     assert tree["frames"] >= (FAILS_AT - UNROLL) * LANES
     assert f"failed at {tree['frames']:,} frames" in captured.out
     assert f"rmc-train --resume {failed}" in captured.out
     assert cli.main([*flags, "--run-dir", str(whole), "--total-frames", str(tree["frames"])]) == 0
-    assert_same(tree["agent"], checkpoint.find_and_load(whole)[1]["agent"])
+    assert_same(tree["agent"], find_and_load(whole)[1]["agent"])
     monkeypatch.delenv(FAULT)
     frames = str(tree["frames"] + LANES * UNROLL)
     assert cli.main(["--resume", str(failed), "--env-workers", "0", "--total-frames", frames]) == 0
     assert "its episodes restart" in capsys.readouterr().out
-    assert checkpoint.find_and_load(failed)[1]["frames"] == int(frames)
+    assert find_and_load(failed)[1]["frames"] == int(frames)
 
 
 @pytest.mark.slow

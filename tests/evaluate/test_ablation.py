@@ -12,7 +12,7 @@ from helpers.agents import make_agent, random_steps
 from helpers.runs import refused, save_agent
 from rmc_agents.evaluate import ablation, cli
 from rmc_agents.evaluate.ablation import ResetMemory, ShuffledMemory, WindowedMemory, cyclic_permutation
-from rmc_agents.evaluate.episodes import MAX_LANES, play
+from rmc_agents.evaluate.episodes import MAX_LANES, PlaySettings, play
 from rmc_agents.types import AgentOutput, TimeStep, at, map_leaves
 
 CPU = torch.device("cpu")
@@ -44,7 +44,7 @@ class Rememberer:
 
 
 def returns(policy: object) -> list[float]:
-    return play(policy, "recall", 60, 0, CPU, deterministic=True).returns.tolist()
+    return play(policy, "recall", 60, PlaySettings(0, CPU, deterministic=True)).returns.tolist()
 
 
 def test_recall_needs_the_memory() -> None:
@@ -65,7 +65,7 @@ def test_recall_needs_the_memory() -> None:
 def test_shuffled_memory_keeps_all_lanes_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     lanes, cell = [], cyclic_permutation
     monkeypatch.setattr(ablation, "cyclic_permutation", lambda size, draws: (lanes.append(size), cell(size, draws))[1])
-    lengths = play(ShuffledMemory(make_agent("lstm"), 0), "minipacman", 5, 0, CPU).lengths
+    lengths = play(ShuffledMemory(make_agent("lstm"), 0), "minipacman", 5, PlaySettings(0, CPU)).lengths
     assert len(set(lengths)) > 1
     assert lanes == [5] * max(lengths)
 
@@ -166,11 +166,12 @@ class Talker(Rememberer):
 
 
 def test_ended_lanes_do_no_harm() -> None:
-    lengths = play(Talker(), "recall", 60, 0, CPU).lengths
+    lengths = play(Talker(), "recall", 60, PlaySettings(0, CPU)).lengths
     assert set(lengths.tolist()) == {1, 2, 3, 4, 5}
-    windowed = play(WindowedMemory(Talker(), OBSERVATIONS), "recall", 60, 0, CPU)
+    windowed = play(WindowedMemory(Talker(), OBSERVATIONS), "recall", 60, PlaySettings(0, CPU))
     assert windowed.lengths.tolist() == lengths.tolist()
-    assert set(play(ShuffledMemory(Talker(), 0), "recall", 60, 0, CPU).lengths.tolist()) == {1, 2, 3, 4, 5}
+    shuffled = play(ShuffledMemory(Talker(), 0), "recall", 60, PlaySettings(0, CPU))
+    assert set(shuffled.lengths.tolist()) == {1, 2, 3, 4, 5}
 
 
 def test_the_command_writes_a_line_per_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from helpers.runs import refused, save_agent
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
 from rmc_agents.evaluate import watch
 from rmc_agents.evaluate.attention import look
+from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.types import AgentOutput, TimeStep
 
 CPU, LANES, STEPS, SIZE = torch.device("cpu"), 12, 5, 3
@@ -51,7 +52,7 @@ def cue_steps() -> list[int]:
 
 def test_steps_are_counted_from_the_cue_in_each_episode() -> None:
     agent: Any = Counter()
-    looks = look(agent, f"nth-farthest-vectors{STEPS}-size{SIZE}", LANES, 7, CPU, True, 100)
+    looks = look(agent, f"nth-farthest-vectors{STEPS}-size{SIZE}", LANES, PlaySettings(7, CPU, True, 100))
     cues = cue_steps()
     assert len(set(cues)) > 2
     expected: dict[int, list[float]] = {}

@@ -32,7 +32,7 @@ def make_run(agent: str = "a", seed: int = 0, score: float = 10.0, speed: float 
     points = comparison.Points(frames, [f / speed for f in frames], [f / 1000 for f in frames])
     statistics = Statistics.of(Episodes(np.full(5, score), np.full(5, 3), None, None, np.zeros(5, bool)))
     config = Config().updated(settings | {"seed": seed}, "test").to_mapping()
-    return comparison.Run(agent, seed, ["abc"], {}, 1234, 6000, 6000 / speed, statistics, 2.5, config, points)
+    return comparison.ComparedRun(agent, seed, ["abc"], {}, 1234, 6000, 6000 / speed, statistics, 2.5, config, points)
 
 
 def rows_of(table: str) -> dict[str, dict[str, str]]:

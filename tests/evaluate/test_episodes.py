@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import rmc_agents as rmc
 from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate import episodes as evaluation
-from rmc_agents.evaluate.episodes import MAX_LANES, UniformPolicy, check_fits, env_spec, play
+from rmc_agents.evaluate.episodes import MAX_LANES, PlaySettings, UniformPolicy, check_fits, env_spec, play
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, Statistics
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli as train_cli
@@ -53,7 +53,7 @@ class GroupedEnv(ParityEnv):
 
 
 def test_groups_count_episodes_that_were_cut_and_levels_only_reported_ones() -> None:
-    played = play(UniformPolicy(env_spec(GroupedEnv)), GroupedEnv, 4, seed=0, device=CPU, max_steps=2)
+    played = play(UniformPolicy(env_spec(GroupedEnv)), GroupedEnv, 4, PlaySettings(0, CPU, max_steps=2))
     assert played.cut.tolist() == [False, True, False, True]
     assert played.groups["corridor_length"].tolist() == [2, 7, 2, 7]
     assert played.levels is None or np.isnan(played.levels).all()
@@ -105,7 +105,8 @@ for env_id, entry_point in {"Parity-v0": ParityEnv, "Masked-v0": MaskedEnv, "See
 
 
 def test_boxworld_successes_are_grouped_by_the_level() -> None:
-    played = play(UniformPolicy(env_spec("boxworld-tiny")), "boxworld-tiny", 40, 0, torch.device("cpu"), max_steps=500)
+    policy = UniformPolicy(env_spec("boxworld-tiny"))
+    played = play(policy, "boxworld-tiny", 40, PlaySettings(0, CPU, max_steps=500))
     levels = make_env("boxworld-tiny", 40)
     _, infos = levels.reset(seed=0)
     assert set(played.groups) == {"solution_length", "num_distractors"}
@@ -114,7 +115,7 @@ def test_boxworld_successes_are_grouped_by_the_level() -> None:
 
 def test_each_lane_plays_exactly_one_episode() -> None:
     count = MAX_LANES + 44
-    played = play(UniformPolicy(env_spec("Parity-v0")), "Parity-v0", count, seed=0, device=CPU)
+    played = play(UniformPolicy(env_spec("Parity-v0")), "Parity-v0", count, PlaySettings(0, CPU))
     expected = np.where(np.arange(count) % 2, LONG, 1)
     np.testing.assert_array_equal(played.returns, expected)
     np.testing.assert_array_equal(played.lengths, expected)
@@ -128,14 +129,14 @@ def test_infos_of_a_vector_environment_may_be_lists() -> None:
             return *rest, infos | {"is_success": [True] * self.num_envs}
 
     played = play(
-        UniformPolicy(env_spec("Parity-v0")), lambda num_envs: Listing([ParityEnv] * num_envs), 4, seed=0, device=CPU
+        UniformPolicy(env_spec("Parity-v0")), lambda num_envs: Listing([ParityEnv] * num_envs), 4, PlaySettings(0, CPU)
     )
     np.testing.assert_array_equal(played.successes, np.ones(4))
 
 
 def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "MAX_LANES", 4)
-    played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 10, seed=0, device=CPU)
+    played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 10, PlaySettings(0, CPU))
     np.testing.assert_array_equal(played.returns, np.arange(10))
     np.testing.assert_array_equal(played.lengths, np.arange(10) % 3 + 1)
     np.testing.assert_array_equal(played.levels, np.ones(10))
@@ -147,11 +148,11 @@ def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkey
 def test_an_episode_without_an_end_is_cut() -> None:
     told: list[int] = []
     policy = UniformPolicy(env_spec("Parity-v0"))
-    played = play(policy, "Parity-v0", 4, seed=0, device=CPU, max_steps=LONG - 1, on_progress=told.append)
+    played = play(policy, "Parity-v0", 4, PlaySettings(0, CPU, max_steps=LONG - 1), on_progress=told.append)
     assert told == [2, 2]
     np.testing.assert_array_equal(played.cut, [False, True, False, True])
     np.testing.assert_array_equal(played.returns, [1, LONG - 1, 1, LONG - 1])
-    whole = play(UniformPolicy(env_spec("Parity-v0")), "Parity-v0", 4, seed=0, device=CPU, max_steps=LONG)
+    whole = play(UniformPolicy(env_spec("Parity-v0")), "Parity-v0", 4, PlaySettings(0, CPU, max_steps=LONG))
     assert not whole.cut.any()
 
 
@@ -170,7 +171,7 @@ class CountingPolicy:
 def test_the_policy_is_not_asked_for_lanes_whose_episode_has_ended() -> None:
     agent = rmc.ActorCritic(env_spec("minipacman"), partial(rmc.LSTM, hidden_size=8), encoder_sizes=(8,))
     policy = CountingPolicy(agent)
-    played = play(policy, "minipacman", 24, seed=3, device=CPU)
+    played = play(policy, "minipacman", 24, PlaySettings(3, CPU))
     wanted = [(played.lengths > time).sum() for time in range(played.lengths.max())]
     assert all(few <= many <= few * 8 / 7 for few, many in zip(wanted, policy.lanes, strict=True))
 
@@ -187,17 +188,18 @@ def test_the_policy_is_not_asked_for_lanes_whose_episode_has_ended() -> None:
 
 def test_lanes_whose_episode_has_ended_take_allowed_actions() -> None:
     agent = rmc.ActorCritic(env_spec("Masked-v0"), "none", encoder_sizes=(8,))
-    np.testing.assert_array_equal(play(agent, "Masked-v0", 4, seed=0, device=CPU).lengths, [1, LONG, 1, LONG])
+    np.testing.assert_array_equal(play(agent, "Masked-v0", 4, PlaySettings(0, CPU)).lengths, [1, LONG, 1, LONG])
 
 
 def test_cut_episodes_have_no_level_and_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "MAX_LANES", 2)
-    played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 8, seed=0, device=CPU, max_steps=2)
+    played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 8, PlaySettings(0, CPU, max_steps=2))
     np.testing.assert_array_equal(played.cut, np.arange(8) % 3 == 2)  # both parts with an uncut episode and without
     assert Statistics.of(played).mean_level == 1
-    none = play(UniformPolicy(env_spec("minipacman")), "minipacman", 2, seed=0, device=CPU, max_steps=1)
+    none = play(UniformPolicy(env_spec("minipacman")), "minipacman", 2, PlaySettings(0, CPU, max_steps=1))
     assert Statistics.of(none).mean_level is None
-    room = play(UniformPolicy(env_spec("memory-s13-random")), "memory-s13-random", 12, seed=0, device=CPU, max_steps=20)
+    policy = UniformPolicy(env_spec("memory-s13-random"))
+    room = play(policy, "memory-s13-random", 12, PlaySettings(0, CPU, max_steps=20))
     assert room.cut.any()
     assert "corridor_length" not in room.groups or np.isnan(room.groups["corridor_length"][room.cut]).all()
     Statistics.of(room)
@@ -234,7 +236,7 @@ def test_runs_of_different_seeds_share_no_episode(tmp_path: Path) -> None:
 @pytest.mark.parametrize("env", ["recall", "minipacman"])
 def test_equal_seeds_give_equal_episodes(env: str) -> None:
     policy = UniformPolicy(env_spec(env))
-    first, again, other = (play(policy, env, 20, seed, CPU) for seed in (1, 1, 2))
+    first, again, other = (play(policy, env, 20, PlaySettings(seed, CPU)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.returns, again.returns)
     assert not np.array_equal(first.lengths, other.lengths)
     assert (first.levels is None, first.successes is None) == ((True, False) if env == "recall" else (False, True))

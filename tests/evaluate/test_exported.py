@@ -17,7 +17,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.cores import LSTM, Core
 from rmc_agents.evaluate import export
-from rmc_agents.evaluate.episodes import env_spec, play
+from rmc_agents.evaluate.episodes import PlaySettings, env_spec, play
 from rmc_agents.evaluate.exported import Compared, make_program
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import State, TimeStep
@@ -59,7 +59,7 @@ def compare(agent: ActorCritic, format: str, env: str, max_steps: int = 100) -> 
     """The outcome of playing with other numbers of lanes than were captured; raises where the program differs."""
     compared = Compared(agent, make_program(agent, format, {}))
     for lanes in (1, 5):
-        play(compared, env, lanes, seed=3, device=CPU, max_steps=max_steps)
+        play(compared, env, lanes, PlaySettings(3, CPU, max_steps=max_steps))
     return compared
 
 
@@ -119,12 +119,12 @@ def test_the_metadata_of_onnx() -> None:
 def test_a_program_of_other_weights_is_refused() -> None:
     agent = make_agent("recall", core="rnn")
     compared = Compared(agent, make_program(agent, "torch", {}))
-    play(compared, "recall", 2, seed=3, device=CPU)
+    play(compared, "recall", 2, PlaySettings(3, CPU))
     assert isinstance(agent.core.weight_hh, nn.Parameter)
     with torch.no_grad():
         agent.core.weight_hh.add_(0.1)
     with pytest.raises(ValueError, match="expected the same actions and probabilities within 1e-05, got a difference"):
-        play(compared, "recall", 2, seed=3, device=CPU)
+        play(compared, "recall", 2, PlaySettings(3, CPU))
 
 
 class Undecided(Core):

@@ -14,7 +14,7 @@ import torch
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.processes import EnvError, WorkerError
 from rmc_agents.evaluate import episodes as evaluation
-from rmc_agents.evaluate.episodes import concatenated, env_spec, parts_of
+from rmc_agents.evaluate.episodes import PlaySettings, concatenated, env_spec, parts_of
 from rmc_agents.evaluate.parallel import play_all
 from rmc_agents.evaluate.statistics import Episodes
 
@@ -36,7 +36,7 @@ def test_processes_play_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(evaluation, "MAX_LANES", 4)
     torch.manual_seed(0)
     agent, told = ActorCritic(env_spec("memory-s13-random"), "lstm", encoder_sizes=[8]), []
-    parts = parts_of(agent, "memory-s13-random", 10, 3, CPU, False, 300)
+    parts = parts_of(agent, "memory-s13-random", 10, PlaySettings(3, CPU, False, 300))
     one, two = concatenated(play_all(parts, 1, CPU)), concatenated(play_all(parts, 2, CPU, told.append))
     assert sorted(told) == [2, 4, 4]
     for name, expected in one._asdict().items():

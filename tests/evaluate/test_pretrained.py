@@ -18,7 +18,7 @@ from rmc_agents import pretrained
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, watch
-from rmc_agents.evaluate.episodes import check_fits, play
+from rmc_agents.evaluate.episodes import PlaySettings, check_fits, play
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.saved import load_agent
 from rmc_agents.stream import Lanes
@@ -233,7 +233,7 @@ def test_shipped_policies_fit_their_environments(name: str) -> None:
 
 def test_the_shipped_player_of_recall_remembers() -> None:
     saved = load_agent(pretrained.find("recall-rmc"), CPU)
-    assert play(saved.agent, "recall", 100, 0, CPU).returns.mean() > 0.9
+    assert play(saved.agent, "recall", 100, PlaySettings(0, CPU)).returns.mean() > 0.9
 
 
 @pytest.mark.slow

@@ -32,16 +32,21 @@ def resume(run_dir: Path, *flags: str) -> int:
     return cli.main(["--resume", str(run_dir), *flags])
 
 
+def find_and_load(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint at `path`, and its tree. Raises CheckpointError as `checkpoint.find` does."""
+    return checkpoint.find(path, lambda candidate: (candidate, checkpoint.load(candidate)))
+
+
 def newest(run_dir: Path) -> dict:
     """The newest checkpoint's tree, without what may differ between equal runs."""
-    tree = checkpoint.find_and_load(run_dir)[1]
+    tree = find_and_load(run_dir)[1]
     return {key: value for key, value in tree.items() if key not in ("seconds", "config")}
 
 
 def new_run(run_dir: Path, *flags: str) -> Path:
     """A run of one update; returns its checkpoint."""
     assert train("--run-dir", str(run_dir), "--total-frames", str(FRAMES_PER_UPDATE), *flags) == 0
-    return checkpoint.find_and_load(run_dir)[0]
+    return find_and_load(run_dir)[0]
 
 
 def start_process(*flags: str) -> subprocess.Popen:

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save as to_safetensors
 from safetensors.torch import save_file
 
-from helpers.runs import assert_same
+from helpers.runs import assert_same, find_and_load
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
 
@@ -69,7 +69,7 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="damaged or not a checkpoint"):
         checkpoint.load(tmp_path / "pickle")
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
-        checkpoint.find_and_load(tmp_path)
+        find_and_load(tmp_path)
 
 
 def test_code_and_unknown_leaves_are_not_saved(tmp_path: Path) -> None:
@@ -83,15 +83,15 @@ def test_the_newest_valid_one_is_found_and_old_ones_go(tmp_path: Path) -> None:
         checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=3)
     names = sorted(os.listdir(tmp_path / "checkpoints"))
     assert [int(name[7:16]) for name in names] == [2, 9, 10]
-    path, tree = checkpoint.find_and_load(tmp_path)
+    path, tree = find_and_load(tmp_path)
     assert tree["update"] == 10
     path.write_bytes(path.read_bytes()[:-1] + b"\0\0")
-    assert checkpoint.find_and_load(tmp_path)[1]["update"] == 9
-    assert checkpoint.find_and_load(tmp_path / "checkpoints" / names[0])[1]["update"] == 2
+    assert find_and_load(tmp_path)[1]["update"] == 9
+    assert find_and_load(tmp_path / "checkpoints" / names[0])[1]["update"] == 2
     for name in names:
         (tmp_path / "checkpoints" / name).write_bytes(b"")
     with pytest.raises(CheckpointError, match="no valid checkpoint"):
-        checkpoint.find_and_load(tmp_path)
+        find_and_load(tmp_path)
 
 
 def test_damaged_newer_ones_do_not_crowd_out_valid_ones(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_damaged_newer_ones_do_not_crowd_out_valid_ones(tmp_path: Path) -> None:
         checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=4)
     for update in (9, 10):
         (tmp_path / "checkpoints" / f"update-{update:09d}.safetensors").write_bytes(b"damaged")
-    path, tree = checkpoint.find_and_load(tmp_path)
+    path, tree = find_and_load(tmp_path)
     assert tree["update"] == 8
     aside = checkpoint.rename_unreadable(path)
     assert [file.read_bytes() for file in aside] == [b"damaged", b"damaged"], "nothing is lost"
@@ -123,7 +123,7 @@ def test_a_disk_that_fails_is_not_a_damaged_checkpoint(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-        checkpoint.find_and_load(tmp_path)
+        find_and_load(tmp_path)
 
 
 def test_places_with_a_slash_in_a_key_are_distinguished(tmp_path: Path) -> None:
@@ -184,9 +184,9 @@ def test_only_regular_files_are_opened(kind: str, tmp_path: Path) -> None:
             path = Path("/dev/zero")
     with pytest.raises(CheckpointError, match="expected a regular file"):
         checkpoint.load(path)
-    assert checkpoint.find_and_load(tmp_path)[1] == {"update": 1}
+    assert find_and_load(tmp_path)[1] == {"update": 1}
     checkpoint.save_numbered(tmp_path, 3, {"update": 3}, keep=2)
-    assert checkpoint.find_and_load(tmp_path)[1] == {"update": 3}
+    assert find_and_load(tmp_path)[1] == {"update": 3}
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_killing_while_saving_loses_only_what_was_not_saved(tmp_path: Path) -> N
         time.sleep(0.007 * attempt)  # at some point during a save
         os.kill(int(output[-1].split()[0]), signal.SIGKILL)
         output += iter(process.stdout.readline, "killed\n")
-        _, tree = checkpoint.find_and_load(tmp_path)
+        _, tree = find_and_load(tmp_path)
         assert tree["update"] >= int(output[-1].split()[1])
         assert tree["tensor"].eq(tree["update"]).all()
         for path in (tmp_path / "checkpoints").glob("update-*"):

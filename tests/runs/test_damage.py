@@ -13,7 +13,7 @@ import torch
 
 from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
 from helpers.actors import make_actor
-from helpers.runs import FRAMES_PER_UPDATE, newest, resume
+from helpers.runs import FRAMES_PER_UPDATE, find_and_load, newest, resume
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
@@ -90,7 +90,7 @@ def refusal(open_one: Callable[[], object]) -> str | None:
 def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_path: Path) -> None:
     """Missing settings, unknown parts at the top, parameters without a step, and missing last fields of the spec, which
     have defaults, may pass."""
-    path, tree = checkpoint.find_and_load(run)
+    path, tree = find_and_load(run)
     generator, refused = random.Random(0), 0
     file = tmp_path / "checkpoints" / path.name
     file.parent.mkdir()
@@ -139,7 +139,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
 def test_what_no_run_can_have_saved_is_named(
     name: str, change: Callable[[dict[str, Any]], object], expected: str, run: Path, tmp_path: Path
 ) -> None:
-    tree = checkpoint.find_and_load(run)[1]
+    tree = find_and_load(run)[1]
     change(tree)
     checkpoint.save_numbered(tmp_path, 9, tree, keep=2)
     with pytest.raises(CheckpointError, match=expected):
@@ -149,7 +149,7 @@ def test_what_no_run_can_have_saved_is_named(
 def test_an_older_checkpoint_is_taken_where_the_newest_does_not_fit_its_settings(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tree = checkpoint.find_and_load(run)[1]
+    tree = find_and_load(run)[1]
     checkpoint.save_numbered(tmp_path, 1, tree, keep=3)
     checkpoint.save_numbered(tmp_path, 2, tree | {"torch_rng": torch.zeros(3)}, keep=3)
     checkpoint.save_numbered(tmp_path, 3, tree | {"agent": {}}, keep=3)

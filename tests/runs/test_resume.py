@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
 from helpers.actors import make_actor
-from helpers.runs import FRAMES_PER_UPDATE, assert_same, new_run, newest, resume, train
+from helpers.runs import FRAMES_PER_UPDATE, assert_same, find_and_load, new_run, newest, resume, train
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.recall import RecallEnv
@@ -40,7 +40,7 @@ def evil(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "evil-mod.py").write_text("from helpers import wandering")
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
-    tree = checkpoint.find_and_load(run)[1]
+    tree = find_and_load(run)[1]
     tree["config"]["env"] = "evil-mod:Wanderer-v0-stack2"
     checkpoint.save_numbered(tmp_path / "evil", 1, tree, keep=2)
     (tmp_path / "evil" / "config.yaml").write_text(Config().updated(tree["config"], "test").to_yaml())

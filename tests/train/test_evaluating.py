@@ -19,6 +19,7 @@ from helpers.runs import FRAMES_PER_UPDATE, assert_same, newest, refused, resume
 from helpers.runs import train as train_quietly
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, plot
+from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, Episodes
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of
@@ -93,8 +94,8 @@ def test_the_best_agent_so_far_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
     evaluator, found = Evaluator(trainer, tmp_path), []
     seeds = []
 
-    def fake_play(policy: Any, env: Any, episodes: int, seed: int, *_: Any, **__: Any) -> Episodes:
-        seeds.append(seed)
+    def fake_play(policy: Any, env: Any, episodes: int, settings: PlaySettings, **_: Any) -> Episodes:
+        seeds.append(settings.seed)
         return Episodes(np.full(episodes, score), np.ones(episodes), None, None, np.zeros(episodes, bool))
 
     monkeypatch.setattr(evaluating, "play", fake_play)

@@ -7,7 +7,7 @@ import torch
 
 from rmc_agents.config import Config
 from rmc_agents.envs.recall import RecallEnv
-from rmc_agents.evaluate.episodes import play
+from rmc_agents.evaluate.episodes import PlaySettings, play
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.on_policy import OnPolicy
 
@@ -33,7 +33,7 @@ EPISODES, CHANCE = 300, 1 / 3
 
 
 def success_rate(trainer: OnPolicy) -> float:
-    episodes = play(trainer.agent, ENV, EPISODES, seed=10**6, device=torch.device("cpu"))
+    episodes = play(trainer.agent, ENV, EPISODES, PlaySettings(10**6, torch.device("cpu")))
     assert episodes.successes is not None
     return float(episodes.successes.mean())
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from helpers.runs import find_and_load
 from rmc_agents.config import Config
-from rmc_agents.runs import checkpoint, folder
+from rmc_agents.runs import folder
 from rmc_agents.train.run import Progress, train
 
 SMALL = {"core": "gru", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 4, "unroll_length": 5, "eval_episodes": 4}
@@ -110,7 +111,7 @@ def test_a_callback_that_fails_loses_nothing(tmp_path: Path) -> None:
     console = Console(file=(out := StringIO()), width=1000)
     with pytest.raises(KeyError, match="no such metric"):
         train(SMALL | {"total_frames": 100}, env=Walk, run_dir=tmp_path / "run", callback=callback, console=console)
-    assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 60
+    assert find_and_load(tmp_path / "run")[1]["frames"] == 60
     assert f"continue from the newest checkpoint with: rmc.resume('{tmp_path / 'run'}', env=...)" in out.getvalue()
 
 

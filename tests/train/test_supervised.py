@@ -11,12 +11,11 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
 
-from helpers.runs import assert_same, newest, refused, resume, train
+from helpers.runs import assert_same, find_and_load, newest, refused, resume, train
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate.statistics import Episodes, Statistics
-from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli as train_cli
 from rmc_agents.train.run import train as train_in
@@ -202,7 +201,7 @@ def test_a_wrong_target_in_a_step_is_the_environments_and_the_training_is_saved(
     settings = {"algo": "supervised", "num_envs": 2, "core": "none", "encoder_sizes": [8]}
     with pytest.raises(EnvError, match=r"'own/lambda-v0' failed in step\(\): ValueError: infos\['target"):
         train_in(settings, env=lambda: AskedWrongly(1), run_dir=tmp_path / "run")
-    assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 0
+    assert find_and_load(tmp_path / "run")[1]["frames"] == 0
 
 
 @pytest.mark.parametrize(("start", "target", "expected"), [(1, 3, 2), (1, 1, 0), (1, -1, -1)])

@@ -16,6 +16,7 @@ from helpers.runs import (
     QUIET,
     SMALL,
     assert_same,
+    find_and_load,
     newest,
     resume,
     start_process,
@@ -302,7 +303,7 @@ def test_a_run_folder_is_not_overwritten_nor_shared(tmp_path: Path, capsys: pyte
 
 def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path) -> None:
     assert train("--run-dir", str(tmp_path / "run"), "--save-every", "1e-9", "--total-frames", "200") == 0
-    path, _ = checkpoint.find_and_load(tmp_path / "run")
+    path, _ = find_and_load(tmp_path / "run")
     path.write_bytes(b"damaged")
     assert resume(tmp_path / "run") == 0
     assert newest(tmp_path / "run")["updates"] == 5
@@ -313,7 +314,7 @@ def test_a_checkpoint_without_a_part_is_one_line(
     missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "40") == 0
-    path, tree = checkpoint.find_and_load(tmp_path / "run")
+    path, tree = find_and_load(tmp_path / "run")
     checkpoint.save(path, {name: part for name, part in tree.items() if name != missing})
     capsys.readouterr()
     assert resume(tmp_path / "run", "--total-frames", "80") == 2

@@ -16,7 +16,7 @@ from rmc_agents.config import Config
 from rmc_agents.cores import Core
 from rmc_agents.distributions import forbid
 from rmc_agents.kernels.operations import Product
-from rmc_agents.runs.saved import pick_device
+from rmc_agents.runs.saved import count_parameters, pick_device
 from rmc_agents.train.algorithms import ON_POLICY, make_trainer
 from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.types import Rollout
@@ -76,7 +76,10 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
         "settings": trainer.config.to_mapping(),
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
         "device": _device_name(device),
-        "parameters": {name: _count(module) for name, module in (("agent", trainer.agent), ("core", core))},
+        "parameters": {
+            "agent": count_parameters(trainer.agent.parameters()),
+            "core": count_parameters(core.parameters()),
+        },
         "frames_per_update": length * lanes,
         "rounds": len(seconds["collect"]),
         "parts": _parts(seconds, length * lanes),
@@ -202,10 +205,6 @@ def _scan(backend: str) -> str:
     return f"scan, {backend}"
 
 
-def _count(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
 
@@ -214,8 +213,8 @@ def _print_header(trainer: OnPolicy, console: Console) -> None:
     config, length, lanes = trainer.config, trainer.train.unroll_length, trainer.lanes.num_lanes
     command_line.say(
         console,
-        f"{config.env.env}, core {config.core.core}: {_count(trainer.agent):,} parameters "
-        f"({_count(trainer.agent.core):,} in the core), {lanes} lanes x {length} steps, "
+        f"{config.env.env}, core {config.core.core}: {count_parameters(trainer.agent.parameters()):,} parameters "
+        f"({count_parameters(trainer.agent.core.parameters()):,} in the core), {lanes} lanes x {length} steps, "
         f"{_device_name(trainer.lanes.device)}, {torch.get_num_threads()} threads, torch {torch.__version__}",
     )
 

@@ -92,7 +92,7 @@ class ActorPool:
 
     Attributes:
       counts: see `PoolCounts`.
-      episodes: episodes that ended in the rollouts that arrived, since the last `take_episodes`.
+      episodes: episodes that ended in the rollouts that were taken or dropped as stale, since the last `take_episodes`.
     """
 
     def __init__(

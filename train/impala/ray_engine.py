@@ -80,7 +80,7 @@ class ActorHost:
 
 
 @dataclass
-class _Seat:
+class _RayActor:
     """The learner's handle of an actor process."""
 
     state: bytes | None  # the state it started from
@@ -104,7 +104,7 @@ class RayEngine:
 
     def __init__(self, make_actor: MakeActor, actors: int, address: str | None) -> None:
         self._make_actor, self._actors = cloudpickle.dumps(make_actor), actors
-        self._seats: dict[int, _Seat] = {}
+        self._placed: dict[int, _RayActor] = {}
         self._remote_host = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(ActorHost)
         connect(address, actors)
 
@@ -117,7 +117,7 @@ class RayEngine:
 
     def _place(self, actor: int, state: bytes | None) -> None:
         host = self._remote_host.remote(self._make_actor, actor, state)
-        self._seats[actor] = _Seat(state, host, deque([host.report.remote()]))
+        self._placed[actor] = _RayActor(state, host, deque([host.report.remote()]))
 
     def publish(self, version: int, weights: bytes) -> None:
         """See `ActorEngine`."""
@@ -125,8 +125,8 @@ class RayEngine:
 
     def grant(self, actor: int) -> None:
         """See `ActorEngine`."""
-        seat = self._seats[actor]
-        seat.calls.append(seat.host.act.remote(*self._weights))
+        placed = self._placed[actor]
+        placed.calls.append(placed.host.act.remote(*self._weights))
 
     def receive(self, seconds: float) -> Sequence[Arrival | Failure]:
         """See `ActorEngine`.
@@ -134,7 +134,7 @@ class RayEngine:
         Raises:
           WorkerError: if a node has other versions than the learner.
         """
-        first = {seat.calls[0]: actor for actor, seat in self._seats.items() if seat.calls}
+        first = {placed.calls[0]: actor for actor, placed in self._placed.items() if placed.calls}
         if not first:
             time.sleep(seconds)
             return []
@@ -145,33 +145,33 @@ class RayEngine:
 
     def _event(self, actor: int) -> Arrival | Failure | None:
         """The result of an actor's oldest pending call; None: nothing for the pool."""
-        seat = self._seats[actor]
+        placed = self._placed[actor]
         try:
-            result = ray.get(seat.calls.popleft())
+            result = ray.get(placed.calls.popleft())
         except RayError as error:
             if NEVER_RAN in str(error):
-                self._place(actor, seat.state)
-                for _ in seat.calls:
+                self._place(actor, placed.state)
+                for _ in placed.calls:
                     self.grant(actor)
                 return None
             self.kill(actor)
-            return Failure(actor, describe_loss(seat.report, error), str(error))
+            return Failure(actor, describe_loss(placed.report, error), str(error))
         if isinstance(result, Fault):
             self.kill(actor)
             return Failure(actor, f"failed: {result.summary}", result.trace)
         if isinstance(result, Report):
             check_versions(result)
-            seat.report = result
+            placed.report = result
             return None
         return Arrival(actor, result)
 
     def kill(self, actor: int) -> None:
         """See `ActorEngine`."""
-        ray.kill(self._seats.pop(actor).host)
+        ray.kill(self._placed.pop(actor).host)
 
     def close(self) -> None:
         """See `ActorEngine`. Disconnecting ends the actors, and a Ray that was started here."""
-        self._seats.clear()
+        self._placed.clear()
         ray.shutdown()
 
 

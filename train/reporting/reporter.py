@@ -21,10 +21,10 @@ from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 from rmc_agents.stream import Episode
 from rmc_agents.train.trainer import Metrics, Trainer
 
-if TYPE_CHECKING:
-    from rmc_agents.train.evaluating import Evaluation
+from .tracking import Tracking, final_scores
 
-    from .tracking import Tracking
+if TYPE_CHECKING:
+    from rmc_agents.train.evaluating import EvaluationPoint
 
 RECENT = 200  # episodes in the displayed mean return
 SHOWN = {
@@ -45,7 +45,6 @@ class Reporter:
         `trainer.frames` are dropped.
       trainer: the trainer to report on.
       seconds: training time of the run's earlier parts.
-      log_every: seconds between points.
       console: where to print.
       clock: returns the time in seconds.
       tracking: also receives every point.
@@ -56,13 +55,11 @@ class Reporter:
         run_dir: Path,
         trainer: Trainer,
         seconds: float,
-        log_every: float,
         console: Console,
         clock: Callable[[], float],
-        tracking: "Tracking",
+        tracking: Tracking,
     ) -> None:
-        self.trainer, self.log_every, self.console, self._clock = trainer, log_every, console, clock
-        self._tracking = tracking
+        self.trainer, self.console, self._clock, self._tracking = trainer, console, clock, tracking
         self.total_frames = trainer.train.total_frames
         purge_step = trainer.frames + 1 if trainer.frames else None
         self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=purge_step)
@@ -110,7 +107,7 @@ class Reporter:
         self._progress.update(self._task, completed=self.trainer.frames)
         self._tell_stage(metrics)
         finished = self.trainer.frames >= self.total_frames
-        if now - self._point[0] >= self.log_every or finished:
+        if now - self._point[0] >= self.trainer.config.run.log_every or finished:
             self._write_point(now, metrics)
         if self._measure is not None:
             self._measure.remember_parameters()
@@ -129,7 +126,7 @@ class Reporter:
         """Call this before an evaluation."""
         self._progress.update(self._task, evaluation="  evaluating")
 
-    def evaluated(self, evaluation: "Evaluation") -> None:
+    def evaluated(self, evaluation: "EvaluationPoint") -> None:
         """Call this after an evaluation."""
         statistics = evaluation.statistics
         scalars = {TIME_TAG: self.seconds, "evaluation/return": statistics.mean_return}
@@ -178,19 +175,6 @@ class Reporter:
             self._writer.add_scalar(name, value, frames)
         self._writer.flush()
         self._tracking.log(scalars, frames)
-
-
-def final_scores(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The scores of a run's summary by which runs are compared."""
-    evaluation, best = summary.get("evaluation") or {}, summary.get("best") or {}
-    scores = {
-        "final/return": evaluation.get("mean_return"),
-        "final/success_rate": evaluation.get("success_rate"),
-        "final/accuracy": evaluation.get("accuracy"),
-        "final/best_return": best.get("mean_return"),
-        "final/SPS": summary.get("frames_per_second"),
-    }
-    return {name: float(score) for name, score in scores.items() if score is not None}
 
 
 def write_hparams(run_dir: Path, config: Config, summary: Mapping[str, Any]) -> None:

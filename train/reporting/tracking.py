@@ -84,6 +84,19 @@ def find_tracker(name: str) -> MakeTracker:
     return found
 
 
+def final_scores(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The scores of a run's summary by which runs are compared."""
+    evaluation, best = summary.get("evaluation") or {}, summary.get("best") or {}
+    scores = {
+        "final/return": evaluation.get("mean_return"),
+        "final/success_rate": evaluation.get("success_rate"),
+        "final/accuracy": evaluation.get("accuracy"),
+        "final/best_return": best.get("mean_return"),
+        "final/SPS": summary.get("frames_per_second"),
+    }
+    return {name: float(score) for name, score in scores.items() if score is not None}
+
+
 class Tracking:
     """A run's tracker, or none, from start to end. Its failures do not end the run.
 
@@ -121,8 +134,6 @@ class Tracking:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        from .reporter import final_scores  # imports torch, which is slow
-
         scores = None if error is not None else final_scores(self.summary)
         video = self.summary.get("video")
         self._attempt(lambda tracker: tracker.finish(scores, self._run_dir / video if video else None))

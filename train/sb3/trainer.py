@@ -16,18 +16,18 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.config import CORES, Config
-from rmc_agents.envs.guarded import check_finite
 from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.envs.returned_values import check_finite
 from rmc_agents.files import write_atomically
 from rmc_agents.runs import archive
 from rmc_agents.runs.folder import BEST
-from rmc_agents.runs.saved import Provenance
+from rmc_agents.runs.saved import Provenance, count_parameters
 from rmc_agents.sb3 import RmcPolicy, to_sb3
 from rmc_agents.sb3.saved import Sb3Policy, load_model, make_policy
 from rmc_agents.sb3.vec_env import cheapest_autoreset
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Episode, seed_after
-from rmc_agents.train.trainer import Metrics, count_parameters, describe
+from rmc_agents.train.trainer import Metrics, describe
 
 from .model import make_model
 
@@ -143,7 +143,7 @@ class Sb3Trainer:
             self.frames,
             self.updates,
             seconds,
-            count_parameters(self.agent),
+            count_parameters(self.agent.parameters()),
         )
         return content.getvalue(), info
 

@@ -5,58 +5,39 @@
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, sigmoid, stop_gradient, tanh, view
-from rmc_agents.kernels.products import product, transposed_product
-from rmc_agents.kernels.tape import StepwiseTape, stepping, unroll
+from rmc_agents.kernels.products import product
+from rmc_agents.kernels.recurrent_tape import RecurrentTape
+from rmc_agents.kernels.tape import stepping, unroll
 from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
 
 
-class GRUTape(StepwiseTape):
-    """Buffers: h before each step; `gates`: r, z, n `[T, B, 3H]` (at first the inputs' part, in the end the gradients
-    before activation); `from_hidden`: the part of h (forward keeps only n's; in the end the gradients of all three)."""
+class GRUTape(RecurrentTape):
+    """Buffers: h before each step; `sums`: r, z, n `[T, B, 3H]` (at first the inputs' part, then the gates, in the end
+    their gradients before activation); `from_hidden`: the part of h (forward keeps only n's; in the end the gradients
+    of all three)."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         super().__init__(steps, lanes, sizes)
         (size,) = sizes
         self.hidden = buffer(steps, lanes, size)
-        self.gates, self.from_hidden = buffer(2, steps, lanes, 3 * size)
-        self._hidden, self._gates, self._from_hidden = map(view, (self.hidden, self.gates, self.from_hidden))
-
-    @staticmethod
-    def sizes_of(initial_state: HiddenState, weights: RecurrentWeights) -> tuple[int, ...]:
-        """See `Tape.sizes_of`."""
-        return (weights.hidden.shape[1],)
+        self.sums, self.from_hidden = buffer(2, steps, lanes, 3 * size)
+        self._hidden, self._gates, self._from_hidden = map(view, (self.hidden, self.sums, self.from_hidden))
 
     def start(self, initial_state: HiddenState, weights: RecurrentWeights) -> None:
         """See `Tape.start`."""
         super().start(initial_state, weights)
         assert weights.hidden_bias is not None
-        self._initial, self._hidden_bias = view(initial_state.hidden), view(weights.hidden_bias)
-
-    def begin(self, state: HiddenState) -> None:
-        """See `Tape.begin`."""
-        super().begin(state)
-        self.outputs = buffer(self.steps, self.lanes, *self.sizes)
-        self._outputs, self._state = view(self.outputs), view(state.hidden)
-
-    def write_inputs(self, inputs: Tensor) -> None:
-        """The input's part of the gates."""
-        gates = self.gates.flatten(0, 1)
-        torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
+        self._hidden_bias = view(weights.hidden_bias)
 
     def forward(self, t: int) -> None:
         """See `StepwiseTape.forward`."""
         before = self._outputs[t - 1] if t else self._state
-        select_state(self.should_reset[t], self._initial, before, self._hidden[t])
+        select_state(self.should_reset[t], self._initial[0], before, self._hidden[t])
         sums = view(product(self.hidden[t], self.factors.hidden))
         _forward(sums, self._hidden_bias, self._hidden[t], self._gates[t], self._from_hidden[t], self._outputs[t])
-
-    def final_state(self) -> HiddenState:
-        """See `Tape.final_state`."""
-        return HiddenState(self.outputs[-1].clone())
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
@@ -67,15 +48,8 @@ class GRUTape(StepwiseTape):
             _backward(_d_outputs[t], _d_hidden, self._hidden[t], self._gates[t], self._from_hidden[t])
             d_hidden += product(self.from_hidden[t], weight)
             stop_gradient(self.should_reset[t], _d_hidden, d_initial.numpy())
-        d_gates, d_from_hidden = self.gates.flatten(0, 1), self.from_hidden.flatten(0, 1)
-        d_inputs = product(d_gates, self.factors.input.weight.t()).view_as(inputs)
-        d_weights = (
-            transposed_product(inputs.flatten(0, 1), d_gates, self.dtype).t(),
-            d_gates.sum(0),
-            transposed_product(self.hidden.flatten(0, 1), d_from_hidden, self.dtype).t(),
-            d_from_hidden.sum(0),
-        )
-        return d_inputs, (d_hidden,), (d_initial,), d_weights
+        d_inputs, d_weights = self.gradients(inputs, self.from_hidden)
+        return d_inputs, (d_hidden,), (d_initial,), (*d_weights, self.from_hidden.flatten(0, 1).sum(0))
 
 
 gru_unroll = partial(unroll, GRUTape)  # see `gru.reference.gru_unroll`

@@ -6,54 +6,36 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, sigmoid, stop_gradient, tanh, view
-from rmc_agents.kernels.products import product, transposed_product
-from rmc_agents.kernels.tape import StepwiseTape, stepping, unroll
-from rmc_agents.kernels.weights import LSTMState, RecurrentWeights
+from rmc_agents.kernels.products import product
+from rmc_agents.kernels.recurrent_tape import RecurrentTape
+from rmc_agents.kernels.tape import stepping, unroll
+from rmc_agents.kernels.weights import LSTMState
 
 
-class LSTMTape(StepwiseTape):
-    """Buffers: h and c before each step; gates (at first the inputs' part, in the end their gradients)."""
+class LSTMTape(RecurrentTape):
+    """Buffers: h and c before each step; `sums`: the gates (at first the inputs' part, in the end their gradients)."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         super().__init__(steps, lanes, sizes)
         (size,) = sizes
-        self.gates = buffer(steps, lanes, 4 * size)
+        self.sums = buffer(steps, lanes, 4 * size)
         self.hidden = buffer(steps, lanes, size)
         self.cell = buffer(steps + 1, lanes, size)  # before each step, and after the last
-        self._gates, self._hidden, self._cell = map(view, (self.gates, self.hidden, self.cell))
-
-    @staticmethod
-    def sizes_of(initial_state: LSTMState, weights: RecurrentWeights) -> tuple[int, ...]:
-        """See `Tape.sizes_of`."""
-        return (weights.hidden.shape[1],)
-
-    def start(self, initial_state: LSTMState, weights: RecurrentWeights) -> None:
-        """See `Tape.start`."""
-        super().start(initial_state, weights)
-        self._initial_hidden, self._initial_cell = map(view, initial_state)
+        self._gates, self._hidden, self._cell = map(view, (self.sums, self.hidden, self.cell))
 
     def begin(self, state: LSTMState) -> None:
         """See `Tape.begin`."""
         super().begin(state)
-        self.outputs = buffer(self.steps, self.lanes, *self.sizes)
-        self._outputs = view(self.outputs)
         self.cell[0] = state.cell
-        self._state_hidden = view(state.hidden)
-
-    def write_inputs(self, inputs: Tensor) -> None:
-        """The input's part of the gates."""
-        gates = self.gates.flatten(0, 1)
-        torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=gates)
 
     def forward(self, t: int) -> None:
         """One step; the cell state after it is stored as the next step's, until that step's reset."""
-        should_reset, before = self.should_reset[t], self._outputs[t - 1] if t else self._state_hidden
-        select_state(should_reset, self._initial_hidden, before, self._hidden[t])
-        select_state(should_reset, self._initial_cell, self._cell[t], self._cell[t])
+        should_reset, before = self.should_reset[t], self._outputs[t - 1] if t else self._state
+        select_state(should_reset, self._initial[0], before, self._hidden[t])
+        select_state(should_reset, self._initial[1], self._cell[t], self._cell[t])
         from_hidden = product(self.hidden[t], self.factors.hidden)
         _forward(view(from_hidden), self._gates[t], self._cell[t], self._cell[t + 1], self._outputs[t])
 
@@ -68,14 +50,11 @@ class LSTMTape(StepwiseTape):
         _d_outputs, _d_cell, weight = view(d_outputs), d_cell.numpy(), self.factors.hidden.t()
         for t in reversed(range(self.steps)):
             _backward(_d_outputs[t], d_hidden.numpy(), _d_cell, self._gates[t], self._cell[t])
-            d_hidden = product(self.gates[t], weight)
+            d_hidden = product(self.sums[t], weight)
             stop_gradient(self.should_reset[t], d_hidden.numpy(), d_initial[0].numpy())
             stop_gradient(self.should_reset[t], _d_cell, d_initial[1].numpy())
-        d_gates = self.gates.flatten(0, 1)
-        d_inputs = product(d_gates, self.factors.input.weight.t()).view_as(inputs)
-        d_weight = transposed_product(inputs.flatten(0, 1), d_gates, self.dtype).t()
-        d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_gates, self.dtype).t()
-        return d_inputs, (d_hidden, d_cell), d_initial, (d_weight, d_gates.sum(0), d_hidden_weight)
+        d_inputs, d_weights = self.gradients(inputs, self.sums)
+        return d_inputs, (d_hidden, d_cell), d_initial, d_weights
 
 
 lstm_unroll = partial(unroll, LSTMTape)  # see `lstm.reference.lstm_unroll`

@@ -5,54 +5,29 @@
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, stop_gradient, tanh, view
-from rmc_agents.kernels.products import product, transposed_product
-from rmc_agents.kernels.tape import StepwiseTape, stepping, unroll
-from rmc_agents.kernels.weights import HiddenState, RecurrentWeights
+from rmc_agents.kernels.products import product
+from rmc_agents.kernels.recurrent_tape import RecurrentTape
+from rmc_agents.kernels.tape import stepping, unroll
+from rmc_agents.kernels.weights import HiddenState
 
 
-class RNNTape(StepwiseTape):
-    """Buffers: h before each step; h after it (at first the inputs' part of its sum, in the end the sum's gradient)."""
+class RNNTape(RecurrentTape):
+    """Buffers: h before each step; `sums`: h after it (at first the inputs' part of the sum, then its gradient)."""
 
     def __init__(self, steps: int, lanes: int, sizes: tuple[int, ...]) -> None:
         super().__init__(steps, lanes, sizes)
         (size,) = sizes
-        self.hidden, self.units = buffer(2, steps, lanes, size)
-        self._hidden, self._units = map(view, (self.hidden, self.units))
-
-    @staticmethod
-    def sizes_of(initial_state: HiddenState, weights: RecurrentWeights) -> tuple[int, ...]:
-        """See `Tape.sizes_of`."""
-        return (weights.hidden.shape[1],)
-
-    def start(self, initial_state: HiddenState, weights: RecurrentWeights) -> None:
-        """See `Tape.start`."""
-        super().start(initial_state, weights)
-        self._initial = view(initial_state.hidden)
-
-    def begin(self, state: HiddenState) -> None:
-        """See `Tape.begin`."""
-        super().begin(state)
-        self.outputs = buffer(self.steps, self.lanes, *self.sizes)
-        self._outputs, self._state = view(self.outputs), view(state.hidden)
-
-    def write_inputs(self, inputs: Tensor) -> None:
-        """The input's part of the sums."""
-        sums = self.units.flatten(0, 1)
-        torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=sums)
+        self.hidden, self.sums = buffer(2, steps, lanes, size)
+        self._hidden, self._units = map(view, (self.hidden, self.sums))
 
     def forward(self, t: int) -> None:
         """See `StepwiseTape.forward`."""
         before = self._outputs[t - 1] if t else self._state
-        select_state(self.should_reset[t], self._initial, before, self._hidden[t])
+        select_state(self.should_reset[t], self._initial[0], before, self._hidden[t])
         _forward(view(product(self.hidden[t], self.factors.hidden)), self._units[t], self._outputs[t])
-
-    def final_state(self) -> HiddenState:
-        """See `Tape.final_state`."""
-        return HiddenState(self.outputs[-1].clone())
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
@@ -61,13 +36,10 @@ class RNNTape(StepwiseTape):
         _d_outputs = view(d_outputs)
         for t in reversed(range(self.steps)):
             _backward(_d_outputs[t], view(d_hidden), self._units[t])
-            d_hidden = product(self.units[t], self.factors.hidden.t())
+            d_hidden = product(self.sums[t], self.factors.hidden.t())
             stop_gradient(self.should_reset[t], d_hidden.numpy(), d_initial.numpy())
-        d_sums = self.units.flatten(0, 1)
-        d_inputs = product(d_sums, self.factors.input.weight.t()).view_as(inputs)
-        d_weight = transposed_product(inputs.flatten(0, 1), d_sums, self.dtype).t()
-        d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_sums, self.dtype).t()
-        return d_inputs, (d_hidden,), (d_initial,), (d_weight, d_sums.sum(0), d_hidden_weight)
+        d_inputs, d_weights = self.gradients(inputs, self.sums)
+        return d_inputs, (d_hidden,), (d_initial,), d_weights
 
 
 rnn_unroll = partial(unroll, RNNTape)  # see `rnn.reference.rnn_unroll`

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from helpers.runs import QUIET, SMALL, assert_same, newest, wait_for_checkpoints
+from helpers.runs import QUIET, SMALL, assert_same, find_and_load, newest, wait_for_checkpoints
 from helpers.system import descendants, last_child, running
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
@@ -183,6 +183,6 @@ def test_torchruns_processes_share_the_lanes_of_ppo_and_stop_together(tmp_path: 
     assert "8 lanes on cpu shared by 2 learners" in out
     assert out.count("stopped by SIGINT and saved") == 1
     assert f"rmc-train --resume {run_dir}" in out
-    tree = checkpoint.find_and_load(run_dir)[1]
+    tree = find_and_load(run_dir)[1]
     assert (tree["config"]["learners"], len(tree["collector"]["lanes"]["returns"])) == (2, 8)
     assert evaluate([str(run_dir), "--episodes", "2"]) == 0

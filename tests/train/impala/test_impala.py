@@ -14,12 +14,11 @@ import torch
 
 from helpers import counting
 from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending, small_trainer
-from helpers.runs import wait_for_checkpoints
+from helpers.runs import find_and_load, wait_for_checkpoints
 from rmc_agents import losses
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.distributions import Categorical
 from rmc_agents.evaluate import cli as evaluate_cli
-from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 from rmc_agents.train.impala import pool
 from rmc_agents.train.impala.learner import Impala, check_settings, concatenated
@@ -191,7 +190,7 @@ def test_a_run_resumes_evaluates_and_shows_its_lag(tmp_path: Path, capsys: pytes
     assert "resumed from" in output
     assert "the resume is not exact" in output
     assert json.loads((run / "summary.json").read_text())["frames"] == 2560
-    _, tree = checkpoint.find_and_load(run)
+    _, tree = find_and_load(run)
     played = [state["sequence"] for state in tree["actors"]]
     assert sum(played) >= tree["updates"] * 2 == 80  # what was dropped has been played too
     assert evaluate_cli.main([str(run), "--episodes", "2"]) == 0
@@ -245,7 +244,7 @@ def test_an_environment_that_fails_ends_the_run(
     error = capsys.readouterr().err
     assert error.count("Traceback") == 1
     assert "RuntimeError: it lost count of everything" in error.splitlines()[-1]
-    assert checkpoint.find_and_load(tmp_path / "run")[1]["frames"] == 0
+    assert find_and_load(tmp_path / "run")[1]["frames"] == 0
 
 
 @pytest.mark.slow

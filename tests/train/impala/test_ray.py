@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
+from helpers.runs import find_and_load
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
-from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 from rmc_agents.train.impala import learner as impala
 from rmc_agents.train.impala.actors import Actor, MakeActor, Parcel, ParcelReader, named_tensors, pack_weights
@@ -91,12 +91,12 @@ def assert_same_rollouts(received: Parcel, expected: Parcel) -> None:
 
 def kill(engine: ray_engine.RayEngine, actor: int) -> None:
     """As the system does when memory is short."""
-    pid = ray.get(engine._seats[actor].host.__ray_call__.remote(lambda _: os.getpid()))
+    pid = ray.get(engine._placed[actor].host.__ray_call__.remote(lambda _: os.getpid()))
     os.kill(pid, signal.SIGKILL)
 
 
 def node_of(engine: ray_engine.RayEngine, actor: int) -> str:
-    report = engine._seats[actor].report
+    report = engine._placed[actor].report
     assert report is not None
     return report.node
 
@@ -166,12 +166,12 @@ def test_a_run_on_a_cluster_continues_without_one(
     captured = capsys.readouterr()
     assert "2 actors of 3 lanes (ray), 2 rollouts per update" in captured.out
     assert captured.err == ""
-    tree = checkpoint.find_and_load(run)[1]
+    tree = find_and_load(run)[1]
     assert tree["frames"] == 96
     assert any(tree["actors"])  # all the rollouts may have come of one, while the other was still being started
     elsewhere = ["--actor-engine", "local", "--ray-address", "None", "--rollouts-ahead", "1", "--max-policy-lag", "2"]
     assert cli.main(["--resume", str(run), "--total-frames", "144", *elsewhere]) == 0
-    assert checkpoint.find_and_load(run)[1]["frames"] == 144
+    assert find_and_load(run)[1]["frames"] == 144
 
 
 def test_a_nodes_death_costs_its_actors_alone(cluster: Cluster, example: Actor) -> None:

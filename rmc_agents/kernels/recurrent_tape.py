@@ -1,0 +1,60 @@
+"""Shared by the fused scans of lstm, gru and rnn, whose output is h: all but the arithmetic of a step."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .pointwise import buffer, view
+from .products import product, transposed_product
+from .tape import StepwiseTape
+from .weights import HiddenState, RecurrentWeights
+
+
+class RecurrentTape(StepwiseTape):
+    """A tape with these buffers, which a subclass makes; G is the number of rows of `RecurrentWeights`.
+
+    Attributes:
+      hidden: `[T, B, H]`, h before each step.
+      sums: `[T, B, G]`, at first the inputs' part of what is activated, in the end its gradients.
+    """
+
+    hidden: Tensor
+    sums: Tensor
+
+    @staticmethod
+    def sizes_of(initial_state: Any, weights: RecurrentWeights) -> tuple[int, ...]:
+        """See `Tape.sizes_of`."""
+        return (weights.hidden.shape[1],)
+
+    def start(self, initial_state: Any, weights: RecurrentWeights) -> None:
+        """See `Tape.start`."""
+        super().start(initial_state, weights)
+        self._initial = tuple(map(view, initial_state))
+
+    def begin(self, state: Any) -> None:
+        """See `Tape.begin`."""
+        super().begin(state)
+        self.outputs = buffer(self.steps, self.lanes, *self.sizes)
+        self._outputs, self._state = view(self.outputs), view(state.hidden)
+
+    def write_inputs(self, inputs: Tensor) -> None:
+        """The input's part of the sums."""
+        sums = self.sums.flatten(0, 1)
+        torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=sums)
+
+    def final_state(self) -> Any:
+        """See `Tape.final_state`."""
+        return HiddenState(self.outputs[-1].clone())
+
+    def gradients(self, inputs: Tensor, d_hidden_sums: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """Gradients of the inputs `[T, B, I]`, and of the input's weight and bias and of h's weight.
+
+        Args:
+          inputs: `[T, B, I]`.
+          d_hidden_sums: `[T, B, G]`, the gradients of h's part of the sums; those of the inputs' part are in `sums`.
+        """
+        x, d_sums = inputs.flatten(0, 1), self.sums.flatten(0, 1)
+        d_inputs = product(d_sums, self.factors.input.weight.t()).view_as(inputs)
+        d_hidden_weight = transposed_product(self.hidden.flatten(0, 1), d_hidden_sums.flatten(0, 1), self.dtype).t()
+        return d_inputs, (transposed_product(x, d_sums, self.dtype).t(), d_sums.sum(0), d_hidden_weight)
