@@ -67,8 +67,8 @@ class GuardedEnv(gym.Wrapper):
         """As the environment's; with render mode rgb_array an image. Raises EnvError."""
         with self._rendering:
             frame = self.env.render()
-            if self.render_mode == "rgb_array" and np.ndim(frame) != 3:  # type: ignore[arg-type]  # it may be anything
-                shape = np.shape(frame)
+            shape = np.shape(frame)  # type: ignore[arg-type]  # it may be anything
+            if self.render_mode == "rgb_array" and len(shape) != 3:
                 got = f"an array {list(shape)}" if shape else type(frame).__name__
                 raise ValueError(f"expected an image [height, width, 3], got {got}")
             return frame
