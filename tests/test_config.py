@@ -116,6 +116,13 @@ def test_arguments_of_own_parts_may_be_numbers_of_numpy_and_tuples() -> None:
     assert settings.core.core_args == settings.env.env_kwargs == expected
 
 
+def test_arguments_that_contain_themselves_are_refused() -> None:
+    arguments: dict[str, object] = {}
+    arguments["self"] = arguments
+    with pytest.raises(ValueError, match="env_kwargs: .*cyclic reference"):
+        Config().updated({"env_kwargs": arguments}, "test")
+
+
 def test_a_file_builds_on_another_and_on_a_preset(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "first.yaml").write_text("base: memory-lstm\nseed: 3\nhidden_size: 7\n")

@@ -18,7 +18,14 @@ def _plain(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
-KeywordArguments = Annotated[dict[str, JsonValue], BeforeValidator(_plain)]
+def _plain_if_finite(value: Any) -> Any:
+    try:
+        return _plain(value)
+    except RecursionError:
+        return value  # it contains itself, which pydantic reports
+
+
+KeywordArguments = Annotated[dict[str, JsonValue], BeforeValidator(_plain_if_finite)]
 """Arguments of a custom core, encoder or environment, as in a YAML file."""
 _ARGUMENTS = TypeAdapter(KeywordArguments)
 
