@@ -119,7 +119,7 @@ def test_arguments_of_own_parts_may_be_numbers_of_numpy_and_tuples() -> None:
 def test_arguments_that_contain_themselves_are_refused() -> None:
     arguments: dict[str, object] = {}
     arguments["self"] = arguments
-    with pytest.raises(ValueError, match="env_kwargs: .*cyclic reference"):
+    with pytest.raises(ValueError, match=r"env_kwargs: .*cyclic reference"):
         Config().updated({"env_kwargs": arguments}, "test")
 
 
