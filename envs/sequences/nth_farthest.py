@@ -17,6 +17,7 @@ from .nth_farthest_engine import State, ask_lanes, observe_lanes, start_lanes
 
 MAX_VECTORS, MAX_SIZE, MAX_THINKING = 64, 1024, 1000
 ASK = ("last", "every")
+ABSENT = ("nearest", "farthest")
 
 
 class NthFarthest(Sequences):
@@ -24,7 +25,7 @@ class NthFarthest(Sequences):
 
     Args:
         num_envs: number of lanes, N.
-        vectors, size, fewest, most, active, thinking, ask: as for `NthFarthestEnv`.
+        vectors, size, fewest, most, active, thinking, ask, absent: as for `NthFarthestEnv`.
 
     Raises:
         ValueError: for a value that is not allowed.
@@ -42,6 +43,7 @@ class NthFarthest(Sequences):
         active: int | None = None,
         thinking: int = 0,
         ask: Literal["last", "every"] = "last",
+        absent: Literal["nearest", "farthest"] = "nearest",
     ) -> None:
         """See the class."""
         lanes = checked_num_envs(num_envs)
@@ -54,6 +56,9 @@ class NthFarthest(Sequences):
         if ask not in ASK:
             raise ValueError(f"ask: expected {' or '.join(ASK)}, got {ask!r}")
         self.ask = ask
+        if absent not in ABSENT:
+            raise ValueError(f"absent: expected {' or '.join(ABSENT)}, got {absent!r}")
+        self.absent_first = absent == "farthest"
         self.observation_space = Box(-1.0, 1.0, (self.size + 3 * self.vectors,), np.float32)
         self.action_space = Discrete(self.vectors)
         self.chance = self._guessing()
@@ -95,14 +100,14 @@ class NthFarthest(Sequences):
     def observe(self) -> NDArray[np.float32]:
         """See `Sequences`: [N, D + 3 * V]."""
         observations = np.empty((len(self.state.time), self.size + 3 * self.vectors), np.float32)
-        observe_lanes(self.state, observations)
+        observe_lanes(self.state, self.absent_first, observations)
         return observations
 
     def targets(self) -> NDArray[np.int64]:
         """See `Sequences`."""
         targets = np.where(self.state.time == self.state.length - 1, self.state.answer, NO_TARGET)
         if self.ask == "every":
-            ask_lanes(self.state, self._distances, targets)
+            ask_lanes(self.state, self.absent_first, self._distances, targets)
         return targets
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
@@ -191,8 +196,10 @@ class NthFarthestEnv(SequenceEnv):
       the labels 1 to k; None (default): `most` is `vectors`, and `fewest` is `most`
     - `active`: how many numbers of a vector are drawn, the rest are 0; None (default): all
     - `thinking`: steps after the last vector (default 0); the answer is asked at the last one
-    - `ask`: "last" (default), or "every": also after each vector, among those shown so far, once m and at least n
-      vectors have been shown
+    - `ask`: "last" (default), or "every": also after each vector, among those shown so far, once vector m and one that
+      is the n-th farthest have been shown
+    - `absent`: where vectors that are not shown, or not yet, come in the order: "nearest" (default), so that n = 1
+      always asks for the farthest of those shown; or "farthest", so that n = `vectors` always asks for m itself
     - `render_mode`: "rgb_array" or "ansi"
 
     ## Registered configurations
@@ -209,10 +216,11 @@ class NthFarthestEnv(SequenceEnv):
         active: int | None = None,
         thinking: int = 0,
         ask: Literal["last", "every"] = "last",
+        absent: Literal["nearest", "farthest"] = "nearest",
         render_mode: str | None = None,
     ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
-        super().__init__(NthFarthest(1, vectors, size, fewest, most, active, thinking, ask), render_mode)
+        super().__init__(NthFarthest(1, vectors, size, fewest, most, active, thinking, ask, absent), render_mode)
 
 
 class NthFarthestVectorEnv(SequenceVectorEnv):

@@ -24,7 +24,7 @@ class State(NamedTuple):
     all_right       bool [N]            see `Sequences`
     shown           int64 [N]           number of vectors in this sequence
     reference       int64 [N]           m, the label of the vector from which distances are measured
-    rank            int64 [N]           n - 1: 0 asks for the farthest
+    rank            int64 [N]           0 asks for the farthest of the vectors in this sequence
     answer          int64 [N]           the label asked for at the last step
     labels          int64 [N, V]        the label of each vector, and then those of vectors that are not shown
     vectors         float32 [N, V, D]   in the order they are shown
@@ -59,14 +59,14 @@ def _measure(state: State, lane: int, place: int, count: int, distances: NDArray
 
 
 @inlined
-def _nth_farthest(state: State, lane: int, count: int, distances: NDArray[np.int64]) -> np.int64:
-    """The label of the n-th farthest of the first `count` vectors."""
+def _nth_farthest(state: State, lane: int, rank: int, count: int, distances: NDArray[np.int64]) -> np.int64:
+    """The label of the vector with this rank among the first `count`; 0 is the farthest."""
     label = np.int64(0)
     for i in range(count):
         farther = 0
         for other in range(count):
             farther += distances[other] > distances[i]
-        if farther == state.rank[lane]:
+        if farther == rank:
             label = state.labels[lane, i]
     return label
 
@@ -102,26 +102,32 @@ def start_lanes(
                     number = 2 * integer(state, lane, GRID) + 1 - GRID
                     state.vectors[lane, i, j] = np.float32(number) / np.float32(GRID)
             differ = _measure(state, lane, place, count, distances)
-        state.answer[lane] = _nth_farthest(state, lane, count, distances)
+        state.answer[lane] = _nth_farthest(state, lane, rank, count, distances)
         state.time[lane], state.length[lane], state.all_right[lane] = 0, count + thinking, True
 
 
 @compiled
-def ask_lanes(state: State, distances: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-    """Writes into `targets` [N] the answers among the vectors shown so far, once vector m and n vectors are shown."""
+def ask_lanes(state: State, absent_first: bool, distances: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+    """Writes into `targets` [N] the answers among the vectors shown so far, once vector m and enough others are shown.
+
+    `absent_first`: vectors that are not shown yet count as the farthest, otherwise as the nearest.
+    """
     for lane in range(len(targets)):
         count = state.time[lane] + 1
-        if not 0 < count <= state.shown[lane] or state.rank[lane] >= count:
+        if not 0 < count <= state.shown[lane]:
+            continue
+        rank = state.rank[lane] - (state.shown[lane] - count if absent_first else 0)
+        if not 0 <= rank < count:
             continue
         for place in range(count):
             if state.labels[lane, place] == state.reference[lane]:
                 _measure(state, lane, place, count, distances)
-                targets[lane] = _nth_farthest(state, lane, count, distances)
+                targets[lane] = _nth_farthest(state, lane, rank, count, distances)
 
 
 @compiled
-def observe_lanes(state: State, observations: NDArray[np.float32]) -> None:
-    """Writes all observations, [N, D + 3 * V]."""
+def observe_lanes(state: State, absent_first: bool, observations: NDArray[np.float32]) -> None:
+    """Writes all observations, [N, D + 3 * V]; for `absent_first` see `ask_lanes`."""
     labels, size = state.vectors.shape[1:]
     observations[:] = 0.0
     for lane in range(len(observations)):
@@ -131,5 +137,6 @@ def observe_lanes(state: State, observations: NDArray[np.float32]) -> None:
                 observations[lane, i] = state.vectors[lane, time, i]
             observations[lane, size + state.labels[lane, time]] = 1.0
         if time < state.length[lane]:
-            observations[lane, size + labels + state.rank[lane]] = 1.0
+            absent = labels - state.shown[lane] if absent_first else 0
+            observations[lane, size + labels + absent + state.rank[lane]] = 1.0
             observations[lane, size + 2 * labels + state.reference[lane]] = 1.0

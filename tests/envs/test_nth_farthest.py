@@ -1,6 +1,6 @@
 """Nth Farthest: what is asked against exact arithmetic on what is shown, and the distribution of what is drawn."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -48,14 +48,16 @@ def test_the_label_that_is_asked_for_is_the_nth_farthest(
     assert counts == set(range(fewest or vectors, vectors + 1))
 
 
-@pytest.mark.parametrize("thinking", [0, 2])
-def test_after_every_vector_the_answer_is_among_those_shown(thinking: int) -> None:
-    env = NthFarthestVectorEnv(20, vectors=5, size=4, fewest=2, thinking=thinking, ask="every")
+@pytest.mark.parametrize(("thinking", "absent"), [(0, "nearest"), (2, "nearest"), (2, "farthest")])
+def test_after_every_vector_the_answer_is_among_those_shown(
+    thinking: int, absent: Literal["nearest", "farthest"]
+) -> None:
+    env = NthFarthestVectorEnv(20, vectors=5, size=4, fewest=2, thinking=thinking, ask="every", absent=absent)
     asked = right = 0.0
     for shown, targets in sequences_of(env, 200):
         count = len(shown) - 1 - thinking
         for time in range(count + thinking):
-            so_far = nth_farthest(shown[: time + 1], 4)
+            so_far = nth_farthest(shown[: time + 1], 4, absent)
             assert targets[time] == (so_far if time < count or time == count + thinking - 1 else -1)
             asked += targets[time] >= 0
             right += (targets[time] >= 0) / min(time + 1, count)

@@ -8,9 +8,9 @@ from io import StringIO
 import numpy as np
 
 
-def nth_farthest(shown: Iterable[np.ndarray], size: int) -> int:
+def nth_farthest(shown: Iterable[np.ndarray], size: int, absent: str = "nearest") -> int:
     """The label of the n-th farthest vector from vector m, by a sequence's observations [D + 3 * V] so far; -1 where
-    too few vectors have been shown, or not vector m.
+    it is `absent`, or vector m has not been shown.
     """
     vectors: dict[int, list[Fraction]] = {}
     for observation in shown:
@@ -18,7 +18,9 @@ def nth_farthest(shown: Iterable[np.ndarray], size: int) -> int:
         if label.any():
             vectors[int(np.flatnonzero(label).item())] = [Fraction(float(number)) for number in observation[:size]]
         rank, reference = int(np.flatnonzero(n).item()), int(np.flatnonzero(m).item())
-    if reference not in vectors or rank >= len(vectors):
+    if absent == "farthest":
+        rank -= len(label) - len(vectors)
+    if reference not in vectors or not 0 <= rank < len(vectors):
         return -1
     distances = {
         label: sum((a - b) ** 2 for a, b in zip(vector, vectors[reference], strict=True))
