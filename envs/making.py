@@ -94,7 +94,7 @@ def _from_callable(
     wrapper: Wrapper | None,
 ) -> VectorEnv:
     if not makes_all_lanes(make):
-        make_lanes = partial(_make_lanes, partial(_make_lane, make, arguments, wrapper), autoreset_mode)
+        make_lanes = partial(sync_lanes, partial(_make_lane, make, arguments, wrapper), autoreset_mode)
         return WorkerVectorEnv(make_lanes, num_envs, num_workers) if num_workers else make_lanes(num_envs)
     name = name_of(make)
     if num_workers:
@@ -122,7 +122,7 @@ def _from_object(
             f"environment {name}: expected num_envs 1 for one environment object, got {num_envs}; pass its class, or a "
             "function that creates it"
         )
-    return _make_lanes(partial(_as_lane, env, name, wrapper), autoreset_mode, 1)
+    return sync_lanes(partial(_as_lane, env, name, wrapper), autoreset_mode, 1)
 
 
 def name_of(env: str | EnvFactory | gym.Env | VectorEnv) -> str:
@@ -132,10 +132,6 @@ def name_of(env: str | EnvFactory | gym.Env | VectorEnv) -> str:
     if isinstance(env, gym.Env):
         env = env.unwrapped
     return str(getattr(env, "__name__", type(env).__name__))
-
-
-def _make_lanes(make_lane: Callable[[], gym.Env], autoreset_mode: AutoresetMode, num_envs: int) -> VectorEnv:
-    return sync_lanes(make_lane, num_envs, autoreset_mode)
 
 
 def _make_lane(make: Callable[..., Any], arguments: Mapping[str, Any], wrapper: Wrapper | None) -> gym.Env:

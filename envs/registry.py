@@ -98,7 +98,7 @@ def _make_lanes(
     make_lane: Callable[[], gym.Env], spec: EnvSpec, autoreset_mode: AutoresetMode, num_envs: int
 ) -> VectorEnv:
     """Lanes stepped by the calling process, which may be a worker."""
-    env = sync_lanes(make_lane, num_envs, autoreset_mode)
+    env = sync_lanes(make_lane, autoreset_mode, num_envs)
     env.spec = spec
     return env
 

@@ -65,7 +65,7 @@ def guarded(env: VectorEnv, name: str) -> VectorEnv:
     return (SavableVectorEnv if _is_savable(env) else GuardedVectorEnv)(env, name)
 
 
-def sync_lanes(make_lane: Callable[[], gym.Env], num_envs: int, autoreset_mode: AutoresetMode) -> GuardedLanes:
+def sync_lanes(make_lane: Callable[[], gym.Env], autoreset_mode: AutoresetMode, num_envs: int) -> GuardedLanes:
     """Lanes that this process steps one by one; savable if their environments are.
 
     Raises:

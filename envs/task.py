@@ -9,6 +9,8 @@ from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete, Space
 from numpy.typing import NDArray
 
+from .random_stream import key_of_seed
+
 StepArrays = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]
 Infos = dict[str, NDArray[Any]]
 
@@ -35,9 +37,9 @@ class Task(ABC):
         """The lanes whose episode has ended, [N]."""
         return self.state.needs_reset
 
-    @abstractmethod
     def seed(self, lane: int, seed: int) -> None:
-        """Seed a lane's random numbers."""
+        """Seed a lane's random numbers: the fields `key` and `counter` of `random_stream`."""
+        self.state.key[lane], self.state.counter[lane] = key_of_seed(seed), 0
 
     @abstractmethod
     def start(self, mask: NDArray[np.bool_]) -> None:

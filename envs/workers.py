@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from copy import deepcopy
 from itertools import pairwise
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 from multiprocessing.util import Finalize
@@ -23,13 +22,14 @@ from .guarded import AnyInfos
 from .nested import Place, numbers, pick, rebuild
 from .processes import (
     SECONDS_TO_END,
+    ChildContext,
     Fault,
     WorkerError,
     describe_death,
     end_all,
-    leave_stops_to_the_parent,
     stops_held_back,
 )
+from .vector_checks import lane_seeds
 
 REWARD, FLAG = Box(-np.inf, np.inf, (), np.float64), Box(0, 1, (), np.bool_)  # type: ignore[arg-type]
 MakeLanes = Callable[[int], VectorEnv]
@@ -72,7 +72,7 @@ class WorkerVectorEnv(AnyInfos):
         with closing(make_lanes(1)) as example:
             self._describe(example, num_envs)
         observation, action = self.single_observation_space, self.single_action_space
-        context = get_context("spawn")
+        context = ChildContext()
         shared = _SharedLanes(context, num_envs, observation, action)
         self._rows = shared.rows()
         self._workers: list[_Worker] = []
@@ -103,10 +103,7 @@ class WorkerVectorEnv(AnyInfos):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """As SyncVectorEnv's, `reset_mask` included, but with only targets and action masks as infos."""
-        lanes = range(self.num_envs)
-        seeds = [seed + i for i in lanes] if isinstance(seed, int) else [None] * self.num_envs if seed is None else seed
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed: expected one for each of {self.num_envs} lanes, got {len(seeds)}")
+        seeds = lane_seeds(seed, self.num_envs)
         commands: list[Command | None] = []
         for worker in self._workers:
             mine = options
@@ -247,7 +244,6 @@ def _end(workers: list[_Worker]) -> None:
 
 def _work(pickled: Any, lanes: slice, shared: _SharedLanes, connection: Connection) -> None:
     """The main function of a worker process; it returns when the parent closes its end of the pipe."""
-    leave_stops_to_the_parent()
     make_lanes: MakeLanes = pickled.fn
     rows = shared.rows()
     with suppress(Exception), ExitStack() as stack:  # the parent may be gone

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-watch", DESCRIPTION)
-    check_numbers(arguments, "seed")
+    check_numbers(arguments, "seed", "episodes", "window", "max_steps")
     if arguments.out is not None:
         check_target(arguments.out, (*SUFFIXES, PAGE, FIGURE))
     is_live = arguments.port is not None
@@ -103,11 +103,6 @@ def _check_extent(arguments: Arguments, is_page: bool) -> None:
         raise ValueError(f"--episodes: expected 1 for a page, got {arguments.episodes}; --seed selects another one")
     if not is_page and len(arguments.runs) > 1:
         raise ValueError(f"expected one run for a video, got {len(arguments.runs)}; --out replay.html takes several")
-    if arguments.episodes < 1:
-        raise ValueError(f"--episodes: expected at least 1, got {arguments.episodes}")
-    for name in ("window", "max_steps"):
-        if (number := getattr(arguments, name)) < 1:
-            raise ValueError(f"--{name.replace('_', '-')}: expected at least 1, got {number}")
 
 
 def _write_page(arguments: Arguments, opened: list[Opened]) -> int:

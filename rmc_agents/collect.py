@@ -99,7 +99,7 @@ class Collector:
         self._steps: TimeStep = map_leaves(partial(_buffer, unroll_length + 1), lanes.steps)
         logits = torch.empty(lanes.num_lanes, lanes.spec.num_outputs + lanes.spec.num_scales, device=lanes.device)
         self._policy_logits, self._value = _buffer(unroll_length, logits), _buffer(unroll_length, logits[:, 0])
-        self._right_actions = None if lanes.targets is None else _buffer(unroll_length, lanes.targets)
+        self._targets = None if lanes.targets is None else _buffer(unroll_length, lanes.targets)
 
     @torch.no_grad()
     def collect(self) -> Rollout:
@@ -110,13 +110,13 @@ class Collector:
             for t in range(self.unroll_length):
                 output, self.state = step(self.lanes.steps, self.state)
                 self._policy_logits[t], self._value[t] = output
-                if self._right_actions is not None and (targets := self.lanes.targets) is not None:
-                    self._right_actions[t] = targets
+                if self._targets is not None and (targets := self.lanes.targets) is not None:
+                    self._targets[t] = targets
                 self.lanes.step(self._choose_action(output.policy_logits))
                 self._record(t + 1)
         distribution = self.lanes.spec.distribution
         self.rollout = Rollout(
-            self._steps, self._policy_logits, self._value, initial_state, self._right_actions, distribution
+            self._steps, self._policy_logits, self._value, initial_state, self._targets, distribution
         )
         return self.rollout
 

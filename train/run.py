@@ -72,12 +72,12 @@ def train(
         watch = Watch(console, clock, callback, track)
         if env is not None:
             config, lanes = settle_env(config, env)
-        trainer = new_trainer(config, lanes)
-        if config.run.init_from is not None:
-            _take_weights(trainer, config.run.init_from)
-        path = new_folder(trainer.config) if run_dir is None else Path(run_dir)
-        with closing(trainer), RunFolder(path, resuming=False) as folder:
-            return RunLoop(trainer, folder, None, watch).run()
+        with closing(new_trainer(config, lanes)) as trainer:
+            if config.run.init_from is not None:
+                _take_weights(trainer, config.run.init_from)
+            path = new_folder(trainer.config) if run_dir is None else Path(run_dir)
+            with RunFolder(path, resuming=False) as folder:
+                return RunLoop(trainer, folder, None, watch).run()
 
 
 def resume(
@@ -127,9 +127,10 @@ def resume(
             raise ValueError("run_dir: expected None: a run continues in its own folder; a checkpoint takes one")
         with RunFolder(source, resuming=True) as folder:
             trainer, saved = reopened()
-            for path in checkpoint.rename_unreadable(saved.path):
-                say(console, f"renamed, because it could not be opened: {path}")
-            return RunLoop(trainer, folder, saved, watch).run()
+            with closing(trainer):
+                for path in checkpoint.rename_unreadable(saved.path):
+                    say(console, f"renamed, because it could not be opened: {path}")
+                return RunLoop(trainer, folder, saved, watch).run()
 
 
 def _config(settings: Mapping[str, Any]) -> Config:
@@ -171,7 +172,7 @@ def _clock(console: Console) -> TrainingClock:
 def _take_weights(trainer: Trainer, source: str) -> None:
     """Start with the weights of a saved agent: a path, or the name of a pretrained policy."""
     path = Path(source)
-    pretrained.check(source, "--init-from")
+    pretrained.check(source)
     saved = load_agent(path if path.exists() else pretrained.find(source), trainer.lanes.device)
     check_equal(saved.spec, trainer.agent.spec, trainer.config.env.env)
     here, there = ({**asdict(config.core), **asdict(config.agent)} for config in (trainer.config, saved.config))

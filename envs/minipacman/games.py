@@ -7,7 +7,6 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rmc_agents.envs.random_stream import key_of_seed
 from rmc_agents.envs.task import Infos, StepArrays, Task
 from rmc_agents.envs.vector_checks import checked_int
 
@@ -42,10 +41,6 @@ class Games(Task):
     def was_reset(self) -> NDArray[np.bool_]:
         """See `Task`."""
         return self.state.level > 0
-
-    def seed(self, lane: int, seed: int) -> None:
-        """See `Task`."""
-        self.state.key[lane], self.state.counter[lane] = key_of_seed(seed), 0
 
     def start(self, mask: NDArray[np.bool_]) -> None:
         """See `Task`."""

@@ -6,7 +6,6 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rmc_agents.envs.random_stream import key_of_seed
 from rmc_agents.envs.task import Infos, StepArrays
 from rmc_agents.envs.vector_checks import check_range, checked_int, checked_num_envs
 
@@ -76,10 +75,6 @@ class NthFarthest(Sequences):
             labels=np.zeros((lanes, self.vectors), np.int64),
             vectors=np.zeros((lanes, self.vectors, self.size), np.float32),
         )
-
-    def seed(self, lane: int, seed: int) -> None:
-        """See `Sequences`."""
-        self.state.key[lane], self.state.counter[lane] = key_of_seed(seed), 0
 
     def start(self, mask: NDArray[np.bool_]) -> None:
         """See `Sequences`."""

@@ -4,7 +4,6 @@ import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from rmc_agents.envs.random_stream import key_of_seed
 from rmc_agents.envs.vector_checks import check_range, checked_int, checked_num_envs
 
 from .base import NO_TARGET, Sequences
@@ -88,10 +87,6 @@ class Programs(Sequences):
             program=np.zeros((lanes, room), np.uint8),
             answer=np.zeros((lanes, 2 * nesting * length + 1), np.uint8),
         )
-
-    def seed(self, lane: int, seed: int) -> None:
-        """See `Sequences`."""
-        self.state.key[lane], self.state.counter[lane] = key_of_seed(seed), 0
 
     def start(self, mask: NDArray[np.bool_]) -> None:
         """See `Sequences`."""

@@ -152,7 +152,7 @@ def sources(argv: Sequence[str] | None) -> argparse.Namespace:
       ValueError: for a flag without its value.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for flag in ("--config", "--run-dir", "--resume"):
+    for flag in ("--config", "--run-dir", "--run_dir", "--resume"):  # tyro takes both spellings
         parser.add_argument(flag, type=_path)
     for flag in ("--env", "--core", "--encoder", "--track"):
         parser.add_argument(flag)

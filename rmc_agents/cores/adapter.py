@@ -31,6 +31,8 @@ class AdaptedCore(Core):
       ValueError: if one of the three methods is missing, or a state or output is not valid for a core.
     """
 
+    module: Any  # nn.Module, with the three methods
+
     def __init__(self, module: nn.Module, input_size: int) -> None:
         missing = [name for name in METHODS if not callable(getattr(module, name, None))]
         if missing:
@@ -49,23 +51,23 @@ class AdaptedCore(Core):
 
     def initial_state(self, batch_size: int) -> State:
         """See `Core.initial_state`."""
-        return self._module.initial_state(batch_size)
+        return self.module.initial_state(batch_size)
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """The module's step without a reset."""
         never = torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
-        output, state = self._module.step(x, never, state)
+        output, state = self.module.step(x, never, state)
         return output, state
 
     def step(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """See `Core.step`."""
         self._check(inputs, should_reset, state, axes=("B",))
-        return self._checked("step", inputs, self._module.step(inputs, should_reset, map_leaves(torch.clone, state)))
+        return self._checked("step", inputs, self.module.step(inputs, should_reset, map_leaves(torch.clone, state)))
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """The module's unroll."""
         self.chosen_backend()
-        result = self._module.unroll(inputs, should_reset, map_leaves(torch.clone, state))
+        result = self.module.unroll(inputs, should_reset, map_leaves(torch.clone, state))
         return self._checked("unroll", inputs, result)
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
@@ -111,10 +113,6 @@ class AdaptedCore(Core):
     def _checked(self, method: str, inputs: Tensor, result: Any) -> tuple[Tensor, State]:
         shape = (*inputs.shape[:-1], self.output_size)
         return check_result(self.module, method, result, shape, self.initial_leaves())
-
-    @property
-    def _module(self) -> Any:
-        return self.module
 
 
 def as_core(module: object, input_size: int) -> Core:

@@ -53,18 +53,16 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
     return as_core(build(input_size, **config.core_args), input_size)
 
 
-def settings_unused(*cores: str) -> set[str]:
-    """The settings of `CoreConfig` that none of the cores with these names uses.
+def settings_unused(core: str) -> set[str]:
+    """The settings of `CoreConfig` that the core with this name does not use.
 
     Raises:
       NotRegistered: for an unknown name.
     """
-    used = {"core"}
-    for core in cores:
-        if core not in _BUILT_IN:
-            _registry.find(core)
-        used |= _settings_of(_BUILT_IN[core]) if core in _BUILT_IN else {"core_args"}
-    return {each.name for each in fields(CoreConfig)} - used
+    if core not in _BUILT_IN:
+        _registry.find(core)
+    used = _settings_of(_BUILT_IN[core]) if core in _BUILT_IN else {"core_args"}
+    return {each.name for each in fields(CoreConfig)} - used - {"core"}
 
 
 def _settings_of(kind: Callable[..., Core]) -> set[str]:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+EPSILON = 1e-8  # avoids a division by zero where all values are equal
+
 Sum = Callable[[Tensor], Tensor]
 """Sums a tensor over all learners; each has its own lanes of the rollout."""
 
@@ -23,8 +25,8 @@ def masked_variance(x: Tensor, valid: Tensor) -> Tensor:
     return deviation.square().sum() / valid.sum()
 
 
-def masked_normalize(x: Tensor, valid: Tensor, over_learners: Sum | None = None, epsilon: float = 1e-8) -> Tensor:
+def masked_normalize(x: Tensor, valid: Tensor, over_learners: Sum | None = None) -> Tensor:
     """x normalised to mean 0 and standard deviation 1 over the valid steps; 0 elsewhere."""
     mean = masked_mean(x, valid, over_learners)
     deviation = masked_mean((x - mean).square(), valid, over_learners).sqrt()
-    return torch.where(valid, (x - mean) / (deviation + epsilon), 0.0)
+    return torch.where(valid, (x - mean) / (deviation + EPSILON), 0.0)

@@ -21,7 +21,7 @@ def test_a_name_becomes_a_core() -> None:
     assert (type(core), core.input_size, core.output_size) == (Odd, SIZE, 7)
     assert "core_args" not in settings_unused("odd")
     assert {"core_args", "mem_slots"} & settings_unused("lstm") == {"core_args", "mem_slots"}
-    assert "mem_slots" not in settings_unused("lstm", "rmc")
+    assert "mem_slots" not in settings_unused("rmc")
     register_core("odd", Module)
     assert make_core(CoreConfig(core="odd"), SIZE).output_size == 5
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import product
@@ -174,22 +175,23 @@ def test_a_run_is_the_same_with_workers_and_continues_after_a_fault(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "fault"), [(signal.SIGINT, ""), (signal.SIGKILL, "hang")])
+def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, fault: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
     flags = ["--env-workers", "2", "--run-dir", str(tmp_path / "run"), "--save-every", "1e-9"]
     process = subprocess.Popen(
         [*command, *SMALL, *QUIET, *flags],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent), FAULT: fault},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    wait_for_checkpoints(tmp_path / "run", 1, process)
+    wait_for_checkpoints(tmp_path / "run", 1, process, after=FAILS_AT // UNROLL - 2 if fault else 0)
     if number != signal.SIGKILL:
         os.killpg(process.pid, number)  # as a terminal does
     else:
+        time.sleep(0.5)  # until the workers hang
         process.send_signal(number)
     _, err = process.communicate(timeout=120)  # returns once every process that holds the pipes has ended
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)

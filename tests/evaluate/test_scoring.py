@@ -63,7 +63,7 @@ def test_a_film_of_an_environment_class(agent: rmc.ActorCritic, tmp_path: Path) 
         (lambda agent: rmc.evaluate(agent, Noise, 0), "episodes: expected an int of at least 1, got 0"),
         (lambda agent: rmc.evaluate(agent, Noise, max_steps=0), "max_steps: expected an int of at least 1, got 0"),
         (lambda agent: rmc.evaluate(agent, Noise, seed=-1), "seed: expected an int of at least 0, got -1"),
-        (lambda agent: rmc.evaluate(agent, Noise, 300, jobs=0), "jobs: expected an int of at least 1, got 0"),
+        (lambda agent: rmc.evaluate(agent, Noise, 3, jobs=0), "jobs: expected an int of at least 1, got 0"),
         (lambda agent: rmc.Collector(agent, rmc.make_env(Noise), 0), "unroll_length: expected an int of at least 1"),
         (
             lambda _: rmc.evaluate(rmc.ActorCritic(rmc.SpaceSpec.from_spaces(Discrete(3), Discrete(2)), "gru"), Noise),

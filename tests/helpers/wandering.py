@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -15,8 +16,8 @@ FAILS_AT = 30
 class Wanderer(gym.Env):
     """Goes left or right and is moved at random; an episode ends three places away or after a random time.
 
-    In a worker process the environment variable WANDERER_FAULT makes it fail: 'make' in the constructor, 'raise' or
-    'exit' at the FAILS_AT-th step.
+    In a worker process the environment variable WANDERER_FAULT makes it fail: 'make' in the constructor, 'raise',
+    'exit' or 'hang' at the FAILS_AT-th step.
     """
 
     observation_space = Box(-np.inf, np.inf, (2,), np.float32)
@@ -39,6 +40,8 @@ class Wanderer(gym.Env):
             raise RuntimeError("it fell off\nthe edge")
         if self.steps == FAILS_AT and self.fault == "exit":
             os._exit(7)
+        if self.steps == FAILS_AT and self.fault == "hang":
+            time.sleep(3600)
         push = self.np_random.normal(size=2).astype(np.float32)
         self.place = self.place + push + np.float32(0.5 * (2 * action - 1))
         terminated, truncated = bool(np.abs(self.place).max() > 3), bool(self.np_random.random() < 0.1)

@@ -16,8 +16,8 @@ from rmc_agents.config import Config
 from rmc_agents.cores import Core
 from rmc_agents.distributions import forbid
 from rmc_agents.kernels.operations import Product
-from rmc_agents.runs.saved import count_parameters, pick_device
-from rmc_agents.train.algorithms import ON_POLICY, make_trainer
+from rmc_agents.runs.saved import count_parameters
+from rmc_agents.train.algorithms import ON_POLICY, new_trainer
 from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.types import Rollout
 
@@ -38,9 +38,7 @@ def run(config: Config, backends: Sequence[str], repeats: int, limit: float | No
         raise ValueError(
             f"--algo: expected a2c, ppo or supervised, which rmc-bench can measure, got {config.train.algo}"
         )
-    torch.set_num_threads(config.run.threads)
-    config = config.updated({"learners": 1}, "rmc-bench")
-    trainer = make_trainer(config, pick_device(config.run.device))
+    trainer = new_trainer(config.updated({"learners": 1}, "rmc-bench"))
     assert isinstance(trainer, OnPolicy)
     console = command_line.console()
     _print_header(trainer, console)

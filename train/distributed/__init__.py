@@ -49,7 +49,8 @@ def joined() -> Iterator[None]:
         yield
         return
     try:
-        connect(_local("RANK"))
+        store, number, learners = next(dist.rendezvous("env://"))
+        connect(_local("RANK"), store, number, learners)
     except RuntimeError as error:
         place = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         raise ValueError(f"cannot reach the other learners at {place}: {str(error).splitlines()[0]}") from error
@@ -94,12 +95,13 @@ def using_board(board: Board, rank: int, is_whole: Callable[[], bool] = lambda: 
         board.leave()
 
 
-def connect(gpu: int, **arguments: Any) -> None:
-    """Connect to the other learners; arguments as in `init_process_group`. With GPUs, use the given one."""
+def connect(gpu: int, store: dist.Store, rank: int, learners: int) -> None:
+    """Connect to the other learners, through a store that all have reached. With GPUs, use the given one."""
     gpus = torch.cuda.device_count()
     if gpus > gpu:
         torch.cuda.set_device(gpu)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", **arguments)
+    backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
+    dist.init_process_group(backend, timeout=FOREVER, world_size=learners, rank=rank, store=store)
 
 
 def size() -> int:

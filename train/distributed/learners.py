@@ -253,7 +253,7 @@ def _meet(store: dist.Store, number: int, learners: int) -> None:
     if loopback is not None and before is None:
         os.environ[INTERFACE] = loopback
     try:
-        distributed.connect(number, store=store, rank=number, world_size=learners, timeout=distributed.FOREVER)
+        distributed.connect(number, store, number, learners)
     finally:
         if before is None:
             os.environ.pop(INTERFACE, None)

@@ -79,7 +79,8 @@ class Actor:
         self.lanes = Lanes(env, self._seed, CPU)
         self.agent = make_agent(config, self.lanes.spec, CPU)
         if config.run.backend == "triton":
-            self.agent.core.backend = "auto"  # the learner's backend may be for a GPU
+            core = self.agent.core
+            core.backend, core.precision = "auto", "float32"  # the learner's may be for a GPU
         seed = int(np.random.SeedSequence((config.run.seed, number)).generate_state(1, np.uint32)[0])
         self.collector = Collector(self.agent, self.lanes, config.train.unroll_length, seed)
         self.sequence, self.version = 0, -1
