@@ -66,7 +66,7 @@ class Lanes:
         self.num_lanes = env.num_envs
         self.spec = SpaceSpec.of(env)
         self.episodes: list[Episode] = []
-        self._reports_success = False
+        self._reports_success = np.zeros(env.num_envs, bool)
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
@@ -112,7 +112,7 @@ class Lanes:
             successes = self.infos.get("is_success", np.zeros(self.num_lanes, bool))
             self._reports_success |= "is_success" in self.infos  # from then on, an episode without it is a failure
             for lane in np.flatnonzero(self._is_last):
-                success = bool(successes[lane]) if self._reports_success else None
+                success = bool(successes[lane]) if self._reports_success[lane] else None
                 total, length = float(self._returns[lane]), int(self._lengths[lane])
                 self.episodes.append(Episode(total, length, success, int(self.numbers[lane])))
             self.numbers += self._is_last
@@ -147,7 +147,7 @@ class Lanes:
             "env": self.env.get_state(),  # type: ignore[attr-defined]
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
-            "reports_success": self._reports_success,
+            "reports_success": self._reports_success.copy(),
             "steps": [field for field in self.steps if field is not None],
         } | ({} if self.targets is None else {"targets": self.targets})
 
@@ -162,7 +162,7 @@ class Lanes:
             self.targets = state["targets"].to(self.device)
         self.env.set_state(state["env"])  # type: ignore[attr-defined]
         self._returns, self._lengths = state["returns"], state["lengths"]
-        self._reports_success = state.get("reports_success", False)  # not in older files
+        self._reports_success = state.get("reports_success", self._reports_success)  # not in older files
         self.steps = map_leaves(lambda leaf: leaf.to(self.device), TimeStep(*state["steps"]))
         self._is_last = (self.steps.terminated | self.steps.truncated).cpu().numpy()
 

@@ -18,6 +18,7 @@ from rmc_agents import plugins
 from rmc_agents.collect import Collector
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import compare, export, plot, watch
+from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.distributed import shares
@@ -243,6 +244,21 @@ def test_lanes_are_savable_only_if_all_their_layers_are() -> None:
     other.reset(seed=0)
     with pytest.raises(ValueError, match="expected 3 lanes, got 2"):
         other.set_state(lanes.get_state())  # type: ignore[attr-defined]
+
+
+def test_episodes_without_a_reported_success_are_failures_after_a_resume_too() -> None:
+    class Winning(Walk):
+        def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+            *results, ended, _, _ = super().step(action)
+            return *results, True, False, {"is_success": True} if ended else {}
+
+    lanes, resumed = (Lanes(rmc.make_env(Winning, 2, env_kwargs={"length": 1}), 0, torch.device("cpu")) for _ in "ab")
+    while not any(episode.success for episode in lanes.take_episodes()):
+        lanes.step(torch.ones(2, dtype=torch.int64))
+    resumed.set_state(lanes.get_state())  # type: ignore[arg-type]
+    resumed.step(torch.zeros(2, dtype=torch.int64))
+    resumed.step(torch.zeros(2, dtype=torch.int64))
+    assert {episode.success for episode in resumed.take_episodes()} <= {True, False}
 
 
 def test_several_learners_share_the_saved_lanes() -> None:
