@@ -139,7 +139,7 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
         own["total_frames"] = arguments.total_frames
     agents = {}
     for agent in arguments.agents or (None,):
-        preset = Config() if agent is None else Config().updated_from_yaml(agent)
+        preset = Config().updated_from_yaml(agent)
         name = None if agent is None else Path(agent).name.removesuffix(".yaml")
         for core in arguments.cores or (None,):
             label = "-".join(part for part in (name, core) if part)

@@ -139,7 +139,7 @@ def play(
 ) -> Episodes:
     """Play whole episodes, one per lane, so that short episodes are not over-represented.
 
-    Args: as in `evaluate`; `on_progress` is called for `episodes` in all.
+    Args: as in `evaluate`; the numbers of episodes that `on_progress` is called with add up to `episodes`.
 
     Raises:
       ValueError: for fewer than one episode.

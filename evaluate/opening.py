@@ -49,6 +49,13 @@ class Opened(NamedTuple):
     device: "torch.device"
     env: "str | EnvFactory"
 
+    @property
+    def title(self) -> str:
+        """Environment, core and frames of training."""
+        from rmc_agents.envs.making import name_of
+
+        return f"{name_of(self.env)} · {self.saved.config.core.core} · {self.saved.frames:,} frames"
+
 
 def find(run: Path | None, name: str | None, trust: bool) -> Path:
     """The path of the run, checkpoint or pretrained policy for a command, checked without opening it.

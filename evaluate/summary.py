@@ -46,7 +46,7 @@ def read_summary(folder: str | PathLike[str]) -> Summary:
 
 
 def read_evaluated(folder: str | PathLike[str]) -> tuple[Summary, Evaluation] | None:
-    """The summary of a run, with its evaluation; None if it is missing or damaged, and the run has to continue."""
+    """The summary of a run, with its evaluation; None if the run is not finished or evaluated, or the file damaged."""
     try:
         summary = read_summary(folder)
     except ValueError:

@@ -149,7 +149,6 @@ def _serve(arguments: Arguments, paths: list[Path]) -> int:
 
 def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
     from rmc_agents.agent import ActorCritic
-    from rmc_agents.envs.making import name_of
 
     from .attention import draw, look
     from .episodes import PlaySettings
@@ -161,7 +160,7 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
     deterministic = arguments.deterministic or saved.config.train.is_greedy
     settings = PlaySettings(arguments.seed, device, deterministic, arguments.max_steps)
     looks = look(saved.agent, env, arguments.episodes, settings)
-    write_png(draw(looks, f"{name_of(env)} · {saved.config.core.core} · {saved.frames:,} frames"), out)
+    write_png(draw(looks, opened.title), out)
     command_line.say(command_line.console(), f"{out} ({looks.episodes:,} episodes)")
     return 0
 
@@ -182,7 +181,7 @@ def _film(arguments: Arguments, opened: Opened) -> int:
             seed=arguments.seed,
             device=device,
             deterministic=arguments.deterministic or saved.config.train.is_greedy,
-            title=f"{name_of(env)} · {saved.config.core.core} · {saved.frames:,} frames",
+            title=opened.title,
             max_steps=arguments.max_steps,
             fps=arguments.fps,
             reward_scale=saved.config.train.reward_scale,

@@ -111,7 +111,7 @@ class ActorCritic(nn.Module):
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """One step of all lanes: time steps `[B, ...]` to an output `[B, ...]` and the next state."""
-        return self._step(self.core.step, self.reading_weights(), steps, state)
+        return self._step(self.core.step, self.readout(), steps, state)
 
     @contextmanager
     def stepping(self, state: State) -> Iterator[Callable[[TimeStep, State], tuple[AgentOutput, State]]]:
@@ -124,13 +124,13 @@ class ActorCritic(nn.Module):
             yield self.step
             return
         with torch.no_grad(), self.core.stepping(state) as core_step:
-            yield partial(self._step, core_step, self.reading_weights())
+            yield partial(self._step, core_step, self.readout())
 
     def unroll(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         """T steps of all lanes: time steps `[T, B, ...]` to outputs `[T, B, ...]` and the state after them."""
         encoded = self.encode(steps)  # [T, B, D]
         outputs, state = self.core.unroll(encoded, steps.is_first, state)
-        return self._heads(outputs, encoded, steps.action_mask, self.reading_weights()), state
+        return self._heads(outputs, encoded, steps.action_mask, self.readout()), state
 
     def encode(self, steps: TimeStep) -> Tensor:
         """Features `[..., D]` of time steps with fields `[..., *obs_shape]` and `[...]`.
@@ -154,22 +154,18 @@ class ActorCritic(nn.Module):
         """The core's attention weights in this step (see `Core.attention_weights`); None if it has no attention."""
         return attention_of(self.core, self.encode(steps), steps.is_first, state)
 
-    def _step(
-        self, core_step: Step, reading: "ReadingWeights", steps: TimeStep, state: State
-    ) -> tuple[AgentOutput, State]:
+    def _step(self, core_step: Step, readout: "Readout", steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         encoded = self.encode(steps)  # [B, D]
         output, state = core_step(encoded, steps.is_first, state)
-        return self._heads(output, encoded, steps.action_mask, reading), state
+        return self._heads(output, encoded, steps.action_mask, readout), state
 
-    def _heads(
-        self, output: Tensor, encoded: Tensor, action_mask: Tensor | None, reading: "ReadingWeights"
-    ) -> AgentOutput:
+    def _heads(self, output: Tensor, encoded: Tensor, action_mask: Tensor | None, readout: "Readout") -> AgentOutput:
         self._check_dtype("core: expected outputs", output)
-        dtype = reading.bias.dtype
+        dtype = readout.bias.dtype
         with no_autocast(output.device.type):  # bfloat16 is too coarse for probabilities and values
-            sums = functional.linear(output.to(dtype), reading.core, reading.bias)
-            if reading.encoder is not None:
-                sums = sums + functional.linear(encoded.to(dtype), reading.encoder)
+            sums = functional.linear(output.to(dtype), readout.core, readout.bias)
+            if readout.encoder is not None:
+                sums = sums + functional.linear(encoded.to(dtype), readout.encoder)
             if self.head_layers:
                 sums = functional.linear(rectified(self.head_layers[1:], sums.relu()), *_side_by_side(self._both_heads))
         parameters, value = sums[..., :-1], sums[..., -1]
@@ -182,18 +178,18 @@ class ActorCritic(nn.Module):
         if values.dtype not in (self.policy.weight.dtype, torch.bfloat16, torch.float16):
             raise ValueError(f"{expected} of {self.policy.weight.dtype}, got {values.dtype}")
 
-    def reading_weights(self) -> "ReadingWeights":
+    def readout(self) -> "Readout":
         """The layer after core and encoder: the first of `head_layers`, else policy and value heads as one map."""
         size = self.core.output_size
         weight, bias = _side_by_side([self.head_layers[0]] if self.head_layers else self._both_heads)  # [M, features]
-        return ReadingWeights(weight[:, :size] * self.core_gain, weight[:, size:] if self.skip else None, bias)
+        return Readout(weight[:, :size] * self.core_gain, weight[:, size:] if self.skip else None, bias)
 
     @property
     def _both_heads(self) -> list[nn.Linear]:
         return [self.policy, self.value]
 
 
-class ReadingWeights(NamedTuple):
+class Readout(NamedTuple):
     """A linear map of the core's and the encoder's output, to M = A+1 logits (or means) and value, or M units."""
 
     core: Tensor  # [M, H], of the core's output

@@ -132,7 +132,7 @@ class Lanes:
         episodes, self.episodes = self.episodes, []
         return episodes
 
-    def count_again(self) -> None:
+    def restart_numbering(self) -> None:
         """Number the episodes from 0 again, beginning with the next of each lane; one that is running is -1."""
         self.numbers = np.where(self._is_last, 0, -1)
 

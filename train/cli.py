@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     first = parsing.import_typed(argv)
-    base = Config() if first.config is None else Config().updated_from_yaml(first.config)
+    base = Config().updated_from_yaml(first.config)
     new = _parse(argv, base)  # for a resumed run, only the flags matter
     if first.resume is None:
         _check(new, first.config)
@@ -122,9 +122,9 @@ def without_effect(before: Config, after: Config) -> list[str]:
 
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:
-    default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})
+    default = Arguments(**base.sections())
     arguments = parsing.parse(Arguments, argv, "rmc-train", DESCRIPTION, default, FIRST, listed_names)
-    return Config(**{section.name: getattr(arguments, section.name) for section in fields(Config)})
+    return Config(**arguments.sections())
 
 
 def listed_names() -> str:

@@ -51,7 +51,7 @@ class Curriculum:
       stages: the stages of the settings.
       stage: the current stage, from 0; `len(stages)` is the environment itself.
       counts_again: whether the last `record` compared a mean that was too low, so that other episodes count from now on
-        (`Lanes.count_again`).
+        (`Lanes.restart_numbering`).
     """
 
     def __init__(self, config: EnvConfig) -> None:
@@ -113,8 +113,8 @@ class Curriculum:
         self._frames += frames
         episodes = [episode for episode in episodes if 0 <= episode.number < self._each]
         values = _measured(stage.measure, rollout, episodes)
-        told = sum(episode.success is not None for episode in episodes)
-        totals = distributed.total(torch.tensor([values.sum().item(), len(values), told], dtype=torch.float64))
+        reported = sum(episode.success is not None for episode in episodes)
+        totals = distributed.total(torch.tensor([values.sum().item(), len(values), reported], dtype=torch.float64))
         self._sum, self._count = self._sum + totals[0].item(), self._count + int(totals[1])
         self._has_reported |= bool(totals[2] > 0)
         if stage.measure == "frames":

@@ -88,7 +88,7 @@ class OnPolicy(Learner):
         if self.curriculum.record(frames, rollout, self.lanes.episodes[earlier:]):
             self._enter_stage(self.lanes.episodes)
         elif self.curriculum.counts_again:
-            self.lanes.count_again()
+            self.lanes.restart_numbering()
         return metrics | {"curriculum/stage": torch.tensor(1.0 + self.curriculum.stage)}
 
     def _enter_stage(self, episodes: list[Episode]) -> None:

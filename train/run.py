@@ -147,9 +147,7 @@ def _config(settings: Mapping[str, Any]) -> Config:
                 f"({name.lower()!r}, {name}) and pass {name.lower()!r}"
             )
     changed = dict(settings)
-    source = changed.pop("config", None)
-    base = Config() if source is None else Config().updated_from_yaml(source)
-    return base.updated(changed, "config")
+    return Config().updated_from_yaml(changed.pop("config", None)).updated(changed, "config")
 
 
 def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, Saved]], watch: Watch) -> Run:

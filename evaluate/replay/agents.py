@@ -30,7 +30,7 @@ def record_all(
             one.saved.agent,
             one.env,
             name=_name(one.saved.path),
-            facts=f"{name_of(one.env)} · {one.saved.config.core.core} · {one.saved.frames:,} frames · seed {seed}",
+            facts=f"{one.title} · seed {seed}",
             seed=seed,
             device=one.device,
             deterministic=deterministic or one.saved.config.train.is_greedy,

@@ -33,7 +33,7 @@ WAITING = """<!DOCTYPE html>
 
 
 def find_source(run: Path | None, name: str | None, trust: bool) -> Path:
-    """Like `cli.find`, but a run's folder may have no checkpoint yet."""
+    """Like `opening.find`, but a run's folder may have no checkpoint yet."""
     return run if run is not None and name is None and _is_waited_for(run) else find(run, name, trust)
 
 

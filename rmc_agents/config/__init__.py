@@ -164,15 +164,19 @@ class Config:
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in self.to_mapping().items()}
         return dump_yaml(plain, sort_keys=False)
 
-    def updated_from_yaml(self, path: str | PathLike[str]) -> Self:
-        """A copy with the settings of a YAML file, or of the preset with that name.
+    def sections(self) -> dict[str, Any]:
+        """The sections by name, without the further fields of a command's subclass."""
+        return {each.name: getattr(self, each.name) for each in fields(Config)}
+
+    def updated_from_yaml(self, path: str | PathLike[str] | None) -> Self:
+        """A copy with the settings of a YAML file, or of the preset with that name; None changes nothing.
 
         A file may begin with another one's settings: `base: FILE`, relative to its own folder, or a preset's name.
 
         Raises:
           ValueError: if there is no such file or preset, and as `updated` and `read_yaml` do.
         """
-        return self._updated_from(configs.find(path), str(path), ())
+        return self if path is None else self._updated_from(configs.find(path), str(path), ())
 
     def _updated_from(self, path: Path, source: str, above: tuple[Path, ...]) -> Self:
         """As `updated_from_yaml`; `above` are the files whose base this is."""

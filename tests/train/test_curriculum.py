@@ -105,9 +105,9 @@ def test_lanes_number_their_episodes() -> None:
         return [episode.number for episode in lanes.take_episodes()]
 
     assert numbers(11) == [0, 0, 1, 1]  # an episode takes 5 steps, and one to the next
-    lanes.count_again()  # between two episodes
+    lanes.restart_numbering()  # between two episodes
     assert numbers(9) == [0, 0]
-    lanes.count_again()  # in the middle of one
+    lanes.restart_numbering()  # in the middle of one
     assert numbers(9) == [-1, -1, 0, 0]
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = _parse(argv)
-    config = Config(**{section.name: getattr(arguments, section.name) for section in fields(Config)})
+    config = Config(**arguments.sections())
     if arguments.repeats < 1:
         raise ValueError(f"--repeats: expected at least 1, got {arguments.repeats}")
     if arguments.seconds is not None and not arguments.seconds >= 0:
@@ -80,6 +80,5 @@ def _main(argv: Sequence[str] | None) -> int:
 def _parse(argv: Sequence[str] | None) -> Arguments:
     """Flags override --config, which overrides the defaults, as in rmc-train."""
     first = parsing.import_typed(argv)
-    base = Config() if first.config is None else Config().updated_from_yaml(first.config)
-    default = Arguments(**{section.name: getattr(base, section.name) for section in fields(Config)})
+    default = Arguments(**Config().updated_from_yaml(first.config).sections())
     return parsing.parse(Arguments, argv, "rmc-bench", DESCRIPTION, default, FIRST)

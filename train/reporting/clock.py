@@ -24,41 +24,41 @@ class TrainingClock(event.Listener):
         self._on_compile = on_compile
         self._has_compiled = False
         self._depth = 0  # pauses nest: compiling a kernel compiles those that it calls, and evaluations compile too
-        self._began = self._compiled = 0.0
+        self._paused_at = self._paused_seconds = 0.0
 
     def __call__(self) -> float:
         """The time."""
-        return (self._began if self._depth else time.perf_counter()) - self._compiled
+        return (self._paused_at if self._depth else time.perf_counter()) - self._paused_seconds
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Context in which the clock is paused."""
-        self._stop()
+        self._pause()
         try:
             yield
         finally:
-            self._go_on()
+            self._resume()
 
     def on_start(self, event: Any) -> None:
         """Pause."""
         if not self._has_compiled:
             self._has_compiled = True
             self._on_compile()
-        self._stop()
+        self._pause()
 
     def on_end(self, event: Any) -> None:
         """Continue."""
-        self._go_on()
+        self._resume()
 
-    def _stop(self) -> None:
+    def _pause(self) -> None:
         if self._depth == 0:
-            self._began = time.perf_counter()
+            self._paused_at = time.perf_counter()
         self._depth += 1
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self._compiled += time.perf_counter() - self._began
+            self._paused_seconds += time.perf_counter() - self._paused_at
 
     def __enter__(self) -> Self:
         event.register(COMPILING, self)

@@ -131,7 +131,7 @@ def contributions(agent: ActorCritic, outputs: Tensor, encoded: Tensor) -> dict[
     A constant added to all logits has no effect, so the mean over the actions is subtracted. A core without memory
     returns the encoder's output, so everything counts for the encoder.
     """
-    weights = agent.reading_weights()
+    weights = agent.readout()
     remembers = len(agent.initial_state(1)) > 0
     parts = {"core" if remembers else "encoder": functional.linear(outputs, weights.core)}  # [T, B, M]
     if weights.encoder is not None:
