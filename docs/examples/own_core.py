@@ -44,8 +44,8 @@ def main(frames: int = 300_000) -> None:
         "eval_episodes": 0,
         "video": False,
     }
-    rmc.train(settings, run_dir="runs/decay")
-    saved = rmc.load("runs/decay")  # in another process: register the core first
+    run = rmc.train(settings)
+    saved = rmc.load(run.path)  # in another process: register the core first
     statistics = rmc.evaluate(saved, "recall", episodes=100)
     print(f"mean return {statistics.mean_return:.2f}; {statistics.success_rate:.0%} named the cue, by chance 33 %")
 

@@ -47,8 +47,8 @@ def main(frames: int = 200_000) -> None:
         "eval_episodes": 0,
         "video": False,
     }
-    rmc.train(settings, env=Corridor, run_dir="runs/corridor")
-    statistics = rmc.evaluate(rmc.load("runs/corridor"), Corridor, episodes=100)
+    run = rmc.train(settings, env=Corridor)
+    statistics = rmc.evaluate(rmc.load(run.path), Corridor, episodes=100)
     print(f"{statistics.success_rate:.0%} turned to the right side, by chance at most 50 %")
 
 
