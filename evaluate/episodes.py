@@ -144,21 +144,19 @@ def play(
     Raises:
       ValueError: for fewer than one episode.
     """
-    parts = parts_of(policy, env, episodes, settings)
-    if len(parts) > 1:
-        return concatenated(play_all(parts, jobs, settings.device, on_progress))
-    with torch.no_grad(), closing(make_env(env, episodes)) as made:
-        return _play_each_once(policy, Lanes(made, settings.seed, settings.device), settings, on_progress)
+    return concatenated(play_all(parts_of(policy, env, episodes, settings), jobs, settings.device, on_progress))
 
 
 def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, settings: PlaySettings) -> list[Part]:
-    """Calls of `play` with at most `MAX_LANES` episodes each; their results `concatenated` are that of one call.
+    """Calls with at most `MAX_LANES` episodes each; their results `concatenated` are that of `play`.
 
     Raises:
       ValueError: for fewer than one episode.
     """
     return [
-        partial(play, policy, env, min(MAX_LANES, episodes - first), settings._replace(seed=settings.seed + first))
+        partial(
+            _play_part, policy, env, min(MAX_LANES, episodes - first), settings._replace(seed=settings.seed + first)
+        )
         for first in range(0, checked_int("episodes", episodes, 1), MAX_LANES)
     ]
 
@@ -198,6 +196,17 @@ def _joined(parts: list[np.ndarray | None], lengths: list[int], missing: float) 
     return np.concatenate(
         [np.full(length, missing) if part is None else part for part, length in zip(parts, lengths, strict=True)]
     )
+
+
+def _play_part(
+    policy: Policy,
+    env: str | EnvFactory,
+    episodes: int,
+    settings: PlaySettings,
+    on_progress: OnProgress = ignore_progress,
+) -> Episodes:
+    with torch.no_grad(), closing(make_env(env, episodes)) as made:
+        return _play_each_once(policy, Lanes(made, settings.seed, settings.device), settings, on_progress)
 
 
 def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_progress: OnProgress) -> Episodes:

@@ -41,14 +41,15 @@ def play_all(
       EnvError: if the environment's own code fails.
       WorkerError: if a process fails otherwise, or dies.
     """
-    if jobs != "auto":
-        jobs = checked_int("jobs", jobs, 1)
+    if jobs == "auto":
+        processes = cores() if device.type == "cpu" and len(parts) >= MIN_PARTS else 1
     else:
-        jobs = cores() if device.type == "cpu" and len(parts) >= MIN_PARTS else 1
-    if jobs == 1:
+        processes = checked_int("jobs", jobs, 1)
+    processes = min(processes, len(parts))
+    if processes == 1:
         return [part(on_progress=on_progress) for part in parts]
     played: dict[int, Episodes] = {}
-    with _pool(min(jobs, len(parts))) as pool:
+    with _pool(processes) as pool:
         with stops_held_back():
             numbers = {pool.submit(_play, cloudpickle.dumps(plugins.carried(part))): i for i, part in enumerate(parts)}
         for future in as_completed(numbers):

@@ -57,7 +57,6 @@ def evaluate(
       WorkerError: if one of several processes fails.
     """
     seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
-    jobs = jobs if jobs == "auto" else checked_int("jobs", jobs, 1)
     policy, env = _policy_and_env(agent, env)
     deterministic |= isinstance(agent, SavedAgent) and agent.config.train.is_greedy
     settings = PlaySettings(seed, device_of(policy), deterministic, max_steps)

@@ -66,7 +66,7 @@ class Lanes:
         self.num_lanes = env.num_envs
         self.spec = SpaceSpec.of(env)
         self.episodes: list[Episode] = []
-        self._reports_success = np.zeros(env.num_envs, bool)
+        self._reports_success = np.zeros(env.num_envs, bool)  # equal for all lanes; learners share it by lanes
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
@@ -109,10 +109,11 @@ class Lanes:
             self.rewards = reward
             self._returns += reward
             self._lengths += ~is_first
-            successes = self.infos.get("is_success", np.zeros(self.num_lanes, bool))
-            self._reports_success |= "is_success" in self.infos  # from then on, an episode without it is a failure
+            successes = self.infos.get("is_success")
+            if successes is not None:
+                self._reports_success[:] = True  # from now on, an episode without it is a failure
             for lane in np.flatnonzero(self._is_last):
-                success = bool(successes[lane]) if self._reports_success[lane] else None
+                success = successes is not None and bool(successes[lane]) if self._reports_success[lane] else None
                 total, length = float(self._returns[lane]), int(self._lengths[lane])
                 self.episodes.append(Episode(total, length, success, int(self.numbers[lane])))
             self.numbers += self._is_last

@@ -112,12 +112,13 @@ class NthFarthest(Sequences):
         return observations, rewards * is_last, terminated, truncated
 
     def infos(self) -> Infos:
-        """As `Sequences`, and `cue`: whether the vector shown is vector m; `rank`: n, 1 for the farthest."""
+        """As `Sequences`, and `cue`: whether the vector shown is vector m; `rank`: n."""
         state = self.state
         place = np.clip(state.time, 0, self.vectors - 1)
         label = np.take_along_axis(state.labels, place[:, None], axis=1)[:, 0]
         is_shown = (state.time >= 0) & (state.time < state.shown)
-        return super().infos() | {"cue": is_shown & (label == state.reference), "rank": state.rank + 1}
+        absent = self.vectors - state.shown if self.absent_first else 0
+        return super().infos() | {"cue": is_shown & (label == state.reference), "rank": state.rank + 1 + absent}
 
     def describe(self, lane: int) -> str:
         """See `Sequences`."""
@@ -180,7 +181,7 @@ class NthFarthestEnv(SequenceEnv):
     ## Termination
 
     After the answer. `info["target"]` is the right action where one is asked, else -1; `info["cue"]` says whether
-    vector m is shown; `info["rank"]` is n, 1 for the farthest; `info["is_success"]` says at the end whether all answers
+    vector m is shown; `info["rank"]` is n; `info["is_success"]` says at the end whether all answers
     were right.
 
     ## Arguments

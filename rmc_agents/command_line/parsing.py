@@ -23,6 +23,12 @@ Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP
 VALUES = {"true", "false", "yes", "no", "0", "1"}
 SWITCHES = "; switches take no value: write --video or --no-video, for example"
+PLAIN = {
+    r"invalid literal for int\(\) with base 10:": "expected an integer, got",
+    r"could not convert string to float:": "expected a number, got",
+    r"no type matching (.+) could be instantiated from \[(.+)\]": r"expected \1, got \2",
+}
+"""Patterns in messages of Python and tyro -> plainer words."""
 
 Imports = Annotated[
     tuple[str, ...],
@@ -206,4 +212,6 @@ def _without_box(text: str) -> str:
     meant = dict.fromkeys(line.split()[0].rstrip(",") for line in body if line.startswith("--"))
     hint = f"; did you mean {' or '.join(meant)}?" if meant and "Perhaps you meant" in text else ""
     problem = re.sub(r"^Error parsing \w+: ", "", problem)  # the section's name adds nothing to the setting's
+    for pattern, plain in PLAIN.items():
+        problem = re.sub(pattern, plain, problem)
     return problem.rstrip(".") + hint

@@ -65,6 +65,13 @@ def test_after_every_vector_the_answer_is_among_those_shown(
     assert env.metadata["chance"] == pytest.approx(right / asked, abs=0.03)
 
 
+@pytest.mark.parametrize("absent", ["nearest", "farthest"])
+def test_the_infos_have_the_n_that_is_shown(absent: Literal["nearest", "farthest"]) -> None:
+    env = NthFarthestVectorEnv(20, vectors=5, size=4, fewest=2, absent=absent)
+    obs, infos = env.reset(seed=0)
+    np.testing.assert_array_equal(infos["rank"], obs[:, 4 + 5 : 4 + 10].argmax(axis=1) + 1)
+
+
 def test_of_all_answers_only_the_one_at_the_end_is_rewarded() -> None:
     env = NthFarthestVectorEnv(20, vectors=4, ask="every")
     _, infos = env.reset(seed=0)

@@ -50,5 +50,5 @@ def test_processes_play_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(("part", "error"), [(failing, EnvError), (killed, WorkerError)])
 def test_a_part_that_fails_ends_all(part: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"out of order|has ended; try --jobs 1"):
-        play_all([part], 2, CPU)
+        play_all([part, part], 2, CPU)
     assert not active_children()

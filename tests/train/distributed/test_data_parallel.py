@@ -69,6 +69,8 @@ def learner(rank: int, port: int, folder: Path) -> None:
         for _ in range(3):
             trainer.learn(rollout_of(trainer, *actors))
         seen["weights"] = dict(trainer.agent.state_dict())
+        backend = torch.distributed.distributed_c10d._get_default_group()._get_backend(CPU)
+        seen["timeout"] = backend.options._timeout.total_seconds()
         seen["highest"] = distributed.highest(rank)
         seen["shared"] = distributed.share({"of": rank, "tensor": torch.arange(3) + rank})
         seen["gathered"] = distributed.gather([None, {"of": rank, "tensor": torch.ones(10**rank)}])
@@ -95,6 +97,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         port = free.getsockname()[1]
     torch.multiprocessing.spawn(learner, (port, folder), nprocs=2)
     return [checkpoint.load(folder / str(rank)) for rank in range(2)]
+
+
+def test_a_learner_may_be_waited_for_as_long_as_it_lives(two: list[dict[str, Any]]) -> None:
+    assert [seen["timeout"] for seen in two] == [distributed.FOREVER.total_seconds()] * 2
 
 
 def test_the_mean_gradient_of_halves_is_the_gradient_of_the_whole(two: list[dict[str, Any]]) -> None:

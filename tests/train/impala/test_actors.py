@@ -44,6 +44,13 @@ def test_an_actor_acts_with_the_weights_it_took() -> None:
     assert_same(actor.collector.agent.state_dict(), learners.agent.state_dict())  # type: ignore[attr-defined]
 
 
+def test_an_actor_does_not_need_the_gpu_of_its_learner() -> None:
+    settings = config(actors=1).updated({"core": "rmc", "backend": "triton", "precision": "bf16"}, "test")
+    actor = Actor(settings, 0)
+    assert (actor.agent.core.backend, actor.agent.core.precision) == ("auto", "float32")
+    parcel_of(actor)
+
+
 def test_after_a_parcel_without_lanes_new_episodes_begin() -> None:
     actor = make_actor(env="memory-s7")
     parcel = parcel_of(actor).without_lanes()
