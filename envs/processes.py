@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import parent_process, resource_tracker
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -122,6 +123,18 @@ class ChildContext(SpawnContext):
     """Like `multiprocessing.get_context("spawn")`, but its processes are of the class `Child`."""
 
     Process = Child
+
+    def start(self, target: Callable[..., None], *arguments: Any, daemon: bool = True) -> tuple[Connection, Child]:
+        """A started process, and this end of a pipe to it; `target` gets the other end as its last argument.
+
+        Only the process keeps the other end, so reading fails with EOFError when it has ended. A process that is not a
+        `daemon` can have processes of its own.
+        """
+        ours, theirs = self.Pipe()
+        with theirs:
+            process = Child(target=target, args=(*arguments, theirs), daemon=daemon)
+            process.start()
+        return ours, process
 
 
 def leave_stops_to_the_parent() -> None:

@@ -208,13 +208,10 @@ def _write(space: Space, rows: Any, lanes: slice, values: Any) -> None:
 class _Worker:
     """The parent's handle of a worker process."""
 
-    def __init__(self, context: SpawnContext, make_lanes: MakeLanes, lanes: slice, shared: _SharedLanes) -> None:
+    def __init__(self, context: ChildContext, make_lanes: MakeLanes, lanes: slice, shared: _SharedLanes) -> None:
         self.lanes = lanes
-        self.connection, theirs = context.Pipe()
-        with theirs:  # closed in this process, to detect the end of the worker
-            pickled = CloudpickleWrapper(make_lanes)  # type: ignore[type-var, arg-type]  # it takes any function
-            self.process = context.Process(target=_work, args=(pickled, lanes, shared, theirs), daemon=True)
-            self.process.start()
+        pickled = CloudpickleWrapper(make_lanes)  # type: ignore[type-var, arg-type]  # it takes any function
+        self.connection, self.process = context.start(_work, pickled, lanes, shared)
 
     def send(self, command: Command) -> None:
         """Send a command; if the worker is dead, `receive` reports it."""

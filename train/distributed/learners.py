@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import cloudpickle
 import gymnasium as gym
@@ -161,11 +160,8 @@ def with_other_learners(config: Config) -> Iterator[None]:
 class _Other:
     """The first learner's handle of another one."""
 
-    def __init__(self, context: SpawnContext, arguments: tuple[Any, ...]) -> None:
-        self.connection, theirs = context.Pipe()
-        with theirs:  # closed in this process, to detect the end of the learner
-            self.process = context.Process(target=_run, args=(*arguments, theirs))
-            self.process.start()
+    def __init__(self, context: ChildContext, follow: bytes, number: int, board: Board) -> None:
+        self.connection, self.process = context.start(_run, follow, number, board, daemon=False)
 
     def wait(self) -> Fault | None:
         """Wait until it is ready (None), or has failed or died."""
@@ -198,7 +194,7 @@ def _start(others: list[_Other], config: Config, port: int, board: Board) -> Non
     context = ChildContext()
     with stops_held_back():
         for number in range(1, learners):
-            others.append(_Other(context, (follow, number, board)))
+            others.append(_Other(context, follow, number, board))
     for number, other in enumerate(others, start=1):
         if fault := other.wait():
             hint = "" if fault.trace else f" before it could begin ({GUARD})"

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gymnasium.vector.utils import CloudpickleWrapper
@@ -61,9 +62,8 @@ class ProcessEngine:
         """See `ActorEngine`."""
         packed = None if state is None else checkpoint.to_bytes(state)
         with stops_held_back():
-            self._processes[actor] = _ActorProcess(
-                self._context, (self._make_actor, actor, packed, self._board, self._slots[actor])
-            )
+            started = self._context.start(_run, self._make_actor, actor, packed, self._board, self._slots[actor])
+            self._processes[actor] = _ActorProcess(*started)
 
     def publish(self, version: int, weights: bytes) -> None:
         """See `ActorEngine`."""
@@ -103,14 +103,11 @@ class ProcessEngine:
         process.process.join()
 
 
-class _ActorProcess:
+class _ActorProcess(NamedTuple):
     """The learner's handle of an actor process."""
 
-    def __init__(self, context: SpawnContext, arguments: tuple[Any, ...]) -> None:
-        self.connection, theirs = context.Pipe()
-        with theirs:  # closed in this process, to detect the end of the actor
-            self.process = context.Process(target=_run, args=(*arguments, theirs), daemon=True)
-            self.process.start()
+    connection: Connection
+    process: BaseProcess
 
 
 def _end(processes: dict[int, _ActorProcess]) -> None:
