@@ -34,11 +34,15 @@ if TYPE_CHECKING:
     from rmc_agents.spaces import SpaceSpec as SpaceSpec
     from rmc_agents.train.run import resume as resume
     from rmc_agents.train.run import train as train
+    from rmc_agents.types import AgentOutput as AgentOutput
+    from rmc_agents.types import Rollout as Rollout
+    from rmc_agents.types import TimeStep as TimeStep
 
     __version__: str
 
 _HOMES = {
     "ActorCritic": "agent",
+    "AgentOutput": "types",
     "Collector": "collect",
     "Config": "config",
     "Core": "cores",
@@ -50,7 +54,9 @@ _HOMES = {
     "RMC": "cores",
     "RNN": "cores",
     "RelationalRNN": "cores",
+    "Rollout": "types",
     "SpaceSpec": "spaces",
+    "TimeStep": "types",
     "evaluate": "",
     "load": "runs.saved",
     "losses": "",

@@ -96,29 +96,29 @@ class Collector:
             self.state: State = agent.initial_state(lanes.num_lanes)
         self.deterministic = deterministic
         self._share = share or Share(0, lanes.num_lanes, lanes.num_lanes)
-        self._steps: TimeStep = map_leaves(partial(_buffer, unroll_length + 1), lanes.steps)
-        logits = torch.empty(lanes.num_lanes, lanes.spec.num_outputs + lanes.spec.num_scales, device=lanes.device)
-        self._policy_logits, self._value = _buffer(unroll_length, logits), _buffer(unroll_length, logits[:, 0])
-        self._targets = None if lanes.targets is None else _buffer(unroll_length, lanes.targets)
 
     @torch.no_grad()
     def collect(self) -> Rollout:
-        """T steps of all lanes. The rollout's tensors are overwritten by the next call."""
-        initial_state = self.state
-        self._record(0)
-        with acting(self.agent, self.state) as step:
-            for t in range(self.unroll_length):
-                output, self.state = step(self.lanes.steps, self.state)
-                self._policy_logits[t], self._value[t] = output
-                if self._targets is not None and (targets := self.lanes.targets) is not None:
-                    self._targets[t] = targets
-                self.lanes.step(self._choose_action(output.policy_logits))
-                self._record(t + 1)
-        distribution = self.lanes.spec.distribution
-        self.rollout = Rollout(
-            self._steps, self._policy_logits, self._value, initial_state, self._targets, distribution
+        """T steps of all lanes, in new tensors."""
+        lanes, length = self.lanes, self.unroll_length
+        rollout = Rollout(
+            map_leaves(partial(_buffer, length + 1), lanes.steps),
+            torch.empty(length, lanes.num_lanes, lanes.spec.num_outputs + lanes.spec.num_scales, device=lanes.device),
+            torch.empty(length, lanes.num_lanes, device=lanes.device),
+            self.state,
+            map_leaves(partial(_buffer, length), lanes.targets),
+            lanes.spec.distribution,
         )
-        return self.rollout
+        _record(rollout.steps, 0, lanes.steps)
+        with acting(self.agent, self.state) as step:
+            for t in range(length):
+                output, self.state = step(lanes.steps, self.state)
+                rollout.policy_logits[t], rollout.value[t] = output
+                _record(rollout.targets, t, lanes.targets)
+                lanes.step(self._choose_action(output.policy_logits))
+                _record(rollout.steps, t + 1, lanes.steps)
+        self.rollout = rollout
+        return rollout
 
     def _choose_action(self, policy_logits: Tensor) -> Tensor:
         """Sample the actions of all lanes, as every learner does, and return those of this learner's lanes."""
@@ -127,9 +127,6 @@ class Collector:
             policy_logits = functional.pad(policy_logits, (0, 0, first, total - first - lanes))
         policy = self.lanes.spec.distribution(policy_logits)
         return choose(policy, self.generator, self.deterministic)[first : first + lanes]
-
-    def _record(self, t: int) -> None:
-        map_leaves(lambda buffer, leaf: buffer[t].copy_(leaf), self._steps, self.lanes.steps)
 
     def get_state(self) -> dict[str, Any]:
         """The state for `set_state`, exact if the environment can be saved; otherwise the lanes restart."""
@@ -160,3 +157,8 @@ class Collector:
 
 def _buffer(length: int, like: Tensor) -> Tensor:
     return torch.empty(length, *like.shape, dtype=like.dtype, device=like.device)
+
+
+def _record(buffers: Any, t: int, tree: Any) -> None:
+    """Write step t of a rollout."""
+    map_leaves(lambda buffer, leaf: buffer[t].copy_(leaf), buffers, tree)

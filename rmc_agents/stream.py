@@ -1,6 +1,7 @@
 """A vector environment as a stream of time steps."""
 
 import logging
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -81,16 +82,17 @@ class Lanes:
             self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
             self._returns, self._lengths, self.numbers = zeros.copy(), zeros.astype(np.int64), zeros.astype(np.int64)
             self._is_masked = self.spec.action_mask(obs, self.infos) is not None
-            if ACTION_MASK in self.infos and not self.spec.mask_sizes:
+            if not self.spec.mask_sizes and (ACTION_MASK in self.infos or ACTION_MASK in self.spec.arrays):
                 _warn_of_mask(name_of_env(self.env))
             self.steps = self._to_steps(obs, self.spec.no_action(self.num_lanes), ~false, zeros, false, false)
+            self._check_targets_allowed()
 
     def step(self, action: Tensor) -> TimeStep:
         """Step all lanes by `action` `[B]` int64 or `[B, W]` (see `SpaceSpec`); returns and keeps the next time step.
 
         Raises:
-          EnvError: if the environment's own code fails, or returns NaN, infinity, a target that is not an action, or an
-            action mask that has another shape or forbids every action.
+          EnvError: if the environment's own code fails, or returns NaN, infinity, an episode without a step, a target
+            that is not an action, or an action mask that has another shape or forbids every action.
         """
         chosen = self.spec.to_env(action.cpu().numpy())
         self._is_stepping = True
@@ -104,6 +106,12 @@ class Lanes:
                     "expected one at every step, from the reset on"
                 )
             is_first, self._is_last = self._is_last, terminated | truncated
+            if (empty := is_first & self._is_last).any():
+                raise EnvError(
+                    f"the environment {name_of_env(self.env)!r} ended an episode at its first observation, in lane "
+                    f"{int(np.flatnonzero(empty)[0])}: expected it to return that of a reset in the step after an "
+                    "episode's end, as autoreset_mode NEXT_STEP says"
+                )
             if self.targets is not None:
                 self.targets = self._to_targets()
             self.rewards = reward
@@ -120,6 +128,7 @@ class Lanes:
             self._returns[self._is_last] = 0.0
             self._lengths[self._is_last] = 0
             self.steps = self._to_steps(obs, action, is_first, reward, terminated, truncated & ~terminated)
+            self._check_targets_allowed()
         self._is_stepping = False
         return self.steps
 
@@ -184,6 +193,18 @@ class Lanes:
         targets = np.where(is_asked, raw - self.spec.first_action, NO_TARGET)
         return torch.as_tensor(targets, device=self.device)
 
+    def _check_targets_allowed(self) -> None:
+        mask = self.steps.action_mask
+        if self.targets is None or mask is None:
+            return
+        allowed = mask.gather(1, self.targets.clamp(min=0).unsqueeze(1)).squeeze(1)
+        if (wrong := (self.targets != NO_TARGET) & ~allowed).any():
+            lane = int(wrong.nonzero()[0])
+            raise EnvError(
+                f"the environment {name_of_env(self.env)!r} asks in lane {lane}, at step {self._lengths[lane]} of its "
+                f"episode, for an action that its mask forbids: {int(self.targets[lane]) + self.spec.first_action}"
+            )
+
     def _to_steps(self, obs: Any, action: Tensor, *fields: np.ndarray) -> TimeStep:
         is_first, reward, terminated, truncated = (torch.as_tensor(x, device=self.device) for x in fields)
         seen = map_leaves(lambda leaf: leaf.to(self.device), self.spec.observe(obs))
@@ -221,7 +242,7 @@ class Lanes:
 
 @cache
 def _warn_of_mask(name: str) -> None:
-    logger.warning("the action masks of %r are ignored: masks are for Discrete and MultiDiscrete actions", name)
+    logger.warning("the action masks of %r forbid nothing: masks are for Discrete and MultiDiscrete actions", name)
 
 
 def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
@@ -237,9 +258,10 @@ def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
 def check_categories(obs: Observation, spec: SpaceSpec) -> None:
     """Raises ValueError for observations `[...]` with categories out of range."""
     for name, array in spec.arrays.items():
-        if array.categories:
+        sizes = (2,) * math.prod(array.shape) if array.dtype == "int8" else array.categories
+        if sizes:
             part = obs[name] if spec.obs_parts else obs
-            limits = torch.tensor(array.categories).reshape(array.shape).expand_as(part)
+            limits = torch.tensor(sizes).reshape(array.shape).expand_as(part)
             if (wrong := (part < 0) | (part >= limits)).any():
                 limit, got = int(limits[wrong][0]), int(part[wrong][0])
                 raise ValueError(f"{f'obs {name}'.rstrip()}: expected categories from 0 to {limit - 1}, got {got}")

@@ -158,6 +158,7 @@ def test_spaces_that_cannot_be_encoded_are_named() -> None:
     assert SpaceSpec.from_spaces(Box(-9, 9, (4,), np.float32), Discrete(2)).obs_scale == 1.0
     for observation, action, expected in (
         (box, Box(-1, np.inf, (2,)), "actions: expected a Box with finite bounds"),
+        (box, Box(-3e38, 3e38, (2,)), "actions: expected a Box with finite bounds and ranges"),
         (box, Tuple((Discrete(2), Box(0, np.inf, (2,)))), "actions, part 1: expected a Box with finite bounds"),
         (box, Dict({"a": Discrete(2)}), "actions: expected a Discrete, MultiDiscrete .* got Dict"),
         (

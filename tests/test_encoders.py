@@ -49,6 +49,7 @@ def test_a_custom_encoder_sees_time_and_lanes_as_one_axis() -> None:
         ("xyz", "there is no encoder 'xyz'; expected one of auto, mlp, conv, grid, sums"),
         (lambda spec: torch.nn.Linear(1, 1), "expected a module with an attribute output_size.* got Linear"),
         (lambda spec: 3, "output_size.* got int"),
+        (3, "encoder: expected a name, a class, a function or a module, got int"),
         (lambda spec: torch.nn.LazyLinear(2), "expected initialised parameters, got lazy ones in LazyLinear"),
     ],
 )
@@ -154,3 +155,21 @@ def test_features_of_another_dtype_are_refused() -> None:
 
     with pytest.raises(ValueError, match=r"encoder: expected features of torch.float32, got torch.float64"):
         ActorCritic(SPEC, "lstm", Double).encode(random_steps(3))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8])
+def test_categories_keep_their_places_in_every_dtype(dtype: Any) -> None:
+    spec = SpaceSpec.from_spaces(Dict(x=MultiDiscrete([3, 3], dtype=dtype)), Discrete(2))
+    seen = spec.observe({"x": np.array([[0, 1], [1, 0]], dtype)})
+    steps = random_steps(2)._replace(obs=seen, prev_action=torch.zeros(2, dtype=torch.int64), is_first=ALL_FIRST)
+    one, other = Encoder(spec)(steps)
+    assert not torch.allclose(one, other)
+
+
+def test_what_came_before_an_episode_is_not_read() -> None:
+    spec = SpaceSpec.from_spaces(Box(-1, 1, (2,)), Box(-1, 1, (1,)))
+    nothing = torch.full((2, 1), float("nan"))
+    steps = random_steps(2)._replace(
+        obs=torch.ones(2, 2), prev_action=nothing, prev_reward=nothing[:, 0], is_first=ALL_FIRST
+    )
+    assert Encoder(spec)(steps).isfinite().all()

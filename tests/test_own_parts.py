@@ -24,7 +24,7 @@ from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.distributed import shares
 from rmc_agents.train.impala.actors import Actor, ParcelReader
 from rmc_agents.train.impala.learner import concatenated
-from rmc_agents.types import at
+from rmc_agents.types import at, map_leaves
 
 PARTS = "helpers.own_parts"
 CORE = f"--core {PARTS}:Slots --core-args width=5 --encoder {PARTS}:Flat --encoder-args width=6".split()
@@ -179,6 +179,10 @@ def test_an_agent_of_another_environment_is_refused() -> None:
         Collector(agent, rmc.make_env("recall", 2), unroll_length=3)
     with pytest.raises(ValueError, match=r"spec: expected a SpaceSpec, such as SpaceSpec.of\(env\), got Walk"):
         rmc.ActorCritic(Walk(), "gru")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"a Core, or a module with the methods .*; LSTM has no initial_state"):
+        rmc.ActorCritic(SPEC, torch.nn.LSTM)
+    with pytest.raises(ValueError, match="core: expected a name, a class, a function or a module, got int"):
+        rmc.ActorCritic(SPEC, 3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("loss", ["a2c", "ppo", "vtrace"])
@@ -188,6 +192,8 @@ def test_a_loss_without_the_last_steps_output_is_refused(loss: str) -> None:
     output, _ = agent.unroll(at(rollout.steps, slice(-1)), rollout.initial_state)
     with pytest.raises(ValueError, match="output: expected that of all 4 steps"):
         getattr(rmc.losses, loss)(output, rollout, discount=0.99)
+    with pytest.raises(ValueError, match="output: expected AgentOutput, got Rollout"):
+        getattr(rmc.losses, loss)(rollout, output, discount=0.99)
 
 
 def test_evaluation_takes_one_thread_and_gives_the_others_back() -> None:
@@ -296,3 +302,11 @@ def test_a_custom_loop() -> None:
         value, _ = loss(output, rollout, discount=0.9)  # type: ignore[operator]
         value.backward()
         assert np.isfinite(value.item())
+
+
+def test_rollouts_can_be_kept() -> None:
+    collector = rmc.Collector(rmc.ActorCritic(SPEC, "gru"), rmc.make_env(Walk, 2), 3)
+    first = collector.collect()[:4]  # the tensors
+    copies = map_leaves(torch.clone, first)
+    collector.collect()
+    map_leaves(lambda leaf, copy: torch.testing.assert_close(leaf, copy, rtol=0, atol=0), first, copies)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, MultiBinary
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
@@ -193,6 +193,12 @@ def test_what_cannot_play_is_refused(agent: ActorCritic) -> None:
 def test_the_name_of_an_autoreset_mode_is_refused(agent: ActorCritic) -> None:
     with pytest.raises(ValueError, match=r"autoreset_mode: expected a .*AutoresetMode.NEXT_STEP, got 'NEXT_STEP'"):
         Player(agent, 2, autoreset_mode="NEXT_STEP")  # type: ignore[arg-type]
+
+
+def test_a_bit_out_of_range_is_refused() -> None:
+    player = Player(ActorCritic(SpaceSpec.from_spaces(MultiBinary(2), Discrete(2)), "none"))
+    with pytest.raises(ValueError, match="obs: expected categories from 0 to 1, got 5"):
+        player.act(np.int8([5, 0]))
 
 
 def test_a_category_out_of_range_is_refused() -> None:

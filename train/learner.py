@@ -85,7 +85,7 @@ class Learner(ABC):
         if not torch.isfinite(grad_norm):
             raise Diverged(
                 f"training diverged after {self.frames:,} frames (the gradient's norm is {grad_norm.item()}): try a "
-                "smaller --learning-rate; earlier checkpoints are intact"
+                "smaller --learning-rate, or look for NaN in a custom core or encoder; earlier checkpoints are intact"
             )
         self.optimizer.step()
         return metrics | {"losses/grad_norm": grad_norm, "charts/learning_rate": torch.tensor(learning_rate)}

@@ -9,10 +9,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorObservationWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
+
+from rmc_agents.envs.token_space import Tokens
 
 from .engine import POWER_STEPS
 from .map import CELL_COLUMN, CELL_ROW, CELLS, COLUMNS, ROWS, make_maze
@@ -89,7 +90,7 @@ class MapTokens(VectorObservationWrapper):
                 "images of the same map"
             )
         super().__init__(env)
-        self.single_observation_space = MultiDiscrete(make_vocabulary().sizes, dtype=np.int32)
+        self.single_observation_space = Tokens(make_vocabulary().sizes)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: NDArray[np.uint8]) -> NDArray[np.int32]:

@@ -1,5 +1,6 @@
 """Modules that are not a `Core`, wrapped as one."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,12 +35,8 @@ class AdaptedCore(Core):
     module: Any  # nn.Module, with the three methods
 
     def __init__(self, module: nn.Module, input_size: int) -> None:
-        missing = [name for name in METHODS if not callable(getattr(module, name, None))]
-        if missing:
-            raise ValueError(
-                f"core: expected a Core, or a module with the methods {', '.join(METHODS)}; "
-                f"{type(module).__name__} has no {', '.join(missing)}"
-            )
+        if missing := missing_methods(module):
+            raise not_a_core(type(module).__name__, missing)
         super().__init__(input_size, _output_size(module, input_size))
         self.module = module
         self.default_gain = getattr(module, "default_gain", Core.default_gain)  # type: ignore[misc]  # of this one
@@ -113,6 +110,17 @@ class AdaptedCore(Core):
     def _checked(self, method: str, inputs: Tensor, result: Any) -> tuple[Tensor, State]:
         shape = (*inputs.shape[:-1], self.output_size)
         return check_result(self.module, method, result, shape, self.initial_leaves())
+
+
+def missing_methods(part: nn.Module | type) -> list[str]:
+    """Those of `METHODS` that a module or class does not have."""
+    return [name for name in METHODS if not callable(getattr(part, name, None))]
+
+
+def not_a_core(name: str, missing: Sequence[str]) -> ValueError:
+    """The error for a module, or a class of modules, without some of `METHODS`."""
+    expected = f"core: expected a Core, or a module with the methods {', '.join(METHODS)}"
+    return ValueError(f"{expected}; {name} has no {', '.join(missing)}")
 
 
 def as_core(module: object, input_size: int) -> Core:

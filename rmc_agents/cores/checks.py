@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rmc_agents.kernels.modes import autocasts, tracing
 from rmc_agents.types import State
@@ -109,6 +109,18 @@ def _described(value: Any) -> str:
     return type(value).__name__
 
 
+def check_hooks(core: nn.Module) -> None:
+    """Raises ValueError if a layer has hooks, which the kernels do not run: they read its weights."""
+    for name, layer in core.named_modules():
+        if name and (
+            layer._forward_pre_hooks or layer._forward_hooks or layer._backward_pre_hooks or layer._backward_hooks
+        ):
+            raise ValueError(
+                f"{type(core).__name__}.{name} has hooks, which do not run: the core reads its weights and never calls "
+                "it; instead of spectral_norm, weight_norm and prune, use torch.nn.utils.parametrizations"
+            )
+
+
 def checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int) -> Tensor:
     """The lengths `[B]` as a tensor. Raises ValueError for anything else."""
     ends = torch.as_tensor(lengths)
@@ -123,5 +135,5 @@ def check_sizes(**sizes: int) -> None:
     if torch.jit.is_tracing():
         return  # sizes read from shapes are tensors then
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer | torch.SymInt) or size < 1:
             raise ValueError(f"{name}: expected a positive integer, got {size!r}")

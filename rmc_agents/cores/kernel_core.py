@@ -14,6 +14,7 @@ from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.types import State, map_leaves
 
 from .base import Core, Step
+from .checks import check_hooks
 
 
 class KernelCore(Core):
@@ -29,7 +30,12 @@ class KernelCore(Core):
         """The parameters in the form that the kernels take."""
 
     def chosen_scan(self) -> Scan:
-        """The scan on `backend`. Raises ValueError if the backend cannot run this core on its device."""
+        """The scan on `backend`.
+
+        Raises:
+          ValueError: if the backend cannot run this core on its device, or a layer has hooks.
+        """
+        check_hooks(self)
         return choose(self.kernel, self.backend, self.precision, self.weights(), self.initial_leaves())
 
     def chosen_backend(self) -> str:
@@ -45,6 +51,7 @@ class KernelCore(Core):
     def _kernel_scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         inputs, state = self.cast(inputs), map_leaves(self.cast, state)
         initial, weights = self.initial_leaves(), self.weights()
+        check_hooks(self)
         with no_autocast(inputs.device.type):
             scan = choose(self.kernel, self.backend, self.precision, weights, initial)
             return scan.unroll(inputs, should_reset, state, initial, weights)

@@ -67,6 +67,8 @@ def make_encoder(
         raise ValueError(f"encoder_args: expected none for encoder {name}, got {', '.join(arguments)}")
     if is_built_in:
         return Encoder(spec, name, sizes)
+    if not callable(encoder) and not isinstance(encoder, str):
+        raise ValueError(f"encoder: expected a name, a class, a function or a module, got {name}")
     made = encoder
     if not isinstance(encoder, nn.Module):
         build = _registry.find(encoder) if isinstance(encoder, str) else encoder
@@ -112,9 +114,9 @@ class Encoder(nn.Module):
 
     def forward(self, steps: TimeStep) -> Tensor:
         """Features `[N, D]` of time steps whose fields are `[N, *obs_shape]` and `[N]`."""
-        continues = ~steps.is_first.unsqueeze(1)
-        action = self.action(steps.prev_action) * continues
-        reward = steps.prev_reward.unsqueeze(1) * continues
+        is_first = steps.is_first.unsqueeze(1)
+        action = self.action(steps.prev_action).float().masked_fill(is_first, 0)
+        reward = steps.prev_reward.unsqueeze(1).masked_fill(is_first, 0)
         obs: Any = steps.obs
         seen = self.trunk(obs if self.scale is None else obs.float() * self.scale)
         return rectified(self.layers, torch.cat([seen, action, reward], dim=-1))

@@ -21,7 +21,10 @@ Metrics = dict[str, Tensor]
 """Scalars without gradient, by their TensorBoard names."""
 
 
-def _check_length(output: AgentOutput, rollout: Rollout) -> None:
+def _check(output: AgentOutput, rollout: Rollout) -> None:
+    for name, value, kind in (("output", output, AgentOutput), ("rollout", rollout, Rollout)):
+        if not isinstance(value, kind):
+            raise ValueError(f"{name}: expected {kind.__name__}, got {type(value).__name__}")
     expected, got = len(rollout.steps.is_first), len(output.value)
     if got != expected:
         raise ValueError(f"output: expected that of all {expected} steps of rollout.steps, got {got}")
@@ -54,7 +57,7 @@ def a2c(
     Returns:
       The loss, a scalar, and metrics.
     """
-    _check_length(output, rollout)
+    _check(output, rollout)
     targets = lambda_targets(
         output.value,
         rollout.steps,
@@ -86,7 +89,7 @@ def ppo(
     Args:
       clip: clip range of the ratio pi(a) / pi_old(a) around 1.
     """
-    _check_length(output, rollout)
+    _check(output, rollout)
     targets = lambda_targets(
         torch.cat([rollout.value, output.value[-1:]]),
         rollout.steps,
@@ -115,7 +118,7 @@ def vtrace(
 
     With the same weights it equals `a2c`. Arguments as in `a2c` and `vtrace_targets`.
     """
-    _check_length(output, rollout)
+    _check(output, rollout)
     t = transitions(output.value, rollout.steps, discount, trace_lambda, reward_scale)
     log_ratio = action_log_ratio(distribution_of(rollout, output.policy_logits.detach()), rollout)
     corrected = vtrace_targets(

@@ -123,7 +123,8 @@ class EngineVecEnv(VecEnv):
         single, action_space = vector_env.single_observation_space, vector_env.single_action_space
         self._entries = entries(SpaceSpec.from_spaces(single, action_space).obs_parts) if is_nested(single) else ()
         flat = gym.spaces.Dict({entry.name: entry.space for entry in self._entries})
-        observations = flat if self._entries else _with_large_counts(single)
+        self._first = 0 if self._entries else getattr(single, "start", 0)  # of categories
+        observations = flat if self._entries else _from_0(single)
         super().__init__(vector_env.num_envs, observations, _flat_actions(action_space))
         self.metadata = {**vector_env.metadata, **self.metadata}
         self.spec = vector_env.spec
@@ -172,13 +173,13 @@ class EngineVecEnv(VecEnv):
     def _flat(self, obs: Any) -> Any:
         """The observations of all lanes; nested ones as a dict of arrays, keyed by the names of `SpaceSpec`."""
         if not self._entries:
-            return obs
+            return obs - self._first if np.any(self._first) else obs
         return {entry.name: entry.arrange(entry.part.observe(obs).numpy()) for entry in self._entries}
 
     def _ended(self, last_obs: NDArray[Any]) -> list[Any]:
         """`_flat` for the last observations of single lanes."""
         if not self._entries:
-            return list(last_obs)
+            return list(self._flat(last_obs))
         arrays = [[np.asarray(pick(obs, entry.part.path))[None] for entry in self._entries] for obs in last_obs]
         return [
             {
@@ -232,18 +233,23 @@ def _flat_actions(space: gym.Space[Any]) -> gym.Space[Any]:
         case Discrete():
             return Discrete(space.n, dtype=space.dtype)
         case MultiDiscrete():
-            return _with_large_counts(MultiDiscrete(space.nvec.ravel(), space.dtype))
+            return _from_0(MultiDiscrete(space.nvec.ravel(), space.dtype))
         case MultiBinary():
             return MultiBinary(math.prod(space.shape))
     return space
 
 
-def _with_large_counts(space: gym.Space[Any]) -> gym.Space[Any]:
-    """The same space with int64 category counts: Stable-Baselines3 sums them in their dtype, which can overflow."""
+def _from_0(space: gym.Space[Any]) -> gym.Space[Any]:
+    """A space with its categories counted from 0.
+
+    The counts of a MultiDiscrete become int64: Stable-Baselines3 sums them in their dtype, which can overflow.
+    """
+    if isinstance(space, Discrete) and space.start:
+        return Discrete(space.n)
     if not isinstance(space, MultiDiscrete):
         return space
     large = deepcopy(space)
-    large.nvec = space.nvec.astype(np.int64)
+    large.nvec, large.start = space.nvec.astype(np.int64), np.zeros_like(space.start)
     return large
 
 

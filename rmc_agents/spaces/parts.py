@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rmc_agents.envs.nested import MAX_CATEGORIES, Place, leaves, name_of, numbers, pick
+from rmc_agents.envs.token_space import Tokens
 
 logger = logging.getLogger(__name__)
 
@@ -99,12 +100,9 @@ class ActionPart(NamedTuple):
 
 
 def is_vector_of_names(space: Space) -> bool:
-    """Whether observations are vectors of categorical entries, counted from 0.
-
-    With uint8, each entry has its own categories; with int32, they are tokens that all entries share.
-    """
+    """Whether observations are vectors of categories for an embedding: `Tokens`, or entries in uint8, from 0."""
     is_vector = isinstance(space, MultiDiscrete) and len(space.shape) == 1 and not space.start.any()
-    return is_vector and space.dtype in (np.uint8, np.int32)
+    return is_vector and (isinstance(space, Tokens) or space.dtype == np.uint8)
 
 
 def observation_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...]:
@@ -140,7 +138,7 @@ def array_spec(space: Space, path: Place) -> ArraySpec:
             categories, start = tuple(sizes.tolist()), tuple(np.ravel(space.start).tolist())
             shape = space.shape or ()
             if is_vector_of_names(space):
-                return ArraySpec(shape, str(space.dtype), 1.0, categories, space.dtype == np.int32, path=path)
+                return ArraySpec(shape, str(space.dtype), 1.0, categories, isinstance(space, Tokens), path=path)
             if sum(categories) > MAX_CATEGORIES:
                 raise ValueError(f"{name}: expected at most {MAX_CATEGORIES:,} categories, got {sum(categories):,}")
             return ArraySpec(shape, "int64", 1.0, categories, start=start if any(start) else (), path=path)
@@ -160,6 +158,7 @@ def action_parts(space: Space) -> tuple[ActionPart, ...]:
 def _action_part(space: Space, path: Place) -> ActionPart:
     """Describe a leaf space. Raises ValueError for an unsupported one."""
     name = f"actions, part {name_of(path)}" if path else "actions"
+    alternative = "a Box of floats" if path else "a Box of floats, or a Tuple of these"
     match space:
         case Discrete() | MultiDiscrete():
             low = np.ravel(space.start)
@@ -168,14 +167,17 @@ def _action_part(space: Space, path: Place) -> ActionPart:
         case MultiBinary():
             size = int(np.prod(space.shape))
             return ActionPart("binary", space.shape, str(space.dtype), (0,) * size, (1,) * size, path)
-        case Box() if space.dtype.kind == "f" and not space.is_bounded():
-            raise ValueError(f"{name}: expected a Box with finite bounds, got {space}; wrap the environment")
+        case Box() if space.dtype.kind == "f" and not _has_finite_range(space):
+            raise ValueError(f"{name}: expected a Box with finite bounds and ranges, got {space}; wrap the environment")
         case Box() if space.dtype.kind == "f" and 0 not in space.shape:
             return ActionPart("box", space.shape, str(space.dtype), _plain(space.low), _plain(space.high), path)
-    raise ValueError(
-        f"{name}: expected a Discrete, MultiDiscrete or MultiBinary action space, a Box of floats, or a Tuple of "
-        f"these, got {space}"
-    )
+    raise ValueError(f"{name}: expected a Discrete, MultiDiscrete or MultiBinary space, or {alternative}, got {space}")
+
+
+def _has_finite_range(space: Box) -> bool:
+    """Whether bounds and the distance between them are finite in float32, as in the agent's computations."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(space.high.astype(np.float32) - space.low.astype(np.float32)).all())
 
 
 def _plain(bounds: NDArray[Any]) -> tuple[float, ...]:

@@ -134,6 +134,10 @@ class TestModes:
         rmc.register_forward_hook(lambda module, args, result: seen.append(result[0]))
         outputs, _ = rmc(x)
         assert seen[0] is outputs
+        layer, name = next((part, name) for name, part in rmc.named_modules() if isinstance(part, nn.Linear))
+        nn.utils.spectral_norm(layer)
+        with pytest.raises(ValueError, match=f"RMC.{name} has hooks, which do not run"):
+            rmc(x)
 
     @pytest.mark.parametrize("lengths", [None, LENGTHS])
     def test_inference_mode_and_autocast_change_nothing(self, rmc: RMC, x: Tensor, lengths: list[int] | None) -> None:
@@ -151,6 +155,11 @@ class TestModes:
         torch._dynamo.reset()
         compiled = torch.compile(rmc, backend="eager", fullgraph=lengths is None)
         torch.testing.assert_close(compiled(x, lengths=lengths), rmc(x, lengths=lengths), rtol=1e-4, atol=1e-4)
+
+    def test_exported_for_any_batch(self, rmc: RMC, x: Tensor) -> None:
+        other = random_inputs(lanes=2).float()
+        program = torch.export.export(rmc, (x,), dynamic_shapes={"x": {1: torch.export.Dim("b")}})
+        torch.testing.assert_close(program.module()(other), rmc(other), rtol=1e-4, atol=1e-4)
 
     @pytest.mark.filterwarnings("ignore")  # about the checks of shapes, which are not traced
     def test_traced(self, rmc: RMC, x: Tensor) -> None:

@@ -1,12 +1,12 @@
 """What an environment returns is checked against its spaces, and actions fit theirs."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.making import make_env
@@ -51,6 +51,7 @@ ONE = Box(-1, 1, (1,))
         (ONE, [0.0], {"truncated": None}, "expected True or False as truncated, got None"),
         (ONE, [0.0], {"then": (0, 0, 0, {})}, r"expected \(obs, reward, .*info\), got a tuple of 4"),
         (ONE, [0.0], {"first": np.zeros(1)}, r"expected \(obs, info\), got ndarray"),
+        (ONE, [0.0], {"info": {"action_mask": [0, 1, 1, 1], "target": 0}}, "asks in lane 0, at step 0 .* forbids: 0"),
         (ONE, [0.0], {"info": {"action_mask": [1, [0], 1, 1]}}, "action_mask.*expected 4 flags, got object"),
         (ONE, [0.0], {"info": {"action_mask": [float("nan"), 0, 0, 1]}}, r"expected 4 flags, got \[nan"),
     ],
@@ -90,4 +91,31 @@ def test_a_mask_that_is_missing_in_one_lane_is_refused() -> None:
 
 def test_masks_for_other_actions_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     Lanes(make_env(lambda: Saying(ONE, [0.0], actions=MultiBinary(2), info={"action_mask": [1, 0]}), 1), 0, CPU)
-    assert "the action masks of 'Saying' are ignored" in caplog.text
+    assert "the action masks of 'Saying' forbid nothing" in caplog.text
+
+
+def test_masks_in_observations_are_warned_of_too(caplog: pytest.LogCaptureFixture) -> None:
+    space = Dict(x=ONE, action_mask=MultiBinary(1))
+    make = type("Whole", (Saying,), {})
+    Lanes(make_env(lambda: make(space, {"x": [0.0], "action_mask": [1]}, actions=ONE), 1), 0, CPU)
+    assert "the action masks of 'Whole' forbid nothing" in caplog.text
+
+
+class Restless(gym.vector.VectorEnv):
+    """Ends every episode at once, and again in the step that should begin the next one."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+    num_envs, single_observation_space, single_action_space = LANES, ONE, Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.zeros((LANES, 1), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        return np.zeros((LANES, 1), np.float32), np.zeros(LANES), np.ones(LANES, bool), np.zeros(LANES, bool), {}
+
+
+def test_an_episode_without_a_step_is_refused() -> None:
+    lanes, action = Lanes(Restless(), 0, CPU), torch.zeros(LANES, dtype=torch.int64)
+    lanes.step(action)
+    with pytest.raises(EnvError, match="'Restless' ended an episode at its first observation, in lane 0"):
+        lanes.step(action)

@@ -339,3 +339,16 @@ def test_actions_are_vectors_from_zero_and_the_environment_gets_its_own(
     assert env.action_space.contains(action[0].astype(space.dtype))
     env.reset()
     assert env.step(action)[1].tolist() == expected
+
+
+class Low(Echo):
+    observation_space = Discrete(5, start=-3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return np.int64(-2), {}
+
+
+def test_observed_categories_count_from_zero() -> None:
+    env = to_sb3(SyncVectorEnv([lambda: Low(Discrete(2))] * 2))
+    assert env.observation_space == Discrete(5)
+    assert list(env.reset()) == [1, 1]
