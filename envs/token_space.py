@@ -11,4 +11,4 @@ class Tokens(MultiDiscrete):
     """
 
     def __init__(self, nvec: np.ndarray) -> None:
-        super().__init__(nvec, dtype=np.int32)
+        super().__init__(nvec, dtype=np.int32)  # type: ignore[arg-type]  # it takes any integer
