@@ -18,6 +18,13 @@ def checked_int(name: str, value: Any, low: int, high: int = sys.maxsize) -> int
     return int(value)
 
 
+def checked_bool(name: str, value: Any) -> bool:
+    """The value as a bool. Raises ValueError for anything else."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name}: expected True or False, got {value!r}")
+    return bool(value)
+
+
 def checked_num_envs(num_envs: int) -> int:
     """The number of lanes. Raises ValueError below 1."""
     return checked_int("num_envs", num_envs, 1)

@@ -74,4 +74,4 @@ class Supervised(OnPolicy):
                 f"on, such as nth-farthest, program or text:PATH, got {env!r}"
             )
         if (check_unroll := getattr(self.lanes.env, "check_unroll", None)) is not None:
-            check_unroll(self.train.unroll_length)
+            check_unroll(self.train.unroll_length, self.share.total)

@@ -74,8 +74,8 @@ class Sequences(Task):
         check_range("time", state.time, -1, None)
         check_range("time", state.time - state.length, -np.iinfo(np.int64).max, 0)
 
-    def check_unroll(self, unroll_length: int) -> None:
-        """Raises ValueError if there is too little data for one rollout of `unroll_length` steps in all lanes."""
+    def check_unroll(self, unroll_length: int, lanes: int) -> None:
+        """Raises ValueError if there is too little data for one rollout of `unroll_length` steps in `lanes` lanes."""
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
         """Answers [N] to the current observations; rewards are float32, nothing is truncated."""

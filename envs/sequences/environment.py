@@ -21,9 +21,9 @@ def _metadata(sequences: Sequences) -> dict[str, Any]:
 class SequenceEnv(NativeEnv):
     """One lane of sequences as a gymnasium environment; `info["target"]` is the right action, -1 where none is asked.
 
-    The reward is 1 for the right action where one is asked, else 0 (`NthFarthestEnv` has an exception). The episode
-    terminates with the sequence; `info["is_success"]` then says whether every answer was right, if they form one answer
-    together.
+    The reward is 1 for the right action where one is asked, else 0 (in `NthFarthestEnv` and `ProgramEnv`, only at the
+    end). The episode terminates with the sequence; `info["is_success"]` then says whether every answer was right, if
+    they form one answer together.
 
     Args:
         sequences: of one lane.
@@ -77,6 +77,6 @@ class SequenceVectorEnv(NativeVectorEnv):
         super().__init__(sequences, render_mode, autoreset_mode)
         self.metadata = self.metadata | _metadata(sequences)
 
-    def check_unroll(self, unroll_length: int) -> None:
-        """Raises ValueError if there is too little data for one rollout of `unroll_length` steps in all lanes."""
-        self.lanes.check_unroll(unroll_length)
+    def check_unroll(self, unroll_length: int, lanes: int) -> None:
+        """Raises ValueError if there is too little data for one rollout of `unroll_length` steps in `lanes` lanes."""
+        self.lanes.check_unroll(unroll_length, lanes)

@@ -4,7 +4,8 @@ import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import check_range, checked_int, checked_num_envs
+from rmc_agents.envs.task import StepArrays
+from rmc_agents.envs.vector_checks import check_range, checked_bool, checked_int, checked_num_envs
 
 from .base import NO_TARGET, Sequences
 from .environment import SequenceEnv, SequenceVectorEnv
@@ -70,8 +71,10 @@ class Programs(Sequences):
         nesting = checked_int("nesting", nesting, 1, DEEPEST_NESTING)
         length = checked_int("length", length, 1, LONGEST_LITERAL)
         kind, operations = TASKS[task]
-        self.rules = Rules(np.array(operations, np.int64), kind, nesting, length, not at_maxima)
-        self.teacher_forcing = bool(teacher_forcing)
+        self.rules = Rules(
+            np.array(operations, np.int64), kind, nesting, length, not checked_bool("at_maxima", at_maxima)
+        )
+        self.teacher_forcing = checked_bool("teacher_forcing", teacher_forcing)
         self.observation_space = MultiDiscrete([FINISHED + 1], dtype=np.uint8)
         self.action_space = Discrete(END + 1)
         self.chance = 1 / (END + 1)
@@ -91,6 +94,11 @@ class Programs(Sequences):
     def start(self, mask: NDArray[np.bool_]) -> None:
         """See `Sequences`."""
         start_lanes(self.state, mask, self.rules, self._draft)
+
+    def step(self, actions: NDArray[np.int64]) -> StepArrays:
+        """As `Sequences`; only the whole answer is rewarded, at the end: earlier rewards would be hints."""
+        observations, _, terminated, truncated = super().step(actions)
+        return observations, (terminated & self.state.all_right).astype(np.float32), terminated, truncated
 
     def observe(self) -> NDArray[np.uint8]:
         """See `Sequences`: [N, 1]."""
@@ -186,7 +194,8 @@ class ProgramEnv(SequenceEnv):
 
     ## Rewards
 
-    1 for each right character, else 0.
+    1 at the end if the whole answer is right, else 0. Single characters are not rewarded: an agent that sees its reward
+    would learn from it whether the character was right, which is more than its own predictions.
 
     ## Termination
 

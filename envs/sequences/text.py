@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
+from rmc_agents.envs.token_space import Tokens
 from rmc_agents.envs.vector_checks import check_range, checked_int, checked_num_envs
 
 from .base import NO_TARGET, Sequences
@@ -88,7 +89,7 @@ class Text(Sequences):
             raise ValueError(f"text {path}: expected a {part} part of at least 2 tokens, got {len(self.tokens)}")
         spread = len(self._first) * GOLDEN_RATIO >> 64
         self._stride = next(n for n in range(max(spread, 1), 2**63) if math.gcd(n, len(self._first)) == 1)
-        self.observation_space = MultiDiscrete([self.vocabulary.size], dtype=np.int32)
+        self.observation_space = Tokens(np.array([self.vocabulary.size]))
         self.action_space = Discrete(self.vocabulary.size)
         self.chance = 1 / self.vocabulary.size
         names = ("length", "begin", "next_begin", "next_passage")
@@ -148,9 +149,8 @@ class Text(Sequences):
         """See `Sequences`."""
         return self.vocabulary.fingerprint
 
-    def check_unroll(self, unroll_length: int) -> None:
+    def check_unroll(self, unroll_length: int, lanes: int) -> None:
         """See `Sequences`."""
-        lanes = len(self.state.time)
         if len(self.tokens) < lanes * unroll_length:
             raise ValueError(
                 f"text {self.path}: expected at least {lanes * unroll_length} tokens for {lanes} lanes of "
@@ -187,7 +187,7 @@ class TextEnv(SequenceEnv):
 
     ## Observation
 
-    `MultiDiscrete([vocabulary size], int32)`, one entry: the token.
+    `Tokens([vocabulary size])`, a `MultiDiscrete` of int32 with one entry: the token.
 
     ## Rewards
 

@@ -33,11 +33,15 @@ def test_only_right_answers_are_rewarded(kind: Kind) -> None:
         actions = random.integers(0, env.lanes.action_space.n, 8)
         actions = np.where(is_asked & (random.random(8) < 0.9), targets, actions)
         _, rewards, terminated, truncated, infos = env.step(actions)
-        is_rewarded = is_asked & terminated if kind.settings.get("ask") == "every" else is_asked
-        np.testing.assert_array_equal(rewards, is_rewarded & (actions == targets))
+        right_so_far = (right_so_far | waiting) & ~(is_asked & (actions != targets))
+        if isinstance(env, ProgramVectorEnv):
+            expected = terminated & right_so_far
+        else:
+            is_rewarded = is_asked & terminated if kind.settings.get("ask") == "every" else is_asked
+            expected = is_rewarded & (actions == targets)
+        np.testing.assert_array_equal(rewards, expected)
         assert not is_asked[waiting].any()
         assert not truncated.any()
-        right_so_far = (right_so_far | waiting) & ~(is_asked & (actions != targets))
         if env.lanes.is_answer_whole and terminated.any():
             np.testing.assert_array_equal(infos["_is_success"], terminated)
             np.testing.assert_array_equal(infos["is_success"], terminated & right_so_far)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from oracles.sequences import passages
+from rmc_agents.envs.nested import MAX_CATEGORIES
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.sequences.text import Text, TextVectorEnv
 from rmc_agents.envs.sequences.vocabulary import UNKNOWN, Bytes, Words
+from rmc_agents.spaces import SpaceSpec
 
 TEXTS = {"a.txt": b"The first text.\n", "b/c.txt": b"x", "b/d.txt": b"Another, \xff longer one, in a folder.", "e": b""}
 
@@ -182,9 +184,15 @@ def test_a_file_that_is_no_vocabulary_is_refused(tmp_path: Path, content: str, m
 def test_a_text_shorter_than_a_rollout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(100))
     env = TextVectorEnv(9, tmp_path / "a")
-    env.check_unroll(10)
+    env.check_unroll(10, 9)
     with pytest.raises(ValueError, match="expected at least 99 tokens for 9 lanes of 11 steps, got 90; take fewer"):
-        env.check_unroll(11)
+        env.check_unroll(11, 9)
+
+
+def test_agents_embed_tokens_however_many_there_are(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(" ".join(map(str, range(MAX_CATEGORIES + 1))))
+    spec = SpaceSpec.of(TextVectorEnv(1, tmp_path / "a", unit="words"))
+    assert (spec.obs_shape, spec.obs_dtype, spec.obs_are_tokens) == ((1,), "int32", True)
 
 
 def test_a_state_out_of_bounds_is_refused(tmp_path: Path) -> None:
