@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -103,6 +104,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.json is not None:  # before printing, which may fail
         write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
     print_result(result, console)
+    if result["episodes"] < arguments.episodes:
+        command_line.say(console, f"each of the {result['episodes']} passages once, instead of {arguments.episodes}")
     if saved.provenance is not None and arguments.env is None:
         command_line.say(console, str(saved.provenance))
     if arguments.json is not None:
@@ -129,10 +132,10 @@ def _sample(arguments: Arguments, opened: Opened) -> int:
 def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", console: Console) -> dict[str, Any]:
     """Statistics of every ablated variant, as plain values for JSON."""
     from rmc_agents.agent import ActorCritic
-    from rmc_agents.envs.making import name_of
+    from rmc_agents.envs.making import make_env, name_of
 
     from . import ablation
-    from .episodes import concatenated, parts_of
+    from .episodes import concatenated, distinct, parts_of
     from .parallel import play_all
 
     saved, agent = opened.saved, opened.saved.agent
@@ -141,13 +144,15 @@ def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", cons
             f"--ablate-memory: expected an agent of this project's own algorithms, got one of "
             f"{saved.config.train.algo}, whose memory is Stable-Baselines3's"
         )
-    ablation.check(agent, arguments.windows, arguments.episodes)
+    with closing(make_env(opened.env)) as one:
+        episodes = distinct(one, arguments.episodes)
+    ablation.check(agent, arguments.windows, episodes)
     parts = {
-        name: parts_of(policy, opened.env, arguments.episodes, settings)
+        name: parts_of(policy, opened.env, episodes, settings)
         for name, policy in ablation.variants(agent, arguments.windows, settings.seed).items()
     }
     every = [part for variant in parts.values() for part in variant]
-    with shown(console, f"playing {name_of(opened.env)}", arguments.episodes * len(parts)) as on_progress:
+    with shown(console, f"playing {name_of(opened.env)}", episodes * len(parts)) as on_progress:
         played = iter(play_all(every, arguments.jobs, opened.device, on_progress))
     found = {
         name: asdict(Statistics.of(concatenated([next(played) for _ in variant]))) for name, variant in parts.items()
@@ -157,6 +162,6 @@ def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", cons
         "seed": settings.seed,
         "deterministic": settings.deterministic,
         "max_steps": settings.max_steps,
-        "episodes": arguments.episodes,
+        "episodes": episodes,
         "ablation": found,
     }

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn import functional
 
@@ -78,6 +79,7 @@ def evaluate(
     """
     with closing(make_env(env)) as one:
         uniform, chance = UniformPolicy(SpaceSpec.of(one)), one.metadata.get("chance")
+        episodes = distinct(one, episodes)
     parts = parts_of(policy, env, episodes, settings)
     at_random = settings._replace(device=torch.device("cpu"), deterministic=False)
     played = play_all([*parts, *parts_of(uniform, env, episodes, at_random)], jobs, settings.device, on_progress)
@@ -139,26 +141,36 @@ def play(
 ) -> Episodes:
     """Play whole episodes, one per lane, so that short episodes are not over-represented.
 
-    Args: as in `evaluate`; the numbers of episodes that `on_progress` is called with add up to `episodes`.
+    Args: as in `evaluate`; the numbers of episodes that `on_progress` is called with add up to those played.
 
     Raises:
       ValueError: for fewer than one episode.
     """
+    with closing(make_env(env)) as one:
+        episodes = distinct(one, episodes)
     return concatenated(play_all(parts_of(policy, env, episodes, settings), jobs, settings.device, on_progress))
 
 
 def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, settings: PlaySettings) -> list[Part]:
     """Calls with at most `MAX_LANES` episodes each; their results `concatenated` are that of `play`.
 
-    Raises:
-      ValueError: for fewer than one episode.
+    Args: as in `play`; at most `distinct` episodes.
     """
     return [
         partial(
             _play_part, policy, env, min(MAX_LANES, episodes - first), settings._replace(seed=settings.seed + first)
         )
-        for first in range(0, checked_int("episodes", episodes, 1), MAX_LANES)
+        for first in range(0, episodes, MAX_LANES)
     ]
+
+
+def distinct(env: VectorEnv, episodes: int) -> int:
+    """The number of episodes to play: in an environment with fewer different ones (a text in passages) each once.
+
+    Raises:
+      ValueError: for fewer than one episode.
+    """
+    return min(checked_int("episodes", episodes, 1), env.metadata.get("num_episodes", episodes))
 
 
 def concatenated(parts: list[Episodes]) -> Episodes:

@@ -68,6 +68,10 @@ class Sequences(Task):
         """A text that distinguishes vocabularies of the same size; '' if there are none."""
         return ""
 
+    def num_episodes(self) -> int | None:
+        """The number of different episodes, which as many consecutive seeds give once each; None: unlimited."""
+        return None
+
     def check_state(self, state: Any) -> None:
         """Raises ValueError, naming the first field with a value that no lane can reach."""
         check_range("length", state.length[state.time >= 0], 1, None)

@@ -13,9 +13,9 @@ METADATA: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps":
 
 
 def _metadata(sequences: Sequences) -> dict[str, Any]:
-    vocabulary = sequences.vocabulary_fingerprint()
+    known = {"vocabulary": sequences.vocabulary_fingerprint(), "num_episodes": sequences.num_episodes()}
     metadata = {"chance": sequences.chance, "action_names": sequences.action_names()}
-    return metadata | ({"vocabulary": vocabulary} if vocabulary else {})
+    return metadata | {name: value for name, value in known.items() if value}
 
 
 class SequenceEnv(NativeEnv):

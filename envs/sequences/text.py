@@ -149,6 +149,10 @@ class Text(Sequences):
         """See `Sequences`."""
         return self.vocabulary.fingerprint
 
+    def num_episodes(self) -> int | None:
+        """See `Sequences`: the passages."""
+        return None if self.steps is None else len(self._first)
+
     def check_unroll(self, unroll_length: int, lanes: int) -> None:
         """See `Sequences`."""
         if len(self.tokens) < lanes * unroll_length:

@@ -13,7 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rmc_agents as rmc
-from rmc_agents.envs.making import make_env
+from rmc_agents.envs.making import make_env, with_arguments
 from rmc_agents.evaluate import episodes as evaluation
 from rmc_agents.evaluate.episodes import MAX_LANES, PlaySettings, UniformPolicy, check_fits, env_spec, play
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, Statistics
@@ -245,3 +245,9 @@ def test_equal_seeds_give_equal_episodes(env: str) -> None:
 def test_refuses_an_agent_of_other_spaces() -> None:
     with pytest.raises(ValueError, match=r"\(4,\) of float32 .* got observations \(5, 5, 3\) of uint8"):
         check_fits(env_spec("recall"), "minipacman")
+
+
+def test_a_text_is_not_read_twice(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(64))
+    env = with_arguments(f"text:{tmp_path / 'a'}", {"part": "all", "steps": 21})
+    assert play(UniformPolicy(env_spec(env)), env, 10, PlaySettings(0, CPU)).lengths.tolist() == [21, 21, 21]
