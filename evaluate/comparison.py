@@ -23,6 +23,7 @@ from .curves import (
     Curve,
     at_frames,
     bootstrap_band,
+    interpolated,
     interquartile_mean,
     read_curve,
     smoothed,
@@ -31,7 +32,7 @@ from .curves import (
 )
 from .plot import draw, labels, write_png
 from .statistics import Statistics, student_interval
-from .summary import Count, Seconds, read_json, read_summary
+from .summary import Count, Evaluation, Seconds, read_json, read_summary
 
 COMMITS = "commits.txt"  # in a run's folder: the code versions it was trained with, one line each
 MARKS = 4
@@ -43,16 +44,18 @@ class Points:
 
     frames: list[Count]
     seconds: list[float]
-    returns: list[float]
+    returns: list[float] | None
+    """The return; None if no episode has ended, as in a long text."""
     successes: list[float] | None = None
     """The success rate; None if the environment does not report it."""
+    accuracies: list[float] | None = None
+    """In supervised learning, the share of right answers between two points."""
 
     def __post_init__(self) -> None:
-        lengths = {
-            len(values) for values in (self.frames, self.seconds, self.returns, self.successes) if values is not None
-        }
-        if len(lengths) > 1 or 0 in lengths:
-            raise ValueError("expected as many frames as seconds, returns and successes, at least one of each")
+        scores = self.returns, self.successes, self.accuracies
+        lengths = {len(values) for values in (self.frames, self.seconds, *scores) if values is not None}
+        if len(lengths) > 1 or 0 in lengths or all(values is None for values in scores):
+            raise ValueError("expected as many frames as seconds and scores, at least one of each")
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class ComparedRun:
     """All settings."""
     curve: Points
     random_success_rate: float | None = None
+    chance: float | None = None
+    """The share of right answers that guessing gets."""
 
     @property
     def config(self) -> Config:
@@ -84,16 +89,23 @@ class ComparedRun:
         return Config().updated(self.settings, f"settings of {self.agent}, seed {self.seed}")
 
     def score(self, metric: str) -> float | None:
-        """The evaluation's mean return, or its success rate if it has one."""
-        return self.evaluation.success_rate if metric == "success" else self.evaluation.mean_return
+        """The evaluation's mean return, or its success rate or accuracy if it has one."""
+        of = self.evaluation
+        return {"return": of.mean_return, "success": of.success_rate, "accuracy": of.accuracy}[metric]
 
     def random_score(self, metric: str) -> float | None:
         """The score of uniform random play."""
-        return self.random_success_rate if metric == "success" else self.random_mean_return
+        scores = {"return": self.random_mean_return, "success": self.random_success_rate, "accuracy": self.chance}
+        return scores[metric]
+
+    def values_of(self, metric: str) -> list[float] | None:
+        """The values of the learning curve; None if it does not have this metric."""
+        of = self.curve
+        return {"return": of.returns, "success": of.successes, "accuracy": of.accuracies}[metric]
 
     def curve_of(self, metric: str) -> Curve:
         """The learning curve, smoothed."""
-        values = self.curve.successes if metric == "success" else self.curve.returns
+        values = self.values_of(metric)
         return smoothed(Curve(np.array(self.curve.frames), np.array(values), np.array(self.curve.seconds)))
 
 
@@ -110,10 +122,6 @@ def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:
     if summary.evaluation is None:
         raise ValueError(f"{folder} was not evaluated at its end: resume it with --eval-episodes 200")
     versions = read_json(dict[str, str], folder / VERSIONS, "list of versions")
-    returns, successes = read_curve(folder, "return"), None
-    if summary.evaluation.success_rate is not None:
-        rates = at_frames(read_curve(folder, "success", is_optional=True), returns.frames)
-        successes = _points(returns._replace(values=rates)).returns
     from rmc_agents.runs.saved import settings_and_size  # imports torch
 
     config, parameters = settings_and_size(folder)
@@ -128,8 +136,9 @@ def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:
         "evaluation": summary.evaluation.of_the_agent(),
         "random_mean_return": summary.evaluation.random_mean_return,
         "random_success_rate": summary.evaluation.random_success_rate,
+        "chance": summary.evaluation.chance,
         "settings": config.to_mapping(),
-        "curve": asdict(_points(returns)) | {"successes": successes},
+        "curve": _points(folder, summary.evaluation, is_supervised=config.train.algo == "supervised"),
     }
     return TypeAdapter(ComparedRun).validate_python(row)
 
@@ -140,9 +149,19 @@ def read_commits(folder: Path) -> list[str]:
     return read_regular(path).decode().split() if path.exists() else []
 
 
-def _points(curve: Curve) -> Points:
-    curve = thinned(curve)
-    return Points(curve.frames.tolist(), curve.seconds.round(1).tolist(), curve.values.round(4).tolist())
+def _points(folder: Path, evaluation: Evaluation, is_supervised: bool) -> dict[str, list[float] | None]:
+    """The fields of `Points`: of the answers in supervised learning, else of the episodes."""
+    found = read_curve(folder, "accuracy" if is_supervised else "return")
+    returns = interpolated(read_curve(folder, "return", is_optional=True), found.frames)
+    rates = None
+    if evaluation.success_rate is not None:
+        rates = at_frames(read_curve(folder, "success", is_optional=True), found.frames)
+    thin = thinned(found)
+    scores = {"returns": returns, "successes": rates, "accuracies": found.values if is_supervised else None}
+    return {"frames": thin.frames.tolist(), "seconds": thin.seconds.round(1).tolist()} | {
+        name: None if values is None else thinned(found._replace(values=values)).values.round(4).tolist()
+        for name, values in scores.items()
+    }
 
 
 def read(path: str | PathLike[str]) -> list[ComparedRun]:
@@ -176,9 +195,13 @@ def default_marks(longest: float) -> list[float]:
 
 
 def metric_of(runs: Sequence[ComparedRun]) -> str:
-    """'success' if all runs report it, else 'return'."""
-    has_success = all(run.score("success") is not None and run.curve.successes is not None for run in runs)
-    return "success" if has_success else "return"
+    """The first of accuracy and success that all runs report, else 'return'."""
+    for metric in ("accuracy", "success"):
+        if all(run.score(metric) is not None and run.values_of(metric) is not None for run in runs):
+            return metric
+    if any(run.values_of("return") is None for run in runs):
+        raise ValueError("expected runs with a common score: in some no episode has ended, others have no accuracy")
+    return "return"
 
 
 def mean_at(runs: Sequence[ComparedRun], metric: str, name: str, mark: float) -> float | None:
@@ -215,7 +238,7 @@ def table(
     """The comparison as Markdown, with an explanation of its columns; marks default to a few round numbers."""
     runs = [run for group in groups.values() for run in group]
     metric = metric_of(runs)
-    digits = 3 if metric == "success" else decimals(*(run.evaluation.mean_return for run in runs))
+    digits = 3 if metric != "return" else decimals(*(run.evaluation.mean_return for run in runs))
     frame_marks = frame_marks or default_marks(max(run.frames for run in runs))
     minute_marks = minute_marks or default_marks(max(run.seconds for run in runs) / 60)
     marks = [*(("frames", mark) for mark in frame_marks), *(("minutes", mark) for mark in minute_marks)]
@@ -266,7 +289,7 @@ def _notes(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> str:
     seeds = "; ".join(f"{label}: {', '.join(str(run.seed) for run in group)}" for label, group in groups.items())
     label, episodes = METRICS[metric].label, _span([run.evaluation.episodes for run in runs])
     return (
-        f"Columns of frames and minutes (of training alone): {label} of training episodes around there, mean over\n"
+        f"Columns of frames and minutes (of training alone): {label} in training around there, mean over\n"
         f"seeds; curves are {smoothing(SMOOTH)}. The evaluation's {label} is of {episodes} episodes\n"
         "a seed; intervals are over seeds: Student's of the mean, percentile bootstrap of the interquartile mean\n"
         "(Agarwal et al., 2021).\n"

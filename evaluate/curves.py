@@ -48,6 +48,7 @@ class Metric(NamedTuple):
 METRICS = {
     "return": Metric("mean episode return", "charts/episodic_return"),
     "success": Metric("success rate", "charts/success_rate"),
+    "accuracy": Metric("share of right answers", "charts/accuracy"),
     "evaluation": Metric("mean return of evaluations", "evaluation/return"),
 }
 
@@ -81,6 +82,11 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
     frames = np.array(list(points))
     seconds = np.array([times[step] for step in points])  # not wall time, which includes a resumed run's pauses
     return Curve(frames, np.array(list(points.values())), seconds)
+
+
+def interpolated(curve: Curve, frames: np.ndarray) -> np.ndarray | None:
+    """The curve's values at these frames; None for a curve without points."""
+    return np.interp(frames, curve.frames, curve.values) if len(curve.frames) else None
 
 
 def at_frames(curve: Curve, frames: np.ndarray) -> np.ndarray:

@@ -62,7 +62,7 @@ class Arguments:
     """Points of the moving average, of at most 200 points in total; 1: no smoothing."""
     against: Literal["frames", "minutes", "both"] = "frames"
     """The x axis; minutes: of training, without pauses between a stop and a resume."""
-    metric: Literal["return", "success", "evaluation"] = "return"
+    metric: Literal["return", "success", "accuracy", "evaluation"] = "return"
     """success: the success rate, if the environment reports it; evaluation: the mean return of the evaluations during
     the training (rmc-train --eval-every)."""
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()

@@ -23,10 +23,12 @@ class Evaluation(Statistics):
 
     random_mean_return: float
     random_success_rate: float | None
+    chance: float | None = None
 
     def of_the_agent(self) -> dict[str, Any]:
         """The statistics without those of uniform random play."""
-        return {name: value for name, value in asdict(self).items() if not name.startswith("random_")}
+        own = Statistics.__dataclass_fields__
+        return {name: value for name, value in asdict(self).items() if name in own}
 
 
 @dataclass(frozen=True)

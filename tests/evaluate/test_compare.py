@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import rmc_agents as rmc
 from helpers.runs import wait_for_checkpoints
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison, scheduler
@@ -316,3 +317,13 @@ def test_finished_runs_are_compared_by_success_where_it_is_reported(
         assert 0 <= run.evaluation.success_rate <= 1
         assert len(run.curve.successes) == len(run.curve.frames)
         assert f"{run.evaluation.success_rate:.3f}" == rows[run.agent]["mean (95 % interval)"]
+
+
+def test_texts_are_compared_by_their_right_answers(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"to be or not to be " * 300)  # no document ends within the training
+    settings = {"algo": "supervised", "core": "gru", "hidden_size": 8, "num_envs": 2, "unroll_length": 10}
+    sizes = {"env": f"text:{tmp_path / 'text'}", "encoder_sizes": [8], "total_frames": 60, "eval_episodes": 2}
+    rmc.train(settings | sizes | {"video": False}, run_dir=tmp_path / "run", console=Console(quiet=True))
+    run = comparison.collect("a", tmp_path / "run")
+    assert (comparison.metric_of([run]), run.curve.returns, run.random_score("accuracy")) == ("accuracy", None, 1 / 256)
+    assert rows_of(comparison.table({"a": [run]}))["a"]["evaluation, by seed"] == f"{run.evaluation.accuracy:.3f}"
