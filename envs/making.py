@@ -56,6 +56,8 @@ def make_env(
         not create an environment, or spaces that cannot be arrays of numbers.
       EnvError: if the environment's own code fails, now or later in reset, step or render.
     """
+    if isinstance(env, _Named):
+        env, env_kwargs = env.name, {**env.env_kwargs, **(env_kwargs or {})}
     if isinstance(env, str):
         return make_vector_env(env, num_envs, render_mode, num_workers, backend, autoreset_mode, env_kwargs, wrapper)
     if backend != "auto":
@@ -75,14 +77,18 @@ def make_env(
 
 def with_arguments(env: str, env_kwargs: Mapping[str, Any]) -> str | EnvFactory:
     """A named environment with arguments, as a name or a function that creates it."""
-    if not env_kwargs:
-        return env
+    return _Named(env, env_kwargs) if env_kwargs else env
 
-    def make(num_envs: int, render_mode: str | None = None) -> VectorEnv:
-        return make_vector_env(env, num_envs, render_mode, env_kwargs=env_kwargs)
 
-    make.__name__ = f"{env} ({', '.join(f'{name}={value}' for name, value in env_kwargs.items())})"
-    return make
+class _Named:
+    """A function that creates all lanes of a named environment; `make_env` reads its name and arguments."""
+
+    def __init__(self, name: str, env_kwargs: Mapping[str, Any]) -> None:
+        self.name, self.env_kwargs = name, env_kwargs
+        self.__name__ = f"{name} ({', '.join(f'{key}={value}' for key, value in env_kwargs.items())})"
+
+    def __call__(self, num_envs: int, render_mode: str | None = None) -> VectorEnv:
+        return make_vector_env(self.name, num_envs, render_mode, env_kwargs=self.env_kwargs)
 
 
 def _from_callable(

@@ -1,7 +1,7 @@
 """Argument checks of the native vector environments, with the same messages for all."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,8 @@ def lane_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequen
         return [None] * num_envs
     if isinstance(seed, int | np.integer):
         seed = [int(seed) + lane for lane in range(num_envs)]
+    if not isinstance(seed, Iterable):
+        raise ValueError(f"seed: expected an int or a sequence of {num_envs}, got {seed!r}")
     seeds = list(seed)
     if len(seeds) != num_envs:
         raise ValueError(f"seed: expected an int or a sequence of {num_envs}, got {len(seeds)} seeds")

@@ -79,6 +79,8 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"--jobs: expected auto or at least 1, got {arguments.jobs}")
     if arguments.sample and (arguments.json is not None or arguments.ablate_memory):
         raise ValueError("--sample: expected neither --json nor --ablate-memory, which do not apply to a sample")
+    if arguments.prompt and not arguments.sample:
+        raise ValueError("--prompt: expected --sample with it, the number of tokens to write after the prompt")
     if arguments.json is not None:
         check_writable(arguments.json)
     path = find(arguments.run, arguments.pretrained, arguments.trust)

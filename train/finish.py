@@ -37,6 +37,18 @@ def env_of(trainer: Trainer) -> str | EnvFactory:
     return with_arguments(env.env, evaluation_kwargs(env.env, env.env_kwargs))
 
 
+def check_evaluation(trainer: Trainer) -> None:
+    """Create the evaluation's environment once if its arguments differ, so that an error does not wait for the end.
+
+    Raises:
+      ValueError: if it cannot be created.
+    """
+    config = trainer.config
+    name, trained = config.env.env, config.env.env_kwargs
+    if config.run.eval_episodes and evaluation_kwargs(name, trained) != trained:
+        make_env(env_of(trainer)).close()
+
+
 def play_settings(trainer: Trainer, seed: int) -> PlaySettings:
     """How the agent's evaluations are played, by the run's settings."""
     config = trainer.config

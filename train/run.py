@@ -19,6 +19,7 @@ from rmc_agents.runs.folder import RunFolder, branch_path, new_folder, run_of
 from rmc_agents.runs.saved import load_agent
 
 from .algorithms import new_trainer
+from .finish import check_evaluation
 from .loop import Callback, Progress, Run, RunLoop, Watch
 from .own_env import OwnEnv, settle_env
 from .reporting.clock import TrainingClock
@@ -73,6 +74,7 @@ def train(
         if env is not None:
             config, lanes = settle_env(config, env)
         with closing(new_trainer(config, lanes)) as trainer:
+            check_evaluation(trainer)
             if config.run.init_from is not None:
                 _take_weights(trainer, config.run.init_from)
             path = new_folder(trainer.config) if run_dir is None else Path(run_dir)

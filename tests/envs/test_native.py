@@ -151,6 +151,8 @@ def test_wrong_seeds_and_masks_are_refused() -> None:
     env.reset(seed=0)
     with pytest.raises(ValueError, match="expected an int or a sequence of 2, got 3 seeds"):
         env.reset(seed=[1, 2, 3])
+    with pytest.raises(ValueError, match=r"expected an int or a sequence of 2, got 2\.5"):
+        env.reset(seed=2.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="expected non-negative ints, got -1"):
         env.reset(seed=[0, -1])
     for mask in ([True, True], np.array([1, 0]), np.array([True]), np.zeros(2, bool)):

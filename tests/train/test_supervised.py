@@ -291,3 +291,12 @@ def test_a_text_is_modelled_measured_in_bits_and_written(tmp_path: Path, capsys:
     assert capsys.readouterr().out == "cabcabcabca\n"
     line = refused(capsys, evaluate_cli, "minipacman-rmc", "--sample", "9")
     assert "expected an agent of a text" in line
+
+
+def test_an_evaluation_that_cannot_be_made_is_refused_before_the_training(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(bytes(1000))
+    env = {"env": f"text:{tmp_path / 'text'}", "env_kwargs": {"held_out": 0.001}}
+    with pytest.raises(ValueError, match=r"text .*: expected a heldout part of at least 2 tokens, got 1") as caught:
+        train_in({"algo": "supervised", "num_envs": 2, "unroll_length": 5} | env, run_dir=tmp_path / "run")
+    assert not isinstance(caught.value, EnvError)
+    assert not (tmp_path / "run").exists()
