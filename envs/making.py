@@ -57,7 +57,8 @@ def make_env(
       EnvError: if the environment's own code fails, now or later in reset, step or render.
     """
     if isinstance(env, _Named):
-        env, env_kwargs = env.name, {**env.env_kwargs, **(env_kwargs or {})}
+        env_kwargs = {**env.env_kwargs, **(env_kwargs or {})}
+        env = env.name
     if isinstance(env, str):
         return make_vector_env(env, num_envs, render_mode, num_workers, backend, autoreset_mode, env_kwargs, wrapper)
     if backend != "auto":

@@ -97,7 +97,8 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
             f"(95 % interval); uniform random play: {with_interval(result['random_mean_return'], None)}",
         )
         if result["accuracy"] is not None:
-            say(console, f"accuracy {accuracy_text(result)}")
+            chance = "" if result["chance"] is None else f"; chance: {result['chance']:.1%}"
+            say(console, f"accuracy {accuracy_text(result)}{chance}")
         if note := cut_note(result):
             say(console, f"{note} (--eval-max-steps)")
     folder.write_summary(summary)
