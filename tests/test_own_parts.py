@@ -24,6 +24,7 @@ from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.distributed import shares
 from rmc_agents.train.impala.actors import Actor, ParcelReader
 from rmc_agents.train.impala.learner import concatenated
+from rmc_agents.tree_checks import check_like
 from rmc_agents.types import at, map_leaves
 
 PARTS = "helpers.own_parts"
@@ -310,3 +311,11 @@ def test_rollouts_can_be_kept() -> None:
     copies = map_leaves(torch.clone, first)
     collector.collect()
     map_leaves(lambda leaf, copy: torch.testing.assert_close(leaf, copy, rtol=0, atol=0), first, copies)
+
+
+def test_lanes_of_an_older_checkpoint_are_taken() -> None:
+    collector = rmc.Collector(rmc.ActorCritic(SPEC, "gru"), rmc.make_env(Walk, 2), 3)
+    state = collector.get_state()
+    del state["lanes"]["reports_success"]
+    check_like(state, collector.expected_state(), "collector")
+    collector.set_state(state)
