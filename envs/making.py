@@ -82,7 +82,7 @@ def with_arguments(env: str, env_kwargs: Mapping[str, Any]) -> str | EnvFactory:
 
 
 class _Named:
-    """A function that creates all lanes of a named environment; `make_env` reads its name and arguments."""
+    """Creates all lanes of a named environment when called; `make_env` reads its name and arguments."""
 
     def __init__(self, name: str, env_kwargs: Mapping[str, Any]) -> None:
         self.name, self.env_kwargs = name, env_kwargs

@@ -22,6 +22,7 @@ from .processes import EnvError
 from .saving import guarded, sync_lanes
 from .sequences import names as sequences
 from .stacking import stack_views
+from .token_space import Tokens
 from .workers import WorkerVectorEnv
 
 ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Tuple)
@@ -153,6 +154,8 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
         from .minigrid.memory import MiniGridView
 
         return MiniGridView(env, **view)
+    if isinstance(space, Tokens):
+        return env
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         if (width := spaces.flatdim(space)) > MAX_CATEGORIES:
             raise ValueError(f"expected at most {MAX_CATEGORIES:,} categories, got {width:,}")

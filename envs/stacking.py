@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from .token_space import Tokens
 from .vector_checks import check_field_names, copied_like
 
 
@@ -78,6 +79,8 @@ class StackedViews(VectorWrapper):
 
 def _stacked_space(space: Box | MultiDiscrete, num_views: int) -> Box | MultiDiscrete:
     """The space of `num_views` views concatenated along the last axis; a Box is extended to contain 0."""
+    if isinstance(space, Tokens):
+        return Tokens(np.concatenate([space.nvec] * num_views))
     if isinstance(space, MultiDiscrete):
         return MultiDiscrete(np.concatenate([space.nvec] * num_views, axis=-1), dtype=space.dtype)
     low, high = (np.concatenate([bound] * num_views, axis=-1) for bound in (space.low, space.high))

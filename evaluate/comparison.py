@@ -49,7 +49,7 @@ class Points:
     successes: list[float] | None = None
     """The success rate; None if the environment does not report it."""
     accuracies: list[float] | None = None
-    """In supervised learning, the share of right answers between two points."""
+    """In supervised learning, the share of right answers in single updates."""
 
     def __post_init__(self) -> None:
         scores = self.returns, self.successes, self.accuracies

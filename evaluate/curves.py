@@ -56,6 +56,8 @@ METRICS = {
 def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bool = False) -> Curve:
     """The mean over the episodes that ended between two points, against frames and seconds of training.
 
+    The accuracy is that of single updates.
+
     Args:
       run: its folder.
       metric: one of `METRICS`.
@@ -79,6 +81,7 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
     if missing:
         raise ValueError(f"{run}: its TensorBoard events have no {' and no '.join(sorted(missing))} yet")
     points, times = (_by_frames(events.Scalars(tag)) for tag in tags)
+    points = {step: value for step, value in points.items() if np.isfinite(value)}  # NaN: nothing was asked
     frames = np.array(list(points))
     seconds = np.array([times[step] for step in points])  # not wall time, which includes a resumed run's pauses
     return Curve(frames, np.array(list(points.values())), seconds)
@@ -90,9 +93,8 @@ def interpolated(curve: Curve, frames: np.ndarray) -> np.ndarray | None:
 
 
 def at_frames(curve: Curve, frames: np.ndarray) -> np.ndarray:
-    """The curve's values at these frames, and 0 where it has none: no success rate is written before a success."""
-    values = dict(zip(curve.frames, curve.values, strict=True))
-    return np.array([values.get(each, 0.0) for each in frames])
+    """The curve's values at these frames, interpolated; 0 before its first: no success rate is written before one."""
+    return np.interp(frames, curve.frames, curve.values, left=0.0) if len(curve.frames) else np.zeros(len(frames))
 
 
 def _by_frames(events: Sequence[Any]) -> dict[int, float]:

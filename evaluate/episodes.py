@@ -74,12 +74,15 @@ def evaluate(
       env: a name, or a class or function that creates the environment, as in `make_env`.
       episodes: number of whole episodes.
       settings: of the policy; random play has the same seed and step limit.
-      on_progress: called with the number of episodes that have just ended, of 2 * episodes.
+      on_progress: called with the number of episodes that have just ended, of 2 * episodes, and first with the number
+        of those that are not played.
       jobs: number of processes; the result is the same with any.
     """
     with closing(make_env(env)) as one:
         uniform, chance = UniformPolicy(SpaceSpec.of(one)), one.metadata.get("chance")
-        episodes = distinct(one, episodes)
+        asked, episodes = episodes, distinct(one, episodes)
+    if episodes < asked:
+        on_progress(2 * (asked - episodes))
     parts = parts_of(policy, env, episodes, settings)
     at_random = settings._replace(device=torch.device("cpu"), deterministic=False)
     played = play_all([*parts, *parts_of(uniform, env, episodes, at_random)], jobs, settings.device, on_progress)

@@ -101,6 +101,7 @@ class Collector:
     def collect(self) -> Rollout:
         """T steps of all lanes, in new tensors."""
         lanes, length = self.lanes, self.unroll_length
+        vars(self).pop("rollout", None)  # so that two rollouts are in memory only if the caller keeps one
         rollout = Rollout(
             map_leaves(partial(_buffer, length + 1), lanes.steps),
             torch.empty(length, lanes.num_lanes, lanes.spec.num_outputs + lanes.spec.num_scales, device=lanes.device),

@@ -242,7 +242,7 @@ class Lanes:
 
 @cache
 def _warn_of_mask(name: str) -> None:
-    logger.warning("the action masks of %r forbid nothing: masks are for Discrete and MultiDiscrete actions", name)
+    logger.warning("the action masks of %r are ignored: masks are for Discrete and MultiDiscrete actions", name)
 
 
 def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:

@@ -45,7 +45,7 @@ def check_evaluation(trainer: Trainer) -> None:
     """
     config = trainer.config
     name, trained = config.env.env, config.env.env_kwargs
-    if config.run.eval_episodes and evaluation_kwargs(name, trained) != trained:
+    if (config.run.eval_episodes or config.run.video) and evaluation_kwargs(name, trained) != trained:
         make_env(env_of(trainer)).close()
 
 

@@ -30,12 +30,7 @@ class KernelCore(Core):
         """The parameters in the form that the kernels take."""
 
     def chosen_scan(self) -> Scan:
-        """The scan on `backend`.
-
-        Raises:
-          ValueError: if the backend cannot run this core on its device, or a layer has hooks.
-        """
-        check_hooks(self)
+        """The scan on `backend`. Raises ValueError if the backend cannot run this core on its device."""
         return choose(self.kernel, self.backend, self.precision, self.weights(), self.initial_leaves())
 
     def chosen_backend(self) -> str:
@@ -43,15 +38,15 @@ class KernelCore(Core):
         return self.chosen_scan().backend
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """See `Core.scan`; a loop over `cell` if a subclass overrides that."""
+        """See `Core.scan`; a loop over `cell` if a subclass overrides that. Raises ValueError if a layer has hooks."""
         if type(self).cell is not KernelCore.cell:
             return super().scan(inputs, should_reset, state)
+        check_hooks(self)
         return self._kernel_scan(inputs, should_reset, state)
 
     def _kernel_scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         inputs, state = self.cast(inputs), map_leaves(self.cast, state)
         initial, weights = self.initial_leaves(), self.weights()
-        check_hooks(self)
         with no_autocast(inputs.device.type):
             scan = choose(self.kernel, self.backend, self.precision, weights, initial)
             return scan.unroll(inputs, should_reset, state, initial, weights)
@@ -64,6 +59,7 @@ class KernelCore(Core):
         if scan.stepping is None or overridden:
             yield self.step
             return
+        check_hooks(self)
         with scan.stepping(state, self.initial_leaves(), self.weights()) as step:
             yield step
 

@@ -179,7 +179,7 @@ class EngineVecEnv(VecEnv):
     def _ended(self, last_obs: NDArray[Any]) -> list[Any]:
         """`_flat` for the last observations of single lanes."""
         if not self._entries:
-            return list(self._flat(last_obs))
+            return [self._flat(obs) for obs in last_obs]
         arrays = [[np.asarray(pick(obs, entry.part.path))[None] for entry in self._entries] for obs in last_obs]
         return [
             {
@@ -245,7 +245,7 @@ def _from_0(space: gym.Space[Any]) -> gym.Space[Any]:
     The counts of a MultiDiscrete become int64: Stable-Baselines3 sums them in their dtype, which can overflow.
     """
     if isinstance(space, Discrete) and space.start:
-        return Discrete(space.n)
+        return Discrete(space.n, dtype=space.dtype)
     if not isinstance(space, MultiDiscrete):
         return space
     large = deepcopy(space)

@@ -176,7 +176,7 @@ def _action_part(space: Space, path: Place) -> ActionPart:
 
 def _has_finite_range(space: Box) -> bool:
     """Whether bounds and the distance between them are finite in float32, as in the agent's computations."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(space.high.astype(np.float32) - space.low.astype(np.float32)).all())
 
 

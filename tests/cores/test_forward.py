@@ -138,6 +138,22 @@ class TestModes:
         nn.utils.spectral_norm(layer)
         with pytest.raises(ValueError, match=f"RMC.{name} has hooks, which do not run"):
             rmc(x)
+        with pytest.raises(ValueError, match="has hooks"), rmc.stepping(rmc.initial_state(LANES)):
+            pass
+
+    def test_hooks_run_in_an_overridden_cell(self, x: Tensor) -> None:
+        class Own(GRU):
+            def __init__(self) -> None:
+                super().__init__(INPUT, hidden_size=6)
+                self.extra = nn.Linear(INPUT, INPUT)
+
+            def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+                return super().cell(self.extra(x), state)
+
+        core, seen = Own(), []
+        core.extra.register_forward_hook(lambda *_: seen.append(1))
+        core(x)
+        assert len(seen) == STEPS
 
     @pytest.mark.parametrize("lengths", [None, LENGTHS])
     def test_inference_mode_and_autocast_change_nothing(self, rmc: RMC, x: Tensor, lengths: list[int] | None) -> None:

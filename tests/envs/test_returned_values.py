@@ -91,14 +91,14 @@ def test_a_mask_that_is_missing_in_one_lane_is_refused() -> None:
 
 def test_masks_for_other_actions_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     Lanes(make_env(lambda: Saying(ONE, [0.0], actions=MultiBinary(2), info={"action_mask": [1, 0]}), 1), 0, CPU)
-    assert "the action masks of 'Saying' forbid nothing" in caplog.text
+    assert "the action masks of 'Saying' are ignored" in caplog.text
 
 
 def test_masks_in_observations_are_warned_of_too(caplog: pytest.LogCaptureFixture) -> None:
     space = Dict(x=ONE, action_mask=MultiBinary(1))
     make = type("Whole", (Saying,), {})
     Lanes(make_env(lambda: make(space, {"x": [0.0], "action_mask": [1]}, actions=ONE), 1), 0, CPU)
-    assert "the action masks of 'Whole' forbid nothing" in caplog.text
+    assert "the action masks of 'Whole' are ignored" in caplog.text
 
 
 class Restless(gym.vector.VectorEnv):

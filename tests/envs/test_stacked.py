@@ -15,6 +15,7 @@ from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews, stack_views
 from rmc_agents.evaluate.video import recording
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 from rmc_agents.types import AgentOutput
@@ -184,3 +185,7 @@ def test_videos_show_the_newest_view(tmp_path: Path, monkeypatch: pytest.MonkeyP
     recording.record(policy, "minipacman-stack4", tmp_path / "a.gif", device=CPU, max_steps=6)
     np.testing.assert_array_equal(shown[:-1], [obs[..., -3:] for obs in policy.seen])
     assert len(policy.seen) == 6
+
+
+def test_stacked_tokens_are_tokens() -> None:
+    assert SpaceSpec.of(make_vector_env("minipacman-map-stack2", 2)).obs_are_tokens

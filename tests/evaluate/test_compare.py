@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from torch.utils.tensorboard import SummaryWriter
 
 import rmc_agents as rmc
 from helpers.runs import wait_for_checkpoints
@@ -20,7 +22,7 @@ from rmc_agents.evaluate import compare, comparison, scheduler
 from rmc_agents.evaluate.curves import MAX_POINTS, Curve, at_frames, read_curve, thinned
 from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
-from rmc_agents.runs.folder import RunFolder
+from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG, RunFolder
 
 COMMAND = "import sys; from rmc_agents.evaluate.compare import main; sys.exit(main())"
 SMALL = ["--episodes", "3", "--jobs", "2", "--seeds", "0", "1"]
@@ -85,7 +87,15 @@ def test_rows_survive_the_file(tmp_path: Path) -> None:
 
 def test_success_rates_begin_with_the_first_success() -> None:
     late = Curve(np.array([30, 40]), np.array([0.5, 1.0]), np.array([3.0, 4.0]))
-    assert at_frames(late, np.array([10, 20, 30, 40])).tolist() == [0, 0, 0.5, 1.0]
+    assert at_frames(late, np.array([10, 20, 30, 35, 40])).tolist() == [0, 0, 0.5, 0.75, 1.0]
+
+
+def test_updates_that_ask_nothing_are_no_points(tmp_path: Path) -> None:
+    with closing(SummaryWriter(tmp_path / TENSORBOARD)) as writer:
+        for frames, accuracy in ((10, float("nan")), (20, 0.5)):
+            writer.add_scalar("charts/accuracy", accuracy, frames)
+            writer.add_scalar(TIME_TAG, frames / 10, frames)
+    assert [field.tolist() for field in read_curve(tmp_path, "accuracy")] == [[20], [0.5], [2.0]]
 
 
 def test_what_decides_a_score_is_compared(tmp_path: Path) -> None:

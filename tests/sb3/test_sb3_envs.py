@@ -342,13 +342,27 @@ def test_actions_are_vectors_from_zero_and_the_environment_gets_its_own(
 
 
 class Low(Echo):
-    observation_space = Discrete(5, start=-3)
+    """Shows categories that do not count from 0; every episode lasts one step."""
+
+    def __init__(self, observation_space: gym.Space) -> None:
+        super().__init__(Discrete(2))
+        self.observation_space = observation_space
+        self.shown = np.asarray(observation_space.start) + 1  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        return np.int64(-2), {}
+        return self.shown.copy(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.shown.copy(), 0.0, True, False, {}
 
 
-def test_observed_categories_count_from_zero() -> None:
-    env = to_sb3(SyncVectorEnv([lambda: Low(Discrete(2))] * 2))
-    assert env.observation_space == Discrete(5)
-    assert list(env.reset()) == [1, 1]
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("space", [Discrete(5, start=-3), MultiDiscrete([5, 5], start=[10, 20])])
+def test_observed_categories_count_from_zero(space: gym.Space, mode: AutoresetMode) -> None:
+    env = to_sb3(SyncVectorEnv([lambda: Low(space)] * 2, autoreset_mode=mode))
+    ones = np.ones((2, *space.shape)).tolist()
+    assert env.observation_space.contains(np.asarray(env.reset())[0])
+    obs, _, dones, infos = env.step(np.zeros(2, np.int64))
+    assert np.asarray(obs).tolist() == ones
+    assert dones.all()
+    assert [info["terminal_observation"].tolist() for info in infos] == ones
