@@ -107,7 +107,7 @@ def _main(argv: Sequence[str] | None) -> int:
         write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
     print_result(result, console)
     if result["episodes"] < arguments.episodes:
-        command_line.say(console, f"each of the {result['episodes']} passages once, instead of {arguments.episodes}")
+        command_line.say(console, f"the environment has {result['episodes']} different episodes: each was played once")
     if saved.provenance is not None and arguments.env is None:
         command_line.say(console, str(saved.provenance))
     if arguments.json is not None:
@@ -137,7 +137,7 @@ def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", cons
     from rmc_agents.envs.making import make_env, name_of
 
     from . import ablation
-    from .episodes import concatenated, distinct, parts_of
+    from .episodes import concatenated, episodes_to_play, parts_of
     from .parallel import play_all
 
     saved, agent = opened.saved, opened.saved.agent
@@ -147,7 +147,7 @@ def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", cons
             f"{saved.config.train.algo}, whose memory is Stable-Baselines3's"
         )
     with closing(make_env(opened.env)) as one:
-        episodes = distinct(one, arguments.episodes)
+        episodes = episodes_to_play(one, arguments.episodes)
     ablation.check(agent, arguments.windows, episodes)
     parts = {
         name: parts_of(policy, opened.env, episodes, settings)

@@ -152,8 +152,9 @@ def read_commits(folder: Path) -> list[str]:
 def _points(folder: Path, evaluation: Evaluation, is_supervised: bool) -> dict[str, list[float] | None]:
     """The fields of `Points`: of the answers in supervised learning, else of the episodes."""
     found = read_curve(folder, "accuracy" if is_supervised else "return")
-    returns = interpolated(read_curve(folder, "return", is_optional=True), found.frames)
-    rates = None
+    returns, rates = found.values, None
+    if is_supervised:
+        returns = interpolated(read_curve(folder, "return", is_optional=True), found.frames)
     if evaluation.success_rate is not None:
         rates = at_frames(read_curve(folder, "success", is_optional=True), found.frames)
     thin = thinned(found)

@@ -82,6 +82,8 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
         raise ValueError(f"{run}: its TensorBoard events have no {' and no '.join(sorted(missing))} yet")
     points, times = (_by_frames(events.Scalars(tag)) for tag in tags)
     points = {step: value for step, value in points.items() if np.isfinite(value)}  # NaN: nothing was asked
+    if not points:
+        raise ValueError(f"{run}: its TensorBoard events have only NaN as {METRICS[metric].tag}")
     frames = np.array(list(points))
     seconds = np.array([times[step] for step in points])  # not wall time, which includes a resumed run's pauses
     return Curve(frames, np.array(list(points.values())), seconds)

@@ -80,7 +80,7 @@ def evaluate(
     """
     with closing(make_env(env)) as one:
         uniform, chance = UniformPolicy(SpaceSpec.of(one)), one.metadata.get("chance")
-        asked, episodes = episodes, distinct(one, episodes)
+        asked, episodes = episodes, episodes_to_play(one, episodes)
     if episodes < asked:
         on_progress(2 * (asked - episodes))
     parts = parts_of(policy, env, episodes, settings)
@@ -150,14 +150,14 @@ def play(
       ValueError: for fewer than one episode.
     """
     with closing(make_env(env)) as one:
-        episodes = distinct(one, episodes)
+        episodes = episodes_to_play(one, episodes)
     return concatenated(play_all(parts_of(policy, env, episodes, settings), jobs, settings.device, on_progress))
 
 
 def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, settings: PlaySettings) -> list[Part]:
     """Calls with at most `MAX_LANES` episodes each; their results `concatenated` are that of `play`.
 
-    Args: as in `play`; at most `distinct` episodes.
+    Args: as in `play`; `episodes` as `episodes_to_play` gives it.
     """
     return [
         partial(
@@ -167,13 +167,13 @@ def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, settings: Pla
     ]
 
 
-def distinct(env: VectorEnv, episodes: int) -> int:
-    """The number of episodes to play: in an environment with fewer different ones (a text in passages) each once.
+def episodes_to_play(env: VectorEnv, episodes: int) -> int:
+    """`episodes`, or the number of different ones if the environment has fewer, such as a text in passages.
 
     Raises:
       ValueError: for fewer than one episode.
     """
-    return min(checked_int("episodes", episodes, 1), env.metadata.get("num_episodes", episodes))
+    return min(checked_int("episodes", episodes, 1), env.metadata.get("num_episodes") or episodes)
 
 
 def concatenated(parts: list[Episodes]) -> Episodes:

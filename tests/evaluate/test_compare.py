@@ -98,6 +98,21 @@ def test_updates_that_ask_nothing_are_no_points(tmp_path: Path) -> None:
     assert [field.tolist() for field in read_curve(tmp_path, "accuracy")] == [[20], [0.5], [2.0]]
 
 
+def test_a_curve_of_nothing_asked_is_refused(tmp_path: Path) -> None:
+    with closing(SummaryWriter(tmp_path / TENSORBOARD)) as writer:
+        writer.add_scalar("charts/accuracy", float("nan"), 10)
+        writer.add_scalar(TIME_TAG, 1.0, 10)
+    with pytest.raises(ValueError, match="events have only NaN as charts/accuracy"):
+        read_curve(tmp_path, "accuracy")
+
+
+def test_runs_without_a_common_score_are_refused() -> None:
+    run = make_run()
+    asked = replace(run, curve=replace(run.curve, returns=None, accuracies=run.curve.returns))
+    with pytest.raises(ValueError, match="expected runs with a common score"):
+        comparison.metric_of([run, asked])
+
+
 def test_what_decides_a_score_is_compared(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(Config().updated({"learners": 2, "core": "lstm"}, "test").to_yaml())
 
