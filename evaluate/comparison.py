@@ -152,9 +152,10 @@ def read_commits(folder: Path) -> list[str]:
 def _points(folder: Path, evaluation: Evaluation, is_supervised: bool) -> dict[str, list[float] | None]:
     """The fields of `Points`: of the answers in supervised learning, else of the episodes."""
     found = read_curve(folder, "accuracy" if is_supervised else "return")
-    returns, rates = found.values, None
+    returns: np.ndarray | None = found.values
     if is_supervised:
         returns = interpolated(read_curve(folder, "return", is_optional=True), found.frames)
+    rates = None
     if evaluation.success_rate is not None:
         rates = at_frames(read_curve(folder, "success", is_optional=True), found.frames)
     thin = thinned(found)
