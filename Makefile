@@ -5,7 +5,7 @@ BIN = .venv/bin
 INSTALLED = .venv/installed
 DEV = .venv/dev
 
-.PHONY: train test test-fast check docs format bench gpu-check clean
+.PHONY: train test test-fast check docs format bench gpu-check install-all clean
 
 # The agent of the video in the README.
 train: $(INSTALLED)
@@ -63,6 +63,12 @@ $(DEV): $(INSTALLED)
 .venv/docs: $(INSTALLED)
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
+
+# All of the above at once, for continuous integration: one resolution, and no bytecode of what is never imported.
+install-all: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,triton,docs]'
+	touch $(INSTALLED) $(DEV) .venv/triton .venv/docs
 
 clean:
 	rm -rf .venv build
