@@ -17,7 +17,7 @@ def find(name: str | PathLike[str], folder: str = ".") -> Path:
     Raises:
       ValueError: if there is neither; the message has the nearest preset.
     """
-    if Path(name).exists():
+    if Path(name).exists() and not Path(name).is_dir():
         return Path(name)
     if str(name) not in names(folder):
         near = difflib.get_close_matches(str(name), names(folder), n=1)

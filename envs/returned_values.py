@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from .nested import Place, name_of
 from .processes import EnvError
 
-NUMBERS = frozenset({"level", "power", "is_success", "corridor_length", "solution_length", "num_distractors"})
+NUMBERS = frozenset({"level", "power", "is_success", "corridor_length", "solution_length", "num_distractors", "nth"})
 """Infos that are averaged or displayed as numbers."""
 
 STEP_VALUES = "obs, reward, terminated, truncated, info"

@@ -243,10 +243,12 @@ def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_pro
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
+            if (values := np.asarray(lanes.infos[key])).dtype.kind not in "biuf":
+                continue  # another meaning, of a user's own vector environment
             if key not in reports:
                 reports[key] = np.full(lanes.num_lanes, 0.0 if key == "is_success" else np.nan)
             reported = (playing if key in GROUPS else ended) & np.asarray(lanes.infos.get(f"_{key}", True))
-            reports[key][reported] = np.asarray(lanes.infos[key])[reported]
+            reports[key][reported] = values[reported]
         playing &= ~ended
         if ended.any():
             on_progress(int(ended.sum()))

@@ -90,7 +90,7 @@ def _main(argv: Sequence[str] | None) -> int:
         result = evaluate(policy, env, arguments.episodes, settings, on_progress)
     if note := cut_note(result):
         command_line.say(console, f"{note} (--max-steps)")
-    provenance = Provenance(__version__, result["mean_return"], result["ci95"], arguments.episodes, arguments.seed)
+    provenance = Provenance(__version__, result["mean_return"], result["ci95"], result["episodes"], arguments.seed)
     if compared is None:
         save_agent(out, saved, provenance)
     else:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 BESIDE_THE_POINT = frozenset(
     {"seed", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "eval_every", "eval_max_steps", "video"}
+    | {"diagnostics", "env_workers", "env_backend"}
 )
 """Settings that affect neither the agent nor its learning."""
 

@@ -18,7 +18,7 @@ GROUPS = {
     "corridor_length": "corridor of {}",  # MiniGrid memory: cells between the cue and the choice
     "solution_length": "solution of {}",  # BoxWorld: boxes on the way to the gem
     "num_distractors": "{} distractors",
-    "rank": "n = {}",  # Nth Farthest: the vector asked for, 1 for the farthest
+    "nth": "n = {}",  # Nth Farthest: the vector asked for, 1 for the farthest
 }
 """Integer infos by which success rates are grouped, and the name of a group."""
 

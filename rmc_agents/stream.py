@@ -31,7 +31,7 @@ class Episode(NamedTuple):
     episode_return: float
     length: int
     success: bool | None  # None if the environment has not reported any so far
-    number: int = 0  # in its lane, see `Lanes.numbers`
+    number: int = 0  # in its lane, see `Lanes.numbers`; 0 for algorithms without a curriculum
 
 
 class Lanes:
@@ -50,7 +50,7 @@ class Lanes:
       targets: the right actions of the current time step, from `infos["target"]`, `[B]` int64, `NO_TARGET` where there
         is none; None if the environment reports none at a reset.
       episodes: episodes that ended since the last `take_episodes`.
-      numbers: `[B]` int64, the number of each lane's episode, from 0.
+      numbers: `[B]` int64, the number of each lane's episode, from 0; -1 after `restart_numbering`, until it ends.
     """
 
     def __init__(self, env: VectorEnv, seed: int, device: torch.device) -> None:

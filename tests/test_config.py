@@ -132,6 +132,14 @@ def test_a_file_builds_on_another_and_on_a_preset(tmp_path: Path) -> None:
     assert preset.env.env == "memory-s13-random"
 
 
+def test_a_folder_does_not_hide_the_preset_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("memory-lstm").mkdir()  # a run's folder, for example
+    assert Config().updated_from_yaml("memory-lstm").core.core == "lstm"
+    with pytest.raises(ValueError, match=r"parts: there is no such file or preset"):
+        Config().updated_from_yaml("parts")
+
+
 @pytest.mark.parametrize(
     ("base", "expected"),
     [

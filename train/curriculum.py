@@ -61,10 +61,10 @@ class Curriculum:
         self._each = math.ceil(ENOUGH / config.num_envs)  # episodes of each lane
         self.counts_again = False
 
-    def make(self, lanes: int) -> VectorEnv:
-        """The environment in its current stage, with this number of lanes."""
+    def make(self, lanes: int, stage: int) -> VectorEnv:
+        """The environment in a stage, with this number of lanes."""
         stages = [*(stage.env_kwargs for stage in self.stages), {}]
-        return self._make(lanes, stages[self.stage], self.config.env_workers)
+        return self._make(lanes, stages[stage], self.config.env_workers)
 
     def _make(self, lanes: int, env_kwargs: dict[str, Any], workers: int = 0) -> VectorEnv:
         config = self.config
@@ -99,7 +99,7 @@ class Curriculum:
             return _Spaces(spec, "target" in infos, spec.action_mask(obs, infos) is not None)
 
     def record(self, frames: int, rollout: Rollout, episodes: Sequence[Episode]) -> bool:
-        """Count a rollout; returns True if the next stage begins after it. Every learner calls this.
+        """Count a rollout; returns True if the stage is over. Every learner calls this.
 
         Args:
           frames: of the rollout, over all learners.
@@ -118,12 +118,12 @@ class Curriculum:
         self._sum, self._count = self._sum + totals[0].item(), self._count + int(totals[1])
         self._has_reported |= bool(totals[2] > 0)
         if stage.measure == "frames":
-            return self._advanced(self._frames >= stage.threshold)
+            return self._frames >= stage.threshold
         if self._count < (ENOUGH if stage.measure == "accuracy" else self._each * self.config.num_envs):
             return False
         if stage.measure == "success" and not self._has_reported:
             self._warn()
-        if self._advanced(self._sum / self._count >= stage.threshold):
+        if self._sum / self._count >= stage.threshold:
             return True
         self._sum, self._count, self.counts_again = 0.0, 0, True
         return False
@@ -138,11 +138,10 @@ class Curriculum:
                 self._count,
             )
 
-    def _advanced(self, is_passed: bool) -> bool:
-        if is_passed:
-            self.stage += 1
-            self._frames, self._count, self._sum = 0, 0, 0.0
-        return is_passed
+    def advance(self) -> None:
+        """Begin the next stage."""
+        self.stage += 1
+        self._frames, self._count, self._sum = 0, 0, 0.0
 
     def get_state(self) -> dict[str, Any]:
         """What `set_state` needs to continue exactly."""

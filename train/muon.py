@@ -27,6 +27,7 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, matrices: Iterable[Tensor], lr: float) -> None:
         super().__init__(matrices, {"lr": lr})
 
+    @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update every matrix that has a gradient."""
         for group in self.param_groups:

@@ -29,7 +29,7 @@ from rmc_agents import losses
 from rmc_agents.collect import Collector, Share
 from rmc_agents.config import Config
 from rmc_agents.losses import Targets
-from rmc_agents.stream import Episode, Lanes, seed_after
+from rmc_agents.stream import Lanes, seed_after
 from rmc_agents.tree_checks import check_like
 from rmc_agents.types import Rollout, at
 
@@ -65,7 +65,7 @@ class OnPolicy(Learner):
         self.curriculum = Curriculum(wanted)
         self.curriculum.check()
         seed = seed_after(config.run.seed, 0) + self.share.first
-        self.lanes = Lanes(env or self.curriculum.make(self.share.lanes), seed, device)
+        self.lanes = Lanes(env or self.curriculum.make(self.share.lanes, 0), seed, device)
         super().__init__(config, self.lanes.spec, device)
         self.collector = Collector(
             self.agent,
@@ -86,17 +86,26 @@ class OnPolicy(Learner):
             return metrics
         frames = self.train.unroll_length * self.share.total
         if self.curriculum.record(frames, rollout, self.lanes.episodes[earlier:]):
-            self._enter_stage(self.lanes.episodes)
+            self._begin_next_stage()
         elif self.curriculum.counts_again:
             self.lanes.restart_numbering()
         return metrics | {"curriculum/stage": torch.tensor(1.0 + self.curriculum.stage)}
 
-    def _enter_stage(self, episodes: list[Episode]) -> None:
-        """Make the lanes of the curriculum's current stage; `episodes` are those that ended before it."""
-        self.close()
+    def _begin_next_stage(self) -> None:
+        """Begin the curriculum's next stage; if its environment cannot be made, the stage stays."""
+        with distributed.failing_together():
+            lanes = self._new_lanes(self.curriculum.stage + 1)
+        lanes.episodes = self.lanes.episodes  # they are not reported yet
+        self.curriculum.advance()
+        self._replace_lanes(lanes)
+
+    def _new_lanes(self, stage: int) -> Lanes:
         seed = seed_after(self.config.run.seed, self.frames) + self.share.first
-        self.lanes = self.collector.lanes = Lanes(self.curriculum.make(self.share.lanes), seed, self.lanes.device)
-        self.lanes.episodes = episodes
+        return Lanes(self.curriculum.make(self.share.lanes, stage), seed, self.lanes.device)
+
+    def _replace_lanes(self, lanes: Lanes) -> None:
+        self.close()
+        self.lanes = self.collector.lanes = lanes
 
     def learn(self, rollout: Rollout) -> Metrics:
         """Learn from the last rollout. Returns the metrics, averaged over the minibatches."""
@@ -202,7 +211,7 @@ class OnPolicy(Learner):
             check_like(saved, self._curriculum_state(zeros)["curriculum"], "curriculum")
             self.curriculum.set_state(saved)
             state = state | {"curriculum": saved}
-            self._enter_stage([])
+            self._replace_lanes(self._new_lanes(self.curriculum.stage))
         if not self.lanes.is_savable:  # for example in workers, where the checkpoint's run had none
             state = state | {"collector": state["collector"] | dict.fromkeys(shares.BY_LANE)}
         if len(self.shares) > 1:

@@ -118,7 +118,7 @@ class NthFarthest(Sequences):
         label = np.take_along_axis(state.labels, place[:, None], axis=1)[:, 0]
         is_shown = (state.time >= 0) & (state.time < state.shown)
         absent = self.vectors - state.shown if self.absent_first else 0
-        return super().infos() | {"cue": is_shown & (label == state.reference), "rank": state.rank + 1 + absent}
+        return super().infos() | {"cue": is_shown & (label == state.reference), "nth": state.rank + 1 + absent}
 
     def describe(self, lane: int) -> str:
         """See `Sequences`."""
@@ -181,7 +181,7 @@ class NthFarthestEnv(SequenceEnv):
     ## Termination
 
     After the answer. `info["target"]` is the right action where one is asked, else -1; `info["cue"]` says whether
-    vector m is shown; `info["rank"]` is n; `info["is_success"]` says at the end whether all answers
+    vector m is shown; `info["nth"]` is n; `info["is_success"]` says at the end whether all answers
     were right.
 
     ## Arguments

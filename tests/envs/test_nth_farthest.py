@@ -69,7 +69,7 @@ def test_after_every_vector_the_answer_is_among_those_shown(
 def test_the_infos_have_the_n_that_is_shown(absent: Literal["nearest", "farthest"]) -> None:
     env = NthFarthestVectorEnv(20, vectors=5, size=4, fewest=2, absent=absent)
     obs, infos = env.reset(seed=0)
-    np.testing.assert_array_equal(infos["rank"], obs[:, 4 + 5 : 4 + 10].argmax(axis=1) + 1)
+    np.testing.assert_array_equal(infos["nth"], obs[:, 4 + 5 : 4 + 10].argmax(axis=1) + 1)
 
 
 def test_of_all_answers_only_the_one_at_the_end_is_rewarded() -> None:
@@ -199,6 +199,6 @@ def test_the_info_rank_is_n() -> None:
     obs, infos = env.reset(seed=0)
     for _ in range(5):
         asked = obs[:, 3 + 5 : 3 + 2 * 5]  # n one-hot
-        np.testing.assert_array_equal(infos["rank"], 1 + asked.argmax(axis=1))
+        np.testing.assert_array_equal(infos["nth"], 1 + asked.argmax(axis=1))
         obs, *_, infos = env.step(np.zeros(20, int))
-    assert {*infos["rank"]} == {1, 2, 3, 4, 5}
+    assert {*infos["nth"]} == {1, 2, 3, 4, 5}

@@ -126,12 +126,13 @@ def test_infos_of_a_vector_environment_may_be_lists() -> None:
     class Listing(SyncVectorEnv):
         def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict]:
             *rest, infos = super().step(actions)
-            return *rest, infos | {"is_success": [True] * self.num_envs}
+            return *rest, infos | {"is_success": [True] * self.num_envs, "nth": ["gold"] * self.num_envs}
 
     played = play(
         UniformPolicy(env_spec("Parity-v0")), lambda num_envs: Listing([ParityEnv] * num_envs), 4, PlaySettings(0, CPU)
     )
     np.testing.assert_array_equal(played.successes, np.ones(4))
+    assert played.groups == {}  # a name that we use, too, with another meaning
 
 
 def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:

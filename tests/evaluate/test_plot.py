@@ -102,7 +102,12 @@ def test_the_band_is_of_the_interquartile_mean() -> None:
 
 
 def test_runs_that_differ_in_more_than_the_seed_are_not_seeds_of_one_agent() -> None:
-    changes = [{"seed": 0}, {"seed": 1, "video": False}, {"mem_slots": 8}, {"core": "lstm"}]
+    changes = [
+        {"seed": 0},
+        {"seed": 1, "video": False, "diagnostics": True, "env_workers": 2},
+        {"mem_slots": 8},
+        {"core": "lstm"},
+    ]
     configs = [Config().updated(change, "test") for change in changes]
     labels = plot.labels([config.core.core for config in configs], configs)
     assert labels == ["rmc, mem_slots=4", "rmc, mem_slots=4", "rmc, mem_slots=8", "lstm"]

@@ -105,6 +105,18 @@ def test_answers_are_scored_as_rmc_evaluate_scores_them(tmp_path: Path) -> None:
     assert rmc.Player(saved).deterministic
 
 
+def test_the_provenance_has_the_episodes_that_were_played(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(bytes(range(97, 107)) * 200)
+    sizes = "--algo supervised --core rnn --num-envs 2 --unroll-length 5 --total-frames 20 --eval-episodes 0 --no-video"
+    flags = ["--env", f"text:{tmp_path / 'text'}", *sizes.split(), "--run-dir", str(tmp_path / "run")]
+    assert train_cli.main(flags) == 0
+    out = tmp_path / "text.safetensors"
+    assert export.main([str(tmp_path / "run"), str(out), "--episodes", "9"]) == 0
+    provenance = load_agent(out, CPU).provenance
+    assert provenance is not None
+    assert provenance.episodes == 1  # the held-out part is one passage
+
+
 def test_evaluate_opens_it_by_file_and_by_name(
     exported: Path, by_name: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

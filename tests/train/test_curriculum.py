@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from helpers.runs import assert_same, newest, resume, train
 from rmc_agents.config import Config, EnvConfig
 from rmc_agents.envs.making import make_env
+from rmc_agents.envs.processes import WorkerError
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
 from rmc_agents.stream import Episode, Lanes
 from rmc_agents.train import curriculum
@@ -66,6 +67,25 @@ def test_episodes_that_ended_before_a_new_stage_are_reported() -> None:
         each.update()
     assert lanes_of(learner) != lanes_of(twin)
     assert learner.lanes.take_episodes() == twin.lanes.take_episodes() != []
+
+
+def test_a_stage_that_cannot_be_made_leaves_the_run_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = trainer()
+    learner.update()
+    with monkeypatch.context() as patched:
+        patched.setattr(NthFarthestVectorEnv, "reset", failing)
+        with pytest.raises(WorkerError, match="no room"):
+            learner.update()
+    assert (learner.curriculum.stage, lanes_of(learner), learner.frames) == (0, (2, 2, 2), 84)
+    other = trainer()
+    other.set_state(copy.deepcopy(learner.get_state()))
+    for each in (learner, other):
+        each.update()
+        assert (each.curriculum.stage, lanes_of(each)) == (1, (2, 3, 1))
+
+
+def failing(*args: object, **kwargs: object) -> None:
+    raise WorkerError("no room")
 
 
 @pytest.mark.parametrize(("measure", "threshold"), [("return", 1.5), ("success", 0.75)])

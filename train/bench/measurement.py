@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import torch
@@ -38,11 +38,11 @@ def run(config: Config, backends: Sequence[str], repeats: int, limit: float | No
         raise ValueError(
             f"--algo: expected a2c, ppo or supervised, which rmc-bench can measure, got {config.train.algo}"
         )
-    trainer = new_trainer(config.updated({"learners": 1}, "rmc-bench"))
-    assert isinstance(trainer, OnPolicy)
     console = command_line.console()
-    _print_header(trainer, console)
-    report = measure(trainer, backends, repeats, limit)
+    with closing(new_trainer(config.updated({"learners": 1}, "rmc-bench"))) as trainer:
+        assert isinstance(trainer, OnPolicy)
+        _print_header(trainer, console)
+        report = measure(trainer, backends, repeats, limit)
     _print_report(report, console)
     return report
 
@@ -168,8 +168,9 @@ def _core_steps(core: Core, inputs: Tensor, should_reset: Tensor) -> Callable[[]
     @torch.no_grad()
     def run() -> None:
         state = core.initial_state(inputs.shape[1])
-        for inputs_t, should_reset_t in zip(inputs, should_reset, strict=True):
-            _, state = core.step(inputs_t, should_reset_t, state)
+        with core.stepping(state) as step:
+            for inputs_t, should_reset_t in zip(inputs, should_reset, strict=True):
+                _, state = step(inputs_t, should_reset_t, state)
 
     return run
 

@@ -227,12 +227,15 @@ def gather_episodes(episodes: list[Episode]) -> list[Episode]:
     if size() == 1:
         return episodes
     codes = {None: -1.0, False: 0.0, True: 1.0}
-    rows = [(episode.episode_return, episode.length, codes[episode.success]) for episode in episodes]
+    rows = [(total, length, codes[success], number) for total, length, success, number in episodes]
     parts = _gather(torch.tensor(rows, dtype=torch.float64).flatten())
     if parts is None:
         return episodes
-    every = torch.cat(parts).reshape(-1, 3).tolist()
-    return [Episode(total, int(length), None if success < 0 else success > 0) for total, length, success in every]
+    every = torch.cat(parts).reshape(-1, len(Episode._fields)).tolist()
+    return [
+        Episode(total, int(length), None if code < 0 else code > 0, int(number))
+        for total, length, code, number in every
+    ]
 
 
 def _gather(content: Tensor) -> list[Tensor] | None:

@@ -18,6 +18,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.cli import main as evaluate
 from rmc_agents.runs import checkpoint
+from rmc_agents.stream import Episode
 from rmc_agents.train import cli, distributed
 from rmc_agents.train.impala.actors import CPU, Actor, pack_weights
 from rmc_agents.train.impala.learner import Impala, concatenated
@@ -73,6 +74,8 @@ def learner(rank: int, port: int, folder: Path) -> None:
         seen["timeout"] = backend.options._timeout.total_seconds()
         seen["highest"] = distributed.highest(rank)
         seen["shared"] = distributed.share({"of": rank, "tensor": torch.arange(3) + rank})
+        episodes = distributed.gather_episodes([Episode(1.5, 3, None, rank), Episode(0.0, 10**rank, True, 7)])
+        seen["episodes"] = [list(episode) for episode in episodes]
         seen["gathered"] = distributed.gather([None, {"of": rank, "tensor": torch.ones(10**rank)}])
         try:
             with distributed.failing_together():
@@ -122,6 +125,7 @@ def test_all_learners_have_bitwise_the_same_weights(two: list[dict[str, Any]]) -
 
 def test_what_learners_exchange(two: list[dict[str, Any]]) -> None:
     items = [[None, {"of": rank, "tensor": torch.ones(10**rank)}] for rank in range(2)]
+    assert two[0]["episodes"] == [[1.5, 3, None, 0], [0.0, 1, True, 7], [1.5, 3, None, 1], [0.0, 10, True, 7]]
     assert_same(two[0]["gathered"], items[0] + items[1])
     assert_same(two[1]["gathered"], items[1])
     for seen in two:
