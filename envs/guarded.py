@@ -1,8 +1,8 @@
 """Wrappers that check what a user's environment returns (see `returned_values`), and report its errors as its own."""
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gymnasium as gym
@@ -75,11 +75,8 @@ class GuardedEnv(gym.Wrapper):
 
     def close(self) -> None:
         """Close the environment; errors are logged, not raised."""
-        try:
-            with self._closing:
-                self.env.close()
-        except EnvError as error:
-            logger.warning("%s", " ".join(str(error).split()))
+        with _logging_errors(), self._closing:
+            self.env.close()
 
     def _usable(self, info: Any) -> dict[str, Any]:
         """`usable_infos`, with the action mask as an array, if there is one."""
@@ -110,6 +107,7 @@ class GuardedVectorEnv(VectorWrapper):
         super().__init__(env)
         self.name, self._leaves = name, numbers(env.single_observation_space)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
+        self._closing = Blame(name, "close()")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
@@ -125,6 +123,11 @@ class GuardedVectorEnv(VectorWrapper):
             ends = (("terminated", terminated), ("truncated", truncated))
             flags = (self._per_lane(values, name, "biu").astype(np.bool_) for name, values in ends)
             return self._checked(obs), rewards, *flags, checked_infos(infos)
+
+    def close(self, **kwargs: Any) -> None:
+        """Close the environment; errors are logged, not raised."""
+        with _logging_errors(), self._closing:
+            self.env.close(**kwargs)
 
     def __getattr__(self, name: str) -> Any:
         """The environment's; `get_state` and `set_state` are those of `SavableVectorEnv`."""
@@ -143,6 +146,15 @@ class GuardedVectorEnv(VectorWrapper):
         if array.shape != (self.num_envs,) or array.dtype.kind not in kinds:
             raise ValueError(f"expected {name} ({self.num_envs},), got {array.shape} of {array.dtype}")
         return array
+
+
+@contextmanager
+def _logging_errors() -> Iterator[None]:
+    """Context that logs an EnvError in one line instead of raising it."""
+    try:
+        yield
+    except EnvError as error:
+        logger.warning("%s", " ".join(str(error).split()))
 
 
 class OneHotObservation(FlattenObservation):

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.agent import ActorCritic
+from rmc_agents.cores.adapter import AdaptedCore
 from rmc_agents.distributions import Categorical, Joint, forbid
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, Distribution, State, TimeStep, map_leaves
@@ -74,7 +75,8 @@ def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Prog
             reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
             if "marked batch as dynamic" in reason:
                 reason = "its code fixes the number of lanes: use x.shape[0] instead of len(x), and no int() of shapes"
-            core, encoder = type(agent.core).__name__, type(agent.encoder).__name__
+            own = agent.core.module if isinstance(agent.core, AdaptedCore) else agent.core
+            core, encoder = type(own).__name__, type(agent.encoder).__name__
             raise ValueError(
                 f"--format {format}: core {core} with encoder {encoder} cannot be exported by torch.export: {reason}"
             ) from error
@@ -157,7 +159,8 @@ class _Step(nn.Module):
         """The step as torch operators, for any number of lanes."""
         lanes, batch = 3, torch.export.Dim("batch")
         arguments = dict(zip(STEP, _zeros(self.agent.spec, lanes), strict=True))
-        state = dict(zip(self.names, self.agent.initial_state(lanes), strict=True))
+        initial = map_leaves(Tensor.contiguous, self.agent.initial_state(lanes))  # an expanded one would fix the lanes
+        state = dict(zip(self.names, initial, strict=True))
         free: dict[str, Any] = {name: {0: batch} for name in STEP}
         free["state"] = {name: {0: batch} for name in self.names}
         if self.parts:

@@ -58,7 +58,7 @@ class Lanes:
             raise ValueError(
                 "expected a vector environment whose metadata has autoreset_mode NEXT_STEP, got "
                 f"{env.metadata.get('autoreset_mode')}; make it with autoreset_mode=AutoresetMode.NEXT_STEP, or write "
-                "this in your class's metadata"
+                "this in your class's metadata if it returns an episode's last observation and resets in the next step"
             )
         name = name_of_env(env)
         self.env = guarded(env, name)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from helpers.own_cores import Decay, Module, Odd
 from rmc_agents.agent import ActorCritic
@@ -61,6 +62,9 @@ def test_arguments_that_it_does_not_take() -> None:
     register_core("odd", Odd)
     with pytest.raises(ValueError, match=r"core_args: expected none for core lstm, .* got hidden"):
         make_core(CoreConfig(core="lstm", core_args={"hidden": 2}), SIZE)
+    register_core("empty", type("Empty", (nn.Module,), {}))
+    with pytest.raises(ValueError, match="core_args: empty: expected an __init__ with these arguments, got none"):
+        make_core(CoreConfig(core="empty"), SIZE)
     with pytest.raises(ValueError, match="core_args: odd: got an unexpected keyword argument 'depth'"):
         make_core(CoreConfig(core="odd", core_args={"depth": 2}), SIZE)
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from helpers.homemade import FAILS_AT, Homemade, name_of
@@ -232,6 +233,24 @@ def test_lanes_of_different_spaces_are_refused() -> None:
 def test_a_fault_while_closing_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     play(name_of("close")).close()
     assert "failed in close(): RuntimeError: lost in close" in caplog.text
+
+
+def test_a_fault_while_a_vector_environment_closes_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    class Closing(SyncVectorEnv):
+        def step(self, actions: Any) -> Any:
+            raise RuntimeError("the cause")
+
+        def close(self, **kwargs: Any) -> None:
+            raise OSError("lost in close")
+
+    def failing() -> None:
+        with closing(make_env(lambda num_envs: Closing([lambda: gym.make("CartPole-v1")] * num_envs), 2)) as env:
+            env.reset(seed=0)
+            env.step(np.zeros(2, np.int64))
+
+    with pytest.raises(EnvError, match="the cause"):
+        failing()
+    assert "failed in close(): OSError: lost in close" in caplog.text
 
 
 def test_a_fault_in_this_process_is_shown_once_and_the_training_is_saved(

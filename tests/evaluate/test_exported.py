@@ -215,6 +215,23 @@ def test_a_core_that_resets_by_multiplication_is_exported() -> None:
     assert compare(agent, "torch", "recall").largest < 1e-5
 
 
+def test_an_initial_state_that_is_expanded_is_exported() -> None:
+    class Learned(Module):
+        def __init__(self, input_size: int) -> None:
+            super().__init__(input_size)
+            self.start = nn.Parameter(torch.randn(1, 5))
+
+        def initial_state(self, batch_size: int) -> State:
+            return (self.start.expand(batch_size, -1),) * 2
+
+        def step(self, x: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+            state = tuple(torch.where(should_reset[:, None], self.start, leaf) for leaf in state)
+            return super().step(x, torch.zeros_like(should_reset), state)
+
+    agent = ActorCritic(env_spec("recall"), Learned, encoder_sizes=[6]).eval()
+    assert compare(agent, "torch", "recall").largest < 1e-5
+
+
 def test_a_subclass_of_a_built_in_core_with_a_cell_of_its_own_is_exported() -> None:
     class Halved(LSTM):
         def cell(self, x: Tensor, state: Any) -> Any:
