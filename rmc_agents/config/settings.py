@@ -287,5 +287,6 @@ class RunConfig(Section):
         super().__post_init__()
         if self.eval_every and not self.eval_episodes:
             raise ValueError(
-                "eval_every: expected eval_episodes of at least 1, got 0 (a vector environment cannot be evaluated in)"
+                "eval_every: expected eval_episodes of at least 1, got 0 (a vector environment object has 0); set "
+                "eval_every to 0 too"
             )
