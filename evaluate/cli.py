@@ -92,7 +92,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
     from rmc_agents.envs.making import name_of
 
-    from .episodes import PlaySettings, evaluate
+    from .episodes import PlaySettings, evaluate_beside_random
 
     saved, console = opened.saved, command_line.console()
     deterministic = arguments.deterministic or saved.config.train.is_greedy
@@ -101,7 +101,9 @@ def _main(argv: Sequence[str] | None) -> int:
         result = _ablate(arguments, opened, settings, console)
     else:
         with shown(console, f"playing {name_of(opened.env)}, and randomly", 2 * arguments.episodes) as on_progress:
-            result = evaluate(saved.agent, opened.env, arguments.episodes, settings, on_progress, arguments.jobs)
+            result = evaluate_beside_random(
+                saved.agent, opened.env, arguments.episodes, settings, on_progress, arguments.jobs
+            )
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     if arguments.json is not None:  # before printing, which may fail
         write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())

@@ -59,7 +59,7 @@ class UniformPolicy:
         return AgentOutput(parameters, torch.zeros(lanes)), state
 
 
-def evaluate(
+def evaluate_beside_random(
     policy: Policy,
     env: str | EnvFactory,
     episodes: int,
@@ -113,10 +113,10 @@ def check_fits(trained_on: SpaceSpec, env: str | EnvFactory) -> None:
     Raises:
       ValueError: if not, with the spaces of both.
     """
-    check_equal(trained_on, env_spec(env), name_of(env))
+    check_spec_fits(trained_on, env_spec(env), name_of(env))
 
 
-def check_equal(trained_on: SpaceSpec, found: SpaceSpec, env: str) -> None:
+def check_spec_fits(trained_on: SpaceSpec, found: SpaceSpec, env: str) -> None:
     """Check that an agent fits the spaces of an environment with this name. Raises ValueError as `check_fits`."""
     if not trained_on.fits(found):
         hint = ""
@@ -144,7 +144,7 @@ def play(
 ) -> Episodes:
     """Play whole episodes, one per lane, so that short episodes are not over-represented.
 
-    Args: as in `evaluate`; the numbers of episodes that `on_progress` is called with add up to those played.
+    Args: as in `evaluate_beside_random`; the numbers of episodes that `on_progress` is called with add up to those played.
 
     Raises:
       ValueError: for fewer than one episode.

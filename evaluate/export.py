@@ -72,7 +72,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
     from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent, saved_env
 
-    from .episodes import PlaySettings, check_fits, evaluate
+    from .episodes import PlaySettings, check_fits, evaluate_beside_random
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     device = pick_device(arguments.device if arguments.format == "safetensors" else "cpu")
@@ -87,7 +87,7 @@ def _main(argv: Sequence[str] | None) -> int:
     policy = compared or saved.agent
     with shown(console, f"playing {saved.config.env.env}, and randomly", 2 * arguments.episodes) as on_progress:
         settings = PlaySettings(arguments.seed, device, saved.config.train.is_greedy, arguments.max_steps)
-        result = evaluate(policy, env, arguments.episodes, settings, on_progress)
+        result = evaluate_beside_random(policy, env, arguments.episodes, settings, on_progress)
     if note := cut_note(result):
         command_line.say(console, f"{note} (--max-steps)")
     provenance = Provenance(__version__, result["mean_return"], result["ci95"], result["episodes"], arguments.seed)

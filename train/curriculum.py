@@ -50,7 +50,7 @@ class Curriculum:
     Attributes:
       stages: the stages of the settings.
       stage: the current stage, from 0; `len(stages)` is the environment itself.
-      counts_again: whether the last `record` compared a mean that was too low, so that other episodes count from now on
+      counts_again: whether the last `count` compared a mean that was too low, so that other episodes count from now on
         (`Lanes.restart_numbering`).
     """
 
@@ -98,7 +98,7 @@ class Curriculum:
             spec = SpaceSpec.of(env)
             return _Spaces(spec, "target" in infos, spec.action_mask(obs, infos) is not None)
 
-    def record(self, frames: int, rollout: Rollout, episodes: Sequence[Episode]) -> bool:
+    def count(self, frames: int, rollout: Rollout, episodes: Sequence[Episode]) -> bool:
         """Count a rollout; returns True if the stage is over. Every learner calls this.
 
         Args:

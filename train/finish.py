@@ -13,7 +13,7 @@ from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
 from rmc_agents.envs.names import NAMESPACE, evaluation_kwargs
 from rmc_agents.envs.sequences.names import is_text
 from rmc_agents.envs.sequences.vocabulary import Words
-from rmc_agents.evaluate.episodes import PlaySettings, evaluate
+from rmc_agents.evaluate.episodes import PlaySettings, evaluate_beside_random
 from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
@@ -82,7 +82,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
     agent.eval()
     if config.run.eval_episodes:
         with shown(console, "evaluating, and random play", 2 * config.run.eval_episodes) as on_progress:
-            result = evaluate(
+            result = evaluate_beside_random(
                 agent,
                 env_of(trainer),
                 config.run.eval_episodes,

@@ -85,7 +85,7 @@ class OnPolicy(Learner):
         if not self.curriculum.stages:
             return metrics
         frames = self.train.unroll_length * self.share.total
-        if self.curriculum.record(frames, rollout, self.lanes.episodes[earlier:]):
+        if self.curriculum.count(frames, rollout, self.lanes.episodes[earlier:]):
             self._begin_next_stage()
         elif self.curriculum.counts_again:
             self.lanes.restart_numbering()

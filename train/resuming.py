@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
-from rmc_agents.evaluate.episodes import check_equal
+from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import CONFIG, RunFolder
 from rmc_agents.runs.saved import to_settings
@@ -81,7 +81,7 @@ def reopen(
         trainer = new_trainer(config, lanes)
         try:
             if env is not None and saved.spec is not None:
-                check_equal(saved.spec, trainer.agent.spec, config.env.env)
+                check_spec_fits(saved.spec, trainer.agent.spec, config.env.env)
             with checkpoint.opening(path, passing=WorkerError):
                 trainer.set_state(saved.tree)
         except BaseException:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rmc_agents import command_line, pretrained
 from rmc_agents.command_line import say
 from rmc_agents.config import Config
-from rmc_agents.evaluate.episodes import check_equal
+from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import copy_best
 from rmc_agents.runs.folder import RunFolder, branch_path, new_folder, run_of
@@ -174,7 +174,7 @@ def _take_weights(trainer: Trainer, source: str) -> None:
     path = Path(source)
     pretrained.check(source)
     saved = load_agent(path if path.exists() else pretrained.find(source), trainer.lanes.device)
-    check_equal(saved.spec, trainer.agent.spec, trainer.config.env.env)
+    check_spec_fits(saved.spec, trainer.agent.spec, trainer.config.env.env)
     here, there = ({**asdict(config.core), **asdict(config.agent)} for config in (trainer.config, saved.config))
     other = [f"{name} {there[name]} (got {here[name]})" for name in there if there[name] != here[name]]
     if other:

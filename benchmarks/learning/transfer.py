@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.reports import table, write
 from rmc_agents.evaluate.comparison import mean_with_interval
-from rmc_agents.evaluate.episodes import PlaySettings, check_fits, evaluate
+from rmc_agents.evaluate.episodes import PlaySettings, check_fits, evaluate_beside_random
 from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.runs.saved import load_agent
 
@@ -35,7 +35,7 @@ def main() -> None:
         core, seed, trained = saved.config.core.core, saved.config.run.seed, saved.config.env.env
         for env in arguments.envs:
             check_fits(saved.spec, env)
-            result = evaluate(saved.agent, env, arguments.episodes, PlaySettings(EVALUATION_SEED, CPU))
+            result = evaluate_beside_random(saved.agent, env, arguments.episodes, PlaySettings(EVALUATION_SEED, CPU))
             found.append({"core": core, "seed": seed, "trained_on": trained, "frames": saved.frames, **result})
             print(f"{core}, seed {seed}, {env}: {result['success_rate']:.3f}", flush=True)
     write(arguments.out, {"episodes": arguments.episodes, "evaluations": found}, report(found, arguments))

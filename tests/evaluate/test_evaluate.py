@@ -9,7 +9,7 @@ import torch
 from helpers import wandering  # noqa: F401  # registers an environment that cannot render
 from helpers.runs import refused, save_agent
 from rmc_agents.evaluate import cli, watch
-from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec, evaluate
+from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec, evaluate_beside_random
 
 CPU = torch.device("cpu")
 
@@ -27,7 +27,7 @@ def test_command_writes_what_it_measures(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_evaluate_is_plain_json() -> None:
-    result = evaluate(UniformPolicy(env_spec("recall")), "recall", 30, PlaySettings(0, CPU))
+    result = evaluate_beside_random(UniformPolicy(env_spec("recall")), "recall", 30, PlaySettings(0, CPU))
     assert json.loads(json.dumps(result, allow_nan=False))["mean_return"] == result["random_mean_return"]
 
 

@@ -11,8 +11,7 @@ from gymnasium.spaces import Discrete
 
 import rmc_agents as rmc
 from helpers.noise import Noise
-from rmc_agents.evaluate.episodes import PlaySettings
-from rmc_agents.evaluate.episodes import evaluate as evaluate_as_command
+from rmc_agents.evaluate.episodes import PlaySettings, evaluate_beside_random
 
 CPU = torch.device("cpu")
 
@@ -27,7 +26,7 @@ def test_a_saved_agent_scores_as_on_the_command_line() -> None:
     random = torch.get_rng_state()
     saved = rmc.load("recall-rmc", device="cpu")
     assert torch.equal(torch.get_rng_state(), random)
-    expected = evaluate_as_command(saved.agent, "recall", 12, PlaySettings(3, CPU))
+    expected = evaluate_beside_random(saved.agent, "recall", 12, PlaySettings(3, CPU))
     for env in (None, "recall"):
         statistics = rmc.evaluate(saved, env, 12, seed=3)
         assert (statistics.mean_return, statistics.ci95) == (expected["mean_return"], expected["ci95"])

@@ -94,7 +94,7 @@ def test_a_stage_ends_with_a_mean_over_enough_episodes(measure: str, threshold: 
 
     def passed(episodes: list[Episode]) -> list[bool]:
         stages = Curriculum(EnvConfig(num_envs=250, curriculum=({"env_kwargs": {"mode": "hunt"}, measure: threshold},)))
-        return [stages.record(1, NOTHING, episodes[i : i + 100]) for i in range(0, len(episodes), 100)]
+        return [stages.count(1, NOTHING, episodes[i : i + 100]) for i in range(0, len(episodes), 100)]
 
     mixed = [good] * 3 + [bad]
     assert passed(mixed * 125) == [False] * 4 + [True]
@@ -110,7 +110,7 @@ def test_short_episodes_do_not_count_more_often_than_long_ones() -> None:
     for time in range(2, 2_202, 2):
         quick = [Episode(1.0, 2, True, time // 2 - 1) for _ in range(7)]
         slow = [Episode(0.0, 20, False, time // 20 - 1) for _ in range(3)] if time % 20 == 0 else []
-        advanced.append(stages.record(1, NOTHING, quick + slow))
+        advanced.append(stages.count(1, NOTHING, quick + slow))
         compared.append(stages.counts_again)
     assert not any(advanced)
     assert compared.index(True) == 499  # after 50 episodes of the slow lanes
@@ -171,7 +171,7 @@ def test_a_success_rate_that_is_never_reported_is_warned_about_once(caplog: pyte
         caplog.clear()
         followed = Curriculum(Config().updated({"env": TASK, "num_envs": 401, "curriculum": [stage]}, "test").env)
         for told in (success, None, None):
-            followed.record(1, NOTHING, [Episode(0.0, 1, None)] * 400 + [Episode(0.0, 1, told)])
+            followed.count(1, NOTHING, [Episode(0.0, 1, None)] * 400 + [Episode(0.0, 1, told)])
         assert [record.getMessage().count("none of 802 episodes") for record in caplog.records] == [1] * warnings
 
 

@@ -142,7 +142,7 @@ class Sweep:
         scheduler = Scheduler(jobs, self.console, self.trust)
         with StopSignals() as stop, closing(scheduler.run(self._jobs(), lambda: self._ending(stop))) as ended:
             for training in ended:
-                self._record(training)
+                self._store(training)
         return self._conclude(stop.received)
 
     def _ending(self, stop: "StopSignals") -> signal.Signals | None:
@@ -193,7 +193,7 @@ class Sweep:
         trial = self.study.ask(self.distributions)
         return trial.number, trial.params
 
-    def _record(self, training: "Training") -> None:
+    def _store(self, training: "Training") -> None:
         """Record a trial's result in the study; an interrupted trial stays open and is resumed later."""
         from optuna.trial import TrialState
 
