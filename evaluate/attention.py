@@ -41,7 +41,8 @@ class Looks(NamedTuple):
 
 @torch.no_grad()
 def look(agent: ActorCritic, env: str | EnvFactory, episodes: int, settings: PlaySettings) -> Looks:
-    """Play episodes, each in its own lane, and average the memory's attention. For the arguments see `evaluate`.
+    """Play episodes, each in its own lane, and average the memory's attention. For the arguments see
+    `episodes.play`.
 
     Raises:
       ValueError: for a core without attention, or an environment that reports no cue.

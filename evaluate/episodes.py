@@ -144,7 +144,7 @@ def play(
 ) -> Episodes:
     """Play whole episodes, one per lane, so that short episodes are not over-represented.
 
-    Args: as in `evaluate_beside_random`; the numbers of episodes that `on_progress` is called with add up to those played.
+    Args: as in `evaluate_beside_random`; the numbers that `on_progress` is called with add up to the episodes played.
 
     Raises:
       ValueError: for fewer than one episode.
