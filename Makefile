@@ -65,7 +65,7 @@ $(DEV): $(INSTALLED)
 	touch $@
 
 # All of the above at once, for continuous integration: one resolution, and no bytecode of what is never imported.
-install-all: pyproject.toml constraints.txt
+install-all:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,triton,docs]'
 	touch $(INSTALLED) $(DEV) .venv/triton .venv/docs

@@ -243,8 +243,8 @@ def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_pro
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
-            if (values := np.asarray(lanes.infos[key])).dtype.kind not in "biuf":
-                continue  # another meaning, of a user's own vector environment
+            if (values := _as_numbers(lanes.infos[key], lanes.num_lanes)) is None:
+                continue
             if key not in reports:
                 reports[key] = np.full(lanes.num_lanes, 0.0 if key == "is_success" else np.nan)
             reported = (playing if key in GROUPS else ended) & np.asarray(lanes.infos.get(f"_{key}", True))
@@ -257,6 +257,15 @@ def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_pro
     groups = {name: reports[name] for name in GROUPS if name in reports}
     episodes = Episodes(returns, lengths, reports.get("level"), reports.get("is_success"), playing, groups=groups)
     return episodes if lanes.targets is None else episodes._replace(asked=asked, right=right, nats=nats)
+
+
+def _as_numbers(info: Any, lanes: int) -> np.ndarray | None:
+    """An info as numbers `[B]`; None if the name means something else in a user's own environment."""
+    values = np.asarray(info)
+    try:
+        return values.astype(np.float64) if values.shape == (lanes,) else None  # gymnasium's np.bool_ are objects
+    except (TypeError, ValueError):
+        return None
 
 
 def _decisions(policy: Policy, lanes: Lanes, playing: np.ndarray) -> Iterator[Tensor]:

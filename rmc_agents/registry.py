@@ -63,7 +63,7 @@ class Registry:
     def check_arguments(self, name: str, build: Build, first: object, arguments: Mapping[str, Any]) -> None:
         """Raises ValueError unless `build` can be called with `first` and the keyword arguments."""
         if getattr(build, "__init__", None) is nn.Module.__init__:  # its signature takes anything, its code nothing
-            raise ValueError(f"{self.kind}_args: {name}: expected an __init__ with these arguments, got none")
+            raise ValueError(f"{self.kind}_args: {name}: expected an __init__ of its own, got torch.nn.Module's")
         try:
             inspect.signature(build).bind(first, **arguments)
         except TypeError as error:

@@ -50,7 +50,7 @@ class Lanes:
       targets: the right actions of the current time step, from `infos["target"]`, `[B]` int64, `NO_TARGET` where there
         is none; None if the environment reports none at a reset.
       episodes: episodes that ended since the last `take_episodes`.
-      numbers: `[B]` int64, the number of each lane's episode, from 0; -1 after `restart_numbering`, until it ends.
+      numbers: `[B]` int64, the number of each lane's episode, from 0; -1 if it was running at `restart_numbering`.
     """
 
     def __init__(self, env: VectorEnv, seed: int, device: torch.device) -> None:

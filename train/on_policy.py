@@ -92,20 +92,22 @@ class OnPolicy(Learner):
         return metrics | {"curriculum/stage": torch.tensor(1.0 + self.curriculum.stage)}
 
     def _begin_next_stage(self) -> None:
-        """Begin the curriculum's next stage; if its environment cannot be made, the stage stays."""
+        """Begin the curriculum's next stage. Until its environment is made, the earlier one stays."""
         with distributed.failing_together():
             lanes = self._new_lanes(self.curriculum.stage + 1)
         lanes.episodes = self.lanes.episodes  # they are not reported yet
         self.curriculum.advance()
-        self._replace_lanes(lanes)
+        self.close()
+        self.lanes = self.collector.lanes = lanes
 
     def _new_lanes(self, stage: int) -> Lanes:
         seed = seed_after(self.config.run.seed, self.frames) + self.share.first
-        return Lanes(self.curriculum.make(self.share.lanes, stage), seed, self.lanes.device)
-
-    def _replace_lanes(self, lanes: Lanes) -> None:
-        self.close()
-        self.lanes = self.collector.lanes = lanes
+        env = self.curriculum.make(self.share.lanes, stage)
+        try:
+            return Lanes(env, seed, self.lanes.device)
+        except BaseException:
+            env.close()
+            raise
 
     def learn(self, rollout: Rollout) -> Metrics:
         """Learn from the last rollout. Returns the metrics, averaged over the minibatches."""
@@ -211,7 +213,8 @@ class OnPolicy(Learner):
             check_like(saved, self._curriculum_state(zeros)["curriculum"], "curriculum")
             self.curriculum.set_state(saved)
             state = state | {"curriculum": saved}
-            self._replace_lanes(self._new_lanes(self.curriculum.stage))
+            self.close()
+            self.lanes = self.collector.lanes = self._new_lanes(self.curriculum.stage)
         if not self.lanes.is_savable:  # for example in workers, where the checkpoint's run had none
             state = state | {"collector": state["collector"] | dict.fromkeys(shares.BY_LANE)}
         if len(self.shares) > 1:

@@ -63,7 +63,7 @@ def test_arguments_that_it_does_not_take() -> None:
     with pytest.raises(ValueError, match=r"core_args: expected none for core lstm, .* got hidden"):
         make_core(CoreConfig(core="lstm", core_args={"hidden": 2}), SIZE)
     register_core("empty", type("Empty", (nn.Module,), {}))
-    with pytest.raises(ValueError, match="core_args: empty: expected an __init__ with these arguments, got none"):
+    with pytest.raises(ValueError, match="core_args: empty: expected an __init__ of its own"):
         make_core(CoreConfig(core="empty"), SIZE)
     with pytest.raises(ValueError, match="core_args: odd: got an unexpected keyword argument 'depth'"):
         make_core(CoreConfig(core="odd", core_args={"depth": 2}), SIZE)

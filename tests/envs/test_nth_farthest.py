@@ -194,7 +194,7 @@ def test_options_out_of_range_are_named(settings: dict[str, Any], expected: str)
         NthFarthestVectorEnv(1, **settings)
 
 
-def test_the_info_rank_is_n() -> None:
+def test_the_info_nth_is_n() -> None:
     env = NthFarthestVectorEnv(20, vectors=5, size=3)
     obs, infos = env.reset(seed=0)
     for _ in range(5):

@@ -126,13 +126,24 @@ def test_infos_of_a_vector_environment_may_be_lists() -> None:
     class Listing(SyncVectorEnv):
         def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict]:
             *rest, infos = super().step(actions)
-            return *rest, infos | {"is_success": [True] * self.num_envs, "nth": ["gold"] * self.num_envs}
+            others = {"nth": ["gold"] * self.num_envs, "solution_length": np.zeros((self.num_envs, 2))}
+            return *rest, infos | {"is_success": [True] * self.num_envs} | others
 
     played = play(
         UniformPolicy(env_spec("Parity-v0")), lambda num_envs: Listing([ParityEnv] * num_envs), 4, PlaySettings(0, CPU)
     )
     np.testing.assert_array_equal(played.successes, np.ones(4))
-    assert played.groups == {}  # a name that we use, too, with another meaning
+    assert played.groups == {}  # names that we use, too, with another meaning
+
+
+def test_numpys_flags_are_successes() -> None:
+    class Flagged(ParityEnv):
+        def step(self, action: int) -> Any:
+            *rest, _ = super().step(action)
+            return *rest, {"is_success": np.bool_(self.left == 0)}
+
+    played = play(UniformPolicy(env_spec("Parity-v0")), Flagged, 4, PlaySettings(0, CPU))
+    np.testing.assert_array_equal(played.successes, np.ones(4))
 
 
 def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:

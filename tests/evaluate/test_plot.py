@@ -104,7 +104,7 @@ def test_the_band_is_of_the_interquartile_mean() -> None:
 def test_runs_that_differ_in_more_than_the_seed_are_not_seeds_of_one_agent() -> None:
     changes = [
         {"seed": 0},
-        {"seed": 1, "video": False, "diagnostics": True, "env_workers": 2},
+        {"seed": 1, "video": False, "diagnostics": True, "env_workers": 2, "env_backend": "native"},
         {"mem_slots": 8},
         {"core": "lstm"},
     ]
