@@ -220,9 +220,17 @@ def exported(step: Step) -> Callable[..., Any]:
 
 
 @pytest.mark.filterwarnings("ignore")  # about the checks of shapes, which are not traced
-@pytest.mark.parametrize("with_gradient", [True, False])
-@pytest.mark.parametrize("capture", [traced, compiled, exported])
-@pytest.mark.parametrize("policy", ["minipacman-lstm", "minipacman-gru", "minipacman-rmc"])
+@pytest.mark.parametrize(
+    ("policy", "capture", "with_gradient"),
+    [
+        ("minipacman-lstm", traced, True),
+        ("minipacman-rmc", traced, False),
+        ("minipacman-gru", compiled, True),
+        ("minipacman-rmc", compiled, False),
+        ("minipacman-lstm", exported, True),
+        ("minipacman-rmc", exported, False),
+    ],
+)
 def test_a_captured_policy_has_the_eager_outputs(
     policy: str, capture: Callable[[Step], Callable[..., Any]], with_gradient: bool
 ) -> None:

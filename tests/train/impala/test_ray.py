@@ -120,33 +120,25 @@ def test_rollouts_are_those_of_an_actor_here_though_it_is_killed(cluster: Cluste
             assert torch.equal(leaf, handed_over)
 
 
-def test_an_environments_error_is_its_own(cluster: Cluster, example: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_versions_on_a_node_and_an_environments_error_are_reported(
+    cluster: Cluster, example: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pools, "TRIES", 1)
 
     def make_actor(index: int) -> Actor:
         raise OSError("no room for another")
 
-    with (
-        started(make_actor, 1, cluster.address, example) as (_, pool),
-        pytest.raises(
-            WorkerError, match=r"actor 0 failed: OSError: no room for another \(.*test_ray.py, line \d+"
-        ) as e,
-    ):
-        pool.take(1)
-    assert "Traceback" in e.value.__notes__[0]
-
-
-def test_other_versions_on_a_node_are_reported(
-    cluster: Cluster, example: Actor, monkeypatch: pytest.MonkeyPatch
-) -> None:
     here = ray_engine.find_versions()
-    monkeypatch.setattr(ray_engine, "find_versions", lambda: here | {"torch": "1.0"})
-    expected = rf"^node \S+ has torch {here['torch']} \(here 1.0\): expected the same versions on all nodes"
-    with (
-        started(partial(Actor, CONFIG), 1, cluster.address, example) as (_, pool),
-        pytest.raises(WorkerError, match=expected),
-    ):
-        pool.take(1)
+    versions = rf"^node \S+ has torch {here['torch']} \(here 1.0\): expected the same versions on all nodes"
+    fault = r"actor 0 failed: OSError: no room for another \(.*test_ray.py, line \d+"
+    with started(make_actor, 1, cluster.address, example) as (_, pool):
+        with monkeypatch.context() as patched:
+            patched.setattr(ray_engine, "find_versions", lambda: here | {"torch": "1.0"})
+            with pytest.raises(WorkerError, match=versions):
+                pool.take(1)
+        with pytest.raises(WorkerError, match=fault) as e:
+            pool.take(1)
+    assert "Traceback" in e.value.__notes__[0]
 
 
 def test_too_few_cpus_are_reported(cluster: Cluster) -> None:
