@@ -22,11 +22,6 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Trainings first: workers begin with equal parts, and take tests from the ends of others' parts."""
-    items.sort(key=lambda item: "/train/" not in item.nodeid)
-
-
 def pytest_collection_finish() -> None:
     """Exclude all objects that exist now from later collections."""
     gc.freeze()
