@@ -132,7 +132,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:
         "versions": {name: versions.get(name, "unknown") for name in PACKAGES},
         "parameters": parameters,
         "frames": summary.frames,
-        "seconds": round(summary.seconds, 1),
+        "seconds": round(summary.seconds, 3),
         "evaluation": summary.evaluation.of_the_agent(),
         "random_mean_return": summary.evaluation.random_mean_return,
         "random_success_rate": summary.evaluation.random_success_rate,
