@@ -94,7 +94,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
     generator, refused = random.Random(0), 0
     file = tmp_path / "checkpoints" / path.name
     file.parent.mkdir()
-    for _ in range(40):
+    for _ in range(80):
         spoiled_tree, what = damaged(tree, generator)
         checkpoint.save(file, spoiled_tree)
         resuming = refusal(partial(reopen, tmp_path, lambda config: config, trust=False))
@@ -106,7 +106,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
         is_setting |= what == f"remove spec/{len(tree['spec']) - 1}"  # the newest field, which older files lack
         assert resuming or is_setting or what == "add " or {} in spoiled_tree["optimizer"], what
         refused += resuming is not None
-    assert refused > 25
+    assert refused > 50
 
 
 @pytest.mark.parametrize(

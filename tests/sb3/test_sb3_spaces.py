@@ -31,8 +31,8 @@ pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("kind", ["Box", "Matrix", "ManyChoices", "ManyBits"])
-def test_action_spaces_of_sb3_contrib_are_trained_played_and_resumed(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ACTION_SPACES)
+def test_every_action_space_of_sb3_contrib_is_trained_played_and_resumed(kind: str, tmp_path: Path) -> None:
     run_dir, env = tmp_path / "run", f"Actions{kind}-v0"
     flags = ["--algo", "recurrent-ppo", "--env", env, "--eval-episodes", "3", "--total-frames", "40"]
     assert train_cli.main([*SMALL, *flags, "--no-video", "--run-dir", str(run_dir)]) == 0
