@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, suppress
 from copy import deepcopy
 from itertools import pairwise
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import BaseContext
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple
 
@@ -46,8 +46,8 @@ class WorkerVectorEnv(AnyInfos):
     sent only at the end of an episode, limited to numbers, strings and arrays of numbers; `info["target"]` and
     `info["action_mask"]` are always sent.
 
-    Workers are spawned, not forked: a process with torch has threads, and a fork copies the locks that they hold but
-    not the threads that would release them. A script that uses workers therefore needs the usual
+    Workers are not forks of this process: a process with torch has threads, and a fork copies the locks that they hold
+    but not the threads that would release them. A script that uses workers therefore needs the usual
     `if __name__ == "__main__":`. `make_lanes` contains all that the workers need and is pickled by cloudpickle.
 
     The workers end when the environment is closed or deleted, when this process ends in any way, and when a worker
@@ -170,9 +170,9 @@ class _Rows(NamedTuple):
 
 
 class _SharedLanes:
-    """The shared memory of `_Rows`; it can be passed to a process that is being spawned."""
+    """The shared memory of `_Rows`; it can be passed to a process that is being started."""
 
-    def __init__(self, context: SpawnContext, num_envs: int, observation: Space, action: Space) -> None:
+    def __init__(self, context: BaseContext, num_envs: int, observation: Space, action: Space) -> None:
         self.num_envs = num_envs
         self.spaces: tuple[Space[Any], ...] = (action, observation, REWARD, FLAG, FLAG)
         self.memory = [

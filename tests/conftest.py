@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from rmc_agents import plugins
+from rmc_agents.envs.processes import ChildContext
 
 gc.disable()
 if not torch.cuda.is_available():
@@ -23,7 +24,8 @@ if not torch.cuda.is_available():
 
 
 def pytest_collection_finish() -> None:
-    """Exclude all objects that exist now from later collections."""
+    """Exclude all objects that exist now from later collections; tests' processes share what is imported now."""
+    ChildContext()
     gc.freeze()
     gc.enable()
 

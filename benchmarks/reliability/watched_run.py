@@ -147,9 +147,10 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def is_actor(process: psutil.Process) -> bool:
-    """Whether it is one of multiprocessing's spawned processes, and runs."""
+    """Whether it is a fork of multiprocessing's server, and runs."""
     try:
-        return "spawn_main" in " ".join(process.cmdline()) and is_alive(process)
+        parent = process.parent()
+        return parent is not None and "forkserver" in " ".join(parent.cmdline()) and is_alive(process)
     except psutil.NoSuchProcess:
         return False
 

@@ -1,36 +1,28 @@
 """Processes that this package starts."""
 
-import gc
+import os
 import signal
+import sys
 from multiprocessing.connection import Connection
+
+import pytest
 
 from rmc_agents.envs.processes import STOPS, ChildContext, stops_held_back
 
 
-class Unpickled:
-    """Tells whether the garbage collector was on while it was unpickled."""
-
-    def __setstate__(self, state: object) -> None:
-        self.__dict__ = {"collected": gc.isenabled()}
-
-    def __getstate__(self) -> object:
-        return {"some": "state"}
-
-
-def report(unpickled: Unpickled, connection: Connection) -> None:
+def report(connection: Connection) -> None:
+    """Send an environment variable, whether a module is loaded that only `conftest` imports, and the handlers."""
     handlers = [signal.getsignal(number) for number in STOPS]
-    connection.send(
-        (unpickled.__dict__["collected"], gc.isenabled(), gc.get_freeze_count() > 1000, *map(callable, handlers))
-    )
+    connection.send((os.environ.get("RMC_TEST"), "rmc_agents.plugins" in sys.modules, *map(callable, handlers)))
 
 
-def test_a_child_imports_without_the_collector_and_leaves_stops_to_its_parent() -> None:
-    context = ChildContext()
-    ours, theirs = context.Pipe()
-    with stops_held_back():
-        child = context.Process(target=report, args=(Unpickled(), theirs))
-        child.start()
-    assert ours.recv() == (False, True, True, True, True, True)
-    child.join()
-    assert child.exitcode == 0
-    assert gc.isenabled()
+def test_a_child_has_our_modules_and_environment_and_leaves_stops_to_its_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for value in ("one", "two"):
+        monkeypatch.setenv("RMC_TEST", value)
+        with stops_held_back():
+            connection, child = ChildContext().start(report)
+        assert connection.recv() == (value, sys.platform == "linux", True, True, True)
+        child.join()
+        assert child.exitcode == 0

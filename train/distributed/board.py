@@ -6,7 +6,7 @@ learner waits longer for the result.
 
 import ctypes
 from collections.abc import Callable, Iterator
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import BaseContext
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ class Board:
       size: number of processes.
     """
 
-    def __init__(self, context: SpawnContext, size: int) -> None:
+    def __init__(self, context: BaseContext, size: int) -> None:
         self.size = size
         self._memory = context.RawArray(ctypes.c_byte, size * 2 * CAPACITY)
         self._has_left = context.RawArray(ctypes.c_bool, size)

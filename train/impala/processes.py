@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ GRANT = b"g"
 class ProcessEngine:
     """An `ActorEngine` of processes on this machine.
 
-    Actors are spawned, like the workers of `envs.workers`. Each has one slot of shared memory per rollout that it may
+    Actors are started like the workers of `envs.workers`. Each has one slot of shared memory per rollout that it may
     be ahead, and writes its parcels into the slots in rotation.
 
     Args:
@@ -125,7 +125,7 @@ class WeightsBoard:
     and then reads again. That is rare, because reading takes much less time than an update.
     """
 
-    def __init__(self, context: SpawnContext, size: int) -> None:
+    def __init__(self, context: BaseContext, size: int) -> None:
         self._version = context.RawValue(ctypes.c_int64, -1)
         self._places = [context.RawArray(ctypes.c_byte, size) for _ in range(2)]
 

@@ -98,7 +98,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(learner, (port, folder), nprocs=2)
+    torch.multiprocessing.start_processes(learner, (port, folder), nprocs=2, start_method="forkserver")
     return [checkpoint.load(folder / str(rank)) for rank in range(2)]
 
 

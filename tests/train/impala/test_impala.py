@@ -1,11 +1,6 @@
 """IMPALA's learner: without lag it equals A2C, with lag V-trace corrects it, and its runs are like any other."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +9,7 @@ import torch
 
 from helpers import counting
 from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending, small_trainer
-from helpers.runs import find_and_load, wait_for_checkpoints
+from helpers.runs import find_and_load
 from rmc_agents import losses
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.distributions import Categorical
@@ -245,31 +240,3 @@ def test_an_environment_that_fails_ends_the_run(
     assert error.count("Traceback") == 1
     assert "RuntimeError: it lost count of everything" in error.splitlines()[-1]
     assert find_and_load(tmp_path / "run")[1]["frames"] == 0
-
-
-@pytest.mark.slow
-def test_a_learner_that_is_killed_leaves_no_actor_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
-    flags = [*FLAGS, "--total-frames", "100000000", "--save-every", "0.5", "--run-dir", str(tmp_path / "run")]
-    learner = subprocess.Popen([*command, *flags], stdout=subprocess.DEVNULL)
-    wait_for_checkpoints(tmp_path / "run", 1, learner)
-    children = children_of(learner.pid)
-    assert len(children) >= 2
-    os.kill(learner.pid, signal.SIGKILL)
-    learner.wait()
-    deadline = time.monotonic() + 30
-    while any(map(is_alive, children)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert cli.main(["--resume", str(tmp_path / "run"), "--total-frames", "1"]) == 0
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
