@@ -38,7 +38,7 @@ from rmc_agents.train import distributed
 from .board import Board
 
 MIN_LANES = 32  # per learner, for --learners auto: a step with fewer is hardly faster
-BYTES_OF_LEARNER = 350 << 20  # minimum private memory of a process with torch and compiled kernels
+BYTES_OF_LEARNER = 350 << 20  # to leave for each learner; with the default lanes it has 160 MiB of its own
 LOOPBACK = "127.0.0.1"
 GUARD = "a script that trains with several learners needs the usual `if __name__ == '__main__':`"
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the environment variable that gloo reads
