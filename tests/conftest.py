@@ -15,8 +15,10 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 import pytest
 import torch
 
+from helpers import forked
 from rmc_agents import plugins
 from rmc_agents.envs.processes import ChildContext
+from rmc_agents.evaluate import trainings
 
 gc.disable()
 if not torch.cuda.is_available():
@@ -36,6 +38,12 @@ def forget_registered() -> Iterator[None]:
     yield
     for builders in plugins.registered.values():
         builders.clear()
+
+
+@pytest.fixture
+def forked_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons and sweeps start trainings as forks."""
+    monkeypatch.setattr(trainings, "start", forked.Training)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -24,6 +24,7 @@ from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG, RunFolder
 
+pytestmark = pytest.mark.usefixtures("forked_trainings")
 COMMAND = "import sys; from rmc_agents.evaluate.compare import main; sys.exit(main())"
 SMALL = ["--episodes", "3", "--jobs", "2", "--seeds", "0", "1"]
 FLAGS = ["--", "--num-envs", "8", "--unroll-length", "5", "--hidden-size", "16"]

@@ -36,6 +36,7 @@ from rmc_agents.train.sweep.results import (
 )
 from rmc_agents.train.sweep.trials import Sweep
 
+pytestmark = pytest.mark.usefixtures("forked_trainings")
 ENDLESS = 10**9
 # Goes on with a run as rmc-train does, but is content with the frames it has.
 NO_FURTHER = "from rmc_agents.train.cli import main; sys.exit(main([*sys.argv[1:], '--total-frames', '1']))"
