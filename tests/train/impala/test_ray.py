@@ -1,9 +1,8 @@
 """Actors in a Ray cluster: equal to local actors, whichever process dies; and one-line errors."""
 
-import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import pairwise
@@ -90,34 +89,10 @@ def assert_same_rollouts(received: Parcel, expected: Parcel) -> None:
     assert received.episodes == expected.episodes
 
 
-def kill(engine: ray_engine.RayEngine, actor: int) -> None:
-    """As the system does when memory is short."""
-    pid = ray.get(engine._placed[actor].host.__ray_call__.remote(lambda _: os.getpid()))
-    os.kill(pid, signal.SIGKILL)
-
-
 def node_of(engine: ray_engine.RayEngine, actor: int) -> str:
     report = engine._placed[actor].report
     assert report is not None
     return report.node
-
-
-def test_rollouts_are_those_of_an_actor_here_though_it_is_killed(cluster: Cluster, example: Actor) -> None:
-    with started(partial(Actor, CONFIG), 1, cluster.address, example) as (engine, pool):
-        received = [*pool.take(1), *pool.take(1)]
-        kill(engine, 0)
-        received += [parcel for _ in range(6) for parcel in pool.take(1)]
-        assert pool.counts._asdict() == {"stale": 0, "unfit": 0, "repeated": 0, "replaced": 1}
-    with closing(Actor(CONFIG, 0)) as reference:
-        reference.take_weights(0, pack_weights(example.agent))
-        for sequence, parcel in enumerate(received):
-            assert (parcel.actor, parcel.sequence, parcel.version) == (0, sequence, 0)
-            assert_same_rollouts(parcel, reference.act(0.0))
-    for before, after in pairwise(received):
-        for field_before, field_after in zip(before.rollout.steps[:6], after.rollout.steps[:6], strict=True):
-            assert torch.equal(field_before[-1], field_after[0])
-        for leaf, handed_over in zip(before.snapshot["collector"]["core"], after.rollout.initial_state, strict=True):
-            assert torch.equal(leaf, handed_over)
 
 
 def test_other_versions_on_a_node_and_an_environments_error_are_reported(
@@ -168,16 +143,16 @@ def test_a_run_on_a_cluster_continues_without_one(
     assert find_and_load(run)[1]["frames"] == 144
 
 
-def test_a_nodes_death_costs_its_actors_alone(cluster: Cluster, example: Actor) -> None:
+def test_rollouts_are_those_of_actors_here_though_a_node_dies(cluster: Cluster, example: Actor) -> None:
     doomed = patiently(lambda: cluster.add_node(num_cpus=2, **LIGHT))
+    received: dict[int, list[Parcel]] = {0: [], 1: []}
     with started(partial(Actor, CONFIG), 2, cluster.address, example) as (engine, pool):
-        sequences: dict[int, list[int]] = {0: [], 1: []}
 
         def take_one() -> None:
             (parcel,) = pool.take(1)
-            sequences[parcel.actor].append(parcel.sequence)
+            received[parcel.actor].append(parcel)
 
-        while not all(sequences.values()):
+        while not all(received.values()):
             take_one()
         places = [node_of(engine, actor) for actor in range(2)]
         assert len(set(places)) == 2
@@ -185,13 +160,27 @@ def test_a_nodes_death_costs_its_actors_alone(cluster: Cluster, example: Actor) 
         cluster.remove_node(doomed, allow_graceful=False)
         while pool.counts.replaced == 0:
             take_one()
-        came = len(sequences[lost])
-        while len(sequences[lost]) < came + 3:
+        came = len(received[lost])
+        while len(received[lost]) < came + 3:
             take_one()
         assert pool.counts._asdict() == {"stale": 0, "unfit": 0, "repeated": 0, "replaced": 1}
         assert {node_of(engine, actor) for actor in range(2)} == {places[1 - lost]}
-        for numbers in sequences.values():
-            assert numbers == list(range(len(numbers)))
+    for index, parcels in received.items():
+        assert_continues(parcels)
+        with closing(Actor(CONFIG, index)) as reference:
+            reference.take_weights(0, pack_weights(example.agent))
+            for sequence, parcel in enumerate(parcels[: came + 3]):  # the other actor may have sent hundreds
+                assert (parcel.sequence, parcel.version) == (sequence, 0)
+                assert_same_rollouts(parcel, reference.act(0.0))
+
+
+def assert_continues(parcels: Sequence[Parcel]) -> None:
+    """Each rollout begins where the one before it ended."""
+    for before, after in pairwise(parcels):
+        for field_before, field_after in zip(before.rollout.steps[:6], after.rollout.steps[:6], strict=True):
+            assert torch.equal(field_before[-1], field_after[0])
+        for leaf, handed_over in zip(before.snapshot["collector"]["core"], after.rollout.initial_state, strict=True):
+            assert torch.equal(leaf, handed_over)
 
 
 def test_a_local_ray_is_closed_to_the_network() -> None:
