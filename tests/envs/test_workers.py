@@ -175,27 +175,38 @@ def test_a_run_is_the_same_with_workers_and_continues_after_a_fault(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "fault"), [(signal.SIGINT, ""), (signal.SIGKILL, "hang")])
-def test_workers_end_with_their_parent_and_in_silence(number: signal.Signals, fault: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
+def test_workers_of_a_run_end_in_silence(tmp_path: Path) -> None:
+    program = "import sys; from rmc_agents.train.cli import main; sys.exit(main())"
     flags = ["--env-workers", "2", "--run-dir", str(tmp_path / "run"), "--save-every", "1e-9"]
-    process = subprocess.Popen(
-        [*command, *SMALL, *QUIET, *flags],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent), FAULT: fault},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    wait_for_checkpoints(tmp_path / "run", 1, process, after=FAILS_AT // UNROLL - 2 if fault else 0)
-    if number != signal.SIGKILL:
-        os.killpg(process.pid, number)  # as a terminal does
-    else:
-        time.sleep(0.5)  # until the workers hang
-        process.send_signal(number)
+    process = start(program, *SMALL, *QUIET, *flags)
+    wait_for_checkpoints(tmp_path / "run", 1, process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (128 + signal.SIGINT, "")
+
+
+@pytest.mark.slow
+def test_workers_that_hang_end_with_their_parent_and_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FAULT, "hang")
+    program = f"""from rmc_agents.envs.making import make_env
+env = make_env({WANDERER!r}, 2, num_workers=2)
+env.reset()
+print("started", flush=True)
+while True:
+    env.step([0, 0])"""
+    process = start(program)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    time.sleep(0.5)  # until the workers hang
+    process.kill()
     _, err = process.communicate(timeout=120)  # returns once every process that holds the pipes has ended
-    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    assert err == ""
+    assert (process.returncode, err) == (-signal.SIGKILL, "")
+
+
+def start(program: str, *flags: str) -> subprocess.Popen:
+    path = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", program, *flags], env=path, start_new_session=True, **streams)
 
 
 @pytest.mark.parametrize(
