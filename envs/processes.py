@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ else:
 
 PACKAGE = __name__.partition(".")[0] + "."
 SECONDS_TO_END = 5.0  # grace period before a process is killed
+LONGEST_TEMPORARY = 107 - len("/pymp-12345678/listener-12345678")  # a socket's path has 107 characters at most
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -124,12 +126,18 @@ class ChildContext(Context):
     On Linux they are forks of a server, which has the modules of the package that this process has at its first use.
     A fork starts in a twentieth of a second instead of importing torch again, and shares the memory of the imports.
     Elsewhere they are spawned: macOS's libraries do not survive a fork.
+
+    Raises:
+      ValueError: if the path of the folder for temporary files is too long for the server's socket.
     """
 
     Process = Child
 
     def __init__(self) -> None:
         super().__init__()
+        folder = tempfile.gettempdir()
+        if sys.platform == "linux" and len(folder) > LONGEST_TEMPORARY:
+            raise ValueError(f"TMPDIR: expected at most {LONGEST_TEMPORARY} characters, got {len(folder)}: {folder}")
         self.set_forkserver_preload([name for name in sys.modules if name.startswith(PACKAGE)])
 
     def start(self, target: Callable[..., None], *arguments: Any, daemon: bool = True) -> tuple[Connection, Child]:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 from multiprocessing.connection import Connection
 
 import pytest
@@ -26,3 +27,10 @@ def test_a_child_has_our_modules_and_environment_and_leaves_stops_to_its_parent(
         assert connection.recv() == (value, sys.platform == "linux", True, True, True)
         child.join()
         assert child.exitcode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the server is Linux's")
+def test_a_temporary_folder_with_a_long_path_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "x" * 75)
+    with pytest.raises(ValueError, match=r"^TMPDIR: expected at most 75 characters, got 76: /x"):
+        ChildContext()
