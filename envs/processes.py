@@ -124,7 +124,7 @@ class ChildContext(Context):
     """Starts processes of the class `Child`.
 
     On Linux they are forks of a server, which has the modules of the package that this process has at its first use.
-    A fork starts in a twentieth of a second instead of importing torch again, and shares the memory of the imports.
+    A fork is ready in a tenth of a second instead of importing torch again, and shares the memory of the imports.
     Elsewhere they are spawned: macOS's libraries do not survive a fork.
 
     Raises:

@@ -21,7 +21,8 @@ class Training:
     def returncode(self) -> int | None:
         return self._process.exitcode
 
-    poll = returncode.fget
+    def poll(self) -> int | None:
+        return self.returncode
 
     def wait(self) -> None:
         self._process.join()
