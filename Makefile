@@ -5,6 +5,9 @@ BIN = .venv/bin
 INSTALLED = .venv/installed
 DEV = .venv/dev
 
+# Compiled bytecode is kept, whatever the environment says: otherwise each of the tests' processes compiles torch's sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: train test test-fast check docs format bench gpu-check install-all clean
 
 # The agent of the video in the README.
