@@ -120,7 +120,10 @@ def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
             for h in range(heads):
                 head_products(rows, h * key_size, rows, keys + h * key_size, key_size, scores[h])
             softmax(scores.reshape(-1), rows_seen, temperature)
-            attention[b] = scores
+            for h in range(heads):
+                for n in range(slots):
+                    for m in range(rows_seen):  # numba takes seconds to compile attention[b] = scores
+                        attention[b, h, n, m] = scores[h, n, m]
             for n in range(slots):
                 for h in range(heads):
                     for j in range(head_size):

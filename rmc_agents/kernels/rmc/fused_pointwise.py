@@ -149,7 +149,8 @@ def write(
             for j in range(size):
                 after[r, j] = gates[r, 0] * tanh(row[j]) + gates[r, 1] * (memory[r, j] - of_slot[j])
         else:
-            after[r] = row
+            for j in range(size):
+                after[r, j] = row[j]
 
 
 @jit
