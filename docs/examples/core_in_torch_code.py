@@ -16,7 +16,7 @@ class Recaller(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(SYMBOLS, 16)
-        self.core = rmc.RMC(16, mem_slots=2, head_size=16, num_heads=2)
+        self.core = rmc.RMC(16, mem_slots=4, head_size=32, num_heads=2)
         self.head = nn.Linear(self.core.output_size, SYMBOLS)
 
     def forward(self, symbols: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG, RunFolder
 pytestmark = pytest.mark.usefixtures("forked_trainings")
 COMMAND = "import sys; from rmc_agents.evaluate.compare import main; sys.exit(main())"
 SMALL = ["--episodes", "3", "--jobs", "2", "--seeds", "0", "1"]
-FLAGS = ["--", "--num-envs", "8", "--unroll-length", "5", "--hidden-size", "16"]
+FLAGS = ["--", "--num-envs", "8", "--unroll-length", "5", "--hidden-size", "16", "--encoder-sizes", "16"]
 
 
 def make_run(agent: str = "a", seed: int = 0, score: float = 10.0, speed: float = 50.0, **settings: Any) -> Any:

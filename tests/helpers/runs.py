@@ -16,7 +16,7 @@ from rmc_agents.evaluate.episodes import env_spec
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
 
-SIZES = "--num-envs 8 --unroll-length 5 --num-heads 2 --head-size 4 --mem-slots 3 --hidden-size 16"
+SIZES = "--num-envs 8 --unroll-length 5 --num-heads 2 --head-size 4 --mem-slots 3 --hidden-size 16 --encoder-sizes 16"
 SMALL = [*SIZES.split(), "--threads", "1"]
 QUIET = ["--no-video", "--eval-episodes", "0"]
 FRAMES_PER_UPDATE = 40  # of SMALL

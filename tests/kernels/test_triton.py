@@ -173,24 +173,23 @@ def test_rmc_without_gradients_gives_the_same_bits():
 
 def test_rmc_after_a_reset_is_a_fresh_sequence():
     core = build(RMC, RMC_CASES["padded-heads"][3])
-    inputs, should_reset, (state,), initial = data(core, 4, 3, [(2, 1)])
-    before = run(triton_rmc.rmc_unroll, core, inputs, should_reset, [state], initial)["outputs"]
+    inputs, should_reset, (state,), (initial,) = data(core, 4, 3, [(2, 1)])
+    initial = initial.to(DEVICE)
+
+    def outputs(inputs, should_reset, state):
+        arguments = inputs.to(DEVICE), should_reset.to(DEVICE), RMCState(state.to(DEVICE)), RMCState(initial)
+        return triton_rmc.rmc_unroll(*arguments, core.weights())[0].detach().cpu()
+
+    before = outputs(inputs, should_reset, state)
     inputs, state = inputs.clone(), state.clone()
     inputs[:2, 1] += 1
     state[1] = torch.nan
-    after = run(triton_rmc.rmc_unroll, core, inputs, should_reset, [state], initial)["outputs"]
+    after = outputs(inputs, should_reset, state)
     assert after[:2, 1].isnan().all()
     assert torch.equal(after[2:], before[2:])
     assert torch.equal(after[:2, [0, 2]], before[:2, [0, 2]])
-    fresh = run(
-        triton_rmc.rmc_unroll,
-        core,
-        inputs[2:],
-        torch.zeros_like(should_reset[2:]),
-        [initial[0].expand(3, -1, -1)],
-        initial,
-    )
-    assert (fresh["outputs"][:, 1] - after[2:, 1]).abs().max() <= 1e-5  # x is projected in a product of another size
+    fresh = outputs(inputs[2:], torch.zeros_like(should_reset[2:]), initial.expand(3, -1, -1))
+    assert (fresh[:, 1] - after[2:, 1]).abs().max() <= 1e-5  # x is projected in a product of another size
 
 
 def test_rmc_lets_no_gradient_through_a_reset():
