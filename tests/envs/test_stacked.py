@@ -133,18 +133,9 @@ def test_only_what_can_be_saved_says_so() -> None:
 
 @pytest.mark.slow
 def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
-    flags = ["--env", "minipacman-stack4", "--core", "lstm", "--hidden-size", "16", "--num-envs", "8"]
-    flags += [
-        "--encoder-sizes",
-        "16",
-        "--unroll-length",
-        "5",
-        "--learning-rate-schedule",
-        "constant",
-        "--no-video",
-        "--eval-episodes",
-        "0",
-    ]
+    lstm = ["--env", "minipacman-stack4", "--core", "lstm", "--hidden-size", "16", "--encoder-sizes", "16"]
+    short = ["--num-envs", "8", "--unroll-length", "5", "--no-video", "--eval-episodes", "0"]
+    flags = [*lstm, *short, "--learning-rate-schedule", "constant"]
     assert cli.main([*flags, "--run-dir", str(tmp_path / "whole"), "--total-frames", "800"]) == 0
     assert cli.main([*flags, "--run-dir", str(tmp_path / "parts"), "--total-frames", "400"]) == 0
     assert cli.main(["--resume", str(tmp_path / "parts"), "--total-frames", "800"]) == 0
