@@ -1,7 +1,15 @@
-"""Scores as text."""
+"""Scores as text, and suggestions for mistyped names."""
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+
+def did_you_mean(name: object, known: Iterable[str], otherwise: str) -> str:
+    """Asks for the most similar known name, in whatever case; `otherwise` if none is similar."""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(str(name).lower(), by_lower, n=1)
+    return f"did you mean {by_lower[near[0]]!r}?" if near else otherwise
 
 
 def decimals(*scores: float) -> int:

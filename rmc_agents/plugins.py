@@ -5,7 +5,6 @@ or as 'module:Name' by --core, --encoder or --env; never because a checkpoint or
 Subprocesses of a command import the same modules.
 """
 
-import difflib
 import importlib
 import os
 import shlex
@@ -16,6 +15,8 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
+
+from rmc_agents.formatting import did_you_mean
 
 Result = TypeVar("Result")
 
@@ -34,12 +35,12 @@ class PluginError(ValueError):
     is_theirs = True  # see `command_line.run`
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name that the user may have meant: a similar known one, or module:Name for module.Name."""
+def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
+    """What the user may have meant: module:Name for module.Name, or a similar known name; else `otherwise`."""
     module, _, attribute = name.rpartition(".")
     if module and ":" not in name:
-        return f"{module}:{attribute}"
-    return next(iter(difflib.get_close_matches(name, [*known], n=1)), None)
+        return f"did you mean '{module}:{attribute}'?"
+    return did_you_mean(name, known, otherwise)
 
 
 def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> None:

@@ -53,8 +53,7 @@ class Registry:
                 f"rmc.register_{self.kind}({name!r}, build) first"
             )
         known = [*self.built_in, *self.registered]
-        near = plugins.nearest(name, known)
-        hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(known)}."
+        hint = plugins.suggestion(name, known, f"expected one of {', '.join(known)}.")
         raise NotRegistered(
             f"{self.kind}: there is no {self.kind} {name!r}; {hint} Register your own first, by "
             f"rmc.register_{self.kind}({name!r}, build); on the command line, {plugins.remedy(name)}"

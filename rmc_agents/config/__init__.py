@@ -5,7 +5,6 @@ them. A setting's name is unique among all sections: a flag (`--mem-slots 8`) an
 no section in front.
 """
 
-import difflib
 import sys
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmc_agents import configs
-from rmc_agents.plugins import nearest, remedy
+from rmc_agents.formatting import did_you_mean
+from rmc_agents.plugins import remedy, suggestion
 
 from .plain_yaml import dump_yaml, read_yaml, shortened
 from .settings import ActorConfig, AgentConfig, CoreConfig, EnvConfig, KeywordArguments, RunConfig, TrainConfig
@@ -81,9 +81,8 @@ class Config:
         settings = {name: value for name, value in settings.items() if (name, value) not in RETIRED.items()}
         for name in settings:
             if name not in known:
-                near = difflib.get_close_matches(str(name), known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else "; rmc-train --help-all lists all settings"
-                raise ValueError(f"{source}: there is no setting {name!r}{hint}")
+                hint = did_you_mean(name, known, "rmc-train --help-all lists all settings")
+                raise ValueError(f"{source}: there is no setting {name!r}; {hint}")
         sections = {}
         for section in fields(self):
             values = asdict(getattr(self, section.name))
@@ -153,8 +152,7 @@ class Config:
             return
         for kind, name, known in (("core", self.core.core, CORES), ("encoder", self.agent.encoder, ENCODERS)):
             if name not in known:
-                near = nearest(name, known)
-                hint = f"did you mean {near!r}?" if near else f"expected {', '.join(known)}; {remedy(name)}"
+                hint = suggestion(name, known, f"expected {', '.join(known)}; {remedy(name)}")
                 raise ValueError(f"{kind}: there is no {kind} {name!r}; {hint}")
         if self.core.core_args:
             raise ValueError(self.core.unused_core_args())

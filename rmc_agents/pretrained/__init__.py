@@ -1,8 +1,9 @@
 """Pretrained policies, one file each, made by rmc-export; usable wherever a checkpoint is."""
 
-import difflib
 from os import PathLike
 from pathlib import Path
+
+from rmc_agents.formatting import did_you_mean
 
 FOLDER = Path(__file__).parent
 SUFFIX = ".safetensors"
@@ -22,12 +23,11 @@ def find(name: str) -> Path:
     """The file of a policy.
 
     Raises:
-      ValueError: for an unknown name; the message suggests the nearest and lists all.
+      ValueError: for an unknown name; the message suggests the nearest or lists all.
     """
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"there is no pretrained policy {name!r}{hint} (available: {listed()})")
+        hint = did_you_mean(name, names(), f"available: {listed()}")
+        raise ValueError(f"there is no pretrained policy {name!r}; {hint}")
     return FOLDER / f"{name}{SUFFIX}"
 
 
@@ -47,10 +47,12 @@ def choose(run: str | PathLike[str] | None, name: str | None = None) -> Path:
     """
     if run is not None and name is None:
         path = Path(run)
-        is_name = not path.exists() and difflib.get_close_matches(str(run), names(), n=1, cutoff=0.8)
-        if not is_name and not path.exists():
-            raise ValueError(f"there is no checkpoint {run}, nor a pretrained policy of that name ({listed()})")
-        return find(str(run)) if is_name else path
+        if path.exists():
+            return path
+        if str(run) in names():
+            return find(str(run))
+        hint = did_you_mean(run, names(), f"available: {listed()}")
+        raise ValueError(f"there is no checkpoint {run}, nor a pretrained policy of that name; {hint}")
     if name is not None and run is None:
         return find(name)
     got = "neither" if run is None else "both"

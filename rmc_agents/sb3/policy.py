@@ -1,6 +1,5 @@
 """The cores as a policy of sb3-contrib's RecurrentPPO."""
 
-import difflib
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import make_core
+from rmc_agents.formatting import did_you_mean
 
 from .extractors import DictFeatures, is_large_picture
 from .packed_core import PackedCore, PackedState
@@ -212,8 +212,8 @@ def _checked(options: dict[str, Any]) -> Config:
     """A configuration with the options of `CORE_OPTIONS`. Raises ValueError for other options and invalid values."""
     for name in options:
         if name not in CORE_OPTIONS:
-            near = difflib.get_close_matches(name, [*CORE_OPTIONS, *sorted(SB3_OPTIONS)], n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"those of the core are {', '.join(CORE_OPTIONS)}"
+            known = [*CORE_OPTIONS, *sorted(SB3_OPTIONS)]
+            hint = did_you_mean(name, known, f"those of the core are {', '.join(CORE_OPTIONS)}")
             raise ValueError(f"policy_kwargs: RmcPolicy has no option {name!r}; {hint}")
     return Config().updated(options, "policy_kwargs")
 

@@ -150,15 +150,9 @@ def test_which_agent_is_said_once_and_by_a_name_that_exists(
     program: Any, by_name: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for argv, message in (
-        (
-            ["litle"],
-            "there is no pretrained policy 'litle'; did you mean 'little'? (available: little)",
-        ),
-        (
-            ["--pretrained", "litle"],
-            "there is no pretrained policy 'litle'; did you mean 'little'? (available: little)",
-        ),
-        (["--pretrained", "else"], "there is no pretrained policy 'else' (available: little)"),
+        (["litle"], "there is no checkpoint litle, nor a pretrained policy of that name; did you mean 'little'?"),
+        (["--pretrained", "Litle"], "there is no pretrained policy 'Litle'; did you mean 'little'?"),
+        (["--pretrained", "else"], "there is no pretrained policy 'else'; available: little"),
         ([by_name, "--pretrained", "little"], "expected a RUN or --pretrained NAME, got both"),
         ([], "expected a RUN or --pretrained NAME, got neither (pretrained policies: little)"),
     ):

@@ -1,6 +1,5 @@
 """The plan of a sweep: base settings, with ranges or choices for some of them."""
 
-import difflib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from rmc_agents import configs
 from rmc_agents.command_line import parsing
 from rmc_agents.config import Config
 from rmc_agents.config.plain_yaml import read_yaml, shortened
+from rmc_agents.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -215,6 +215,5 @@ def _check_names(names: Iterable[Any], known: Iterable[str], source: str, what: 
     known = list(known)
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            few = f"; expected one of {', '.join(known)}" if len(known) < 10 else ""
-            raise ValueError(f"{source}: there is no {what} {name!r}{f'; did you mean {near[0]!r}?' if near else few}")
+            few = f"expected one of {', '.join(known)}" if len(known) < 10 else "rmc-train --help-all lists all"
+            raise ValueError(f"{source}: there is no {what} {name!r}; {did_you_mean(name, known, few)}")
