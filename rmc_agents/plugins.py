@@ -1,7 +1,7 @@
 """Users' modules in the commands: cores, encoders and environments, imported by name.
 
 Importing a module runs its code. A module is therefore imported only if it is named on the command line, by --import
-or as 'module:Name' by --core, --encoder or --env; never because a checkpoint or a YAML file contains it.
+or as 'module:Name' by --core, --encoder, --env or --track; never because a checkpoint or a YAML file contains it.
 Subprocesses of a command import the same modules.
 """
 
@@ -48,7 +48,7 @@ def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> 
 
     Args:
       modules: the values of --import.
-      names: values of --core and --encoder; only the form 'module:Name' matters.
+      names: values of --core, --encoder and --track; only the form 'module:Name' matters.
       env: the value of --env; likewise.
 
     Raises:

@@ -169,9 +169,15 @@ def test_an_environment_is_closed_after_a_refusal() -> None:
         def close_extras(self, **kwargs: Any) -> None:
             closed.append(self.num_envs)
 
-    with pytest.raises(ValueError, match="the agent does not fit"):
-        rmc.train(SETTINGS | {"init_from": "recall-rmc"}, env=Closing, console=QUIET)
-    assert closed[-1] == SETTINGS["num_envs"]
+    for settings, message in (
+        ({"init_from": "recall-rmc"}, "the agent does not fit"),
+        ({"encoder": "conv"}, "expected images"),
+        ({"algo": "sb3-ppo", "encoder": "conv"}, "convolutions: expected images"),
+    ):
+        closed.clear()
+        with pytest.raises(ValueError, match=message):
+            rmc.train(SETTINGS | settings, env=Closing, console=QUIET)
+        assert closed[-1] == SETTINGS["num_envs"], settings
 
 
 def test_an_agent_of_another_environment_is_refused() -> None:

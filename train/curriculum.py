@@ -96,7 +96,7 @@ class Curriculum:
         with closing(self._make(1, env_kwargs)) as env:
             obs, infos = env.reset(seed=0)
             spec = SpaceSpec.of(env)
-            return _Spaces(spec, "target" in infos, spec.action_mask(obs, infos) is not None)
+            return _Spaces(spec, "target" in infos and spec.num_actions > 0, spec.action_mask(obs, infos) is not None)
 
     def count(self, frames: int, rollout: Rollout, episodes: Sequence[Episode]) -> bool:
         """Count a rollout; returns True if the stage is over. Every learner calls this.
@@ -125,7 +125,8 @@ class Curriculum:
             self._warn()
         if self._sum / self._count >= stage.threshold:
             return True
-        self._sum, self._count, self.counts_again = 0.0, 0, True
+        self.restart_count()
+        self.counts_again = True
         return False
 
     def _warn(self) -> None:
@@ -140,8 +141,12 @@ class Curriculum:
 
     def advance(self) -> None:
         """Begin the next stage."""
-        self.stage += 1
-        self._frames, self._count, self._sum = 0, 0, 0.0
+        self.stage, self._frames = self.stage + 1, 0
+        self.restart_count()
+
+    def restart_count(self) -> None:
+        """Forget the answers and episodes of this stage so far; every lane counts its episodes from the first again."""
+        self._count, self._sum = 0, 0.0
 
     def get_state(self) -> dict[str, Any]:
         """What `set_state` needs to continue exactly."""

@@ -16,6 +16,7 @@ the parts that all learners have of a minibatch.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -65,16 +66,21 @@ class OnPolicy(Learner):
         self.curriculum = Curriculum(wanted)
         self.curriculum.check()
         seed = seed_after(config.run.seed, 0) + self.share.first
-        self.lanes = Lanes(env or self.curriculum.make(self.share.lanes, 0), seed, device)
-        super().__init__(config, self.lanes.spec, device)
-        self.collector = Collector(
-            self.agent,
-            self.lanes,
-            self.train.unroll_length,
-            config.run.seed,
-            deterministic=self.train.is_greedy,
-            share=self.share,
-        )
+        made = self.curriculum.make(self.share.lanes, 0) if env is None else env
+        with ExitStack() as on_error:
+            if self._owns_env:
+                on_error.callback(made.close)
+            self.lanes = Lanes(made, seed, device)
+            super().__init__(config, self.lanes.spec, device)
+            self.collector = Collector(
+                self.agent,
+                self.lanes,
+                self.train.unroll_length,
+                config.run.seed,
+                deterministic=self.train.is_greedy,
+                share=self.share,
+            )
+            on_error.pop_all()
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns metrics."""
@@ -222,6 +228,7 @@ class OnPolicy(Learner):
         self.check_state(state)
         if state["collector"]["lanes"] is None:
             self.lanes.reset(seed_after(self.config.run.seed, state["frames"]) + self.share.first)
+            self.curriculum.restart_count()
         elif self.curriculum.stages:
             self.lanes.numbers = state["curriculum"]["numbers"][self.share.first :][: self.share.lanes].copy()
         self.collector.set_state(state["collector"])

@@ -102,20 +102,25 @@ def read_saved(path: Path, trust: bool) -> Saved:
     """
     if archive.is_archive(path):
         info = archive.ArchiveInfo.read(path)
+        _check_resumable(path, is_agent=info.provenance is not None)
         archive.check_trust(path, trust)
         with checkpoint.opening(path):
             return Saved(Config().updated(info.config, "config"), path, info.seconds, {"path": path, "info": info})
     tree = checkpoint.load(path)
-    if "provenance" in tree:
-        raise checkpoint.CheckpointError(
-            f"{path} holds only an agent: rmc-evaluate, rmc-watch and --init-from take it, but it cannot be resumed"
-        )
+    _check_resumable(path, is_agent="provenance" in tree)
     with checkpoint.opening(path, passing=NotRegistered):
         config, spec = to_settings(tree)
         check_progress(tree)
         if not isinstance(tree.get("actors", []), list):
             raise TypeError("actors: expected a list")
         return Saved(config, path, tree["seconds"], tree, spec)
+
+
+def _check_resumable(path: Path, is_agent: bool) -> None:
+    if is_agent:
+        raise checkpoint.CheckpointError(
+            f"{path} holds only an agent: rmc-evaluate and rmc-watch take it, but it cannot be resumed"
+        )
 
 
 def _check_unchanged(old: Config, new: Config) -> None:

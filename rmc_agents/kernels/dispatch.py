@@ -71,11 +71,12 @@ def choose(core: str, backend: str, precision: str, weights: Any, initial_state:
     if tracing():
         return Scan("reference", REFERENCES[core])
     check_names(backend, precision)
+    obstacles = {}
     for name in [backend] if backend != "auto" else ["fused", "reference"]:
-        obstacle = _obstacle(core, name, precision, weights, initial_state)
-        if obstacle is None:
+        obstacles[name] = _obstacle(core, name, precision, weights, initial_state)
+        if obstacles[name] is None:
             return _load(core, name, precision)
-    raise ValueError(f"backend {backend}: {obstacle}")
+    raise ValueError("; ".join(f"backend {name}: {obstacle}" for name, obstacle in obstacles.items()))
 
 
 def check_names(backend: str, precision: str) -> None:
@@ -88,7 +89,7 @@ def check_names(backend: str, precision: str) -> None:
 def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_state: Any) -> str | None:
     """The reason why a backend cannot run a core; None if it can."""
     if backend == "reference":
-        return None if precision == "float32" else f"precision {precision}: nothing has it for this core here"
+        return None if precision == "float32" else f"expected precision float32, got {precision}"
     cores, device = _cores(backend), {"fused": "cpu", "triton": "cuda"}[backend]
     if core not in cores:
         return f"there is none for core {core.replace('_', '-')}, only for {', '.join(cores)}"

@@ -20,7 +20,7 @@ from . import archive, checkpoint
 from .checkpoint import FOLDER, numbered
 
 CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
-LOCK = ".lock"
+LOCK, WANDB_ID = ".lock", "wandb-run-id"
 BEST = "best"
 """The file name of the best agent, without suffix."""
 TIME_TAG = "time/time_elapsed"
@@ -69,8 +69,8 @@ class RunFolder:
         if not (self.path / VERSIONS).is_file():
             return  # no run has been here: the files are the user's
         leftovers = [*(self.path / TENSORBOARD).glob("events.out.tfevents.*"), *(self.path / FOLDER).glob(".update-*")]
-        leftovers += [self.path / f"{BEST}{suffix}" for suffix in (checkpoint.SUFFIX, archive.SUFFIX)]
-        for leftover in [self.path / SUMMARY, *leftovers]:
+        names = (SUMMARY, WANDB_ID, f"{BEST}{checkpoint.SUFFIX}", f"{BEST}{archive.SUFFIX}")
+        for leftover in [*map(self.path.joinpath, names), *leftovers]:
             leftover.unlink(missing_ok=True)
 
     def take_curve(self, source: Path) -> None:

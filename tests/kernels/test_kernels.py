@@ -288,7 +288,10 @@ class TestChoice:
     def test_bf16_is_refused_where_nothing_has_it(self, monkeypatch):
         core = RMC(INPUT, num_blocks=2)
         core.precision = "bf16"
-        with pytest.raises(ValueError, match="precision bf16: nothing has it for this core here"):
+        reasons = (
+            "fused: expected an rmc with one block, got 2; backend reference: expected precision float32, got bf16"
+        )
+        with pytest.raises(ValueError, match=reasons):
             core.chosen_scan()
         monkeypatch.setattr(dispatch, "bf16_supported", lambda: False)
         core = RMC(INPUT)

@@ -183,6 +183,7 @@ def test_the_player_has_the_policys_outputs(algo: str) -> None:
 def test_a_resumed_run_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     flags = ["--algo", "sb3-ppo", "--log-every", "1e-9", "--run-dir", str(run_dir), "--save-every", "1e-9"]
+    flags += ["--eval-every", "200", "--eval-episodes", "1", "--eval-max-steps", "9"]
     assert train(*flags, "--total-frames", "200") == 0
     weights = load_policy(run_dir, CPU, trust=True).agent.state_dict()
     assert resume(run_dir, "--total-frames", "200", "--trust") == 0
@@ -202,6 +203,8 @@ def test_a_resumed_run_continues(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert steps == list(range(40, 401, 40))
     assert resume(run_dir, "--learning-rate", "1", "--trust") == 2
     assert "cannot change learning_rate" in capsys.readouterr().err
+    assert resume(run_dir / "best.zip", "--trust") == 2
+    assert "holds only an agent" in capsys.readouterr().err
 
 
 def test_a_stop_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

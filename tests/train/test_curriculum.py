@@ -143,6 +143,18 @@ def test_a_run_continues_from_its_state_in_any_stage(monkeypatch: pytest.MonkeyP
     assert learner.curriculum.stage == 2
 
 
+def test_episodes_are_counted_again_after_a_resume_in_which_all_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curriculum, "ENOUGH", 60)
+    learner = trainer(curriculum=[{"env_kwargs": {"most": 2}, "return": 2.0}])
+    for _ in range(3):
+        learner.update()
+    state = learner.get_state()
+    assert state["curriculum"]["count"] > 0
+    other = trainer(curriculum=learner.config.env.curriculum)
+    other.set_state(state | {"collector": state["collector"] | {"lanes": None, "core": None}})
+    assert other.curriculum.get_state() == learner.curriculum.get_state() | {"count": 0, "sum": 0.0}
+
+
 def test_a_wrong_stage_in_a_checkpoint_is_refused() -> None:
     state = trainer().get_state()
     state["curriculum"]["stage"] = 3

@@ -16,6 +16,7 @@ from rmc_agents import plugins
 from rmc_agents.command_line import say
 from rmc_agents.config import Config
 from rmc_agents.files import write_atomically
+from rmc_agents.runs.folder import WANDB_ID
 
 
 class Tracker(Protocol):
@@ -38,7 +39,7 @@ class Wandb:
         import wandb
 
         self._video = wandb.Video
-        kept = run_dir / "wandb-run-id"  # a resumed run continues there
+        kept = run_dir / WANDB_ID  # a resumed run continues there
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "rmc-agents"),
             name=run_dir.name,

@@ -1,6 +1,7 @@
 """Stable-Baselines3's algorithms as trainers, with this project's settings, run folder and metric names."""
 
 import io
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,10 @@ class Sb3Trainer:
         self.train = self.config.train
         self.lanes = Sb3Lanes(self.config, device)
         self.frames, self.updates = 0, 0
-        self._take(make_model(self.config, self.lanes, device))
+        with ExitStack() as on_error:
+            on_error.callback(self.lanes.close)
+            self._take(make_model(self.config, self.lanes, device))
+            on_error.pop_all()
 
     def _take(self, model: OnPolicyAlgorithm) -> None:
         """Use this model, with new episodes."""

@@ -1,6 +1,7 @@
 """Trackers: they receive what TensorBoard receives, are imported only on request, and cannot end a run."""
 
 import io
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -127,6 +128,10 @@ def test_wandb(tmp_path: Path, fake_wandb: SimpleNamespace) -> None:
     flags = ["--resume", str(run_dir), "--total-frames", "60", "--no-video", "--track", "wandb"]
     assert cli.main(flags) == 0
     assert fake_wandb.inits[1]["id"] == "id-1"
+
+    shutil.rmtree(run_dir / "checkpoints")  # as if it had died before the first
+    train(SETTINGS, run_dir=run_dir, track="wandb", console=Console(quiet=True))
+    assert fake_wandb.inits[2]["id"] is None
 
 
 def test_nothing_is_imported_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
