@@ -78,7 +78,7 @@ def _play(
     while playing.any() and len(weights) < settings.max_steps:
         attention = agent.attention(lanes.steps, state)
         if attention is None:
-            raise ValueError(f"core {type(agent.core).__name__}: expected one whose memory slots attend, such as rmc")
+            raise ValueError(f"core {agent.core.class_name()}: expected one whose memory slots attend, such as rmc")
         weights.append(attention[:, -1, :MAX_HEADS].cpu().numpy())
         cues.append(playing & np.asarray(lanes.infos[CUE], bool))
         played.append(playing)

@@ -33,7 +33,6 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.cores.adapter import AdaptedCore
 from rmc_agents.distributions import Categorical, Joint, forbid
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, Distribution, State, TimeStep, map_leaves
@@ -75,8 +74,7 @@ def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Prog
             reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
             if "marked batch as dynamic" in reason:
                 reason = "its code fixes the number of lanes: use x.shape[0] instead of len(x), and no int() of shapes"
-            own = agent.core.module if isinstance(agent.core, AdaptedCore) else agent.core
-            core, encoder = type(own).__name__, type(agent.encoder).__name__
+            core, encoder = agent.core.class_name(), type(agent.encoder).__name__
             raise ValueError(
                 f"--format {format}: core {core} with encoder {encoder} cannot be exported by torch.export: {reason}"
             ) from error

@@ -42,6 +42,10 @@ class AdaptedCore(Core):
         self.default_gain = getattr(module, "default_gain", Core.default_gain)  # type: ignore[misc]  # of this one
         self._check_resets()
 
+    def class_name(self) -> str:
+        """See `Core.class_name`."""
+        return type(self.module).__name__
+
     def initial_leaves(self) -> State:
         """The module's initial state for one lane."""
         return self.initial_state(1)

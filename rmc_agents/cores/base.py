@@ -185,12 +185,16 @@ class Core(nn.Module, ABC):
             outputs, state = self._unroll_padded(x, should_reset, state, lengths)
         return (outputs.transpose(0, 1) if batch_first else outputs), state
 
+    def class_name(self) -> str:
+        """The name that messages give the core: that of the user's class, for a module without this base class too."""
+        return type(self).__name__
+
     def chosen_backend(self) -> str:
         """The backend that runs the scan. Raises ValueError if `backend` or `precision` is not supported."""
         check_names(self.backend, self.precision)
         if self.backend not in ("auto", "reference") or self.precision != "float32":
             raise ValueError(
-                f"{type(self).__name__} has no kernels: expected backend auto or reference and precision float32, got "
+                f"{self.class_name()} has no kernels: expected backend auto or reference and precision float32, got "
                 f"{self.backend} and {self.precision}"
             )
         return "reference"

@@ -46,7 +46,7 @@ def gates_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> 
     values = gates.values() if isinstance(gates, dict) else [None]
     if not all(isinstance(gate, Tensor) and gate.shape[:1] == inputs.shape[:1] for gate in values):
         raise ValueError(
-            f"{type(core).__name__}.gate_values: expected a dict of tensors [{len(inputs)}, ...], got {gates}"
+            f"{core.class_name()}.gate_values: expected a dict of tensors [{len(inputs)}, ...], got {gates}"
         )
     return gates
 
@@ -59,7 +59,7 @@ def attention_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State)
     shape = list(weights.shape) if isinstance(weights, Tensor) else []
     if len(shape) != 5 or shape[0] != len(inputs) or shape[4] != shape[3] + 1:
         raise ValueError(
-            f"{type(core).__name__}.attention_weights: expected [{len(inputs)}, blocks, heads, N, N+1], got "
+            f"{core.class_name()}.attention_weights: expected [{len(inputs)}, blocks, heads, N, N+1], got "
             f"{shape or type(weights).__name__}"
         )
     return weights
