@@ -13,6 +13,25 @@ OURS = ("num_envs", "render_mode", "autoreset_mode")
 """Arguments that this package passes itself."""
 
 
+_given: dict[str, Any] = {}  # by id
+_given_twice: set[str] = set()
+
+
+def note_given(env_id: str, env: Any) -> None:
+    """Note that a user gave an environment, a class or a function in Python, which is known by this id from now on."""
+    if _given.setdefault(env_id, env) is not env:
+        _given_twice.add(env_id)
+
+
+def check_given_once(env_id: str) -> None:
+    """Raises ValueError if the id stands for several environments that were given in Python."""
+    if env_id in _given_twice:
+        raise ValueError(
+            f"environment {env_id!r}: several of this name were given in this process; expected the right one: "
+            "rmc.evaluate(saved, env), rmc.resume(run, env=...)"
+        )
+
+
 def register_own(env_id: str, make: Callable[..., Any]) -> None:
     """Register a class or function with gymnasium in this process, replacing any with the same id."""
     all_lanes = makes_all_lanes(make)

@@ -64,7 +64,7 @@ class Fault(NamedTuple):
         return error
 
 
-def cores() -> int:
+def cpu_cores() -> int:
     """Physical cores available to this process, at least 1, limited by its affinity and container."""
     physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else physical

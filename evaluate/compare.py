@@ -230,7 +230,7 @@ def check_success(training: Training) -> None:
     """Raises ValueError with the last line of the training's log if it failed."""
     folder = training.job.folder
     if training.status != 0 or not is_finished(folder):
-        said = trainings.last_line(folder / trainings.LOG) or f"exit status {training.status}"
+        said = trainings.last_line(folder) or f"exit status {training.status}"
         raise ValueError(f"training of {folder.name} failed: {said} (see {folder / trainings.LOG})")
 
 

@@ -15,7 +15,7 @@ from rmc_agents.envs.processes import (
     ChildContext,
     Fault,
     WorkerError,
-    cores,
+    cpu_cores,
     stops_held_back,
 )
 from rmc_agents.envs.vector_checks import checked_int
@@ -42,7 +42,7 @@ def play_all(
       WorkerError: if a process fails otherwise, or dies.
     """
     if jobs == "auto":
-        processes = cores() if device.type == "cpu" and len(parts) >= MIN_PARTS else 1
+        processes = cpu_cores() if device.type == "cpu" and len(parts) >= MIN_PARTS else 1
     else:
         processes = checked_int("jobs", jobs, 1)
     processes = min(processes, len(parts))

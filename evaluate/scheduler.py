@@ -130,7 +130,7 @@ class Scheduler:
                             progress.remove_task(running.pop(training))
                             yield training
                         else:
-                            said = trainings.last_line(training.job.folder / LOG)
+                            said = trainings.last_line(training.job.folder)
                             progress.update(task, description=f"{training.job.folder.name}: {said}")
                     time.sleep(POLL)
             finally:

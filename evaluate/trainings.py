@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
 from typing import IO
 
@@ -56,10 +55,10 @@ def _watch(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def last_line(log: str | PathLike[str]) -> str:
-    """The last line that a training printed; '' if there is none."""
+def last_line(run_dir: Path) -> str:
+    """The last line that a training printed to its log; '' if there is none."""
     try:
-        with Path(log).open("rb") as file:
+        with (run_dir / LOG).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
             lines = file.read().decode(errors="replace").strip().splitlines()
     except OSError:

@@ -16,7 +16,7 @@ from rmc_agents.cores.adapter import METHODS, missing_methods, not_a_core
 from rmc_agents.cores.base import Step
 from rmc_agents.cores.inspection import attention_of
 from rmc_agents.distributions import forbid
-from rmc_agents.encoders import BuildEncoder, hidden_layer, make_encoder, rectified
+from rmc_agents.encoders import BuildEncoder, make_encoder, orthogonal_layer, rectified
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
@@ -87,9 +87,9 @@ class ActorCritic(nn.Module):
         self.register_buffer("core_gain", torch.tensor(float(gain)))  # saved: a later default must not change it
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
         widths = [features, *head_sizes]
-        self.head_layers = nn.ModuleList(hidden_layer(*sizes) for sizes in pairwise(widths))
-        self.policy = _head(widths[-1], spec.num_outputs, gain=0.01)
-        self.value = _head(widths[-1], 1, gain=1.0)
+        self.head_layers = nn.ModuleList(orthogonal_layer(*sizes) for sizes in pairwise(widths))
+        self.policy = orthogonal_layer(widths[-1], spec.num_outputs, gain=0.01)
+        self.value = orthogonal_layer(widths[-1], 1, gain=1.0)
         self.log_std = nn.Parameter(torch.full((spec.num_scales,), LOG_STD)) if spec.num_scales else None
 
     @classmethod
@@ -212,10 +212,3 @@ def _make_core(core: str | nn.Module | BuildCore, input_size: int) -> Core:
     if isinstance(core, type) and missing_methods(core) == list(METHODS):  # such as torch.nn.LSTM
         raise not_a_core(core.__name__, METHODS)
     return as_core(core if isinstance(core, nn.Module) else core(input_size), input_size)
-
-
-def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs)
-    nn.init.orthogonal_(layer.weight, gain=gain)
-    nn.init.zeros_(layer.bias)
-    return layer

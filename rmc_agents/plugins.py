@@ -84,19 +84,26 @@ def _import(module: str, source: str) -> None:
 
 
 def blame(error: BaseException) -> None:
-    """Attribute an error to a user's module if it was raised there, for example in a core's `cell`.
+    """Attribute an error to a user's module if it was raised there, for example in a core's `cell`, or in a module of
+    the current folder that it imports.
 
     Raises:
       PluginError: if so, unless the error has been attributed already.
     """
-    if getattr(error, "is_theirs", False):
+    if getattr(error, "is_theirs", False) or not _typed:
         return
-    frames = traceback.extract_tb(error.__traceback__)
-    for module in _typed:
-        root = str(getattr(sys.modules.get(module.partition(".")[0]), "__file__", None))
-        place = os.path.dirname(root) + os.sep if os.path.basename(root) == "__init__.py" else root
-        if their := [i for i, frame in enumerate(frames) if frame.filename.startswith(place)]:
-            raise _as_theirs(error, f"{module} failed", frames[their[0] : their[-1] + 1]) from error
+    walked = list(traceback.walk_tb(error.__traceback__))
+    frames = traceback.StackSummary.extract(walked)
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walked]
+    typed = {module.partition(".")[0] for module in _typed}
+    here = os.getcwd() + os.sep
+
+    def is_theirs(module: str, file: str) -> bool:
+        root = module.partition(".")[0]
+        return root in typed or (root != OWN and file.startswith(here) and "site-packages" not in file)
+
+    if their := [i for i, frame in enumerate(frames) if is_theirs(modules[i], frame.filename)]:
+        raise _as_theirs(error, f"{modules[their[-1]]} failed", frames[their[0] : their[-1] + 1]) from error
 
 
 def _as_theirs(error: BaseException, what: str, frames: list[traceback.FrameSummary]) -> PluginError:

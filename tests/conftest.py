@@ -17,6 +17,7 @@ import torch
 
 from helpers import forked
 from rmc_agents import plugins
+from rmc_agents.envs import own
 from rmc_agents.envs.processes import ChildContext
 from rmc_agents.evaluate import trainings
 
@@ -34,10 +35,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def forget_registered() -> Iterator[None]:
-    """Cores and encoders that a test registers are removed after it."""
+    """What a test registers is forgotten after it."""
     yield
-    for builders in plugins.registered.values():
-        builders.clear()
+    for names in (*plugins.registered.values(), own._given, own._given_twice):
+        names.clear()
 
 
 @pytest.fixture

@@ -150,6 +150,19 @@ def test_a_resumed_run_in_an_own_environment_is_exact(make: Any) -> None:
     assert parts.summary["frames"] == 84
 
 
+def test_the_environment_of_a_run_is_asked_for_if_several_have_its_name() -> None:
+    settings = SETTINGS | {"total_frames": 21, "eval_episodes": 0}
+    first = rmc.train(settings, env=Walk, console=QUIET)
+    assert rmc.evaluate(rmc.load(first.path), episodes=1).episodes == 1
+    other = rmc.train(settings, env=Walk(3), console=QUIET)
+    for run in (first, other):
+        with pytest.raises(ValueError, match="'own/Walk-v0': several of this name were given in this process"):
+            rmc.evaluate(rmc.load(run.path), episodes=1)
+    with pytest.raises(ValueError, match="several of this name were given in this process"):
+        rmc.resume(first.path, {"total_frames": 42}, console=QUIET)
+    assert rmc.evaluate(rmc.load(first.path), Walk, episodes=1).episodes == 1
+
+
 def test_a_copy_of_an_environment_draws_the_video(capsys: pytest.CaptureFixture[str]) -> None:
     run = rmc.train(SETTINGS | {"total_frames": 21, "video": True}, env=Walk(3), run_dir="run", console=QUIET)
     assert run.summary["video"] is not None

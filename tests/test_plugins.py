@@ -89,6 +89,28 @@ def test_a_fault_in_the_code_of_a_module_is_reported_as_its_own(
     assert sum(line.startswith("  File") for line in shown) == 1
 
 
+@pytest.mark.parametrize("error", ["KeyError('mine')", "RuntimeError('tile was not allocated')"])
+@pytest.mark.parametrize("place", ["{}_space.deep.core", "{}_helper"], ids=["without __init__", "inherited"])
+def test_a_fault_elsewhere_in_a_users_code_is_theirs_too(
+    place: str, error: str, module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_fault = place.format(module)
+    file = Path(*at_fault.split(".")).with_suffix(".py")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{Path(f'{module}.py').read_text()}\n    def cell(self, x, state):\n        raise {error}\n")
+    Path(f"{module}_user.py").write_text(f"from {at_fault} import Own\nclass Mine(Own): pass")
+
+    def main() -> int:
+        plugins.load([f"{module}_user"])
+        core = make_core(CoreConfig(core=f"{module}_user:Mine"), 3)
+        core.cell(torch.zeros(1, 3), core.initial_state(1))
+        return 0
+
+    assert run("rmc-test", main) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"rmc-test: {at_fault} failed: {error.partition('(')[0]}: ")
+
+
 def test_an_unfinished_core_is_refused(module: str) -> None:
     Path(f"{module}.py").write_text("from rmc_agents.cores import Core\nclass Own(Core): pass")
     plugins.load([module])

@@ -16,17 +16,49 @@ import torch
 from torch import nn
 
 from rmc_agents import __version__
-from rmc_agents.evaluate.episodes import play
+from rmc_agents.config import Config
+from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
+from rmc_agents.envs.names import evaluation_kwargs
+from rmc_agents.evaluate.episodes import PlaySettings, play
+from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.formatting import with_interval
 from rmc_agents.kernels.modes import eval_mode
 from rmc_agents.runs.best import best_of
 from rmc_agents.runs.saved import Provenance
 
-from .finish import env_of, eval_jobs, play_settings
 from .trainer import Trainer
 
 SELECTION_SEED = 3_000_000
+
+
+def env_of(trainer: Trainer) -> str | EnvFactory:
+    """The environment for evaluation and video."""
+    env = trainer.config.env
+    return with_arguments(env.env, evaluation_kwargs(env.env, env.env_kwargs))
+
+
+def check_evaluation(trainer: Trainer) -> None:
+    """Create the evaluation's environment once if its arguments differ, so that an error does not wait for the end.
+
+    Raises:
+      ValueError: if it cannot be created.
+    """
+    config = trainer.config
+    name, trained = config.env.env, config.env.env_kwargs
+    if (config.run.eval_episodes or config.run.video) and evaluation_kwargs(name, trained) != trained:
+        make_env(env_of(trainer)).close()
+
+
+def play_settings(trainer: Trainer, seed: int) -> PlaySettings:
+    """How the agent's evaluations are played, by the run's settings."""
+    config = trainer.config
+    return PlaySettings(seed, trainer.lanes.device, config.train.is_greedy, config.run.eval_max_steps)
+
+
+def eval_jobs(config: Config) -> Jobs:
+    """The processes for an evaluation: one, or for long ones all cores if the training uses several too."""
+    return "auto" if config.run.learners != 1 else 1
 
 
 class EvaluationPoint(NamedTuple):

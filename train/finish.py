@@ -9,12 +9,11 @@ from rich.console import Console
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, say
 from rmc_agents.config import CORES, ENCODERS, Config
-from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
-from rmc_agents.envs.names import NAMESPACE, evaluation_kwargs
+from rmc_agents.envs.making import make_env, with_arguments
+from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.sequences.names import is_text
 from rmc_agents.envs.sequences.vocabulary import Words
-from rmc_agents.evaluate.episodes import PlaySettings, evaluate_beside_random
-from rmc_agents.evaluate.parallel import Jobs
+from rmc_agents.evaluate.episodes import evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
 from rmc_agents.evaluate.video.recording import can_render, record
@@ -24,40 +23,12 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
 from rmc_agents.runs.folder import RunFolder
 
+from .evaluating import env_of, eval_jobs, play_settings
 from .reporting.reporter import write_hparams
 from .trainer import Trainer
 
 VOCABULARY = "vocabulary.json"
 VIDEO_STEPS = 500  # for an impression; rmc-watch records more
-
-
-def env_of(trainer: Trainer) -> str | EnvFactory:
-    """The environment for evaluation and video."""
-    env = trainer.config.env
-    return with_arguments(env.env, evaluation_kwargs(env.env, env.env_kwargs))
-
-
-def check_evaluation(trainer: Trainer) -> None:
-    """Create the evaluation's environment once if its arguments differ, so that an error does not wait for the end.
-
-    Raises:
-      ValueError: if it cannot be created.
-    """
-    config = trainer.config
-    name, trained = config.env.env, config.env.env_kwargs
-    if (config.run.eval_episodes or config.run.video) and evaluation_kwargs(name, trained) != trained:
-        make_env(env_of(trainer)).close()
-
-
-def play_settings(trainer: Trainer, seed: int) -> PlaySettings:
-    """How the agent's evaluations are played, by the run's settings."""
-    config = trainer.config
-    return PlaySettings(seed, trainer.lanes.device, config.train.is_greedy, config.run.eval_max_steps)
-
-
-def eval_jobs(config: Config) -> Jobs:
-    """The processes for an evaluation: one, or for long ones all cores if the training uses several too."""
-    return "auto" if config.run.learners != 1 else 1
 
 
 def write_vocabulary(trainer: Trainer, folder: RunFolder) -> None:

@@ -12,7 +12,6 @@ from rmc_agents.config import TrainConfig
 from rmc_agents.tree_checks import Either
 
 from . import distributed, muon
-from .distributed import rank
 
 
 def _uncompiled(kind: Any) -> Any:
@@ -53,7 +52,7 @@ class Optimizers:
     def step(self) -> None:
         """One step of every part."""
         owners = self._owners()
-        others = [matrix for matrix, owner in zip(self._matrices, owners, strict=True) if owner != rank()]
+        others = [matrix for matrix, owner in zip(self._matrices, owners, strict=True) if owner != distributed.rank()]
         gradients = [matrix.grad for matrix in others]
         for matrix in others:
             matrix.grad = None  # the optimizer then skips it
@@ -74,12 +73,9 @@ class Optimizers:
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Set the learning rate of all parts."""
-        for group in self._groups():
-            group["lr"] = learning_rate
-
-    def _groups(self) -> Iterator[dict[str, Any]]:
         for part in self.parts:
-            yield from part.param_groups
+            for group in part.param_groups:
+                group["lr"] = learning_rate
 
     def get_state(self) -> list[dict[str, Any]]:
         """The state of each parameter, part by part; `{}` where there is none yet.

@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
-from rmc_agents.envs.own import register_own
+from rmc_agents.envs.own import note_given, register_own
 
 OwnEnv = str | gym.Env | VectorEnv | Callable[..., gym.Env] | Callable[..., VectorEnv]
 
@@ -19,7 +19,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     """The settings of a run in a custom environment, and its lanes if it is a vector environment.
 
     A class, function or single environment is registered with gymnasium as own/NAME in this process, replacing any
-    other with that name.
+    other with that name; then evaluation and resume need the environment too (`check_given_once`).
 
     Args:
       config: all settings; `env_kwargs` are the arguments of a class or function.
@@ -46,8 +46,8 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         for name, default in unused.items():
             if (given := getattr(config.env, name)) != default:
                 raise ValueError(f"{name}: expected none for a vector environment object, got {given}")
-        own = {"env": _name(type(env.unwrapped)), "num_envs": env.num_envs, "eval_episodes": 0, "video": False}
-        own["learners"] = 1
+        note_given(name := _name(type(env.unwrapped)), env)
+        own = {"env": name, "num_envs": env.num_envs, "eval_episodes": 0, "video": False, "learners": 1}
         return config.updated(own, "env"), env
     if isinstance(env, gym.Env):
         name = _name(type(env.unwrapped))
@@ -58,6 +58,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         raise ValueError(
             f"env: expected a name, a gymnasium environment, a function that returns one or a VectorEnv, got {env}"
         )
+    note_given(name, env)
     return config.updated({"env": name}, "env"), None
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
+from rmc_agents.envs.own import check_given_once
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.runs import archive, checkpoint
@@ -75,7 +76,9 @@ def reopen(
     def open_one(path: Path) -> tuple[Trainer, Saved]:
         saved = read_saved(path, trust)
         config, lanes = settings(saved.config), None
-        if env is not None:
+        if env is None:
+            check_given_once(config.env.env)
+        else:
             config, lanes = settle_env(config, env)
         _check_unchanged(saved.config, config)
         trainer = new_trainer(config, lanes)

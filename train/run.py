@@ -19,7 +19,7 @@ from rmc_agents.runs.folder import RunFolder, branch_path, new_folder, run_of
 from rmc_agents.runs.saved import load_agent
 
 from .algorithms import new_trainer
-from .finish import check_evaluation
+from .evaluating import check_evaluation
 from .loop import Callback, Progress, Run, RunLoop, Watch
 from .own_env import OwnEnv, settle_env
 from .reporting.clock import TrainingClock
@@ -53,7 +53,8 @@ def train(
       env: an environment instead of that of the settings: a name; a class or function, called once for each lane
         (once for all lanes if it takes `num_envs`); an environment, which is copied for each lane; or a vector
         environment, which is used directly, without evaluation and video at the end. Unless it is a name, it is
-        known as own/NAME, after the class or function; a later one of that name replaces it in this process.
+        known as own/NAME, after the class or function; if a later one has that name, `evaluate` and `resume` ask for
+        it.
       run_dir: the run's folder, which must not hold a run; None: a new one under runs/.
       callback: called after every update with the run's `Progress`; returns True to end the training. If it raises, the
         run is saved.

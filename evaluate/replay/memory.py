@@ -93,6 +93,8 @@ def strips(agent: ActorCritic, played: Played) -> list[dict[str, Any]]:
         found.append(_per_slot_or_unit(f"{name} gate", gate, "gates", 0.0, 1.0))
     names = getattr(played.after, "_fields", [f"state {i + 1}" for i in range(len(played.after))])
     for name, before, after in zip(names, played.before, played.after, strict=True):
+        if not after.numel():
+            continue
         if after.dim() > 2:
             found += _slots(name, before.flatten(2), after.flatten(2))
         else:

@@ -93,9 +93,9 @@ class AdaptedCore(Core):
         inputs = like.new_ones(2, 1, self.input_size)  # [T, B, D]
         resets = torch.tensor([[False], [True]], device=like.device)  # [T, B]
 
-        def after_reset(method: str, extra: float) -> list[Tensor]:
+        def after_reset(method: str, is_changed: bool) -> list[Tensor]:
             torch.manual_seed(0)
-            state = map_leaves(lambda leaf: leaf + extra if leaf.is_floating_point() else leaf, self.initial_state(1))
+            state = map_leaves(lambda leaf: _changed(leaf) if is_changed else leaf, self.initial_state(1))
             if method == "step":
                 output, state = self.step(inputs[1], resets[1], state)
             else:
@@ -105,7 +105,7 @@ class AdaptedCore(Core):
 
         with torch.random.fork_rng(), eval_mode(self.module):
             for method in ("step", "unroll"):
-                if not all(map(_equal, after_reset(method, 0.0), after_reset(method, 1.0))):
+                if not all(map(_equal, after_reset(method, False), after_reset(method, True))):
                     raise ValueError(
                         f"core: {type(self.module).__name__}.{method}: expected the same result after a reset for any "
                         "state before it, got another: where should_reset is set, begin with the initial state"
@@ -148,6 +148,10 @@ def as_core(module: object, input_size: int) -> Core:
             "a class or a function of the input size always fits"
         )
     return core
+
+
+def _changed(leaf: Tensor) -> Tensor:
+    return ~leaf if leaf.dtype == torch.bool else leaf + 1
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -13,9 +13,11 @@ from rmc_agents.types import State
 
 def check_inputs(inputs: Tensor, input_size: int, axes: tuple[str, ...]) -> None:
     """Raises ValueError unless the inputs are floating-point numbers `[*axes, input_size]`."""
+    if not isinstance(inputs, Tensor):
+        raise ValueError(f"inputs: expected a tensor, got {type(inputs).__name__}")
     if inputs.dim() != len(axes) + 1 or inputs.shape[-1] != input_size or 0 in inputs.shape:
-        axes_in_words = ", ".join([*axes, str(input_size)])
-        raise ValueError(f"inputs: expected [{axes_in_words}], got {list(inputs.shape)}")
+        expected = f"[{', '.join([*axes, str(input_size)])}]{', none of them 0' if 0 in inputs.shape else ''}"
+        raise ValueError(f"inputs: expected {expected}, got {list(inputs.shape)}")
     if not inputs.is_floating_point():
         raise ValueError(f"inputs: expected floating-point numbers, got {inputs.dtype}")
 
@@ -124,7 +126,10 @@ def check_hooks(core: nn.Module) -> None:
 
 def checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int) -> Tensor:
     """The lengths `[B]` as a tensor. Raises ValueError for anything else."""
-    ends = torch.as_tensor(lengths)
+    try:
+        ends = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"lengths: expected {batch_size} integers from 1 to {steps}, got {lengths!r}") from None
     is_integer = not (ends.is_floating_point() or ends.is_complex() or ends.dtype == torch.bool)
     if not is_integer or ends.shape != (batch_size,) or int(ends.min()) < 1 or int(ends.max()) > steps:
         raise ValueError(f"lengths: expected {batch_size} integers from 1 to {steps}, got {ends.tolist()}")

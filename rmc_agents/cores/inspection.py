@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rmc_agents.kernels.operations import Product
 from rmc_agents.types import State, map_leaves
 
 from .base import Core
@@ -49,6 +50,14 @@ def gates_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> 
             f"{core.class_name()}.gate_values: expected a dict of tensors [{len(inputs)}, ...], got {gates}"
         )
     return gates
+
+
+def products_of(core: Core, steps: int, lanes: int) -> list[Product] | None:
+    """The core's `matrix_products`. Raises ValueError unless they are None or a list of `Product`."""
+    products: Any = core.matrix_products(steps, lanes)
+    if products is None or (isinstance(products, list) and all(isinstance(each, Product) for each in products)):
+        return products
+    raise ValueError(f"{core.class_name()}.matrix_products: expected None or a list of Product, got {products!r}")
 
 
 def attention_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> Tensor | None:

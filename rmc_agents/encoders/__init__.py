@@ -109,7 +109,7 @@ class Encoder(nn.Module):
         self.trunk = Trunks(spec.obs_parts, trunk, sizes) if spec.obs_parts else make_trunk(spec.array, trunk, sizes)
         width = trunk_size(self.trunk, spec) + self.action.width + 1
         widths = [width, *sizes]
-        self.layers = nn.ModuleList(hidden_layer(*sizes) for sizes in pairwise(widths))
+        self.layers = nn.ModuleList(orthogonal_layer(*sizes) for sizes in pairwise(widths))
         self.output_size = widths[-1]
 
     def forward(self, steps: TimeStep) -> Tensor:
@@ -145,10 +145,10 @@ def _encoding(part: ActionPart) -> nn.Module:
     return nn.Hardtanh() if part.kind == "box" else nn.Identity()
 
 
-def hidden_layer(inputs: int, outputs: int) -> nn.Linear:
-    """A layer before a ReLU: orthogonal with gain sqrt(2), biases 0."""
+def orthogonal_layer(inputs: int, outputs: int, gain: float = math.sqrt(2)) -> nn.Linear:
+    """A layer with orthogonal weights and biases 0; the default gain is for a layer before a ReLU."""
     layer = nn.Linear(inputs, outputs)
-    nn.init.orthogonal_(layer.weight, gain=math.sqrt(2))
+    nn.init.orthogonal_(layer.weight, gain=gain)
     nn.init.zeros_(layer.bias)
     return layer
 

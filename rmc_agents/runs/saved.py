@@ -16,6 +16,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import CORES, ENCODERS, Config
 from rmc_agents.envs.making import EnvFactory, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
+from rmc_agents.envs.own import check_given_once
 from rmc_agents.formatting import with_interval
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import action_parts
@@ -193,10 +194,11 @@ def saved_env(saved: SavedAgent[Any], env_kwargs: Mapping[str, Any] | None = Non
       env_kwargs: arguments instead of those in training, if there are any.
 
     Raises:
-      ValueError: if it needs a module that the user has not named.
+      ValueError: if it needs a module that the user has not named, or its name stands for several environments.
     """
     name = saved.config.env.env
     plugins.check_named(name, saved.path)
+    check_given_once(name)
     if env_kwargs:
         return with_arguments(name, evaluation_kwargs(name, {}) | dict(env_kwargs))
     return with_arguments(name, evaluation_kwargs(name, saved.config.env.env_kwargs))

@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributions import Normal
 
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
+from rmc_agents.types import AgentOutput, NotRegistered, State, TimeStep, map_leaves
 
 from .entries import entries
 
@@ -38,6 +38,8 @@ def load_model(algo: str, path: Path, device: torch.device, env: VecEnv | None =
     """
     try:
         return ALGORITHMS[algo].load(path, env=env, device=device)
+    except NotRegistered:
+        raise
     except Exception as error:  # unpickling may raise anything
         raise ValueError(f"{path} does not hold a model that Stable-Baselines3 can open: {error!r}") from error
 

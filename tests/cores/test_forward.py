@@ -95,6 +95,8 @@ def test_it_takes_the_place_of_torchs_lstm() -> None:
         ([1.0, 2.0, 3.0], "1.0"),
         ([True] * 3, "True"),
         (3, "3"),
+        ("abc", "'abc'"),
+        ([1, None, 3], "None"),
     ],
 )
 def test_wrong_lengths(lengths: object, got: str) -> None:
@@ -115,6 +117,8 @@ def test_wrong_inputs() -> None:
         core(x, should_reset=flags().t())
     with pytest.raises(ValueError, match="state: expected HiddenState of 1, as initial_state gives it, got tuple"):
         core(x, (x[0], x[0]))
+    with pytest.raises(ValueError, match="inputs: expected a tensor, got ndarray"):
+        core.step(x[0].numpy(), flags()[0], core.initial_state(3))
 
 
 class TestModes:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from helpers.own_cores import Counter, Decay, InPlace, Module, Odd, Trace
 from rmc_agents.cores import GRU, LSTM, RMC, Core, Feedforward, MinGRU, as_core
-from rmc_agents.cores.inspection import inspect
+from rmc_agents.cores.inspection import inspect, products_of
 from rmc_agents.sb3.packed_core import PackedCore
 from rmc_agents.train.learner import state_norm
 from rmc_agents.types import map_leaves
@@ -172,6 +172,27 @@ class TestRefusals:
             ValueError, match=r"Module.initial_state: expected a tuple of tensors \[B, ...\], got Tensor"
         ):
             as_core(module, SIZE)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+    def test_a_state_that_is_not_reset(self, dtype: torch.dtype) -> None:
+        class Endless(Module):
+            def initial_state(self, batch_size: int) -> Any:
+                return (torch.zeros(batch_size, 5, dtype=dtype),)
+
+            def step(self, x: Tensor, should_reset: Tensor, state: Any) -> Any:
+                return state[0].float(), state
+
+            def unroll(self, x: Tensor, should_reset: Tensor, state: Any) -> Any:
+                return state[0].float().expand(len(x), -1, -1), state
+
+        with pytest.raises(ValueError, match=r"Endless.step: expected the same result after a reset for any state"):
+            as_core(Endless(SIZE), SIZE)
+
+    def test_products_that_are_none(self) -> None:
+        core = Decay(SIZE)
+        core.matrix_products = lambda steps, lanes: 7  # type: ignore[method-assign, assignment, return-value]
+        with pytest.raises(ValueError, match=r"Decay.matrix_products: expected None or a list of Product, got 7"):
+            products_of(core, STEPS, LANES)
 
     def test_hooks_that_agents_do_not_run(self) -> None:
         core = nn.utils.spectral_norm(GRU(SIZE, hidden_size=5), "weight_ih")

@@ -31,12 +31,12 @@ time.sleep(3600)"""
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 @pytest.mark.parametrize("run", [WAITS, WITHOUT_PRCTL], ids=["prctl", "without"])
 def test_a_training_ends_with_a_parent_that_is_killed(run: str, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    log = tmp_path / trainings.LOG
     command = [sys.executable, "-c", PARENT, str(log), run]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         training = psutil.Process(int(parent.stdout.readline()))
-        while trainings.last_line(log) != "ready":
+        while trainings.last_line(tmp_path) != "ready":
             assert training.status() != psutil.STATUS_ZOMBIE
             time.sleep(0.05)
         parent.kill()
@@ -58,7 +58,7 @@ def test_a_training_ends_whose_parent_ended_before_it_looked() -> None:
 
 
 def test_the_last_line_of_a_log(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    assert trainings.last_line(log) == ""
+    log = tmp_path / trainings.LOG
+    assert trainings.last_line(tmp_path) == ""
     log.write_bytes(b"first\n" * 5000 + b"last \xff\n\n")
-    assert trainings.last_line(str(log)) == "last \N{REPLACEMENT CHARACTER}"
+    assert trainings.last_line(tmp_path) == "last \N{REPLACEMENT CHARACTER}"

@@ -14,6 +14,7 @@ from torch import Tensor
 from rmc_agents import command_line
 from rmc_agents.config import Config
 from rmc_agents.cores import Core
+from rmc_agents.cores.inspection import products_of
 from rmc_agents.distributions import forbid
 from rmc_agents.kernels.operations import Product
 from rmc_agents.runs.saved import count_parameters
@@ -63,7 +64,7 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
     own = trainer.backend
     scans = list(dict.fromkeys((own, *backends)))
     length, lanes = trainer.train.unroll_length, trainer.lanes.num_lanes
-    reported = core.matrix_products(length, lanes)
+    reported = products_of(core, length, lanes)
     products = reported or []
     seconds = rounds(_work(trainer, scans, products), repeats, limit, device)
 

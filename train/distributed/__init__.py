@@ -203,7 +203,7 @@ def _first_failure(faults: Sequence[list[Any] | None]) -> WorkerError:
     return found.error(f"learner {number}: ")
 
 
-def share(tree: dict[str, Any] | None) -> dict[str, Any]:
+def broadcast_tree(tree: dict[str, Any] | None) -> dict[str, Any]:
     """Broadcast the first learner's tree (see `checkpoint`); the others' argument is ignored."""
     content = _to_tensor({} if tree is None else tree)
     length = torch.tensor(len(content))

@@ -31,7 +31,7 @@ def lead(trainer: Trainer, saved: Saved | None, run_dir: Path) -> None:
     """
     if distributed.size() > 1:
         start = {"config": trainer.config.to_mapping(), "saved": saved and saved.tree}
-        distributed.share(start | {"weights": trainer.agent.state_dict(), "torch_rng": torch.get_rng_state()})
+        distributed.broadcast_tree(start | {"weights": trainer.agent.state_dict(), "torch_rng": torch.get_rng_state()})
         with distributed.failing_together():
             pass
     is_branch = saved is not None and not saved.path.is_relative_to(run_dir)
@@ -56,7 +56,7 @@ def follow() -> int:
 
 def _begin() -> Learner:
     """A trainer in the same state as the first learner's."""
-    start = distributed.share(None)
+    start = distributed.broadcast_tree(None)
     with distributed.failing_together():
         trainer = new_trainer(Config().updated(start["config"], "the first learner"))
         assert isinstance(trainer, Learner)  # Stable-Baselines3 has one process

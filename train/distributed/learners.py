@@ -28,7 +28,7 @@ from rmc_agents.envs.processes import (
     ChildContext,
     Fault,
     WorkerError,
-    cores,
+    cpu_cores,
     describe_death,
     end_all,
     stops_held_back,
@@ -64,7 +64,7 @@ def automatic(config: Config, device: torch.device) -> int:
     if config.train.algo == "impala" or config.train.algo in SB3_ALGORITHMS or config.env.env_workers:
         return 1  # actors and workers keep the cores busy; Stable-Baselines3 uses one process
     cpu = device.type == "cpu"
-    most = min(cores(), config.env.num_envs // MIN_LANES) if cpu else torch.cuda.device_count()
+    most = min(cpu_cores(), config.env.num_envs // MIN_LANES) if cpu else torch.cuda.device_count()
     return max(1, min(most, _most_learners(config), _room()))
 
 
@@ -100,7 +100,7 @@ def _check(config: Config, number: int, device: torch.device) -> None:
 
 def notes(config: Config, device: torch.device) -> list[str]:
     """Hints for the user about the number of learners."""
-    number, here = int(config.run.learners), cores()
+    number, here = int(config.run.learners), cpu_cores()
     if device.type != "cpu" or distributed.by_torchrun() or config.env.env.startswith(NAMESPACE):
         return []
     if number > max(1, here):

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -19,12 +19,10 @@ from rmc_agents.config.stages import stages_of
 from rmc_agents.formatting import decimals, with_interval
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 from rmc_agents.stream import Episode
+from rmc_agents.train.evaluating import EvaluationPoint
 from rmc_agents.train.trainer import Metrics, Trainer
 
 from .tracking import Tracking, final_scores
-
-if TYPE_CHECKING:
-    from rmc_agents.train.evaluating import EvaluationPoint
 
 RECENT = 200  # episodes in the displayed mean return
 SHOWN = {
@@ -126,7 +124,7 @@ class Reporter:
         """Call this before an evaluation."""
         self._progress.update(self._task, evaluation="  evaluating")
 
-    def evaluated(self, evaluation: "EvaluationPoint") -> None:
+    def evaluated(self, evaluation: EvaluationPoint) -> None:
         """Call this after an evaluation."""
         statistics = evaluation.statistics
         scalars = {TIME_TAG: self.seconds, "evaluation/return": statistics.mean_return}

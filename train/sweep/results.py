@@ -56,11 +56,6 @@ def trial_folder(out: Path, number: int) -> Path:
     return out / f"trial-{number:04d}"
 
 
-def last_line(folder: Path) -> str:
-    """The last line that the trial printed."""
-    return trainings.last_line(folder / LOG)
-
-
 def score_of(training: "Training") -> float | None:
     """The mean evaluation return of an ended trial; None if there is none, and the trial's log then says why."""
     folder, status = training.job.folder, training.status
@@ -71,7 +66,7 @@ def score_of(training: "Training") -> float | None:
         why, score = f"the mean return is {score}", None
     elif status < 0:
         why = f"\nended by {signal.Signals(-status).name}"
-    elif score is None and not training.stopped and not last_line(folder):
+    elif score is None and not training.stopped and not trainings.last_line(folder):
         why = f"ended with status {status} and no result"
     if why:
         with (folder / LOG).open("a") as log:
@@ -96,7 +91,7 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
     known = [summary for summary in summaries if summary is not None]  # a folder may have been deleted since
     scores = [float(trial.value) for trial in complete if trial.value is not None]
     unfinished = {
-        trial.number: f"failed: {last_line(trial_folder(out, trial.number))}"
+        trial.number: f"failed: {trainings.last_line(trial_folder(out, trial.number))}"
         if trial.state.is_finished()
         else "unfinished"
         for trial in trials

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from rmc_agents import command_line
 from rmc_agents.config.plain_yaml import dump_yaml
+from rmc_agents.evaluate import trainings
 from rmc_agents.files import write_atomically
 from rmc_agents.formatting import with_interval
 from rmc_agents.runs import archive
@@ -23,7 +24,6 @@ from .results import (
     Row,
     describe,
     importances,
-    last_line,
     make_rows,
     print_results,
     score_of,
@@ -207,7 +207,7 @@ class Sweep:
             self._say(f"trial {number} was stopped")
         else:
             self.study.tell(number, state=TrialState.FAIL)
-            reason = last_line(folder)
+            reason = trainings.last_line(folder)
             self._failures.append(reason.replace(str(folder), "its folder"))
             self._say(f"trial {number} failed: {reason}")
         write_results(self.plan, self._rows(), importances(self.plan, self.study), self.out)

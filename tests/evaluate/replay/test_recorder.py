@@ -120,6 +120,19 @@ def test_a_state_of_one_number_is_a_strip_too() -> None:
     assert (packed["low"], packed["high"]) == (1, STEPS)
 
 
+def test_an_empty_state_has_no_strip() -> None:
+    class Empty(Clock):
+        def initial_leaves(self) -> tuple[Tensor, ...]:
+            return torch.zeros(1), torch.zeros(1, 0)
+
+        def cell(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+            output, (number,) = super().cell(x, state)
+            return output, (number, state[1])
+
+    agent = ActorCritic(SPEC, Empty, encoder_sizes=[8])
+    assert [packed["name"] for packed in strips(agent, played(agent))] == ["state 1"]
+
+
 def replayed(packed: dict[str, Any]) -> list[list[tuple]]:
     """The pictures of a film, as the page unpacks them."""
     cells, pictures = [-1] * (packed["rows"] * packed["columns"]), []

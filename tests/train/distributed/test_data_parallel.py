@@ -73,7 +73,7 @@ def learner(rank: int, port: int, folder: Path) -> None:
         backend = torch.distributed.distributed_c10d._get_default_group()._get_backend(CPU)
         seen["timeout"] = backend.options._timeout.total_seconds()
         seen["highest"] = distributed.highest(rank)
-        seen["shared"] = distributed.share({"of": rank, "tensor": torch.arange(3) + rank})
+        seen["shared"] = distributed.broadcast_tree({"of": rank, "tensor": torch.arange(3) + rank})
         episodes = distributed.gather_episodes([Episode(1.5, 3, None, rank), Episode(0.0, 10**rank, True, 7)])
         seen["episodes"] = [list(episode) for episode in episodes]
         seen["gathered"] = distributed.gather([None, {"of": rank, "tensor": torch.ones(10**rank)}])

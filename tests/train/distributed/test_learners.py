@@ -76,7 +76,7 @@ def learner(rank: int, port: int, folder: Path) -> None:
             first = learned(trainer := make(case, learners=2), updates=2)
             seen[case] = {"first": first, "second": learned(trainer, updates=1)}
             other = make(case, learners=2)
-            other.set_state(distributed.share(first["state"]))
+            other.set_state(distributed.broadcast_tree(first["state"]))
             seen[case]["resumed"] = learned(other, updates=1)
         seen["muon"] = stepped_by_muon()
     checkpoint.save(folder / str(rank), seen)
@@ -244,7 +244,7 @@ def test_gradients_in_any_memory_layout_are_averaged(monkeypatch: pytest.MonkeyP
 
 
 def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learners, "cores", lambda: 6)
+    monkeypatch.setattr(learners, "cpu_cores", lambda: 6)
     numbers = []
     for settings in (
         {"num_envs": 256},
