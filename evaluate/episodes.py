@@ -155,7 +155,7 @@ def play(
 
 
 def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, settings: PlaySettings) -> list[Part]:
-    """Calls with at most `MAX_LANES` episodes each; their results `concatenated` are that of `play`.
+    """Calls with at most `MAX_LANES` episodes each; their `concatenated` results are those of `play`.
 
     Args: as in `play`; `episodes` as `episodes_to_play` gives it.
     """

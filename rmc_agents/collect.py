@@ -30,7 +30,7 @@ class Share(NamedTuple):
 
 
 def choose(policy: Distribution, generator: torch.Generator, deterministic: bool) -> Tensor:
-    """Actions from a distribution: the most likely, or sampled. Raises ValueError if the policy has diverged."""
+    """Actions from a distribution: the most likely, or sampled. Raises ValueError if a sampled policy has diverged."""
     return policy.mode() if deterministic else policy.sample(generator)
 
 

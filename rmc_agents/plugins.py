@@ -137,7 +137,8 @@ def find(name: str) -> Callable[..., Any] | None:
     made_by = found.func if isinstance(found, partial) else found
     home = getattr(made_by, "__module__", None) if callable(found) else None
     if str(home or "").partition(".")[0] != package:
-        got = "no such name" if home is None else f"one of {home}: use {home}:{attribute}"
+        got = f"one of {home}: use {home}:{attribute}" if home is not None else "no such name"
+        got = got if found is None or home is not None else f"an object of {type(found).__name__}"
         raise ValueError(f"{name}: expected a class or a function that {package} defines, got {got}")
     return found
 

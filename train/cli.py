@@ -141,7 +141,7 @@ def _check(config: Config, source: Path | None) -> None:
     """Reject unknown names of a new run before any slow import."""
     parsing.check_names(config, source)
     if config.run.init_from is not None:
-        pretrained.check(config.run.init_from)
+        pretrained.choose(config.run.init_from)
 
 
 def _check_resume(first: argparse.Namespace) -> None:

@@ -172,9 +172,7 @@ def _clock(console: Console) -> TrainingClock:
 
 def _take_weights(trainer: Trainer, source: str) -> None:
     """Start with the weights of a saved agent: a path, or the name of a pretrained policy."""
-    path = Path(source)
-    pretrained.check(source)
-    saved = load_agent(path if path.exists() else pretrained.find(source), trainer.lanes.device)
+    saved = load_agent(pretrained.choose(source), trainer.lanes.device)
     check_spec_fits(saved.spec, trainer.agent.spec, trainer.config.env.env)
     here, there = ({**asdict(config.core), **asdict(config.agent)} for config in (trainer.config, saved.config))
     other = [f"{name} {there[name]} (got {here[name]})" for name in there if there[name] != here[name]]

@@ -112,7 +112,7 @@ class NthFarthest(Sequences):
         return observations, rewards * is_last, terminated, truncated
 
     def infos(self) -> Infos:
-        """As `Sequences`, and `cue`: whether the vector shown is vector m; `rank`: n."""
+        """As `Sequences`, and `cue`: whether the vector shown is vector m; `nth`: n."""
         state = self.state
         place = np.clip(state.time, 0, self.vectors - 1)
         label = np.take_along_axis(state.labels, place[:, None], axis=1)[:, 0]

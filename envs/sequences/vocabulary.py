@@ -99,7 +99,7 @@ class Words:
         tokens = np.fromiter((self._tokens.get(word, unknown) for word in split(text)), np.int32)
         if (tokens < 0).any():
             word = next(word for word in split(text) if word not in self._tokens)
-            raise ValueError(f"the word {word!r} is none of the vocabulary's {self.size}, nor is {UNKNOWN!r}")
+            raise ValueError(f"the word {word!r} is not among the vocabulary's {self.size} words, nor is {UNKNOWN!r}")
         return tokens
 
     def decode(self, tokens: Iterable[int]) -> str:
@@ -116,7 +116,7 @@ def split(text: bytes) -> Iterator[str]:
     try:
         lines = text.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start} is no UTF-8; it can be read as bytes") from None
+        raise ValueError(f"byte {error.start} is not UTF-8; read the text with unit bytes") from None
     last = lines.pop()
     for line in lines:
         yield from line.split()

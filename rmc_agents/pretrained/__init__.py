@@ -31,12 +31,6 @@ def find(name: str) -> Path:
     return FOLDER / f"{name}{SUFFIX}"
 
 
-def check(source: str) -> None:
-    """Raises ValueError for --init-from, unless `source` is an existing path or a policy's name."""
-    if not Path(source).exists() and source not in names():
-        raise ValueError(f"--init-from: expected a run, a file or a pretrained policy ({listed()}), got {source!r}")
-
-
 def choose(run: str | PathLike[str] | None, name: str | None = None) -> Path:
     """The file that a command opens: the path of its argument RUN, or the policy of its flag --pretrained.
 

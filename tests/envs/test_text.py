@@ -107,7 +107,9 @@ def test_a_vocabulary_is_kept_and_used_again(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b", "c", "words.json"]
     again = TextVectorEnv(1, tmp_path / "b", unit="words", part="all", vocabulary=tmp_path / "words.json")
     assert read(again, 1) == [[vocabulary.encode(b"three one").tolist()]]
-    with pytest.raises(ValueError, match=r"text .*c: the word 'four' is none of the vocabulary's 3, nor is '<unk>'"):
+    with pytest.raises(
+        ValueError, match=r"text .*c: the word 'four' is not among the vocabulary's 3 words, nor is '<unk>'"
+    ):
         Text(1, tmp_path / "c", unit="words", vocabulary=tmp_path / "words.json")
 
 
@@ -141,7 +143,7 @@ def test_lanes_by_name(folder: Path) -> None:
         ("empty", {}, "expected a text, got an empty one"),
         ("one", {"part": "all"}, "expected a all part of at least 2 tokens, got 1"),
         ("two", {"part": "heldout"}, "expected a heldout part of at least 2 tokens, got 0"),
-        ("binary", {"unit": "words"}, "byte 3 is no UTF-8; it can be read as bytes"),
+        ("binary", {"unit": "words"}, "byte 3 is not UTF-8; read the text with unit bytes"),
         ("two", {"unit": "letters"}, "unit: expected one of bytes, words; got 'letters'"),
         ("two", {"part": "test"}, "part: expected one of train, heldout, all; got 'test'"),
         ("two", {"held_out": 0}, "held_out: expected a number between 0 and 1, got 0"),

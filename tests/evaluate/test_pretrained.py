@@ -202,7 +202,7 @@ def test_init_from_refuses_in_one_line(by_name: Path, tmp_path: Path, capsys: py
     for argv, message in (
         (["little", "--mem-slots", "3"], "its agent needs other settings: mem_slots 2 (got 3)"),
         (["little", "--env", "minipacman"], "does not fit environment 'minipacman'"),
-        (["litle"], "expected a run, a file or a pretrained policy (little), got 'litle'"),
+        (["litle"], "no checkpoint litle, nor a pretrained policy of that name; did you mean 'little'?"),
         ([tmp_path], "holds no checkpoint"),
     ):
         line = refused(capsys, train_cli, "--config", "recall", "--run-dir", tmp_path / "new", "--init-from", *argv)
