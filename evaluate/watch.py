@@ -10,7 +10,7 @@ import tyro
 
 from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.command_line import parsing
-from rmc_agents.runs.checkpoint import FOLDER
+from rmc_agents.runs.folder import VIDEOS, run_of
 
 from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_numbers, find, open_policy
 from .replay.live import find_source, serve
@@ -198,7 +198,7 @@ def _default_path(path: Path, seed: int) -> Path:
     folder = path.parent
     if folder == pretrained.FOLDER:
         folder = Path()
-    elif folder.name == FOLDER:
-        folder = folder.parent / "videos"
+    elif (run := run_of(path)) is not None:
+        folder = run / VIDEOS
         folder.mkdir(exist_ok=True)
     return folder / f"{path.stem}-seed{seed}.mp4"

@@ -21,7 +21,7 @@ from rmc_agents.files import write_atomically
 from rmc_agents.formatting import with_interval
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
-from rmc_agents.runs.folder import RunFolder
+from rmc_agents.runs.folder import VIDEOS, RunFolder
 
 from .evaluating import env_of, eval_jobs, play_settings
 from .reporting.reporter import write_hparams
@@ -97,7 +97,7 @@ def summarize(trainer: Trainer, seconds: float, run_dir: Path) -> dict[str, Any]
 
 def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None:
     """Record a video; returns its path in the run's folder, or None after printing why it failed."""
-    path = folder.path / "videos" / f"update-{trainer.updates:09d}.mp4"
+    path = folder.path / VIDEOS / f"update-{trainer.updates:09d}.mp4"
     env, device = trainer.config.env.env, trainer.lanes.device
     title = f"{env} · {trainer.config.core.core} · {trainer.frames:,} frames"
     try:

@@ -1,13 +1,12 @@
 """One episode of each of several saved agents, for one page."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rmc_agents.envs.making import name_of
 from rmc_agents.evaluate.opening import Opened
 from rmc_agents.evaluate.video.panels import plain_number
-from rmc_agents.runs.checkpoint import FOLDER
+from rmc_agents.runs.folder import run_of
 
 from .recorder import record
 
@@ -29,7 +28,7 @@ def record_all(
         record(
             one.saved.agent,
             one.env,
-            name=_name(one.saved.path),
+            name=run.name if (run := run_of(one.saved.path)) else one.saved.path.stem,
             facts=f"{one.title} · seed {seed}",
             seed=seed,
             device=one.device,
@@ -40,10 +39,6 @@ def record_all(
         )
         for one in opened
     ]
-
-
-def _name(path: Path) -> str:
-    return path.parent.parent.name if path.parent.name == FOLDER else path.stem
 
 
 def summary(run: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from . import archive, checkpoint
 from .checkpoint import FOLDER, numbered
 
 CONFIG, VERSIONS, SUMMARY, TENSORBOARD = "config.yaml", "versions.json", "summary.json", "tensorboard"
+VIDEOS = "videos"
 LOCK, WANDB_ID = ".lock", "wandb-run-id"
 BEST = "best"
 """The file name of the best agent, without suffix."""
