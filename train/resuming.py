@@ -130,11 +130,11 @@ def _check_unchanged(old: Config, new: Config) -> None:
     changed = [name for name in old.differing(new) if name not in MAY_CHANGE_ON_RESUME]
     if "env" in changed and new.env.env.startswith(NAMESPACE):
         raise ValueError(
-            f"--resume cannot change env: expected {old.env.env!r}, got {new.env.env!r} (names of classes or functions)"
+            f"a resumed run cannot change env: expected {old.env.env!r}, got {new.env.env!r}, the given one's name"
         )
     if changed:
         raise ValueError(
-            f"--resume cannot change {', '.join(changed)}; it can change {', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
+            f"a resumed run cannot change {', '.join(changed)}; it can change {', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
         )
 
 

@@ -134,7 +134,9 @@ def check_resumable(path: Path) -> None:
 def check_unused(path: Path | None) -> None:
     """Raises ValueError if the folder already holds a run, which a new one would overwrite."""
     if path is not None and has_checkpoints(path):
-        raise ValueError(f"{path} already holds a run; continue it with --resume {path}, or choose another --run-dir")
+        raise ValueError(
+            f"{path} already holds a run; continue it (rmc-train --resume {path}, rmc.resume) or choose another folder"
+        )
 
 
 def _nothing_to_resume(path: Path) -> str:

@@ -220,7 +220,10 @@ def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
     assert sorted({event.step for event in curve}) == [40, 80, 120, 160]  # files of one second are read in any order
 
     assert resume(chosen) == 2
-    assert f"{branch} already holds a run; continue it with --resume {branch}" in capsys.readouterr().err
+    assert (
+        f"{branch} already holds a run; continue it (rmc-train --resume {branch}, rmc.resume)"
+        in capsys.readouterr().err
+    )
     assert resume(chosen, "--run-dir", str(tmp_path / "other"), "--total-frames", "120") == 0
     assert newest(tmp_path / "other")["updates"] == 3
     assert "learning rate jumps" not in capsys.readouterr().out, "it has not begun to decay"
