@@ -128,5 +128,7 @@ def unknown(name: str) -> ValueError:
         return ValueError(f"there is no environment {name!r}; Atari's are ale_py:{name} (pip install ale-py)")
     known = {each.lower(): each for each in [*gym.registry, *SHORT_NAMES]}
     near = [known[each] for each in difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)]
+    module, _, attribute = name.rpartition(".")
+    near = [f"{module}:{attribute}"] if module else near
     hint = f"did you mean {near[0]!r}?" if near else f"short names are {', '.join(SHORT_NAMES)}, text:PATH"
     return ValueError(f"there is no environment {name!r}; {hint}")

@@ -106,6 +106,7 @@ GUESSES = {
     "--video false": "switches take no value",
     "--diagnostics 1": "switches take no value",
     "--core own_core.Decay": "did you mean 'own_core:Decay'",
+    "--env own_env.Corridor": "did you mean 'own_env:Corridor'",
 }
 
 
