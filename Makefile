@@ -5,7 +5,8 @@ BIN = .venv/bin
 INSTALLED = .venv/installed
 DEV = .venv/dev
 
-# Compiled bytecode is kept, whatever the environment says: otherwise each of the tests' processes compiles torch's sources again.
+# Bytecode is written at the first import, whatever the environment says: install-all leaves it out, and without it each of
+# the tests' processes would compile torch's sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: train test test-fast check docs format bench gpu-check install-all clean

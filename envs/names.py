@@ -129,6 +129,7 @@ def unknown(name: str) -> ValueError:
     known = {each.lower(): each for each in [*gym.registry, *SHORT_NAMES]}
     near = [known[each] for each in difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)]
     module, _, attribute = name.rpartition(".")
-    near = [f"{module}:{attribute}"] if module else near
+    if module and attribute[:1].isupper():  # a class; a text's file has a suffix
+        near = [f"{module}:{attribute}"]
     hint = f"did you mean {near[0]!r}?" if near else f"short names are {', '.join(SHORT_NAMES)}, text:PATH"
     return ValueError(f"there is no environment {name!r}; {hint}")

@@ -96,11 +96,11 @@ def blame(error: BaseException) -> None:
     frames = traceback.StackSummary.extract(walked)
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in walked]
     typed = {module.partition(".")[0] for module in _typed}
-    here = os.getcwd() + os.sep
+    here, others = os.getcwd() + os.sep, {OWN, *sys.stdlib_module_names}
 
     def is_theirs(module: str, file: str) -> bool:
         root = module.partition(".")[0]
-        return root in typed or (root != OWN and file.startswith(here) and "site-packages" not in file)
+        return root in typed or (root not in others and file.startswith(here) and "site-packages" not in file)
 
     if their := [i for i, frame in enumerate(frames) if is_theirs(modules[i], frame.filename)]:
         raise _as_theirs(error, f"{modules[their[-1]]} failed", frames[their[0] : their[-1] + 1]) from error
@@ -137,8 +137,8 @@ def find(name: str) -> Callable[..., Any] | None:
     made_by = found.func if isinstance(found, partial) else found
     home = getattr(made_by, "__module__", None) if callable(found) else None
     if str(home or "").partition(".")[0] != package:
-        got = f"one of {home}: use {home}:{attribute}" if home is not None else "no such name"
-        got = got if found is None or home is not None else f"an object of {type(found).__name__}"
+        other = "no such name" if found is None else f"an object of {type(found).__name__}"
+        got = other if home is None else f"one of {home}: use {home}:{attribute}"
         raise ValueError(f"{name}: expected a class or a function that {package} defines, got {got}")
     return found
 

@@ -1,5 +1,6 @@
 """Users' modules: imported only if named on the command line, never because a file names them."""
 
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -109,6 +110,23 @@ def test_a_fault_elsewhere_in_a_users_code_is_theirs_too(
     assert run("rmc-test", main) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"rmc-test: {at_fault} failed: {error.partition('(')[0]}: ")
+
+
+def test_a_fault_of_the_standard_library_is_nobodys(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins.load([module])
+    monkeypatch.chdir(Path(shutil.__file__).parent)  # as in a home folder that Python is installed in
+    with pytest.raises(FileNotFoundError) as caught:
+        shutil.copyfile("nowhere", "there")
+    plugins.blame(caught.value)
+
+
+def test_what_is_neither_class_nor_function_is_named(module: str) -> None:
+    with Path(f"{module}.py").open("a") as file:
+        file.write("\nsize = 3\n")
+    plugins.load([module])
+    for name, got in (("size", "an object of int"), ("sise", "no such name")):
+        with pytest.raises(ValueError, match=f"{module}:{name}: expected a class or a function .*, got {got}"):
+            plugins.find(f"{module}:{name}")
 
 
 def test_an_unfinished_core_is_refused(module: str) -> None:

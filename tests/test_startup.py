@@ -107,6 +107,7 @@ GUESSES = {
     "--diagnostics 1": "switches take no value",
     "--core own_core.Decay": "did you mean 'own_core:Decay'",
     "--env own_env.Corridor": "did you mean 'own_env:Corridor'",
+    "--env poem.txt": "text:PATH",
 }
 
 

@@ -105,12 +105,14 @@ def read_saved(path: Path, trust: bool) -> Saved:
     """
     if archive.is_archive(path):
         info = archive.ArchiveInfo.read(path)
-        _check_resumable(path, is_agent=info.provenance is not None)
+        if info.provenance is not None:
+            raise _holds_only_an_agent(path, "rmc-evaluate and rmc-watch")
         archive.check_trust(path, trust)
         with checkpoint.opening(path):
             return Saved(Config().updated(info.config, "config"), path, info.seconds, {"path": path, "info": info})
     tree = checkpoint.load(path)
-    _check_resumable(path, is_agent="provenance" in tree)
+    if "provenance" in tree:
+        raise _holds_only_an_agent(path, "rmc-evaluate, rmc-watch and --init-from")
     with checkpoint.opening(path, passing=NotRegistered):
         config, spec = to_settings(tree)
         check_progress(tree)
@@ -119,11 +121,8 @@ def read_saved(path: Path, trust: bool) -> Saved:
         return Saved(config, path, tree["seconds"], tree, spec)
 
 
-def _check_resumable(path: Path, is_agent: bool) -> None:
-    if is_agent:
-        raise checkpoint.CheckpointError(
-            f"{path} holds only an agent: rmc-evaluate and rmc-watch take it, but it cannot be resumed"
-        )
+def _holds_only_an_agent(path: Path, taken_by: str) -> checkpoint.CheckpointError:
+    return checkpoint.CheckpointError(f"{path} holds only an agent: {taken_by} take it, but it cannot be resumed")
 
 
 def _check_unchanged(old: Config, new: Config) -> None:

@@ -71,7 +71,7 @@ def run(program: str, main: Callable[[], int]) -> int:
         return _fail(program, "interrupted", 130)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not re.search(
-            "allocate memory|out of memory|DefaultCPUAllocator|size calculation overflow", str(error).partition("\n")[0]
+            "alloc|out of memory|size calculation overflow", str(error).partition("\n")[0]
         ):
             raise
         return _fail(program, "not enough memory for these sizes")

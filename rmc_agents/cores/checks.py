@@ -126,13 +126,14 @@ def check_hooks(core: nn.Module) -> None:
 
 def checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int) -> Tensor:
     """The lengths `[B]` as a tensor. Raises ValueError for anything else."""
+    expected = f"lengths: expected {batch_size} integers from 1 to {steps}"
     try:
         ends = torch.as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"lengths: expected {batch_size} integers from 1 to {steps}, got {lengths!r}") from None
+        raise ValueError(f"{expected}, got {lengths!r}") from None
     is_integer = not (ends.is_floating_point() or ends.is_complex() or ends.dtype == torch.bool)
     if not is_integer or ends.shape != (batch_size,) or int(ends.min()) < 1 or int(ends.max()) > steps:
-        raise ValueError(f"lengths: expected {batch_size} integers from 1 to {steps}, got {ends.tolist()}")
+        raise ValueError(f"{expected}, got {ends.tolist()}")
     return ends
 
 

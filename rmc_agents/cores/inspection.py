@@ -1,5 +1,6 @@
 """A look inside a core: its gates and attention, recomputed for given inputs."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -52,10 +53,10 @@ def gates_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> 
     return gates
 
 
-def products_of(core: Core, steps: int, lanes: int) -> list[Product] | None:
-    """The core's `matrix_products`. Raises ValueError unless they are None or a list of `Product`."""
+def products_of(core: Core, steps: int, lanes: int) -> Sequence[Product] | None:
+    """The core's `matrix_products`. Raises ValueError unless they are None or a sequence of `Product`."""
     products: Any = core.matrix_products(steps, lanes)
-    if products is None or (isinstance(products, list) and all(isinstance(each, Product) for each in products)):
+    if products is None or (isinstance(products, list | tuple) and all(isinstance(each, Product) for each in products)):
         return products
     raise ValueError(f"{core.class_name()}.matrix_products: expected None or a list of Product, got {products!r}")
 

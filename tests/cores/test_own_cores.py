@@ -188,7 +188,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"Endless.step: expected the same result after a reset for any state"):
             as_core(Endless(SIZE), SIZE)
 
-    def test_products_that_are_none(self) -> None:
+    def test_wrong_products(self) -> None:
         core = Decay(SIZE)
         core.matrix_products = lambda steps, lanes: 7  # type: ignore[method-assign, assignment, return-value]
         with pytest.raises(ValueError, match=r"Decay.matrix_products: expected None or a list of Product, got 7"):
