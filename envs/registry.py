@@ -23,6 +23,7 @@ from .saving import guarded, sync_lanes
 from .sequences import names as sequences
 from .stacking import stack_views
 from .token_space import Tokens
+from .vector_checks import checked_choice
 from .workers import WorkerVectorEnv
 
 ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Tuple)
@@ -210,8 +211,7 @@ def _check_arguments(spec: EnvSpec, name: str, given: Mapping[str, Any]) -> None
 
 
 def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:
-    if backend not in get_args(Backend):
-        raise ValueError(f"backend: expected one of {', '.join(get_args(Backend))}, got {backend!r}")
+    checked_choice("backend", backend, get_args(Backend))
     if backend == "native" and not _has_native_engine(spec):
         raise ValueError(f"env_backend: expected auto for {name!r}, which has no native engine, got native")
     if backend == "minigrid" and not str(spec.entry_point).startswith("minigrid."):

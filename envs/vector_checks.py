@@ -18,6 +18,20 @@ def checked_int(name: str, value: Any, low: int, high: int = sys.maxsize) -> int
     return int(value)
 
 
+def checked_odd(name: str, value: Any, low: int, high: int) -> int:
+    """The value as an int. Raises ValueError unless it is an odd integer in low..high."""
+    if checked_int(name, value, low, high) % 2 == 0:
+        raise ValueError(f"{name}: expected an odd int from {low} to {high}, got {value}")
+    return int(value)
+
+
+def checked_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
+    """The value. Raises ValueError if it is not one of those allowed."""
+    if value not in (allowed := tuple(allowed)):
+        raise ValueError(f"{name}: expected one of {', '.join(allowed)}; got {value!r}")
+    return str(value)
+
+
 def checked_bool(name: str, value: Any) -> bool:
     """The value as a bool. Raises ValueError for anything else."""
     if not isinstance(value, bool | np.bool_):

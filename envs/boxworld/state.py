@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import check_field_names, check_range, checked_int, copied_like
+from rmc_agents.envs.vector_checks import check_field_names, check_range, checked_int, checked_odd, copied_like
 
 FLOOR, GEM, WALL, AGENT = 0, 21, 22, 23
 COLOURS = 20
@@ -80,10 +80,9 @@ def checked_rules(
     needed = smallest_room(length + distractors)
     if size < needed:
         raise ValueError(f"room_size: expected at least {needed} for {length} + {distractors} boxes, got {size}")
-    if viewport is not None and checked_int("viewport", viewport, 1, 2 * MAX_ROOM) % 2 == 0:
-        raise ValueError(f"viewport: expected an odd int, or None for the whole room; got {viewport}")
+    side = 0 if viewport is None else checked_odd("viewport", viewport, 1, 2 * MAX_ROOM)
     steps = 2 * size**2 if max_steps is None else checked_int("max_steps", max_steps, 1, 2**31 - 1)
-    return Rules(size, int(viewport or 0), length, distractors, steps)
+    return Rules(size, side, length, distractors, steps)
 
 
 def smallest_room(boxes: int) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import check_field_names, check_range, checked_int, copied_like
+from rmc_agents.envs.vector_checks import check_field_names, check_range, checked_int, checked_odd, copied_like
 
 EMPTY, WALL, KEY, BALL = (OBJECT_TO_IDX[name] for name in ("empty", "wall", "key", "ball"))
 COLORS = np.zeros(len(OBJECT_TO_IDX), np.uint8)
@@ -71,8 +71,7 @@ def make_level(size: int, random_length: bool, max_steps: int | None, view_size:
     Raises:
         ValueError: for a size that is even, below 7 or above 255, or for less than one step.
     """
-    if not isinstance(size, int | np.integer) or size % 2 == 0 or not 7 <= size <= 255:
-        raise ValueError(f"size: expected an odd int from 7 to 255, got {size!r}")
+    size = checked_odd("size", size, 7, 255)
     max_steps = 5 * size**2 if max_steps is None else max_steps
     max_steps = checked_int("max_steps", max_steps, 1, 2**31 - 1)
     border = view_size - 1

@@ -11,6 +11,8 @@ from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 from minigrid.envs import MemoryEnv
 from numpy.typing import NDArray
 
+from rmc_agents.envs.vector_checks import checked_choice, checked_odd
+
 CELL_CATEGORIES = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
 DIRECTIONS = 4
 ACTION_SETS = {"all": None, "moves": 3}
@@ -144,16 +146,12 @@ def view_space(cells: int, words: Sequence[int] = ()) -> MultiDiscrete:
 
 def num_actions(actions: str, available: int) -> int:
     """The number of actions in a set. Raises ValueError for an unknown set."""
-    if actions not in ACTION_SETS:
-        raise ValueError(f"actions: expected one of {', '.join(ACTION_SETS)}; got {actions!r}")
-    return min(available, ACTION_SETS[actions] or available)
+    return min(available, ACTION_SETS[checked_choice("actions", actions, ACTION_SETS)] or available)
 
 
 def checked_view_size(view_size: int) -> int:
     """The side of a view. Raises ValueError if the agent could not stand in the middle of it."""
-    if not isinstance(view_size, int | np.integer) or view_size % 2 == 0 or not 3 <= view_size <= MAX_VIEW:
-        raise ValueError(f"view_size: expected an odd int from 3 to {MAX_VIEW}, got {view_size!r}")
-    return int(view_size)
+    return checked_odd("view_size", view_size, 3, MAX_VIEW)
 
 
 def _set_view_size(env: gym.Env, view_size: int) -> None:

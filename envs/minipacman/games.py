@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rmc_agents.envs.task import Infos, StepArrays, Task
-from rmc_agents.envs.vector_checks import checked_int
+from rmc_agents.envs.vector_checks import checked_choice, checked_int
 
 from .drawing import draw_frame, draw_text
 from .engine import observe_lanes, start_lanes, step_lanes
@@ -26,13 +26,11 @@ class Games(Task):
     """
 
     def __init__(self, lanes: int, mode: str, viewport: int | None, frame_cap: int) -> None:
-        if mode not in MODES:
-            raise ValueError(f"mode: expected one of {', '.join(MODES)}; got {mode!r}")
         cap = checked_int("frame_cap", frame_cap, 1, 2**31 - 1)
         self.shape = view_shape(viewport)
         self.observation_space, self.action_space = Box(0, 255, self.shape, np.uint8), Discrete(ACTIONS)
         self.viewport = viewport
-        self.rules = MODES[mode]._replace(frame_cap=cap)
+        self.rules = MODES[checked_choice("mode", mode, MODES)]._replace(frame_cap=cap)
         self.view = make_view(viewport)
         self.maze = make_maze()
         self.state = make_state(lanes)

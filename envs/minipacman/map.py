@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import checked_int
+from rmc_agents.envs.vector_checks import checked_odd
 
 _UPPER_HALF = (
     "1111111111111111111",
@@ -132,9 +132,7 @@ def view_shape(viewport: int | None) -> tuple[int, int, int]:
     """
     if viewport is None:
         return ROWS, COLUMNS, 3
-    side = checked_int("viewport", viewport, 1, MAX_VIEWPORT)
-    if side % 2 == 0:
-        raise ValueError(f"viewport: expected an odd int, or None for the whole map, got {side}")
+    side = checked_odd("viewport", viewport, 1, MAX_VIEWPORT)
     return side, side, 3
 
 

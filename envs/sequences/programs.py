@@ -5,7 +5,7 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from rmc_agents.envs.task import StepArrays
-from rmc_agents.envs.vector_checks import check_range, checked_bool, checked_int, checked_num_envs
+from rmc_agents.envs.vector_checks import check_range, checked_bool, checked_choice, checked_int, checked_num_envs
 
 from .base import NO_TARGET, Sequences
 from .environment import SequenceEnv, SequenceVectorEnv
@@ -66,11 +66,9 @@ class Programs(Sequences):
     ) -> None:
         """See the class."""
         lanes = checked_num_envs(num_envs)
-        if task not in TASKS:
-            raise ValueError(f"task: expected one of {', '.join(TASKS)}; got {task!r}")
         nesting = checked_int("nesting", nesting, 1, DEEPEST_NESTING)
         length = checked_int("length", length, 1, LONGEST_LITERAL)
-        kind, operations = TASKS[task]
+        kind, operations = TASKS[checked_choice("task", task, TASKS)]
         self.rules = Rules(
             np.array(operations, np.int64), kind, nesting, length, not checked_bool("at_maxima", at_maxima)
         )

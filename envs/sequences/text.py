@@ -9,7 +9,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from rmc_agents.envs.token_space import Tokens
-from rmc_agents.envs.vector_checks import check_range, checked_int, checked_num_envs
+from rmc_agents.envs.vector_checks import check_range, checked_choice, checked_int, checked_num_envs
 
 from .base import NO_TARGET, Sequences
 from .corpus import load_corpus, part_of, passages
@@ -69,8 +69,8 @@ class Text(Sequences):
     ) -> None:
         """See the class."""
         lanes = checked_num_envs(num_envs)
-        _check_choice("unit", unit, UNITS)
-        _check_choice("part", part, PARTS)
+        checked_choice("unit", unit, UNITS)
+        checked_choice("part", part, PARTS)
         if not isinstance(held_out, int | float) or not 0 < held_out < 1:
             raise ValueError(f"held_out: expected a number between 0 and 1, got {held_out!r}")
         for name, value in (("vocabulary", vocabulary), ("vocabulary_size", vocabulary_size)):
@@ -169,11 +169,6 @@ class Text(Sequences):
         check_range("next_passage", state.next_passage, 0, len(self._first) - 1)
         check_range("next_begin", state.next_begin - self._first[state.next_passage], 0, None)
         check_range("next_begin", self._last[state.next_passage] - state.next_begin, 1, None)
-
-
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name}: expected one of {', '.join(allowed)}; got {value!r}")
 
 
 class TextEnv(SequenceEnv):

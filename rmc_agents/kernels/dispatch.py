@@ -4,13 +4,13 @@
 |-----------|-----------------------------|-------------------------------------------------------------|
 | reference | all                         | anywhere, any dtype; plain torch, the specification         |
 | fused     | lstm, gru, mingru, rnn, rmc | CPU, float32; rmc with one block                            |
-| triton    | lstm, rmc                   | CUDA, float32, with the extra `triton`; rmc with one block  |
+| triton    | rmc                         | CUDA, float32, with the extra `triton`; rmc with one block  |
 
 `auto` selects fused where it is supported, else reference; triton must be selected explicitly. While torch traces,
 exports, compiles or transforms (torch.func), the reference always runs: the others do not consist of torch operators.
 
 With precision bf16 the operands of the scan's matrix products are rounded to bfloat16 (fused, where the processor can
-multiply it, and triton's rmc); weights, sums and everything else stay float32.
+multiply it, and triton); weights, sums and everything else stay float32.
 """
 
 from collections.abc import Callable
@@ -100,7 +100,11 @@ def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_sta
     if core == "rmc" and len(weights.blocks) != 1:
         return f"expected an rmc with one block, got {len(weights.blocks)}"
     if backend == "triton":
-        return _triton_obstacle(core, precision, weights, initial_state)
+        if find_spec("triton") is None:
+            return "it needs Triton: pip install 'rmc-agents[triton]'"
+        from .rmc.triton import obstacle
+
+        return obstacle(weights, initial_state)
     can = precision == "float32" or bf16_supported()
     return None if can else f"this processor has no instructions for precision {precision}"
 
@@ -109,15 +113,6 @@ def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_sta
 def _cores(backend: str) -> list[str]:
     """The cores with this backend: those with a file of its name in their folder."""
     return [core for core in REFERENCES if (Path(__file__).parent / core / f"{backend}.py").exists()]
-
-
-def _triton_obstacle(core: str, precision: str, weights: Any, initial_state: Any) -> str | None:
-    if core == "lstm" and precision != "float32":
-        return f"its lstm has no precision {precision}"
-    if find_spec("triton") is None:
-        return "it needs Triton: pip install 'rmc-agents[triton]'"
-    reason: str | None = import_module(f"rmc_agents.kernels.{core}.triton").supports(weights, initial_state)
-    return reason
 
 
 def _load(core: str, backend: str, precision: str) -> Scan:

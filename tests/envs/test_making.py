@@ -89,7 +89,7 @@ def test_a_fault_in_own_code_is_reported_as_theirs() -> None:
         (lambda: make_env("recal"), "did you mean 'recall'"),
         (lambda: make_env("recall", 0), "num_envs: expected an int of at least 1, got 0"),
         (lambda: make_env(Noise, 2.0), "num_envs: expected an int of at least 1, got 2.0"),  # type: ignore[arg-type]
-        (lambda: make_env("recall", backend="fast"), "expected one of auto, native, minigrid, got 'fast'"),  # type: ignore[arg-type]
+        (lambda: make_env("recall", backend="fast"), "expected one of auto, native, minigrid; got 'fast'"),  # type: ignore[arg-type]
         (lambda: make_env("MINIPACMAN"), "did you mean 'minipacman'"),
         (lambda: make_env("recall", env_kwargs={"delay": 2.5}), "expected whole numbers, num_cues >= 2 and delay >= 0"),
         (lambda: make_env("minipacman", env_kwargs={"viewprt": 3}), "takes no 'viewprt'; did you mean 'viewport'"),

@@ -30,7 +30,7 @@ CORES: dict[str, tuple[type[Core], dict[str, int]]] = {
 BACKENDS = {
     "reference": list(CORES),
     "fused": ["lstm", "gru", "mingru", "mingru-one-layer", "rnn", "rmc"],
-    "triton": ["lstm", "rmc"],
+    "triton": ["rmc"],
 }
 EVERY_SCAN = [(name, backend) for backend, names in BACKENDS.items() for name in names]
 STEPS, LANES = 3, 3

@@ -28,7 +28,7 @@ class Scan:
         self.inputs = inputs.requires_grad_()
         self.state, self.initial_state = (map_leaves(torch.Tensor.requires_grad_, s) for s in (state, initial_state))
         self.wanted = [self.inputs, *self.state, *self.initial_state, *tensors(self.core.weights())]
-        self.unroll = _triton_unroll(name) if backend == "triton" else self.core.chosen_scan().unroll
+        self.unroll = _triton_unroll() if backend == "triton" else self.core.chosen_scan().unroll
 
     def __call__(self) -> tuple[Tensor, ...]:
         """Outputs and the leaves of the final state."""
@@ -40,14 +40,13 @@ class Scan:
         return torch.autograd.grad(results, self.wanted, d_results, materialize_grads=True)
 
 
-def _triton_unroll(name: str) -> Callable[..., Any]:
+def _triton_unroll() -> Callable[..., Any]:
     pytest.importorskip("triton", reason="Triton is not installed: pip install rmc-agents[triton]")
-    from rmc_agents.kernels.lstm import triton as triton_lstm
-    from rmc_agents.kernels.rmc import triton as triton_rmc
+    from rmc_agents.kernels.rmc.triton import rmc_unroll
 
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled for the GPU, and these tensors are on the CPU")
-    return triton_lstm.lstm_unroll if name == "lstm" else triton_rmc.rmc_unroll
+    return rmc_unroll
 
 
 def assert_close(actual: Any, expected: Any) -> None:

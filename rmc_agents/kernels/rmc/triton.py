@@ -28,14 +28,12 @@ import triton
 from torch import Tensor
 
 from rmc_agents.kernels.modes import no_second_derivative
+from rmc_agents.kernels.products import DTYPES, Precision
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 from .reference import rmc_inputs
 from .triton_kernels import (
-    DOT_PRECISION,
-    INNER_BLOCK,
     INTERPRETED,
-    Precision,
     _backward,
     _forward,
     _Gradients,
@@ -46,6 +44,7 @@ from .triton_kernels import (
 )
 
 MAX_SLOTS, MAX_WIDTH = 16, 512
+INNER_BLOCK = {"float32": 16, "bf16": 64}  # of a product's inner axis at a time
 MAX_TILE = 4096  # numbers in a [ROWS, D] tile: with twice as many, the dozen tiles of a step overflow the registers
 
 
@@ -53,12 +52,14 @@ class _Scan(torch.autograd.Function):
     """The part that depends on the memory; see `rmc_unroll`."""
 
     @staticmethod
-    def forward(ctx: Any, sizes: _Sizes, saved: bool, should_reset: Tensor, *tensors: Any) -> Tensor:
+    def forward(
+        ctx: Any, sizes: _Sizes, precision: Precision, saved: bool, should_reset: Tensor, *tensors: Any
+    ) -> Tensor:
         """tensors: those of `_Inputs` except should_reset, then those of `_Weights`. Returns `[T, B, N, D]`."""
         contiguous: list[Any] = [x if x is None else x.contiguous() for x in tensors]
         key, value, gates, state, initial, embedding, *rest = contiguous
         inputs = _Inputs(key, value, gates, should_reset.contiguous().view(torch.uint8), state, initial, embedding)
-        weights = _rounded(_Weights(*rest), sizes)
+        weights = _rounded(_Weights(*rest), sizes, DTYPES[precision])
         steps, lanes, width = value.shape
         new, rows = value.new_empty, (steps if saved else 1, lanes, sizes.slots)
         kept = _Kept(
@@ -107,10 +108,10 @@ class _Scan(torch.autograd.Function):
             _backward[_grid(lanes, sizes)](
                 inputs, weights, kept, gradients, d_outputs.contiguous(), steps, lanes, sizes, **_warps(sizes)
             )
-        initial, embedding = ctx.needs_input_grad[7:9]  # usually constants
+        initial, embedding = ctx.needs_input_grad[8:10]  # usually constants
         of_inputs = _input_gradients(inputs, weights, kept, gradients, initial)
         d_embedding = _embedding_gradient(inputs, kept, gradients, d_outputs, sizes) if embedding else None
-        return None, None, None, *of_inputs, d_embedding, *_weight_gradients(kept, gradients)
+        return None, None, None, None, *of_inputs, d_embedding, *_weight_gradients(kept, gradients)
 
 
 def _input_gradients(
@@ -165,12 +166,10 @@ def _weight_gradients(kept: _Kept, gradients: _Gradients) -> tuple[Tensor | None
     )
 
 
-def _rounded(weights: _Weights, sizes: _Sizes) -> _Weights:
+def _rounded(weights: _Weights, sizes: _Sizes, dtype: torch.dtype) -> _Weights:
     """The weights, with the products' factors in the precision of the products."""
-    if sizes.precision != "bf16":
-        return weights
-    gates = weights.gates.bfloat16() if sizes.gates in ("unit", "coupled") else weights.gates
-    return weights._replace(qkv=weights.qkv.bfloat16(), mlp=weights.mlp.bfloat16(), gates=gates)
+    gates = weights.gates.to(dtype) if sizes.gates in ("unit", "coupled") else weights.gates
+    return weights._replace(qkv=weights.qkv.to(dtype), mlp=weights.mlp.to(dtype), gates=gates)
 
 
 def _grid(lanes: int, sizes: _Sizes) -> tuple[int]:
@@ -213,7 +212,6 @@ def _sizes(weights: RMCWeights, slots: int, lanes: int, precision: Precision) ->
         head=head,
         layers=len(weights.mlp),
         gates=gates,
-        precision=precision,
         lanes=rows // slots,
         rows=rows,
         block=min(INNER_BLOCK[precision], heads * min(key, head)),
@@ -258,17 +256,11 @@ def _padded_weights(weights: RMCWeights, sizes: _Sizes) -> _Weights:
     return _Weights(*tensors)
 
 
-def supports(weights: RMCWeights, initial_state: RMCState) -> str | None:
-    """None if the kernels can run this core, else why not, in words."""
+def obstacle(weights: RMCWeights, initial_state: RMCState) -> str | None:
+    """The reason why the kernels cannot run a core with one block; None if they can."""
     slots = initial_state.memory.shape[1]
-    if len(weights.blocks) != 1:
-        return f"num_blocks {len(weights.blocks)}: the kernel has one block"
     if slots > MAX_SLOTS:
         return f"mem_slots {slots}: the kernel has at most {MAX_SLOTS}"
-    if weights.input.weight.dtype != torch.float32:
-        return f"dtype {weights.input.weight.dtype}: the kernel has float32 weights"
-    if weights.input.weight.device.type != "cuda" and not INTERPRETED:
-        return f"device {weights.input.weight.device}: the kernel runs on CUDA GPUs"
     sizes = _sizes(weights, slots, 1, "float32")
     for name, size in (("key_size", sizes.key), ("head_size", sizes.head)):
         if sizes.heads * size > MAX_WIDTH:
@@ -284,21 +276,14 @@ def rmc_unroll(
     weights: RMCWeights,
     precision: Precision = "float32",
 ) -> tuple[Tensor, RMCState]:
-    """`rmc.reference.rmc_unroll`, whose arguments it takes; all tensors float32.
+    """`rmc.reference.rmc_unroll`, whose arguments it takes; all tensors float32, for a core without `obstacle`.
 
-    precision is that of the matrix products within the scan: 'float32'; 'tf32x3', nearly float32, on tensor
-    cores; 'tf32'; 'bf16', operands rounded to bfloat16, sums in float32. Everything else is float32.
-
-    Raises:
-      ValueError: for a core that the kernels cannot run (see `supports`), or an unknown precision.
+    precision is that of the matrix products within the scan; with 'bf16' their operands are rounded to bfloat16, and
+    sums are taken in float32. Everything else is float32.
     """
-    if precision not in DOT_PRECISION:
-        raise ValueError(f"precision: expected one of {', '.join(DOT_PRECISION)}, got {precision!r}")
     if precision == "bf16" and INTERPRETED:  # Triton 3.9 multiplies the bits as integers
         raise ValueError("precision 'bf16' needs a GPU: Triton's interpreter cannot multiply bfloat16")
     lanes, slots, width = state.memory.shape
-    if reason := supports(weights, initial_state):
-        raise ValueError(f"the Triton kernel cannot run this core: {reason}")
     sizes = _sizes(weights, slots, lanes, precision)
     key, head = (sizes.real_key, sizes.key), (sizes.real_head, sizes.head)
     _, _, input_key, input_value, *gates = (x.squeeze(1) for x in rmc_inputs(inputs, weights))
@@ -315,7 +300,7 @@ def rmc_unroll(
         *_padded_weights(weights, sizes),
     )
     saved = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    outputs = _Scan.apply(sizes, saved, should_reset, *tensors)  # [T, B, N, D]
+    outputs = _Scan.apply(sizes, precision, saved, should_reset, *tensors)  # [T, B, N, D]
     if sizes.width != width:
         heads = outputs.unflatten(-1, (sizes.heads, sizes.head))
         outputs = heads[..., : sizes.real_heads, : sizes.real_head].flatten(-2)

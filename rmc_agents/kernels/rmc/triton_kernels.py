@@ -4,14 +4,11 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-Precision = Literal["float32", "tf32x3", "tf32", "bf16"]
-DOT_PRECISION = {"float32": "ieee", "tf32x3": "tf32x3", "tf32": "tf32", "bf16": "ieee"}
-INNER_BLOCK = {"float32": 16, "tf32x3": 32, "tf32": 32, "bf16": 64}  # of a product's inner axis at a time
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, for tests
 EPSILON = tl.constexpr(1e-5)  # torch's LayerNorm
 
@@ -86,7 +83,6 @@ class _Sizes:
     head: int
     layers: int
     gates: str
-    precision: str
     lanes: int  # of a program
     rows: int  # of a program, at least lanes * slots
     block: int  # of a product's inner axis at a time
@@ -118,10 +114,6 @@ class _Sizes:
     @property
     def scale(self) -> float:
         return self.real_key**-0.5
-
-    @property
-    def dot(self) -> str:
-        return DOT_PRECISION[self.precision]
 
 
 @triton.jit
@@ -221,7 +213,7 @@ def _product(
             part = _tanh(part)
         at = (column * S.width + inner[:, None]) if FORWARD else (inner[:, None] * S.width + column)
         factor = tl.load(weight + at)
-        total = tl.dot(part.to(factor.dtype), factor, total, input_precision=S.dot)
+        total = tl.dot(part.to(factor.dtype), factor, total, input_precision="ieee")
     return total
 
 
