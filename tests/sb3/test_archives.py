@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from helpers.runs import resume
+from helpers.own_cores import Decay
+from helpers.runs import resume, train
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
 from sb3_contrib import RecurrentPPO
 
+from rmc_agents import plugins
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, watch
 from rmc_agents.evaluate.episodes import env_spec
@@ -128,6 +130,19 @@ def test_facts_that_no_run_has_are_one_line(
     assert f"{spoiled} is damaged or not a checkpoint" in captured.err
     assert expected in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_a_core_that_is_not_registered_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugins.registered["core"]["mine"] = Decay
+    flags = ["--algo", "recurrent-ppo", "--core", "mine", "--total-frames", "40"]
+    assert train(*flags, "--run-dir", str(tmp_path / "run")) == 0
+    del plugins.registered["core"]["mine"]
+    capsys.readouterr()
+    assert evaluate_cli.main([str(tmp_path / "run"), "--trust"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("rmc-evaluate: core: there is no core 'mine'")
+    assert "register_core" in message
+    assert message.count("\n") == 1
 
 
 def test_a_bomb_is_refused_by_its_declared_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -199,7 +199,20 @@ class Masked(gym.Env):
         return np.zeros(1, np.float32), self.info
 
 
+class Aiming(gym.Env):
+    """Reports a target for an action that is a number."""
+
+    observation_space, action_space = Box(0.0, 1.0, (1,), np.float32), Box(0.0, 1.0, (1,), np.float32)
+
+    def __init__(self, target: int = 0) -> None:
+        self.target = target
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        return np.zeros(1, np.float32), {"target": self.target}
+
+
 gym.register("Masked-v1", Masked)
+gym.register("Aiming-v1", Aiming)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +231,10 @@ gym.register("Masked-v1", Masked)
         ({"algo": "impala"}, "curriculum: expected algo a2c, ppo or supervised, got impala"),
         (
             {"env": "recall", "algo": "ppo", "curriculum": [{"env_kwargs": {"delay": 2}, "accuracy": 0.5}]},
+            "stage 1: accuracy: expected an environment that reports the right actions",
+        ),
+        (
+            {"env": "Aiming-v1", "algo": "ppo", "curriculum": [{"env_kwargs": {"target": 1}, "accuracy": 0.5}]},
             "stage 1: accuracy: expected an environment that reports the right actions",
         ),
     ],
