@@ -160,8 +160,8 @@ def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, S
     """
     trainer, saved = reopened()
     with closing(trainer), RunFolder(run_dir, resuming=False) as folder:
-        folder.take_curve(source)
         if (original := run_of(source)) is not None:
+            folder.take_curve(original)
             copy_best(original, run_dir, trainer.frames)
         return RunLoop(trainer, folder, saved, watch).run()
 

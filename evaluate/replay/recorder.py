@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose
-from rmc_agents.envs.making import EnvFactory, make_env, name_of
-from rmc_agents.evaluate.video.recording import COUNTERS, action_names, can_render, render
+from rmc_agents.envs.making import EnvFactory, make_env
+from rmc_agents.evaluate.video.recording import COUNTERS, action_names, check_can_render, end_note, render
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Observation, Policy, State, TimeStep, map_leaves
@@ -53,8 +53,7 @@ def record(
     Raises:
       ValueError: for an environment that cannot render.
     """
-    if not can_render(env):
-        raise ValueError(f"environment {name_of(env)!r} cannot be recorded: it has no render mode rgb_array")
+    check_can_render(env)
     with closing(make_env(env, render_mode="rgb_array")) as one:
         episode = _Episode(policy, Lanes(one, seed, device), reward_scale)
         episode.play(seed, deterministic, max_steps)
@@ -103,10 +102,7 @@ class _Episode:
             after = lanes.step(self.actions[-1])
             self.rewards.append(after.prev_reward.item())
             self._look()
-            if after.terminated.item() or after.truncated.item():
-                self.note = "time limit reached" if after.truncated.item() else "episode over"
-            elif len(self.steps) == max_steps:
-                self.note = f"recording ends after {max_steps} steps"
+            self.note = end_note(after, len(self.steps), max_steps)
 
     def _look(self) -> None:
         self.camera.shoot(self.lanes.steps.obs)

@@ -19,6 +19,7 @@ from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.minipacman.map import CELL_COLUMN, CELL_ROW, COLUMNS, ROWS, WALLS
 from rmc_agents.envs.minipacman.state import GONE
 from rmc_agents.envs.stacking import StackedViews
+from rmc_agents.evaluate.video.recording import newest_image
 from rmc_agents.spaces import SpaceSpec
 
 from .grids import Glyph, Picture, Window, css
@@ -109,14 +110,13 @@ def _objects(grid: NDArray[np.uint8]) -> list[Glyph]:
 
 def view_of(env: VectorEnv, spec: SpaceSpec, obs: NDArray) -> Picture | NDArray[np.uint8] | None:
     """An observation, or the newest of stacked ones: cells if there are few, a frame `[h, w, 3]`, or None."""
-    views = env.num_views if isinstance(env, StackedViews) else 1
-    newest = obs[..., -(obs.shape[-1] // views) :] if obs.ndim else obs
-    if spec.obs_dtype == "uint8" and newest.ndim == 3 and newest.shape[2] == 3:
-        pixels = (newest * (spec.obs_scale * 255)).round().astype(np.uint8)
+    if (pixels := newest_image(env, spec, obs)) is not None:
         if max(pixels.shape) > MAX_VIEW:
             return pixels
         rows, columns, _ = pixels.shape
         return Picture(rows, columns, [Glyph("fill", css(pixel)) for pixel in pixels.reshape(-1, 3)])
+    views = env.num_views if isinstance(env, StackedViews) else 1
+    newest = obs[-(len(obs) // views) :] if obs.ndim == 1 else obs
     side = int(np.sqrt(len(newest) // 3)) if newest.ndim == 1 else 0
     if side and spec.obs_categories[: 3 * side**2] == CELL_CATEGORIES * side**2:
         seen = newest[: 3 * side**2].reshape(side, side, 3).transpose(1, 0, 2)

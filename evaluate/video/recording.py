@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -17,9 +17,11 @@ from torch import Tensor
 from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
+from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.files import replacing
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
-from rmc_agents.types import AgentOutput, Policy, State
+from rmc_agents.types import AgentOutput, Policy, State, TimeStep
 
 from .file import FRAMES_PER_SECOND, HIGHEST_FPS, MAX_VIDEO_STEPS, Picture, check_target, write_gif, write_mp4
 from .panels import FrameInfo, compose
@@ -41,6 +43,12 @@ def can_render(env: str | EnvFactory) -> bool:
     """Whether the environment can be recorded."""
     with closing(make_env(env)) as one:
         return "rgb_array" in one.metadata.get("render_modes", [])
+
+
+def check_can_render(env: str | EnvFactory) -> None:
+    """Raises ValueError for an environment that cannot be recorded."""
+    if not can_render(env):
+        raise ValueError(f"environment {name_of(env)!r} cannot be recorded: it has no render mode rgb_array")
 
 
 def record(
@@ -79,13 +87,11 @@ def record(
     """
     path = Path(path)
     check_target(path)
-    for name, number in {"episodes": episodes, "max_steps": max_steps, "fps": fps}.items():
-        if number < 1:
-            raise ValueError(f"{name}: expected at least 1, got {number}")
-    if fps > HIGHEST_FPS:
-        raise ValueError(f"fps: expected at most {HIGHEST_FPS}, got {fps}")
-    if not can_render(env):
-        raise ValueError(f"environment {name_of(env)!r} cannot be recorded: it has no render mode rgb_array")
+    checked_int("seed", seed, 0)
+    checked_int("fps", fps, 1, HIGHEST_FPS)
+    for name, number in {"episodes": episodes, "max_steps": max_steps}.items():
+        checked_int(name, number, 1)
+    check_can_render(env)
     write = write_gif if path.suffix.lower() == ".gif" else write_mp4
     with replacing(path) as temporary, closing(make_env(env, render_mode="rgb_array")) as one:
         show = _Show(policy, Lanes(one, seed, device), title or name_of(env), deterministic, reward_scale)
@@ -114,7 +120,7 @@ class _Show:
         generator = torch.Generator(self.lanes.device).manual_seed(seed)
         state = self.policy.initial_state(1)
         score, step, values, attention = 0.0, 0, [], None
-        while not (note := self._end_note(step, max_steps)):
+        while not (note := end_note(self.lanes.steps, step, max_steps)):
             attention = self._attention(state)
             with torch.no_grad():
                 output, state = self.policy.step(self.lanes.steps, state)
@@ -126,21 +132,13 @@ class _Show:
             score += self.lanes.step(action).prev_reward.item()
             step += 1
         self.returns.append(score)
-        self.cut.append(not self._is_over())
+        self.cut.append(not (self.lanes.steps.terminated | self.lanes.steps.truncated).item())
         yield self._picture(replace(self._facts(name, score, step, values, attention), note=note), 1 + hold)
 
     def _attention(self, state: State) -> NDArray[np.floating] | None:
         """Attention weights of the next step, `[heads, N, N+1]`, of the last block if there are several."""
         attention = look(self.lanes.steps, state) if (look := getattr(self.policy, "attention", None)) else None
         return None if attention is None else attention[0, -1].cpu().numpy()
-
-    def _is_over(self) -> bool:
-        return bool((self.lanes.steps.terminated | self.lanes.steps.truncated).item())
-
-    def _end_note(self, step: int, max_steps: int) -> str:
-        if self._is_over():
-            return "time limit reached" if self.lanes.steps.truncated.item() else "episode over"
-        return f"recording ends after {max_steps} steps" if step == max_steps else ""
 
     def _facts(
         self, name: str, score: float, step: int, values: list[float], attention: NDArray[np.floating] | None
@@ -167,16 +165,24 @@ class _Show:
         return replace(facts, probabilities=probabilities, action=int(action.item()))
 
     def _picture(self, facts: FrameInfo, repeats: int) -> Picture:
-        return Picture(compose(render(self.lanes.env), self._view(), facts), repeats)
+        env, spec, obs = self.lanes.env, self.lanes.spec, self.lanes.steps.obs
+        view = None if spec.obs_parts else newest_image(env, spec, obs[0].cpu().numpy())
+        return Picture(compose(render(env), view, facts), repeats)
 
-    def _view(self) -> NDArray[np.uint8] | None:
-        """The observation, or the newest of stacked ones, if it is an image `[h, w, 3]`."""
-        env, spec = self.lanes.env, self.lanes.spec
-        views = env.num_views if isinstance(env, StackedViews) else 1
-        if spec.obs_dtype != "uint8" or len(spec.obs_shape) != 3 or spec.obs_shape[2] != 3 * views:
-            return None
-        obs = self.lanes.steps.obs[0]
-        return (obs[..., -3:].cpu().numpy() * (spec.obs_scale * 255)).round().astype(np.uint8)
+
+def end_note(steps: TimeStep, number: int, max_steps: int) -> str:
+    """Why the episode of one lane ends with this time step, after `number` steps; empty while it continues."""
+    if (steps.terminated | steps.truncated).item():
+        return "time limit reached" if steps.truncated.item() else "episode over"
+    return f"recording ends after {max_steps} steps" if number == max_steps else ""
+
+
+def newest_image(env: VectorEnv, spec: SpaceSpec, obs: NDArray[Any]) -> NDArray[np.uint8] | None:
+    """An observation, or the newest of stacked ones, if it is an image `[height, width, 3]`."""
+    views = env.num_views if isinstance(env, StackedViews) else 1
+    if spec.obs_dtype != "uint8" or obs.shape[2:] != (3 * views,):
+        return None
+    return (obs[..., -3:] * (spec.obs_scale * 255)).round().astype(np.uint8)
 
 
 def render(env: VectorEnv) -> NDArray[np.uint8]:

@@ -74,14 +74,12 @@ class RunFolder:
         for leftover in [*map(self.path.joinpath, names), *leftovers]:
             leftover.unlink(missing_ok=True)
 
-    def take_curve(self, source: Path) -> None:
-        """Copy the TensorBoard events of the run that a checkpoint belongs to, if any."""
-        run = run_of(source)
-        if run is not None and (run / TENSORBOARD).is_dir():
-            for file in filter(Path.is_file, (run / TENSORBOARD).rglob("*")):
-                target = self.path / file.relative_to(run)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, target)  # without its mode: the run may be read-only
+    def take_curve(self, run: Path) -> None:
+        """Copy another run's TensorBoard events, if it has any."""
+        for file in filter(Path.is_file, (run / TENSORBOARD).rglob("*")):
+            target = self.path / file.relative_to(run)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)  # without its mode: the run may be read-only
 
     def write_config(self, config: Config) -> None:
         """Write `config.yaml`, which `--config` takes, and `versions.json`."""
@@ -148,12 +146,13 @@ def _nothing_to_resume(path: Path) -> str:
 
 def run_of(source: Path) -> Path | None:
     """The folder of the run that a checkpoint belongs to; None for a file that lies elsewhere."""
+    source = source.absolute()  # inside the run, its path may be just the file's name
     return source.parent.parent if source.parent.name == FOLDER else None
 
 
 def branch_path(source: Path) -> Path:
     """The folder of a copy that continues from a checkpoint: `RUN-update-N`, or the file's name without suffix."""
-    run = run_of(source.resolve())
+    run = run_of(source)
     return source.with_suffix("") if run is None else run.with_name(f"{run.name}-{source.stem}")
 
 

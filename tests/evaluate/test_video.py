@@ -152,8 +152,10 @@ def test_refuses_before_playing(tmp_path: Path) -> None:
     for path, options, message in (
         (tmp_path / "a.avi", {}, r"\.mp4 or \.gif"),
         (tmp_path / "none" / "a.mp4", {}, "no folder"),
-        (tmp_path / "a.mp4", {"fps": 0}, "fps: expected at least 1, got 0"),
+        (tmp_path / "a.mp4", {"fps": 0}, "fps: expected an int from 1 to 50, got 0"),
         (tmp_path / "a.mp4", {"episodes": 0}, "episodes"),
+        (tmp_path / "a.mp4", {"max_steps": 2.5}, "max_steps: expected an int"),
+        (tmp_path / "a.mp4", {"seed": -1}, "seed: expected an int"),
         (tmp_path / "a.mp4", {"env": "Wanderer-v0"}, "cannot be recorded"),
     ):
         with pytest.raises(ValueError, match=message):

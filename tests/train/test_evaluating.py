@@ -119,15 +119,16 @@ def test_a_damaged_file_of_the_best_agent_ends_no_run(tmp_path: Path, caplog: py
     assert f"{tmp_path / 'best.safetensors'} is" in caplog.text
 
 
-def test_a_branch_begins_with_the_best_agent_of_its_past(tmp_path: Path) -> None:
+def test_a_branch_begins_with_the_best_agent_of_its_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one whose checkpoint is named from inside its folder."""
     flags = ["--env", "recall", *EVALUATED, "--save-every", "1e-9", "--keep-checkpoints", "9", *SIX_UPDATES]
     train_quietly(*flags, "--run-dir", str(tmp_path / "run"))
     best = best_of(tmp_path / "run")
     assert best is not None
     for update, expected in ((1, None), (6, best)):
-        path = tmp_path / "run" / "checkpoints" / f"update-{update:09d}.safetensors"
         branch = tmp_path / str(update)
-        resume(path, "--run-dir", str(branch), "--eval-every", "0", "--total-frames", str(7 * FRAMES_PER_UPDATE))
+        monkeypatch.chdir(tmp_path / "run" / "checkpoints")
+        resume(f"update-{update:09d}.safetensors", "--run-dir", str(branch), "--eval-every", "0", "--total-frames", str(7 * FRAMES_PER_UPDATE))
         assert best_of(branch) == expected
 
 

@@ -86,5 +86,7 @@ class Board:
     def _wait(self) -> None:
         bell = self._bells[self._rank]
         while not bell.acquire(timeout=PATIENCE):
-            if (any(self._has_left) or not self._is_whole()) and not bell.acquire(timeout=GRACE):
+            if any(self._has_left) or not self._is_whole():
+                if bell.acquire(timeout=GRACE):
+                    return
                 raise RuntimeError("another process has left")
