@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
-from torch.nn import functional
 
 from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
@@ -41,12 +40,11 @@ class PlaySettings(NamedTuple):
 class UniformPolicy:
     """The uniform random policy, the baseline for scores."""
 
-    def __init__(self, spec: SpaceSpec) -> None:
-        self.spec, self.generator = spec, torch.Generator().manual_seed(0)
+    def __init__(self, spec: SpaceSpec, seed: int = 0) -> None:
+        self.spec, self.generator = spec, torch.Generator().manual_seed(seed)
 
     def initial_state(self, batch_size: int) -> State:
-        """`()`: there is no state. Restarts the random numbers."""
-        self.generator.manual_seed(0)
+        """`()`: there is no state."""
         return ()
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
@@ -196,11 +194,6 @@ def concatenated(parts: list[Episodes]) -> Episodes:
     )
 
 
-def surprise(policy_logits: Tensor, targets: Tensor) -> Tensor:
-    """-log probability of the correct actions `[B]`, in nats; an arbitrary finite number where there is none."""
-    return functional.cross_entropy(policy_logits, targets.clamp(min=0), reduction="none")
-
-
 def _joined(parts: list[np.ndarray | None], lengths: list[int], missing: float) -> np.ndarray | None:
     """Concatenate the parts, with `missing` for those that are None; None if all are.
 
@@ -220,6 +213,8 @@ def _play_part(
     settings: PlaySettings,
     on_progress: OnProgress = ignore_progress,
 ) -> Episodes:
+    if isinstance(policy, UniformPolicy):
+        policy = UniformPolicy(policy.spec, settings.seed)  # other actions in every part
     with torch.no_grad(), closing(make_env(env, episodes)) as made:
         return _play_each_once(policy, Lanes(made, settings.seed, settings.device), settings, on_progress)
 
@@ -232,12 +227,13 @@ def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_pro
     reports: dict[str, np.ndarray] = {}
     playing = np.ones(lanes.num_lanes, bool)
     for _, policy_logits in zip(range(settings.max_steps), _decisions(policy, lanes, playing), strict=False):
-        action = choose(lanes.spec.distribution(policy_logits), generator, settings.deterministic)
+        distribution = lanes.spec.distribution(policy_logits)
+        action = choose(distribution, generator, settings.deterministic)
         if lanes.targets is not None:
             counts = playing & (lanes.targets >= 0).cpu().numpy()
             asked += counts
             right += counts & (lanes.targets == action).cpu().numpy()
-            nats += np.where(counts, surprise(policy_logits, lanes.targets).cpu().numpy(), 0.0)
+            nats -= np.where(counts, distribution.log_prob(lanes.targets.clamp(min=0)).cpu().numpy(), 0.0)
         steps = lanes.step(action)
         returns += np.where(playing, lanes.rewards, 0.0)
         lengths += playing

@@ -157,6 +157,24 @@ def test_every_episode_has_its_own_seed_and_only_a_lanes_first_one_counts(monkey
     assert not played.cut.any()
 
 
+class Echo(ParityEnv):
+    """The reward is the action, a number."""
+
+    action_space = Box(0.0, 1.0, (1,), np.float32)  # type: ignore[assignment]
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:  # type: ignore[override]
+        return np.zeros(1, np.float32), float(action[0]), True, False, {}
+
+
+def test_random_numbers_differ_between_parts_and_between_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "MAX_LANES", 2)
+    policy = UniformPolicy(env_spec(Echo))
+    returns = [play(policy, Echo, 4, PlaySettings(seed, CPU)).returns for seed in (0, 0, 9)]
+    assert len(set(returns[0].tolist())) == 4
+    assert (returns[0] == returns[1]).all()
+    assert not set(returns[0].tolist()) & set(returns[2].tolist())
+
+
 def test_an_episode_without_an_end_is_cut() -> None:
     told: list[int] = []
     policy = UniformPolicy(env_spec("Parity-v0"))

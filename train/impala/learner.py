@@ -32,7 +32,7 @@ from .processes import ProcessEngine
 
 ROOM = 1 << 16  # bytes by which the text in parcels may differ
 BYTES_OF_EPISODE = 17  # at most one per step in a parcel
-BYTES_OF_ACTOR = 250 << 20  # minimum private memory of a process with torch and an environment
+BYTES_OF_ACTOR = 250 << 20  # to leave for each actor; with Mini PacMan and an LSTM it has 112 MiB (218 not on Linux)
 
 
 class Impala(Learner):
@@ -144,7 +144,6 @@ class Impala(Learner):
     def close(self) -> None:
         """End the actors."""
         if self._pool is not None:
-            self._states = self._pool.get_state()
             self._pool.close()
             self._pool = None
 
@@ -232,9 +231,11 @@ def check_settings(config: Config) -> None:
             f"max_policy_lag: expected at least actors * rollouts_ahead / batch_rollouts = {oldest}, the lag when the "
             f"learner is slower than the actors, got {settings.max_policy_lag}; raise it or batch_rollouts"
         )
-    room = psutil.virtual_memory().available // BYTES_OF_ACTOR
+    learners = distributed.on_this_machine(int(config.run.learners))
+    room = psutil.virtual_memory().available // BYTES_OF_ACTOR // learners
     if settings.actor_engine == "local" and actors > room:
-        raise ValueError(f"actors: expected at most {room}, limited by memory, got {actors}")
+        of_each = " of each learner" if learners > 1 else ""
+        raise ValueError(f"actors: expected at most {room}{of_each}, limited by memory, got {actors}")
     if settings.actor_engine == "ray" and find_spec("ray") is None:
         raise ValueError("--actor-engine ray needs Ray: pip install 'rmc-agents[ray]'")
     if settings.actor_engine != "ray" and settings.ray_address is not None:

@@ -102,8 +102,8 @@ def _check(arguments: Arguments) -> None:
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')}: expected at least 1, got {value}")
-    if min((arguments.seed, *arguments.seeds)) < 0:
-        raise ValueError(f"--seed and --seeds: expected at least 0, got {min((arguments.seed, *arguments.seeds))}")
+    if arguments.seed < 0:
+        raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
     if arguments.one_at_a_time and arguments.trials is not None:
         raise ValueError("--trials: with --one-at-a-time the study's values decide how many; leave it out")
     if arguments.seeds and not arguments.one_at_a_time:

@@ -79,6 +79,8 @@ class Plan:
             raise ValueError(f"{path}: settings: {decided}: {DECIDED[decided]}")
         base = base.updated(settings, f"{path}: settings").updated(fixed, "--set")
         base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
+        for each in seeds:
+            base.updated({"seed": each}, "--seeds")
         parsing.check_names(base, path)
         read = {key: _read_range(key, value, base, f"{path}: search") for key, value in search.items()}
         searched = {key: value for key, value in read.items() if key not in fixed}

@@ -165,10 +165,11 @@ def importances(plan: Plan, study: "Study") -> dict[str, float]:
         return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
 
 
-def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out: Path) -> None:
-    """`results.json`, `results.md` and, of a search with a score, `results.png` in the sweep's folder."""
+def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out: Path) -> list[Path]:
+    """Write `results.json`, `results.md` and, of a search with a score, `results.png` to the sweep's folder."""
+    written = [out / "results.json", out / "results.md"]
     content = plan.description() | {"rows": [asdict(row) for row in rows], "importances": shares}
-    write_atomically(out / "results.json", (json.dumps(content, indent=2) + "\n").encode())
+    write_atomically(written[0], (json.dumps(content, indent=2) + "\n").encode())
     heading, *body = ([cell.replace("|", "\\|") for cell in cells] for cells in make_cells(plan, rows))
     lines = [heading, ["---"] * len(heading), *body]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
@@ -176,9 +177,11 @@ def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
         text += f"\nShares in being among the best tenth (PED-ANOVA): {describe(shares)}\n"
     if has_figure(plan, rows):
         title = f"{plan.base.env.env}: search over {len(rows)} trials"
+        written.append(out / FIGURE)
         write_png(draw_search(rows, shares, title), out / FIGURE)
         text += f"\n![Scores by trial, and the best so far]({FIGURE})\n"
-    write_atomically(out / "results.md", text.encode())
+    write_atomically(written[1], text.encode())
+    return written
 
 
 def has_figure(plan: Plan, rows: Sequence[Row]) -> bool:
@@ -200,12 +203,12 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
         seconds = "" if row.seconds is None else f"{row.seconds:,.0f}"
         table.add_row(", ".join(map(str, row.trials)), escape(settings), score, seconds)
     console.print(table)
-    names = ["results.md", "results.json", *([FIGURE] if has_figure(plan, rows) else [])]
-    lines = [f"written to {', '.join(str(out / name) for name in names)}"]
+    lines = []
     if shares:
         lines.append(f"shares in being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:
         best, flags = trial_folder(out, rows[0].trials[0]), plugins.flags_text()
         lines.append(f"best: {best}   rmc-watch {quoted(best)}{flags}   rmc-plot {quoted(best)}")
         lines.append(f"its score on episodes that did not select it: rmc-evaluate {quoted(best)} --seed 2000000{flags}")
-    say(console, "\n".join(lines))
+    if lines:
+        say(console, "\n".join(lines))

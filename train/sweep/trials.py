@@ -217,8 +217,9 @@ class Sweep:
 
     def _conclude(self, received: signal.Signals | None) -> int:
         rows, shares = self._rows(), importances(self.plan, self.study)
-        write_results(self.plan, rows, shares, self.out)
+        written = write_results(self.plan, rows, shares, self.out)
         print_results(self.plan, rows, shares, self.out, self.console)
+        self._say(f"written to {', '.join(map(str, written))}")
         if received is not None:
             self._say(f"stopped by {received.name}; the same command continues it")
             return 128 + received

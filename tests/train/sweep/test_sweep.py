@@ -75,6 +75,7 @@ def test_a_search_makes_ordinary_runs_and_continues_with_more(
     assert sweep.main(["--show", str(out)]) == 0
     shown = capsys.readouterr().out
     assert with_interval(scores[0], results["rows"][0]["interval"]) in shown
+    assert "written to" not in shown
     assert "[16, 8]" in shown or "[8]" in shown, "brackets are not taken for markup"
 
     assert run(study, out, "--trials", "2", "--set", "core=gru") == 2
