@@ -3,9 +3,10 @@
 if __name__ == "configs":
     raise ImportError("this folder is the package rmc_agents.configs: install the project and import that instead")
 
-import difflib
 from os import PathLike
 from pathlib import Path
+
+from rmc_agents.formatting import did_you_mean
 
 FOLDER = Path(__file__).parent
 SWEEPS = "sweeps"
@@ -20,9 +21,9 @@ def find(name: str | PathLike[str], folder: str = ".") -> Path:
     if Path(name).exists() and not Path(name).is_dir():
         return Path(name)
     if str(name) not in names(folder):
-        near = difflib.get_close_matches(str(name), names(folder), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the presets are {', '.join(names(folder))}"
-        raise ValueError(f"cannot read the config {name}: there is no such file or preset; {hint}")
+        what, kind = ("study", "study") if folder == SWEEPS else ("config", "preset")
+        hint = did_you_mean(name, names(folder), f"known names: {', '.join(names(folder))}")
+        raise ValueError(f"cannot read the {what} {name}: there is no such file or {kind}; {hint}")
     return FOLDER / folder / f"{name}.yaml"
 
 

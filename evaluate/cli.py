@@ -13,7 +13,7 @@ from rmc_agents import command_line, plugins
 from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 
-from .opening import Env, EnvKwargs, Opened, Pretrained, RunArgument, Trust, check_env, check_numbers, find, open_policy
+from .opening import Env, EnvKwargs, Opened, Pretrained, RunArgument, Trust, check_env, find, open_policy
 from .progress import shown
 from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics
 from .tables import print_result
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
-    check_numbers(arguments, "episodes", "max_steps", "seed")
+    parsing.check_numbers(arguments, "episodes", "max_steps", "seed")
     if arguments.jobs != "auto" and arguments.jobs < 1:
         raise ValueError(f"--jobs: expected auto or at least 1, got {arguments.jobs}")
     if arguments.sample and (arguments.json is not None or arguments.ablate_memory):

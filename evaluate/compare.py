@@ -33,8 +33,8 @@ Takes finished runs, earlier comparisons, or a grid of agents and seeds, which i
 
 Flags of rmc-train after -- apply to all trainings. OUT.json (raw numbers), OUT.md and OUT.png are rewritten after
 every run. When started again, it keeps finished runs and resumes the others. Runs that differ only in the seed belong
-to one agent. Scores are the share of right answers in supervised learning, success rates if every
-environment reports them, else mean returns."""
+to one agent. Scores are the share of right answers in supervised learning, success rates if
+every environment reports them, else mean returns."""
 
 SUFFIXES = (".json", ".md", ".png")
 DECIDED = {
@@ -69,7 +69,7 @@ class Arguments:
     trust: bool = False
     """Resume unfinished runs of Stable-Baselines3's algorithms, whose checkpoints can run any code in them."""
     folder: Path = Path("runs/compare")
-    """Folder for the trained runs."""
+    """Folder in which runs are trained."""
     out: Path = Path("comparison")
     """Path of the results, without suffix."""
     frame_marks: tuple[float, ...] = ()
@@ -93,8 +93,7 @@ def _main(argv: Sequence[str]) -> int:
     )
     parsing.import_typed(argv[split + 1 :], arguments.imports, arguments.cores)
     marks = dict(parse_mark(mark) for mark in arguments.mark)
-    if arguments.jobs < 1 or arguments.episodes < 1:
-        raise ValueError(f"expected --jobs and --episodes of at least 1, got {arguments.jobs} and {arguments.episodes}")
+    parsing.check_numbers(arguments, "jobs", "episodes")
     jobs = wanted(arguments, argv[split + 1 :])
     runs = fitting(read_all(arguments.given), jobs)
     if not runs and not jobs:

@@ -13,7 +13,7 @@ from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.pretrained import SUFFIX
 
-from .opening import check_numbers, find
+from .opening import find
 from .progress import shown
 from .statistics import EVALUATION_SEED, MAX_STEPS, cut_note
 
@@ -104,7 +104,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _checked_out(arguments: Arguments) -> Path:
     """The output path. Raises ValueError for invalid arguments, before any episode is played."""
-    check_numbers(arguments, "episodes", "max_steps", "seed")
+    parsing.check_numbers(arguments, "episodes", "max_steps", "seed")
     suffix = SUFFIXES[arguments.format]
     out = arguments.out or Path(arguments.run.resolve().name.removesuffix(SUFFIX) + suffix)
     if out.suffix != suffix:

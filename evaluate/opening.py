@@ -1,7 +1,7 @@
 """Opening the saved agent that a command names, and its environment."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import tyro
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rmc_agents.envs.making import EnvFactory
     from rmc_agents.runs.saved import SavedAgent
     from rmc_agents.types import Policy
-
-SEEDS = 2**32  # as many as a training takes
 
 # Arguments of commands that select the agent (see `pretrained.choose`) and its environment.
 RunArgument = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|CHECKPOINT|NAME]")]
@@ -101,13 +99,3 @@ def check_env(env: str | None) -> None:
         from rmc_agents.envs import names
 
         names.check(env)
-
-
-def check_numbers(arguments: Any, *names: str) -> None:
-    """Raises ValueError for a number of episodes or steps, or a seed, that is out of range."""
-    for name in names:
-        value, least = getattr(arguments, name), 0 if name == "seed" else 1
-        if value < least:
-            raise ValueError(f"--{name.replace('_', '-')}: expected at least {least}, got {value}")
-        if name == "seed" and value >= SEEDS:
-            raise ValueError(f"--seed: expected less than {SEEDS:,}, got {value}")

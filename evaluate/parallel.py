@@ -23,7 +23,7 @@ from rmc_agents.envs.vector_checks import checked_int
 from .progress import OnProgress, ignore_progress
 from .statistics import Episodes
 
-MIN_PARTS = 8  # for several processes by default: with fewer, starting them takes what they save
+MIN_PARTS = 8  # from which "auto" uses several processes: with fewer, starting them takes as long as they save
 
 Part = Callable[..., Episodes]
 """A part of an evaluation, called with `on_progress`."""

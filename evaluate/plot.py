@@ -205,6 +205,11 @@ def _furnish(axes: "Axes", label: str) -> None:
     if label == QUANTITIES["frames"].label:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 4M
     axes.set_xlim(left=0)
+    plain_axes(axes)
+
+
+def plain_axes(axes: "Axes") -> None:
+    """A light grid behind the data, and no frame at the top and on the right."""
     axes.grid(color="0.9")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -50,7 +50,7 @@ class Training:
       stopped: whether `stop` was called before it had ended.
     """
 
-    def __init__(self, job: Job, console: Console, trust: bool = False) -> None:
+    def __init__(self, job: Job, console: Console, trust: bool) -> None:
         self.job, self._console, self._trust = job, console, trust
         self._process: subprocess.Popen[bytes] | None = None
         self._waits = False
@@ -104,17 +104,15 @@ class Scheduler:
       trust: as in `Training`.
     """
 
-    def __init__(self, at_once: int, console: Console, trust: bool = False) -> None:
+    def __init__(self, at_once: int, console: Console, trust: bool) -> None:
         self._at_once, self._console, self._trust = at_once, console, trust
 
-    def run(
-        self, jobs: Iterator[Job], ending: Callable[[], signal.Signals | None] = lambda: None
-    ) -> Generator[Training, None, None]:
+    def run(self, jobs: Iterator[Job], ending: Callable[[], bool] = lambda: False) -> Generator[Training, None, None]:
         """Yield every training when it has ended; when closed, running trainings save and end.
 
         Args:
           jobs: consumed when another training can start.
-          ending: a signal: once set, no job starts, and the running ones save and stop.
+          ending: whether to stop: no further job starts, and the running ones save and stop.
         """
         running: dict[Training, TaskID] = {}
         line = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
@@ -124,7 +122,7 @@ class Scheduler:
             try:
                 while self._fill(running, jobs, ending(), progress) or running:
                     for training, task in list(running.items()):
-                        if ending() is not None:
+                        if ending():
                             training.stop()
                         if training.has_ended():
                             progress.remove_task(running.pop(training))
@@ -139,12 +137,10 @@ class Scheduler:
                 for training in running:
                     training.wait()
 
-    def _fill(
-        self, running: dict[Training, TaskID], jobs: Iterator[Job], ending: signal.Signals | None, progress: Progress
-    ) -> bool:
+    def _fill(self, running: dict[Training, TaskID], jobs: Iterator[Job], ending: bool, progress: Progress) -> bool:
         """Start as many jobs as allowed; returns whether any was started."""
         before = len(running)
-        while ending is None and len(running) < self._at_once and (job := next(jobs, None)) is not None:
+        while not ending and len(running) < self._at_once and (job := next(jobs, None)) is not None:
             running[Training(job, self._console, self._trust)] = progress.add_task("")
         return len(running) > before
 

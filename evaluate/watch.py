@@ -12,7 +12,7 @@ from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.command_line import parsing
 from rmc_agents.runs.folder import VIDEOS, run_of
 
-from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, check_numbers, find, open_policy
+from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, find, open_policy
 from .replay.live import find_source, serve
 from .replay.server import check_port
 from .statistics import EVALUATION_SEED
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-watch", DESCRIPTION)
-    check_numbers(arguments, "seed", "episodes", "window", "max_steps")
+    parsing.check_numbers(arguments, "seed", "episodes", "window", "max_steps")
     if arguments.out is not None:
         check_target(arguments.out, (*SUFFIXES, PAGE, FIGURE))
     is_live = arguments.port is not None
@@ -102,7 +102,9 @@ def _check_extent(arguments: Arguments, is_page: bool) -> None:
     if is_page and arguments.episodes != 1:
         raise ValueError(f"--episodes: expected 1 for a page, got {arguments.episodes}; --seed selects another one")
     if not is_page and len(arguments.runs) > 1:
-        raise ValueError(f"expected one run for a video, got {len(arguments.runs)}; --out replay.html takes several")
+        raise ValueError(
+            f"expected one run for a video or a figure, got {len(arguments.runs)}; --out replay.html takes several"
+        )
 
 
 def _write_page(arguments: Arguments, opened: list[Opened]) -> int:

@@ -50,8 +50,8 @@ class Curriculum:
     Attributes:
       stages: the stages of the settings.
       stage: the current stage, from 0; `len(stages)` is the environment itself.
-      counts_again: whether the last `count` compared a mean that was too low, so that other episodes count from now on
-        (`Lanes.restart_numbering`).
+      counts_again: whether the last `count` found the mean below the threshold and began a new sample; the caller then
+        calls `Lanes.restart_numbering`.
     """
 
     def __init__(self, config: EnvConfig) -> None:
@@ -73,14 +73,16 @@ class Curriculum:
 
     def check(self) -> None:
         """Raises ValueError for a stage that cannot be made, has other spaces, or needs targets that are not there."""
-        expected = self._spaces({}) if self.stages else None
+        if not self.stages:
+            return
+        expected = self._spaces({})
         for number, stage in enumerate(self.stages, 1):
             name = f"curriculum: stage {number}"
             try:
                 found = self._spaces(stage.env_kwargs)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-            if expected is not None and found != expected:
+            if found != expected:
                 raise ValueError(
                     f"{name}: expected the spaces of the environment itself, {expected.described()}, got "
                     f"{found.described()}"

@@ -57,7 +57,7 @@ def play_settings(trainer: Trainer, seed: int) -> PlaySettings:
 
 
 def eval_jobs(config: Config) -> Jobs:
-    """The processes for an evaluation: one, or for long ones all cores if the training uses several too."""
+    """Processes for an evaluation: auto if the training may use several cores, else one."""
     return "auto" if config.run.learners != 1 else 1
 
 

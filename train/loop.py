@@ -124,7 +124,7 @@ class RunLoop:
             while trainer.frames < trainer.train.total_frames and not wants_end and not stop.agreed():
                 try:
                     metrics = trainer.update()
-                except WorkerError:  # of an environment, before a rollout is learned from or a new stage begins
+                except WorkerError:  # of an environment or an actor: nothing was learned since the last complete update
                     trainer.save(path, reporter.seconds)
                     raise
                 try:

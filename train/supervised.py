@@ -32,7 +32,7 @@ class Supervised(OnPolicy):
     Args: as in `OnPolicy`; the environment reports the correct actions, as those in `envs.sequences` do.
 
     Raises:
-      ValueError: if it does not, or has less data than one rollout.
+      ValueError: if the environment reports no correct actions, or its text is shorter than one rollout.
     """
 
     def __init__(self, config: Config, device: torch.device, env: VectorEnv | None = None) -> None:

@@ -21,6 +21,7 @@ from .help_text import first_help
 
 Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP
+SEEDS = 2**32  # as many as a training takes
 VALUES = {"true", "false", "yes", "no", "0", "1"}
 SWITCHES = "; switches take no value: write --video or --no-video, for example"
 PLAIN = {
@@ -215,3 +216,13 @@ def _without_box(text: str) -> str:
     for pattern, plain in PLAIN.items():
         problem = re.sub(pattern, plain, problem)
     return problem.rstrip(".") + hint
+
+
+def check_numbers(arguments: Any, *names: str) -> None:
+    """Raises ValueError for a number below 1, or a seed that is out of range; None, which is not given, is right."""
+    for name in names:
+        value, least = getattr(arguments, name), 0 if name == "seed" else 1
+        if value is not None and value < least:
+            raise ValueError(f"--{name.replace('_', '-')}: expected at least {least}, got {value}")
+        if name == "seed" and value >= SEEDS:
+            raise ValueError(f"--seed: expected less than {SEEDS:,}, got {value}")

@@ -213,10 +213,11 @@ class TrainConfig(Section):
 
 @dataclass(frozen=True)
 class ActorConfig(Section):
-    """impala: the actors, and how far they may lag behind the learner. num_envs is then actors * lanes_per_actor."""
+    """impala: the actors, and how far they may lag behind the learner. num_envs is then actors * lanes_per_actor,
+    for each learner."""
 
     actors: PositiveInt = 2
-    """Number of actor processes."""
+    """Actor processes of each learner."""
     lanes_per_actor: PositiveInt = 32
     """Environments that each actor steps in parallel."""
     batch_rollouts: PositiveInt | Literal["auto"] = "auto"
@@ -254,8 +255,8 @@ class RunConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda if a working GPU is available, else cpu."""
     backend: Literal["auto", "reference", "fused", "triton"] = "auto"
-    """Implementation of the core's scan over time. reference: plain torch; fused: compiled, for CPUs; triton: for CUDA;
-    auto: fused where it is supported, else reference."""
+    """Implementation of the core's scan over time. reference: plain torch; fused: compiled, for CPUs; triton: for CUDA,
+    rmc only; auto: fused where it is supported, else reference."""
     precision: Literal["float32", "bf16"] = "float32"
     """Precision of the operands of the scan's matrix products in training. bf16 is faster with large cores if the
     processor has instructions for it."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from . import checkpoint
-from .checkpoint import CheckpointError, check_regular, numbered, opening, write_numbered
+from .checkpoint import CheckpointError, check_regular, numbered, opening
 
 SUFFIX = ".zip"
 MEMBER = "rmc_agents.json"
@@ -69,15 +69,6 @@ def _check_declared(archive: zipfile.ZipFile, path: Path) -> None:
 def is_archive(path: Path) -> bool:
     """Whether `path` is an archive, or the folder of a run whose checkpoints are archives."""
     return next(numbered(path, SUFFIX), None) is not None if path.is_dir() else path.suffix == SUFFIX
-
-
-def save_numbered(run_dir: Path, archive: bytes, info: ArchiveInfo, keep: int) -> Path:
-    """Save an archive of Stable-Baselines3 with its info, like `checkpoint.save_numbered`.
-
-    Raises:
-      OSError: if it cannot be written.
-    """
-    return write_numbered(run_dir, info.updates, with_info(archive, info), keep, SUFFIX)
 
 
 def with_info(archive: bytes, info: ArchiveInfo) -> bytes:

@@ -118,7 +118,6 @@ def _transposed(state: RNNStates) -> RNNStates:
 
 
 def make_policy(model: OnPolicyAlgorithm, spec: SpaceSpec) -> Sb3Policy:
-    """The player of a model's policy, for environments with these spaces."""
+    """A model's policy as a `types.Policy`, for environments with these spaces."""
     is_recurrent = isinstance(model.policy, RecurrentActorCriticPolicy)
-    player = (RecurrentSb3Policy if is_recurrent else Sb3Policy)(model.policy, spec)
-    return player.eval()
+    return (RecurrentSb3Policy if is_recurrent else Sb3Policy)(model.policy, spec).eval()

@@ -127,16 +127,9 @@ def test_a_branch_begins_with_the_best_agent_of_its_past(tmp_path: Path, monkeyp
     assert best is not None
     for update, expected in ((1, None), (6, best)):
         branch = tmp_path / str(update)
+        flags = ["--run-dir", str(branch), "--eval-every", "0", "--total-frames", str(7 * FRAMES_PER_UPDATE)]
         monkeypatch.chdir(tmp_path / "run" / "checkpoints")
-        resume(
-            f"update-{update:09d}.safetensors",
-            "--run-dir",
-            str(branch),
-            "--eval-every",
-            "0",
-            "--total-frames",
-            str(7 * FRAMES_PER_UPDATE),
-        )
+        resume(f"update-{update:09d}.safetensors", *flags)
         assert best_of(branch) == expected
 
 

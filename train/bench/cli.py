@@ -61,8 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     arguments = _parse(argv)
     config = Config(**arguments.sections())
-    if arguments.repeats < 1:
-        raise ValueError(f"--repeats: expected at least 1, got {arguments.repeats}")
+    parsing.check_numbers(arguments, "repeats")
     if arguments.seconds is not None and not arguments.seconds >= 0:
         raise ValueError(f"--seconds: expected at least 0, got {arguments.seconds}")
     if arguments.json is not None:

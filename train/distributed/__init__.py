@@ -5,8 +5,8 @@ gradient of its own experience, and all take the same step along the mean gradie
 machine, torchrun on one or more.
 
 Only the first learner, rank 0, reads the command line and owns the run's folder (`run`); the others receive settings
-and weights from it and train in step with it (`follower`). With a single learner, nothing is communicated, and `share`
-is not called. All learners must call the same functions in the same order.
+and weights from it and train in step with it (`follower`). With a single learner, nothing is communicated. All
+learners must call the same functions in the same order.
 """
 
 import os
@@ -223,7 +223,10 @@ def gather(items: list[Any]) -> list[Any]:
 
 
 def gather_episodes(episodes: list[Episode]) -> list[Episode]:
-    """Gather all learners' episodes by rank in the first; the others get their own."""
+    """Gather all learners' episodes by rank in the first; the others get their own.
+
+    As numbers: to serialise 100 episodes as a tree would take 4 ms of every update.
+    """
     if size() == 1:
         return episodes
     codes = {None: -1.0, False: 0.0, True: 1.0}

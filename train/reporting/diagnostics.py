@@ -2,21 +2,7 @@
 
 Everything is measured on the last rollout, with the weights after its update.
 
-| scalars under diagnostics/     | what                                                                               |
-|--------------------------------|------------------------------------------------------------------------------------|
-| gradient_norm/MODULE           | of the update's last gradient, after clipping                                      |
-| weight_norm/MODULE             | of the weights after the update                                                    |
-| update_ratio/MODULE            | norm of the update of the weights / norm of the weights                            |
-| output_rms/encoder, core       | root mean square of the features                                                   |
-| effective_rank/encoder, core   | number of directions that the features use, see `effective_rank`                   |
-| policy/core, policy/encoder    | root mean square of its part of the logits, minus the mean over the actions        |
-| value/core, value/encoder      | root mean square of its part of the value                                          |
-| gate_mean/GATE                 | of lstm, gru, mingru and rmc, over steps, lanes and units                          |
-| gate_saturated/GATE            | fraction of the gate's values below 0.05 or above 0.95                             |
-| attention_entropy              | of rmc, relative to uniform attention: 1 is uniform, 0 attends to one row          |
-| slot_difference                | of rmc: RMS of the slots minus their mean / RMS of the slots                       |
-
-MODULE is encoder, core, head_layers, policy, value, or the name of a weight matrix of the core.
+docs/reference/metrics.md lists it.
 """
 
 import math

@@ -20,7 +20,7 @@ from rmc_agents.config import CORES, Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.returned_values import check_finite
 from rmc_agents.files import write_atomically
-from rmc_agents.runs import archive
+from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import BEST
 from rmc_agents.runs.saved import Provenance, count_parameters
 from rmc_agents.sb3 import RmcPolicy, to_sb3
@@ -130,15 +130,14 @@ class Sb3Trainer:
 
     def save(self, run_dir: Path, seconds: float) -> Path:
         """Save the model's archive in a run's folder; `seconds` is the training time so far."""
-        return archive.save_numbered(run_dir, *self._archived(seconds), self.config.run.keep_checkpoints)
+        keep = self.config.run.keep_checkpoints
+        return checkpoint.write_numbered(run_dir, self.updates, self._archived(seconds), keep, archive.SUFFIX)
 
     def save_best(self, run_dir: Path, provenance: Provenance) -> None:
         """As `Trainer.save_best`."""
-        content, info = self._archived(0.0)
-        path = run_dir / f"{BEST}{archive.SUFFIX}"
-        write_atomically(path, archive.with_info(content, info._replace(provenance=provenance._asdict())))
+        write_atomically(run_dir / f"{BEST}{archive.SUFFIX}", self._archived(0.0, provenance._asdict()))
 
-    def _archived(self, seconds: float) -> tuple[bytes, archive.ArchiveInfo]:
+    def _archived(self, seconds: float, provenance: dict[str, Any] | None = None) -> bytes:
         content = io.BytesIO()
         self.model.save(content)
         info = archive.ArchiveInfo(
@@ -148,8 +147,9 @@ class Sb3Trainer:
             self.updates,
             seconds,
             count_parameters(self.agent.parameters()),
+            provenance,
         )
-        return content.getvalue(), info
+        return archive.with_info(content.getvalue(), info)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from an archive, which can run code: `path` and its `info`. Raises ValueError as `load_model`."""
@@ -222,11 +222,9 @@ def _check(config: Config) -> None:
     """Raises ValueError for settings that only apply to this project's own agents."""
     if config.core.core in CORES and config.core.core_args:
         raise ValueError(config.core.unused_core_args())
-    asked = {
-        "--init-from": config.run.init_from is not None,
-        "--diagnostics": config.run.diagnostics,
-    }
-    for flag in (flag for flag, is_set in asked.items() if is_set):
-        raise ValueError(
-            f"{flag}: expected one of this project's own algorithms, got {config.train.algo}, which has another agent"
-        )
+    for flag, is_set in (("--init-from", config.run.init_from is not None), ("--diagnostics", config.run.diagnostics)):
+        if is_set:
+            raise ValueError(
+                f"{flag}: expected one of this project's own algorithms, got {config.train.algo}, which has another "
+                "agent"
+            )

@@ -98,12 +98,7 @@ def _main(argv: Sequence[str] | None) -> int:
 def _check(arguments: Arguments) -> None:
     if arguments.study is None:
         raise ValueError("expected a study's YAML file, or --show OUT (see rmc-sweep --help)")
-    for name in ("trials", "jobs", "eval_episodes"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')}: expected at least 1, got {value}")
-    if arguments.seed < 0:
-        raise ValueError(f"--seed: expected at least 0, got {arguments.seed}")
+    parsing.check_numbers(arguments, "trials", "jobs", "eval_episodes", "seed")
     if arguments.one_at_a_time and arguments.trials is not None:
         raise ValueError("--trials: with --one-at-a-time the study's values decide how many; leave it out")
     if arguments.seeds and not arguments.one_at_a_time:

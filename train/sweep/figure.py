@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmc_agents.evaluate.plot import plain_axes
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -44,17 +46,11 @@ def _draw_scores(axes: "Axes", rows: Sequence["Row"]) -> None:
     axes.set(xlabel="trial", ylabel="mean return of the evaluation")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize="small", loc="best")
-    _furnish(axes)
+    plain_axes(axes)
 
 
 def _draw_shares(axes: "Axes", shares: Mapping[str, float]) -> None:
     names = sorted(shares, key=lambda name: shares[name])
     axes.barh(names, [shares[name] for name in names], color="C0")
     axes.set(xlabel="share in being among the best tenth (PED-ANOVA)", xlim=(0, 1))
-    _furnish(axes)
-
-
-def _furnish(axes: "Axes") -> None:
-    axes.grid(color="0.9")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain_axes(axes)
