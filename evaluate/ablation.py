@@ -1,6 +1,7 @@
 """Memory ablations: the same episodes with the memory intact, and with it removed in several ways."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -8,9 +9,13 @@ import torch
 from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
+from rmc_agents.envs.making import EnvFactory, make_env
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at, map_leaves
 
-from .episodes import MAX_LANES
+from .episodes import MAX_LANES, PlaySettings, concatenated, episodes_to_play, parts_of
+from .parallel import Jobs, play_all
+from .progress import OnProgress, ignore_progress
+from .statistics import Statistics
 
 
 @dataclass(frozen=True)
@@ -107,19 +112,38 @@ def variants(agent: ActorCritic, windows: Iterable[int], seed: int) -> dict[str,
     return policies | {f"last {k} step{'s' if k > 1 else ''}": WindowedMemory(agent, k) for k in windows}
 
 
-def check(agent: ActorCritic, windows: Iterable[int], episodes: int) -> None:
-    """Check the arguments of an ablation before any episode is played.
+def ablate(
+    agent: ActorCritic,
+    env: str | EnvFactory,
+    episodes: int,
+    windows: Sequence[int],
+    settings: PlaySettings,
+    on_progress: OnProgress = ignore_progress,
+    jobs: Jobs = 1,
+) -> dict[str, Statistics]:
+    """The statistics of each of the `variants` over the same episodes.
+
+    Args: as in `episodes.play`; the numbers that `on_progress` is called with add up to episodes * variants.
 
     Raises:
-      ValueError: for an agent without memory, a window below 1, or a single remaining lane.
+      ValueError: for an agent without memory, a window below 1, or episodes that leave a single lane.
     """
     if not agent.initial_state(1):
-        raise ValueError("--ablate-memory: this agent's core has no memory; evaluate it without --ablate-memory")
+        raise ValueError("the agent's core has no memory that could be removed")
     for window in windows:
         if window < 1:
-            raise ValueError(f"--windows: expected at least 1 step, got {window}")
+            raise ValueError(f"windows: expected at least 1 step, got {window}")
+    asked, policies = episodes, variants(agent, windows, settings.seed)
+    with closing(make_env(env)) as one:
+        episodes = episodes_to_play(one, episodes)
     if episodes % MAX_LANES == 1:
         raise ValueError(
-            f"--episodes: {MAX_LANES} are played in parallel and swap memories, which leaves one of {episodes} alone: "
+            f"episodes: {MAX_LANES} are played in parallel and swap memories, which leaves one of {episodes} alone: "
             "add one more"
         )
+    if episodes < asked:
+        on_progress(len(policies) * (asked - episodes))
+    parts = {name: parts_of(policy, env, episodes, settings) for name, policy in policies.items()}
+    every = [part for variant in parts.values() for part in variant]
+    played = iter(play_all(every, jobs, settings.device, on_progress))
+    return {name: Statistics.of(concatenated([next(played) for _ in variant])) for name, variant in parts.items()}

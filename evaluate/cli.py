@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +14,7 @@ from rmc_agents.files import check_writable, write_atomically
 
 from .opening import Env, EnvKwargs, Opened, Pretrained, RunArgument, Trust, check_env, find, open_policy
 from .progress import shown
-from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics
+from .statistics import EVALUATION_SEED, MAX_STEPS, WINDOWS
 from .tables import print_result
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Arguments:
     ablate_memory: bool = False
     """Instead, play the same episodes with the memory intact, reset at every step, shuffled between lanes at every
     step, and limited to the last time steps."""
-    windows: tuple[int, ...] = (1, 4, 16, 64)
+    windows: tuple[int, ...] = WINDOWS
     """With --ablate-memory: numbers of last time steps to know, the current one included; k take k times as long."""
     sample: int = 0
     """Instead, generate this many tokens with an agent that models text."""
@@ -121,13 +120,12 @@ def _sample(arguments: Arguments, opened: Opened) -> int:
     from .sampling import sample_text
 
     written = sample_text(
-        opened.saved.agent,
-        opened.env,
+        opened.saved,
         arguments.sample,
+        env=opened.env,
         prompt=arguments.prompt,
         temperature=arguments.temperature,
         seed=arguments.seed,
-        device=opened.device,
     )
     print(written)
     return 0
@@ -136,11 +134,9 @@ def _sample(arguments: Arguments, opened: Opened) -> int:
 def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", console: Console) -> dict[str, Any]:
     """Statistics of every ablated variant, as plain values for JSON."""
     from rmc_agents.agent import ActorCritic
-    from rmc_agents.envs.making import make_env, name_of
+    from rmc_agents.envs.making import name_of
 
-    from . import ablation
-    from .episodes import concatenated, episodes_to_play, parts_of
-    from .parallel import play_all
+    from .ablation import ablate
 
     saved, agent = opened.saved, opened.saved.agent
     if not isinstance(agent, ActorCritic):
@@ -148,24 +144,14 @@ def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", cons
             f"--ablate-memory: expected an agent of this project's own algorithms, got one of "
             f"{saved.config.train.algo}, whose memory is Stable-Baselines3's"
         )
-    with closing(make_env(opened.env)) as one:
-        episodes = episodes_to_play(one, arguments.episodes)
-    ablation.check(agent, arguments.windows, episodes)
-    parts = {
-        name: parts_of(policy, opened.env, episodes, settings)
-        for name, policy in ablation.variants(agent, arguments.windows, settings.seed).items()
-    }
-    every = [part for variant in parts.values() for part in variant]
-    with shown(console, f"playing {name_of(opened.env)}", episodes * len(parts)) as on_progress:
-        played = iter(play_all(every, arguments.jobs, opened.device, on_progress))
-    found = {
-        name: asdict(Statistics.of(concatenated([next(played) for _ in variant]))) for name, variant in parts.items()
-    }
+    number = arguments.episodes * (3 + len(arguments.windows))
+    with shown(console, f"playing {name_of(opened.env)}", number) as on_progress:
+        found = ablate(agent, opened.env, arguments.episodes, arguments.windows, settings, on_progress, arguments.jobs)
     return {
         "env": name_of(opened.env),
         "seed": settings.seed,
         "deterministic": settings.deterministic,
         "max_steps": settings.max_steps,
-        "episodes": episodes,
-        "ablation": found,
+        "episodes": found["intact"].episodes,
+        "ablation": {name: asdict(statistics) for name, statistics in found.items()},
     }

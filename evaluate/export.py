@@ -1,10 +1,11 @@
 """rmc-export: exports an agent to one small file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import tyro
 
@@ -14,12 +15,12 @@ from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.pretrained import SUFFIX
 
 from .opening import find
-from .progress import shown
-from .statistics import EVALUATION_SEED, MAX_STEPS, cut_note
+from .progress import OnProgress, ignore_progress, shown
+from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics, cut_note
 
 if TYPE_CHECKING:
     from rmc_agents.agent import ActorCritic
-    from rmc_agents.runs.saved import SavedAgent
+    from rmc_agents.runs.saved import Provenance, SavedAgent
 
     from .exported import Compared
 
@@ -64,61 +65,113 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-export", DESCRIPTION)
-    out = _checked_out(arguments)
-    path = find(arguments.run, None, trust=True)  # an archive is rejected below without opening it
-    plugins.load(arguments.imports)
-
-    import torch
-
-    from rmc_agents.runs.saved import Provenance, load_agent, pick_device, save_agent, saved_env
-
-    from .episodes import PlaySettings, check_fits, evaluate_beside_random
-
-    torch.set_num_threads(1)  # see docs/decisions/threads.md
-    device = pick_device(arguments.device if arguments.format == "safetensors" else "cpu")
-    saved = load_agent(path, device)
-    if out.exists() and out.samefile(saved.path):
-        raise ValueError(f"{out} is the file to export: expected another file to write to")
-    env = saved_env(saved)
-    check_fits(saved.spec, env)
-
-    console = command_line.console()
-    compared = None if arguments.format == "safetensors" else _compared(saved, arguments.format)
-    policy = compared or saved.agent
-    with shown(console, f"playing {saved.config.env.env}, and randomly", 2 * arguments.episodes) as on_progress:
-        settings = PlaySettings(arguments.seed, device, saved.config.train.is_greedy, arguments.max_steps)
-        result = evaluate_beside_random(policy, env, arguments.episodes, settings, on_progress)
-    if note := cut_note(result):
-        command_line.say(console, f"{note} (--max-steps)")
-    provenance = Provenance(__version__, result["mean_return"], result["ci95"], result["episodes"], arguments.seed)
-    if compared is None:
-        save_agent(out, saved, provenance)
-    else:
-        write_atomically(out, compared.program.data)
-    size = out.stat().st_size
-    command_line.say(console, f"{out} ({size / 1e6:.2f} MB): {provenance}")
-    if compared is not None:
-        console.print(f"its probabilities differ by at most {compared.largest:.0e} from the agent's in these episodes")
-    return 0
-
-
-def _checked_out(arguments: Arguments) -> Path:
-    """The output path. Raises ValueError for invalid arguments, before any episode is played."""
     parsing.check_numbers(arguments, "episodes", "max_steps", "seed")
     suffix = SUFFIXES[arguments.format]
     out = arguments.out or Path(arguments.run.resolve().name.removesuffix(SUFFIX) + suffix)
     if out.suffix != suffix:
         raise ValueError(f"{out}: expected a file name that ends in {suffix} for --format {arguments.format}")
-    if arguments.format == "onnx" and not all(map(find_spec, FOR_ONNX)):
-        raise ValueError(f"--format onnx needs {', '.join(FOR_ONNX)}: pip install 'rmc-agents[onnx]'")
+    _check_out(out)
+    path = find(arguments.run, None, trust=True)  # an archive is rejected below without opening it
+    plugins.load(arguments.imports)
+
+    import torch
+
+    from rmc_agents.runs.saved import load_agent, pick_device
+
+    torch.set_num_threads(1)  # see docs/decisions/threads.md
+    saved = load_agent(path, pick_device(arguments.device if arguments.format == "safetensors" else "cpu"))
+    console = command_line.console()
+    with shown(console, f"playing {saved.config.env.env}", arguments.episodes) as on_progress:
+        exported = export(
+            saved, out, arguments.episodes, seed=arguments.seed, max_steps=arguments.max_steps, on_progress=on_progress
+        )
+    if note := cut_note(asdict(exported.statistics) | {"max_steps": arguments.max_steps}):
+        command_line.say(console, f"{note} (--max-steps)")
+    command_line.say(console, f"{out} ({out.stat().st_size / 1e6:.2f} MB): {exported.provenance}")
+    if exported.difference is not None:
+        console.print(
+            f"its probabilities differ by at most {exported.difference:.0e} from the agent's in these episodes"
+        )
+    return 0
+
+
+class Exported(NamedTuple):
+    """What is known about an exported file."""
+
+    statistics: Statistics  # of the evaluation
+    provenance: "Provenance"  # what the file says of it, if it is for this package
+    difference: float | None  # largest one between the probabilities of program and agent; None for .safetensors
+
+
+def export(
+    agent: "SavedAgent[ActorCritic]",
+    path: str | PathLike[str],
+    episodes: int = 200,
+    *,
+    seed: int = EVALUATION_SEED,
+    max_steps: int = MAX_STEPS,
+    on_progress: OnProgress = ignore_progress,
+) -> Exported:
+    """Evaluate a saved agent in the environment that it was trained in and export it to one file, like rmc-export.
+
+        rmc.export(rmc.load("minipacman-rmc", device="cpu"), "pacman.onnx")
+
+    Args:
+      agent: the result of `rmc.load`, on the CPU for a program.
+      path: ends in .safetensors (for this package), .onnx, or .pt2 (for torch.export.load); in an existing folder.
+      episodes: whole episodes of the evaluation; episode i starts from seed + i.
+      seed: of the environments and of action sampling.
+      max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
+      on_progress: called with the number of episodes that have just ended.
+
+    Raises:
+      ValueError: for another suffix, an agent that no format can hold, or a program that differs from the agent.
+      OSError: if the file cannot be written.
+      EnvError: if the environment's own code fails.
+    """
+    from rmc_agents.agent import ActorCritic
+    from rmc_agents.player import device_of
+    from rmc_agents.runs.saved import Provenance, save_agent
+
+    from .episodes import PlaySettings, play
+    from .scoring import evaluating, policy_and_env
+
+    out = Path(path)
+    _check_out(out)
+    policy, env = policy_and_env(agent, None)
+    if not isinstance(policy, ActorCritic):
+        raise ValueError(f"agent: expected an agent of this project's own algorithms, got {agent.config.train.algo}'s")
+    settings = PlaySettings(seed, device_of(policy), agent.config.train.is_greedy, max_steps)
+    if out.suffix != SUFFIX and settings.device.type != "cpu":
+        raise ValueError(
+            f"agent: expected one on the CPU, by rmc.load(..., device='cpu'), got one on {settings.device}"
+        )
+    if out.exists() and out.samefile(agent.path):
+        raise ValueError(f"{out} is the file to export: expected another file to write to")
+    compared = None if out.suffix == SUFFIX else _compared(agent, out.suffix)
+    with evaluating(policy):
+        played = Statistics.of(play(compared or policy, env, episodes, settings, on_progress))
+    provenance = Provenance(__version__, played.mean_return, played.ci95, played.episodes, seed)
+    if compared is None:
+        save_agent(out, agent, provenance)
+    else:
+        write_atomically(out, compared.program.data)
+    return Exported(played, provenance, None if compared is None else compared.largest)
+
+
+def _check_out(out: Path) -> None:
+    """Raises ValueError for a file that cannot be written, before any episode is played."""
+    if out.suffix not in SUFFIXES.values():
+        raise ValueError(f"{out}: expected a file name that ends in {', '.join(SUFFIXES.values())}")
+    if out.suffix == SUFFIXES["onnx"] and not all(map(find_spec, FOR_ONNX)):
+        raise ValueError(f"{out.suffix} needs {', '.join(FOR_ONNX)}: pip install 'rmc-agents[onnx]'")
     check_writable(out)
-    return out
 
 
-def _compared(saved: "SavedAgent[ActorCritic]", format: str) -> "Compared":
+def _compared(saved: "SavedAgent[ActorCritic]", suffix: str) -> "Compared":
     """The agent, compared at every step with its exported program."""
     from .exported import Compared, make_program
 
-    config = saved.config
+    config, format = saved.config, next(name for name, each in SUFFIXES.items() if each == suffix)
     about = {"env": config.env.env, "core": config.core.core, "frames": str(saved.frames), "rmc_agents": __version__}
     return Compared(saved.agent, make_program(saved.agent, format, about))

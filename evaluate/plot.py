@@ -49,6 +49,8 @@ interval, and a thin line for each run.
 
   rmc-plot runs/lstm-* runs/rmc-* --out curves.png --smooth 5 --mark random=14.8"""
 
+Metric = Literal["return", "success", "accuracy", "evaluation"]
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -63,7 +65,7 @@ class Arguments:
     """Points of the moving average, of at most 200 points in total; 1: no smoothing."""
     against: Literal["frames", "minutes", "both"] = "frames"
     """The x axis; minutes: of training, without pauses between a stop and a resume."""
-    metric: Literal["return", "success", "accuracy", "evaluation"] = "return"
+    metric: Metric = "return"
     """success: the success rate, if the environment reports it; evaluation: the mean return of the evaluations during
     the training (rmc-train --eval-every)."""
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
@@ -85,24 +87,47 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"--smooth: expected at least 1, got {arguments.smooth}")
     single = arguments.runs[0] / "learning-curve.png"
     path = arguments.out or (single if len(arguments.runs) == 1 else Path("learning-curves.png"))
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"{path}: expected a file name that ends in .png")
     marks = dict(parse_mark(mark) for mark in arguments.mark)
+    plot(arguments.runs, path, arguments.metric, arguments.against, arguments.smooth, marks)
+    text = f"{path} (curves {smoothing(arguments.smooth)})"
+    command_line.say(command_line.console(), text)
+    return 0
 
-    curves = [smoothed(thinned(read_curve(run, arguments.metric)), arguments.smooth) for run in arguments.runs]
-    configs = [read_config(run) for run in arguments.runs]
+
+def plot(
+    runs: Sequence[str | PathLike[str]],
+    path: str | PathLike[str],
+    metric: Metric = "return",
+    against: Literal["frames", "minutes", "both"] = "frames",
+    smooth: int = SMOOTH,
+    marks: Mapping[str, float] | None = None,
+) -> None:
+    """Draw the learning curves of runs, like rmc-plot: runs that differ only in the seed count as one agent.
+
+    Args:
+      runs: their folders, at least one.
+      path: a file name that ends in .png.
+      metric: 'return', 'success', 'accuracy' or, of the evaluations during the training, 'evaluation'.
+      against: the x axis: frames, minutes of training, or both in two plots.
+      smooth: points of the moving average, of at most 200 points in total; 1: no smoothing.
+      marks: reference values by name, as dashed lines.
+
+    Raises:
+      ValueError: for another suffix, a number below 1, or a run without such a curve.
+      OSError: if the file cannot be written.
+    """
+    if Path(path).suffix.lower() != ".png":
+        raise ValueError(f"{path}: expected a file name that ends in .png")
+    curves = [smoothed(thinned(read_curve(run, metric)), smooth) for run in runs]
+    configs = [read_config(Path(run)) for run in runs]
     envs = sorted({config.env.env for config in configs})
     groups: dict[str, list[Curve]] = {}
     for label, curve in sorted(
         zip(labels(agent_names(configs), configs), curves, strict=True), key=lambda pair: pair[0]
     ):
         groups.setdefault(label, []).append(curve)
-    against = tuple(QUANTITIES) if arguments.against == "both" else (arguments.against,)
-    title = f"Learning curves: {', '.join(envs)}"
-    write_png(draw(groups, marks, title, against, arguments.metric, arguments.smooth), path)
-    text = f"{path} (curves {smoothing(arguments.smooth)})"
-    command_line.say(command_line.console(), text)
-    return 0
+    axes = tuple(QUANTITIES) if against == "both" else (against,)
+    write_png(draw(groups, marks or {}, f"Learning curves: {', '.join(envs)}", axes, metric, smooth), path)
 
 
 def parse_mark(text: str) -> tuple[str, float]:

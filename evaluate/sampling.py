@@ -7,30 +7,32 @@ import torch
 from rmc_agents.distributions import Categorical
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.sequences.text import Text
-from rmc_agents.types import Policy, TimeStep
+from rmc_agents.player import device_of
+from rmc_agents.types import TimeStep
+
+from .scoring import Agent, evaluating, policy_and_env
+from .statistics import EVALUATION_SEED
 
 
 @torch.no_grad()
 def sample_text(
-    policy: Policy,
-    env: str | EnvFactory,
-    tokens: int,
+    agent: Agent,
+    tokens: int = 200,
     *,
+    env: str | EnvFactory | None = None,
     prompt: str = "",
     temperature: float = 1.0,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
+    seed: int = EVALUATION_SEED,
 ) -> str:
-    """Read a prompt, then generate text.
+    """Read a prompt, then generate text, like rmc-evaluate --sample.
 
     Args:
-      policy: trained on the text environment.
-      env: that environment, which has the vocabulary.
+      agent: trained on a text; as in `evaluate`.
       tokens: number of tokens to generate.
+      env: the environment of that text, which has the vocabulary; None: the one that a saved agent was trained in.
       prompt: the text to read first; empty: the first token of the environment's text.
       temperature: sampling temperature; 0: always the most likely token.
       seed: of the sampling.
-      device: the policy's device.
 
     Returns:
       The prompt and the generated text.
@@ -42,21 +44,24 @@ def sample_text(
         raise ValueError(f"sample: expected at least 1 token, got {tokens}")
     if temperature < 0:
         raise ValueError(f"temperature: expected at least 0, got {temperature:g}")
+    policy, env = policy_and_env(agent, env)
     with closing(make_env(env)) as lanes:
         text = getattr(lanes, "lanes", None)  # of a native environment
         if not isinstance(text, Text):
             raise ValueError(f"sample: expected an agent of a text, such as text:book.txt, got one of {name_of(env)!r}")
         read = text.vocabulary.encode(prompt.encode()).tolist() or [int(text.tokens[0])]
         vocabulary = text.vocabulary
+    device = device_of(policy)
     generator = torch.Generator(device).manual_seed(seed)
     state = policy.initial_state(1)
     written = list(read)
-    for place in range(len(read) + tokens - 1):
-        output, state = policy.step(_step(written[place], place == 0, device), state)
-        if place + 1 == len(written):
-            logits = output.policy_logits - output.policy_logits.amax(-1, keepdim=True)  # none overflows below
-            drawn = logits.argmax(-1) if temperature == 0 else Categorical(logits / temperature).sample(generator)
-            written.append(int(drawn))
+    with evaluating(policy):
+        for place in range(len(read) + tokens - 1):
+            output, state = policy.step(_step(written[place], place == 0, device), state)
+            if place + 1 == len(written):
+                logits = output.policy_logits - output.policy_logits.amax(-1, keepdim=True)  # none overflows below
+                drawn = logits.argmax(-1) if temperature == 0 else Categorical(logits / temperature).sample(generator)
+                written.append(int(drawn))
     return vocabulary.decode(written)
 
 

@@ -1,8 +1,9 @@
 """rmc-evaluate and rmc-watch as Python functions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -10,6 +11,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import nn
 
+from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.making import EnvFactory, name_of
 from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.kernels.modes import eval_mode
@@ -17,10 +19,12 @@ from rmc_agents.player import device_of
 from rmc_agents.runs.saved import SavedAgent, saved_env
 from rmc_agents.types import Policy
 
+from . import ablation
 from .episodes import PlaySettings, check_fits, play
 from .parallel import Jobs
-from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics
+from .statistics import EVALUATION_SEED, MAX_STEPS, WINDOW, WINDOWS, Statistics
 from .video import recording
+from .video.file import check_target
 
 Agent = SavedAgent[Any] | Policy
 
@@ -56,12 +60,49 @@ def evaluate(
       EnvError: if the environment's own code fails.
       WorkerError: if one of several processes fails.
     """
-    seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
-    policy, env = _policy_and_env(agent, env)
-    deterministic |= isinstance(agent, SavedAgent) and agent.config.train.is_greedy
-    settings = PlaySettings(seed, device_of(policy), deterministic, max_steps)
-    with _evaluating(policy):
+    policy, env = policy_and_env(agent, env)
+    settings = _settings(agent, policy, seed, deterministic, max_steps)
+    with evaluating(policy):
         return Statistics.of(play(policy, env, episodes, settings, jobs=jobs))
+
+
+def ablate_memory(
+    agent: Agent,
+    env: str | EnvFactory | None = None,
+    episodes: int = 100,
+    *,
+    windows: Sequence[int] = WINDOWS,
+    seed: int = EVALUATION_SEED,
+    deterministic: bool = False,
+    max_steps: int = MAX_STEPS,
+    jobs: Jobs = 1,
+) -> dict[str, Statistics]:
+    """What is the memory worth? Plays the same episodes with and without it, like rmc-evaluate --ablate-memory.
+
+    Args:
+      agent: an `ActorCritic`, or the result of `rmc.load` with one.
+      env: as in `evaluate`.
+      episodes: number of episodes of each variant.
+      windows: the memory of the last 1, 4, ... steps alone.
+      seed: as in `evaluate`, also of the permutations.
+      deterministic: as in `evaluate`.
+      max_steps: as in `evaluate`.
+      jobs: as in `evaluate`.
+
+    Returns:
+      The statistics by variant: 'intact', 'reset at every step', 'shuffled between lanes', 'last 4 steps', ...
+
+    Raises:
+      ValueError: for an agent without memory, and as `evaluate`.
+      EnvError: if the environment's own code fails.
+      WorkerError: if one of several processes fails.
+    """
+    policy, env = policy_and_env(agent, env)
+    if not isinstance(policy, ActorCritic):
+        raise ValueError(f"agent: expected an ActorCritic, whose memory is known, got {type(policy).__name__}")
+    settings = _settings(agent, policy, seed, deterministic, max_steps)
+    with evaluating(policy):
+        return ablation.ablate(policy, env, episodes, windows, settings, jobs=jobs)
 
 
 def record_video(
@@ -99,11 +140,8 @@ def record_video(
       OSError: if the file cannot be written; nothing is left behind.
       EnvError: if the environment's own code fails.
     """
-    policy, env = _policy_and_env(agent, env)
-    if reward_scale is None:
-        reward_scale = agent.config.train.reward_scale if isinstance(agent, SavedAgent) else 1.0
-    deterministic |= isinstance(agent, SavedAgent) and agent.config.train.is_greedy
-    with _evaluating(policy):
+    policy, env = policy_and_env(agent, env)
+    with evaluating(policy):
         return recording.record(
             policy,
             env,
@@ -111,15 +149,83 @@ def record_video(
             episodes=episodes,
             seed=seed,
             device=device_of(policy),
-            deterministic=deterministic,
+            deterministic=deterministic or _is_greedy(agent),
             title=title,
             max_steps=max_steps,
             fps=fps,
-            reward_scale=reward_scale,
+            reward_scale=_reward_scale(agent) if reward_scale is None else reward_scale,
         )
 
 
-def _policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, str | EnvFactory]:
+def record_replay(
+    agents: Mapping[str, Agent],
+    env: str | EnvFactory | None,
+    path: str | PathLike[str],
+    *,
+    seed: int = EVALUATION_SEED,
+    deterministic: bool = False,
+    max_steps: int = recording.MAX_VIDEO_STEPS,
+    window: int = WINDOW,
+) -> None:
+    """Write a page on which an episode of one or several agents can be stepped through, like rmc-watch --out page.html.
+
+        rmc.record_replay({"rmc": rmc.load("minipacman-rmc")}, None, "replay.html")
+
+    Args:
+      agents: the agents by the names that the page shows; each as in `evaluate`.
+      env: as in `evaluate`, the same for all; it must support render mode rgb_array.
+      path: a file name that ends in .html, in an existing folder.
+      seed: of the environment and of action sampling.
+      deterministic: take the most likely action instead of sampling.
+      max_steps: an episode is cut off after this many steps.
+      window: compare each agent with one that only knows this many last steps.
+
+    Raises:
+      ValueError: for an invalid path or number, agents of different environments, or an environment that cannot render.
+      OSError: if the file cannot be written; nothing is left behind.
+      EnvError: if the environment's own code fails.
+    """
+    from .replay import page, recorder
+
+    check_target(path, (".html",))
+    for name, number, least in (("seed", seed, 0), ("max_steps", max_steps, 1), ("window", window, 1)):
+        checked_int(name, number, least)
+    found = {name: policy_and_env(agent, env) for name, agent in agents.items()}
+    if len(envs := {name_of(one) for _, one in found.values()}) != 1:
+        raise ValueError(f"agents: expected agents of one environment, got {', '.join(sorted(envs)) or 'none'}")
+    runs = []
+    for name, (policy, one) in found.items():
+        agent = agents[name]
+        with evaluating(policy):
+            episode = recorder.record(
+                policy,
+                one,
+                name=name,
+                seed=seed,
+                device=device_of(policy),
+                deterministic=deterministic or _is_greedy(agent),
+                max_steps=max_steps,
+                window=window,
+                reward_scale=_reward_scale(agent),
+            )
+        runs.append(episode)
+    page.write(Path(path), runs)
+
+
+def _settings(agent: Agent, policy: Policy, seed: int, deterministic: bool, max_steps: int) -> PlaySettings:
+    seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
+    return PlaySettings(seed, device_of(policy), deterministic or _is_greedy(agent), max_steps)
+
+
+def _is_greedy(agent: Agent) -> bool:
+    return isinstance(agent, SavedAgent) and agent.config.train.is_greedy
+
+
+def _reward_scale(agent: Agent) -> float:
+    return agent.config.train.reward_scale if isinstance(agent, SavedAgent) else 1.0
+
+
+def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, str | EnvFactory]:
     """The policy and the environment, after checking that they fit."""
     if isinstance(env, gym.Env | VectorEnv):
         raise ValueError(
@@ -141,7 +247,7 @@ def _policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy,
 
 
 @contextmanager
-def _evaluating(policy: Policy) -> Iterator[None]:
+def evaluating(policy: Policy) -> Iterator[None]:
     """Context in which the policy is in eval mode and torch has one thread; restores both afterwards."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # see docs/decisions/threads.md

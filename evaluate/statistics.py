@@ -11,6 +11,8 @@ import numpy as np
 from rmc_agents.config import RunConfig
 
 EVALUATION_SEED = 1_000_000  # far from the seeds of training lanes
+WINDOWS = (1, 4, 16, 64)  # steps that the memory of ablated agents reaches back
+WINDOW = 8  # likewise, of the agent that a replay compares with
 MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may not end by itself
 RESAMPLES = 9_999
 MAX_RESAMPLED = 5_000_000  # numbers that the bootstrap holds in memory

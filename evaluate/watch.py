@@ -15,7 +15,7 @@ from rmc_agents.runs.folder import VIDEOS, run_of
 from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, find, open_policy
 from .replay.live import find_source, serve
 from .replay.server import check_port
-from .statistics import EVALUATION_SEED
+from .statistics import EVALUATION_SEED, WINDOW
 from .video.file import FRAMES_PER_SECOND, MAX_VIDEO_STEPS, SUFFIXES, check_target
 
 DESCRIPTION = """Play episodes with a saved agent and record a video of its observations, values and actions,
@@ -56,7 +56,7 @@ class Arguments:
     """Take the most likely action instead of sampling."""
     fps: int = FRAMES_PER_SECOND
     """Steps shown per second, in a video."""
-    window: int = 8
+    window: int = WINDOW
     """In a page: compare the policy with one that only knows the last WINDOW steps."""
     max_steps: int = MAX_VIDEO_STEPS
     """Maximum steps of an episode."""

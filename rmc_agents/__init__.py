@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from rmc_agents.cores.registry import register_core as register_core
     from rmc_agents.encoders import register_encoder as register_encoder
     from rmc_agents.envs.making import make_env as make_env
+    from rmc_agents.evaluate.export import export as export
+    from rmc_agents.evaluate.plot import plot as plot
+    from rmc_agents.evaluate.sampling import sample_text as sample_text
+    from rmc_agents.evaluate.scoring import ablate_memory as ablate_memory
     from rmc_agents.evaluate.scoring import evaluate as evaluate
+    from rmc_agents.evaluate.scoring import record_replay as record_replay
     from rmc_agents.evaluate.scoring import record_video as record_video
     from rmc_agents.player import Player as Player
     from rmc_agents.runs.saved import load as load
@@ -57,14 +62,19 @@ _HOMES = {
     "Rollout": "types",
     "SpaceSpec": "spaces",
     "TimeStep": "types",
+    "ablate_memory": "evaluate.scoring",
     "evaluate": "",
+    "export": "evaluate.export",
     "load": "runs.saved",
     "losses": "",
     "make_env": "envs.making",
+    "plot": "evaluate.plot",
+    "record_replay": "evaluate.scoring",
     "record_video": "evaluate.scoring",
     "register_core": "cores.registry",
     "register_encoder": "encoders",
     "resume": "train.run",
+    "sample_text": "evaluate.sampling",
     "train": "",
 }
 """Public name -> its module; '': the name is itself a module or a callable package (see `lazy`)."""

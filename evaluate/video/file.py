@@ -26,7 +26,7 @@ def check_target(path: str | PathLike[str], suffixes: Sequence[str] = SUFFIXES) 
     """
     path = Path(path)
     if path.suffix.lower() not in suffixes:
-        listed = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        listed = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         raise ValueError(f"{path}: expected a file name that ends in {listed}")
     check_writable(path)
 

@@ -187,7 +187,7 @@ def test_bad_flags_are_refused_in_one_line(
         assert message in refused(capsys, export, "recall-rmc", *flags.split())
     monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else name)
     line = refused(capsys, export, "recall-rmc", "--format", "onnx")
-    assert "--format onnx needs onnx, onnxscript, onnxruntime: pip install 'rmc-agents[onnx]'" in line
+    assert ".onnx needs onnx, onnxscript, onnxruntime: pip install 'rmc-agents[onnx]'" in line
     assert not list(tmp_path.iterdir())
 
 

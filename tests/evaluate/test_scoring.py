@@ -1,4 +1,4 @@
-"""rmc.evaluate and rmc.record_video: the figures and films of the commands, from Python."""
+"""rmc.evaluate, rmc.record_video and the like: the figures, films and files of the commands, from Python."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +14,7 @@ from helpers.noise import Noise
 from rmc_agents.evaluate.episodes import PlaySettings, evaluate_beside_random
 
 CPU = torch.device("cpu")
+TWO_TASKS = ("recall-rmc", "minipacman-rmc")
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,30 @@ def test_a_film_of_an_environment_class(agent: rmc.ActorCritic, tmp_path: Path) 
     assert len(recorded.returns) == 1
 
 
+def test_without_its_memory_a_saved_agent_guesses() -> None:
+    saved = rmc.load("recall-rmc", device="cpu")
+    found = rmc.ablate_memory(saved, None, 12, windows=[2], seed=3)
+    assert list(found) == ["intact", "reset at every step", "shuffled between lanes", "last 2 steps"]
+    assert found["intact"] == rmc.evaluate(saved, None, 12, seed=3)
+    assert found["intact"].mean_return > found["reset at every step"].mean_return
+
+
+def test_a_page_has_an_episode_of_each_agent(agent: rmc.ActorCritic, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    rmc.record_replay({"first agent": agent, "second agent": agent}, Noise, page, max_steps=2)
+    text = page.read_text()
+    assert "first agent" in text
+    assert "second agent" in text
+
+
+def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
+    saved = rmc.load("recall-rmc", device="cpu")
+    exported = rmc.export(saved, tmp_path / "recall.safetensors", 12, seed=3)
+    assert exported.statistics == rmc.evaluate(saved, None, 12, seed=3)
+    assert rmc.load(tmp_path / "recall.safetensors").provenance == exported.provenance
+    assert exported.difference is None
+
+
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
@@ -69,6 +94,17 @@ def test_a_film_of_an_environment_class(agent: rmc.ActorCritic, tmp_path: Path) 
             "got observations .* agents are built for the spaces of rmc.make_env's environments",
         ),
         (lambda agent: rmc.record_video(agent, Noise, "x.avi"), "expected a file name that ends in .mp4 or .gif"),
+        (lambda agent: rmc.record_replay({"a": agent}, Noise, "x.gif"), "expected a file name that ends in .html"),
+        (lambda agent: rmc.record_replay({"a": agent}, Noise, "x.html", window=0), "window: expected an int of at"),
+        (lambda agent: rmc.record_replay({}, Noise, "x.html"), "expected agents of one environment, got none"),
+        (
+            lambda agent: rmc.record_replay({name: rmc.load(name) for name in TWO_TASKS}, None, "x.html"),
+            "expected agents of one environment, got minipacman, recall",
+        ),
+        (lambda agent: rmc.ablate_memory(rmc.load("minipacman-none")), "core has no memory that could be removed"),
+        (lambda agent: rmc.export(rmc.load("recall-rmc"), "recall.zip"), "ends in .safetensors, .onnx, .pt2"),
+        (lambda agent: rmc.sample_text(agent, env=Noise), "expected an agent of a text"),
+        (lambda agent: rmc.plot(["a"], "a.jpg"), "expected a file name that ends in .png"),
         (lambda agent: rmc.load("recall-rnc"), "did you mean 'recall-rmc'"),
         (lambda agent: rmc.load(None), "source: expected a path or the name of a pretrained policy, got None"),
         (lambda agent: rmc.load("no/such/run"), "there is no checkpoint no/such/run"),
