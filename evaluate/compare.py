@@ -19,7 +19,7 @@ from rmc_agents.runs import archive
 from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
-from .plot import agent_names, essence, parse_mark
+from .plot import agent_names, learning_settings, parse_mark
 from .scheduler import Job, Scheduler, Training, is_finished
 
 DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, in one table and one figure.
@@ -235,7 +235,9 @@ def check_success(training: Training) -> None:
 
 def differing(one: Config, other: Config, *of_run: str) -> list[str]:
     """Names of the settings that differ between two agents: those that matter for learning, and `of_run`."""
-    before, after = (essence(config) | {name: getattr(config.run, name) for name in of_run} for config in (one, other))
+    before, after = (
+        learning_settings(config) | {name: getattr(config.run, name) for name in of_run} for config in (one, other)
+    )
     names = [name for name in before if before[name] != after[name]]
     return [name for name in names if name != "learners" or "auto" not in (before[name], after[name])]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BESIDE_THE_POINT = frozenset(
+NOT_COMPARED = frozenset(
     {"seed", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "eval_every", "eval_max_steps", "video"}
     | {"diagnostics", "env_workers", "env_backend"}
 )
@@ -148,19 +148,19 @@ def agent_names(configs: Sequence[Config]) -> list[str]:
     return [f"{config.env.env} · {config.core.core}" if several else config.core.core for config in configs]
 
 
-def essence(config: Config) -> dict[str, Any]:
+def learning_settings(config: Config) -> dict[str, Any]:
     """The settings that seeds of one agent share."""
-    return {name: value for name, value in config.to_mapping().items() if name not in BESIDE_THE_POINT}
+    return {name: value for name, value in config.to_mapping().items() if name not in NOT_COMPARED}
 
 
 def labels(names: Sequence[str], configs: Sequence[Config]) -> list[str]:
-    """Labels for runs, equal only for equal `essence`: settings that differ are added to the names.
+    """Labels for runs, equal only for equal `learning_settings`: settings that differ are added to the names.
 
     Args:
       names: the agents' names, one for each run.
       configs: their settings.
     """
-    settings = [essence(config) for config in configs]
+    settings = [learning_settings(config) for config in configs]
     labelled = []
     for name, own in zip(names, settings, strict=True):
         rivals = [other for other_name, other in zip(names, settings, strict=True) if other_name == name]

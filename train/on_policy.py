@@ -196,7 +196,7 @@ class OnPolicy(Learner):
     def get_state(self) -> dict[str, Any]:
         """The tree of a checkpoint (see `checkpoint`). Collective: all learners call this together."""
         states = distributed.gather([self.collector.get_state()])
-        own = {"collector": states[0] if len(states) == 1 else shares.joined(states)}
+        own = {"collector": states[0] if len(states) == 1 else shares.merged(states)}
         numbers = distributed.gather([self.lanes.numbers]) if self.curriculum.stages else []
         return super().get_state() | own | self._curriculum_state(*numbers)
 

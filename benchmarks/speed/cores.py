@@ -19,7 +19,7 @@ from rich.table import Table
 
 from rmc_agents.command_line.parsing import assignments
 from rmc_agents.config import Config
-from rmc_agents.train.bench.timing import WARM_UP, Figure
+from rmc_agents.train.bench.timing import WARM_UP, Timing
 from rmc_agents.train.on_policy import OnPolicy
 
 CPU = torch.device("cpu")
@@ -56,7 +56,7 @@ def main() -> None:
     torch.set_num_threads(1)
     trainers = {agent: trainer(arguments.config, agent) for agent in arguments.agents}
     frames = {agent: each.train.unroll_length * each.lanes.num_lanes for agent, each in trainers.items()}
-    figures = {agent: Figure.of(times) for agent, times in cpu_seconds(trainers, arguments.rounds).items()}
+    figures = {agent: Timing.of(times) for agent, times in cpu_seconds(trainers, arguments.rounds).items()}
     rates = {agent: frames[agent] / figure.seconds for agent, figure in figures.items()}
 
     table = Table(title=f"{arguments.config}, {arguments.rounds} rounds in turn, one thread")

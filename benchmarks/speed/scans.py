@@ -19,7 +19,7 @@ from torch import nn
 
 from rmc_agents.config import Config
 from rmc_agents.cores import LSTM, RMC, Core
-from rmc_agents.train.bench.timing import Figure, rounds
+from rmc_agents.train.bench.timing import Timing, rounds
 from rmc_agents.train.on_policy import OnPolicy
 
 INPUT, RESETS, ACTING_LANES, ACTING_STEPS = 128, 0.03, 32, 100
@@ -74,7 +74,7 @@ def main() -> None:
         work[f"nn.LSTM, T = {steps}"] = torch_lstm(steps, arguments.lanes)
     work[f"acting {ACTING_STEPS} times, rmc 4 x 128"] = acting_step(num_heads=4)
     work[f"acting {ACTING_STEPS} times, lstm 256"] = acting_step(core="lstm")
-    figures = {name: Figure.of(times) for name, times in rounds(work, arguments.repeats, None, CPU).items()}
+    figures = {name: Timing.of(times) for name, times in rounds(work, arguments.repeats, None, CPU).items()}
     table = Table("what", "ms", "±", "of nn.LSTM's time")
     for name, figure in figures.items():
         lstm_name = f"nn.LSTM, T = {name.split()[-1]}"

@@ -15,7 +15,7 @@ class Glyph(NamedTuple):
     turn: int = 0  # quarter turns clockwise, from right
 
 
-class Picture(NamedTuple):
+class CellGrid(NamedTuple):
     """A grid of cells in row-major order."""
 
     rows: int
@@ -35,7 +35,7 @@ class Film:
         self._changes: list[list[int]] = []
         self._windows: list[Window] = []
 
-    def add(self, picture: Picture) -> None:
+    def add(self, picture: CellGrid) -> None:
         """Append a picture."""
         if not self._shown:
             self._size, self._shown = (picture.rows, picture.columns), [-1] * len(picture.cells)

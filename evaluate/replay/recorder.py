@@ -18,7 +18,7 @@ from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Observation, Policy, State, TimeStep, map_leaves
 
 from .frames import Frames
-from .grids import Film, Picture
+from .grids import CellGrid, Film
 from .memory import Played, comparisons, peaks, probabilities, rounded, strips
 from .scenes import scene_of, view_of
 
@@ -167,7 +167,7 @@ class _Camera:
         return {name: None if reel is None else reel.packed() for name, reel in reels.items()}
 
 
-def _added(reel: Film | Frames | None, picture: Picture | NDArray[np.uint8]) -> Film | Frames:
+def _added(reel: Film | Frames | None, picture: CellGrid | NDArray[np.uint8]) -> Film | Frames:
     """Append a picture to the reel, creating it if necessary."""
     if isinstance(picture, np.ndarray):
         frames = reel if isinstance(reel, Frames) else Frames()

@@ -22,7 +22,7 @@ from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.evaluate.video.recording import newest_image
 from rmc_agents.spaces import SpaceSpec
 
-from .grids import Glyph, Picture, Window, css
+from .grids import CellGrid, Glyph, Window, css
 
 MAX_VIEW = 32
 """Observations with more cells per side are shown as frames."""
@@ -32,7 +32,7 @@ AHEAD = ((0, 1), (1, 0), (0, -1), (-1, 0))
 """(row, column) one step ahead in MiniGrid, for right, down, left, up."""
 
 
-def scene_of(env: VectorEnv) -> Callable[[], Picture] | None:
+def scene_of(env: VectorEnv) -> Callable[[], CellGrid] | None:
     """A function that draws the current state of an environment's first lane; None for unknown environments."""
     base = env.unwrapped
     if isinstance(base, MiniPacmanVectorEnv):
@@ -44,7 +44,7 @@ def scene_of(env: VectorEnv) -> Callable[[], Picture] | None:
     return None
 
 
-def _maze(env: MiniPacmanVectorEnv) -> Picture:
+def _maze(env: MiniPacmanVectorEnv) -> CellGrid:
     state = {name: array[0] for name, array in env.get_state().items()}
     cells = [Glyph("tube") if wall else EMPTY for wall in WALLS.ravel()]
     places = CELL_ROW * COLUMNS + CELL_COLUMN
@@ -61,14 +61,14 @@ def _maze(env: MiniPacmanVectorEnv) -> Picture:
     pacman, facing = int(state["pacman_cell"]), {0: 0, 1: 0, 2: 3, 3: 2, 4: 1}[int(state["pacman_facing"])]
     cells[places[pacman]] = Glyph("pacman", turn=facing)
     window = _around(int(CELL_ROW[pacman]), int(CELL_COLUMN[pacman]), env.viewport) if env.viewport else None
-    return Picture(ROWS, COLUMNS, cells, window)
+    return CellGrid(ROWS, COLUMNS, cells, window)
 
 
 def _around(row: int, column: int, side: int) -> Window:
     return row - side // 2, column - side // 2, side, side
 
 
-def _room(env: BoxWorldVectorEnv) -> Picture:
+def _room(env: BoxWorldVectorEnv) -> CellGrid:
     state = {name: array[0] for name, array in env.get_state().items()}
     board = np.pad(state["board"], 1)
     size = len(board)
@@ -82,10 +82,10 @@ def _room(env: BoxWorldVectorEnv) -> Picture:
     row, column, held = int(state["row"]) + 1, int(state["column"]) + 1, int(state["held"])
     cells[row * size + column] = Glyph("explorer", css(PALETTE[held]) if held else "")
     side = env.rules.viewport
-    return Picture(size, size, cells, _around(row, column, side) if side else None)
+    return CellGrid(size, size, cells, _around(row, column, side) if side else None)
 
 
-def _hallway(env: MemoryVectorEnv) -> Picture:
+def _hallway(env: MemoryVectorEnv) -> CellGrid:
     state = env.get_state()
     objects = grid_of(MemoryState(**state), env.level, 0).transpose(1, 0, 2)  # by row and column
     row, column, direction = (int(state[name][0]) for name in ("row", "column", "direction"))
@@ -95,7 +95,7 @@ def _hallway(env: MemoryVectorEnv) -> Picture:
     down, right = AHEAD[direction]
     reach = side // 2
     centre = row + down * reach, column + right * reach  # the agent is at the middle of its window's near side
-    return Picture(len(objects), len(objects), cells, _around(*centre, side))
+    return CellGrid(len(objects), len(objects), cells, _around(*centre, side))
 
 
 def _objects(grid: NDArray[np.uint8]) -> list[Glyph]:
@@ -108,13 +108,13 @@ def _objects(grid: NDArray[np.uint8]) -> list[Glyph]:
     return glyphs
 
 
-def view_of(env: VectorEnv, spec: SpaceSpec, obs: NDArray) -> Picture | NDArray[np.uint8] | None:
+def view_of(env: VectorEnv, spec: SpaceSpec, obs: NDArray) -> CellGrid | NDArray[np.uint8] | None:
     """An observation, or the newest of stacked ones: cells if there are few, a frame `[h, w, 3]`, or None."""
     if (pixels := newest_image(env, spec, obs)) is not None:
         if max(pixels.shape) > MAX_VIEW:
             return pixels
         rows, columns, _ = pixels.shape
-        return Picture(rows, columns, [Glyph("fill", css(pixel)) for pixel in pixels.reshape(-1, 3)])
+        return CellGrid(rows, columns, [Glyph("fill", css(pixel)) for pixel in pixels.reshape(-1, 3)])
     views = env.num_views if isinstance(env, StackedViews) else 1
     newest = obs[-(len(obs) // views) :] if obs.ndim == 1 else obs
     side = int(np.sqrt(len(newest) // 3)) if newest.ndim == 1 else 0
@@ -122,5 +122,5 @@ def view_of(env: VectorEnv, spec: SpaceSpec, obs: NDArray) -> Picture | NDArray[
         seen = newest[: 3 * side**2].reshape(side, side, 3).transpose(1, 0, 2)
         cells = _objects(seen)
         cells[side * (side - 1) + side // 2] = Glyph("arrow", AGENT_COLOUR, 3)
-        return Picture(side, side, cells)
+        return CellGrid(side, side, cells)
     return None

@@ -31,14 +31,14 @@ def check_target(path: str | PathLike[str], suffixes: Sequence[str] = SUFFIXES) 
     check_writable(path)
 
 
-class Picture(NamedTuple):
+class HeldFrame(NamedTuple):
     """An image of a video."""
 
     image: "Image"
     repeats: int  # number of frames
 
 
-def write_mp4(path: Path, pictures: Iterator[Picture], fps: int) -> int:
+def write_mp4(path: Path, pictures: Iterator[HeldFrame], fps: int) -> int:
     """Encode the images as they arrive, with the ffmpeg of imageio-ffmpeg; returns the number of frames."""
     first = next(pictures)
     with tempfile.TemporaryFile() as log:
@@ -63,7 +63,7 @@ def write_mp4(path: Path, pictures: Iterator[Picture], fps: int) -> int:
     return frames
 
 
-def _feed(stdin: IO[bytes], pictures: Iterator[Picture]) -> int | None:
+def _feed(stdin: IO[bytes], pictures: Iterator[HeldFrame]) -> int | None:
     """Write all frames and close; returns their number, or None if ffmpeg has ended."""
     frames = 0
     for picture in pictures:
@@ -94,7 +94,7 @@ def _ffmpeg_command(path: Path, size: tuple[int, int], fps: int) -> list[str]:
     return [program, "-loglevel", "error", "-y", *source.split(), *output.split(), str(path)]
 
 
-def write_gif(path: Path, pictures: Iterator[Picture], fps: int) -> int:
+def write_gif(path: Path, pictures: Iterator[HeldFrame], fps: int) -> int:
     """Encode with Pillow, which merges equal frames; returns the number of frames."""
     from PIL.Image import Dither
 

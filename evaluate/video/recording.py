@@ -23,7 +23,7 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep
 
-from .file import FRAMES_PER_SECOND, HIGHEST_FPS, MAX_VIDEO_STEPS, Picture, check_target, write_gif, write_mp4
+from .file import FRAMES_PER_SECOND, HIGHEST_FPS, MAX_VIDEO_STEPS, HeldFrame, check_target, write_gif, write_mp4
 from .panels import FrameInfo, compose
 
 HOLD_SECONDS = 1.0
@@ -109,13 +109,13 @@ class _Show:
         self.returns: list[float] = []
         self.cut: list[bool] = []
 
-    def play(self, episodes: int, seed: int, max_steps: int, hold: int) -> Iterator[Picture]:
+    def play(self, episodes: int, seed: int, max_steps: int, hold: int) -> Iterator[HeldFrame]:
         """The images of all episodes; the last one of each is repeated for `hold` more frames."""
         for i in range(episodes):
             name = f"episode {i + 1} of {episodes}" if episodes > 1 else ""
             yield from self._play_one(name, seed + i, max_steps, hold)
 
-    def _play_one(self, name: str, seed: int, max_steps: int, hold: int) -> Iterator[Picture]:
+    def _play_one(self, name: str, seed: int, max_steps: int, hold: int) -> Iterator[HeldFrame]:
         self.lanes.reset(seed)
         generator = torch.Generator(self.lanes.device).manual_seed(seed)
         state = self.policy.initial_state(1)
@@ -164,10 +164,10 @@ class _Show:
         probabilities = output.policy_logits[0].softmax(dim=-1).cpu().numpy()
         return replace(facts, probabilities=probabilities, action=int(action.item()))
 
-    def _picture(self, facts: FrameInfo, repeats: int) -> Picture:
+    def _picture(self, facts: FrameInfo, repeats: int) -> HeldFrame:
         env, spec, obs = self.lanes.env, self.lanes.spec, self.lanes.steps.obs
         view = None if spec.obs_parts else newest_image(env, spec, obs[0].cpu().numpy())
-        return Picture(compose(render(env), view, facts), repeats)
+        return HeldFrame(compose(render(env), view, facts), repeats)
 
 
 def end_note(steps: TimeStep, number: int, max_steps: int) -> str:

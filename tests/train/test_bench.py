@@ -131,11 +131,11 @@ def test_plain_products_do_what_was_counted(core: str) -> None:
 
 
 def test_figures() -> None:
-    figure = timing.Figure.of([1.0, 2.0, 3.0, 4.0, 10.0])
+    figure = timing.Timing.of([1.0, 2.0, 3.0, 4.0, 10.0])
     assert figure == (3.0, pytest.approx(2 / 3))
     assert figure.rate(6.0) == 2.0
-    assert timing.Figure.of([2.0]) == (2.0, None)
-    assert timing.Figure.of([-1.0, -2.0]).rate(1.0) is None
+    assert timing.Timing.of([2.0]) == (2.0, None)
+    assert timing.Timing.of([-1.0, -2.0]).rate(1.0) is None
 
 
 @pytest.mark.parametrize(("limit", "done", "kept"), [(None, timing.WARM_UP + 3, 3), (0.0, 2, 1)])

@@ -23,7 +23,7 @@ from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.types import Rollout
 
 from .operations import plain_products
-from .timing import Figure, peak_memory, rounds
+from .timing import Timing, peak_memory, rounds
 
 UPDATES_BEFORE = 2  # the second runs with the optimizer's state and cached memory of the first
 RESETS = 0.02  # fraction of the scan's steps at which episodes begin
@@ -69,8 +69,8 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
     seconds = rounds(_work(trainer, scans, products), repeats, limit, device)
 
     operations = sum(product.operations for product in products)
-    plain, by_mm = Figure.of(seconds["products"]), Figure.of(seconds["torch.mm"])
-    scan = {name: Figure.of(seconds[_scan(name)]) for name in scans}
+    plain, by_mm = Timing.of(seconds["products"]), Timing.of(seconds["torch.mm"])
+    scan = {name: Timing.of(seconds[_scan(name)]) for name in scans}
     return {
         "settings": trainer.config.to_mapping(),
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
@@ -91,7 +91,7 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
         },
         "products": _arithmetic(plain, operations),
         "torch.mm": _arithmetic(by_mm, operations),
-        "outside_scan": 1 - scan[own].seconds / Figure.of(_training(seconds)).seconds,
+        "outside_scan": 1 - scan[own].seconds / Timing.of(_training(seconds)).seconds,
         "peak_memory_mib": memory / 2**20,
         "seconds": seconds,
     }
@@ -113,7 +113,7 @@ def _parts(seconds: dict[str, list[float]], frames: int) -> dict[str, dict[str, 
         "optimizer": _difference(seconds["learn"], seconds["gradients"]),
         "core steps": seconds["core steps"],
     }
-    figures = {name: Figure.of(times) for name, times in parts.items()}
+    figures = {name: Timing.of(times) for name, times in parts.items()}
     return {name: figure.as_json() | {"frames_per_second": figure.rate(frames)} for name, figure in figures.items()}
 
 
@@ -121,7 +121,7 @@ def _difference(whole: list[float], part: list[float]) -> list[float]:
     return [a - b for a, b in zip(whole, part, strict=True)]
 
 
-def _arithmetic(figure: Figure, operations: int) -> dict[str, float | None]:
+def _arithmetic(figure: Timing, operations: int) -> dict[str, float | None]:
     return figure.as_json() | {"gflop_per_second": figure.rate(operations / 1e9)}
 
 

@@ -13,7 +13,7 @@ import torch
 WARM_UP = 2  # unmeasured rounds: compilation, caches, first allocations
 
 
-class Figure(NamedTuple):
+class Timing(NamedTuple):
     """The summary of repeated measurements."""
 
     seconds: float  # median

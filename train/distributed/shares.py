@@ -22,7 +22,7 @@ def split_lanes(lanes: int, learners: int) -> list[Share]:
     return [Share(first, end - first, lanes) for first, end in pairwise(bounds)]
 
 
-def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The states of all learners' collectors, in order, as that of one collector with all lanes.
 
     A custom environment's state without a lane axis cannot be split again, and one that has failed is not saved: the
@@ -31,7 +31,7 @@ def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     lanes = [state["lanes"] for state in states]
     if not all(each and _is_by_lane(each, len(each["returns"])) for each in lanes):
         return states[0] | dict.fromkeys(BY_LANE)
-    return states[0] | {name: _joined([state[name] for state in states]) for name in BY_LANE}
+    return states[0] | {name: _merged([state[name] for state in states]) for name in BY_LANE}
 
 
 def part(state: dict[str, Any], share: Share) -> dict[str, Any]:
@@ -49,14 +49,14 @@ def _is_by_lane(tree: Any, lanes: int) -> bool:
     return isinstance(tree, Tensor | np.ndarray) and tree.shape[:1] == (lanes,)
 
 
-def _joined(trees: Sequence[Any]) -> Any:
+def _merged(trees: Sequence[Any]) -> Any:
     first = trees[0]
     if isinstance(first, dict) and first.keys() == {EACH_LANE}:
         return {EACH_LANE: [lane for tree in trees for lane in tree[EACH_LANE]]}
     if isinstance(first, dict):
-        return {name: _joined([tree[name] for tree in trees]) for name in first}
+        return {name: _merged([tree[name] for tree in trees]) for name in first}
     if isinstance(first, list):
-        return [_joined(parts) for parts in zip(*trees, strict=True)]
+        return [_merged(parts) for parts in zip(*trees, strict=True)]
     if isinstance(first, Tensor):
         return torch.cat(list(trees))
     if isinstance(first, np.ndarray):

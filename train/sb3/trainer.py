@@ -62,7 +62,7 @@ class Sb3Trainer:
 
     def __init__(self, config: Config, device: torch.device) -> None:
         _check(config)
-        self.asked, self.config = config, config.settled()
+        self.requested, self.config = config, config.settled()
         self.train = self.config.train
         self.lanes = Sb3Lanes(self.config, device)
         self.frames, self.updates = 0, 0
@@ -93,9 +93,9 @@ class Sb3Trainer:
         finally:  # replaces the long error of the distribution
             self._check_finite()
         self.frames, self.updates = frames, self.updates + 1
-        said = model.logger.name_to_value
-        metrics = {ours: said[theirs] for theirs, ours in NAMES.items() if theirs in said}
-        metrics["losses/entropy"] = -said["train/entropy_loss"]
+        logged = model.logger.name_to_value
+        metrics = {ours: logged[theirs] for theirs, ours in NAMES.items() if theirs in logged}
+        metrics["losses/entropy"] = -logged["train/entropy_loss"]
         return {name: torch.tensor(float(value)) for name, value in metrics.items()}
 
     def _check_finite(self) -> None:
@@ -111,8 +111,8 @@ class Sb3Trainer:
         lines = [describe(self, *_memory(policy))]
         packages = f"stable-baselines3 {version('stable-baselines3')}, sb3-contrib {version('sb3-contrib')}"
         lines.append(f"{config.train.algo} of {packages}: {type(policy).__name__}, optimizer Adam")
-        if self.asked.core.core != config.core.core:
-            lines.append(f"core {self.asked.core.core} is not used: this policy's is {config.core.core}")
+        if self.requested.core.core != config.core.core:
+            lines.append(f"core {self.requested.core.core} is not used: this policy's is {config.core.core}")
         if self.lanes.venv.is_masked:
             lines.append("warning: Stable-Baselines3's algorithms ignore the environment's action masks")
         return lines

@@ -13,7 +13,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.cores import Core
 from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
-from rmc_agents.evaluate.replay.grids import Film, Glyph, Picture
+from rmc_agents.evaluate.replay.grids import CellGrid, Film, Glyph
 from rmc_agents.evaluate.replay.memory import MIN_PEAK, Played, comparisons, peaks, strip, strips
 from rmc_agents.evaluate.replay.recorder import record
 from rmc_agents.evaluate.replay.scenes import AHEAD, scene_of, view_of
@@ -147,7 +147,7 @@ def test_film_keeps_every_picture() -> None:
     shown = [[Glyph("a"), Glyph("b")], [Glyph("a"), Glyph("a", "#fff")], [Glyph("b"), Glyph("a", "#fff")]]
     film = Film()
     for cells in shown:
-        film.add(Picture(1, 2, cells))
+        film.add(CellGrid(1, 2, cells))
     packed = film.packed()
     assert replayed(packed) == shown
     assert packed["changes"][1:] == [[1, 2], [0, 1]]
@@ -203,7 +203,7 @@ def test_what_the_agent_sees_of_a_hallway_lies_in_its_window() -> None:
     assert draw is not None
     for action in (2, 0, 2, 1, 1, 2, 2, 0):
         scene, view = draw(), view_of(env, spec, obs[0])
-        assert isinstance(view, Picture)
+        assert isinstance(view, CellGrid)
         assert scene.window is not None
         place = next(i for i, glyph in enumerate(scene.cells) if glyph.shape == "arrow")
         direction, side = scene.cells[place].turn, view.rows

@@ -28,7 +28,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli, distributed
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.distributed import learners
-from rmc_agents.train.distributed.shares import joined, part, split_lanes
+from rmc_agents.train.distributed.shares import merged, part, split_lanes
 from rmc_agents.train.on_policy import OnPolicy, minibatches
 from rmc_agents.train.optimizers import make_optimizer
 from rmc_agents.train.run import train
@@ -190,10 +190,10 @@ def test_joined_states_are_those_of_all_lanes() -> None:
     trainer.update()
     state = trainer.collector.get_state()
     halves = [part(state, share) for share in split_lanes(7, learners=2)]
-    assert_same(joined(halves), state)
+    assert_same(merged(halves), state)
     room = {name: np.pad(state["lanes"]["env"][name], [(0, 0), (0, 4)]) for name in ("ghost_cell", "ghost_heading")}
     halves[0]["lanes"]["env"] |= {name: array[:3] for name, array in room.items()}
-    trainer.collector.set_state(joined(halves))
+    trainer.collector.set_state(merged(halves))
     state["lanes"]["env"] |= {
         "ghost_cell": np.pad(state["lanes"]["env"]["ghost_cell"], [(0, 0), (0, 4)], constant_values=255)
     }
@@ -206,9 +206,9 @@ def test_a_state_that_is_not_by_lanes_is_not_joined() -> None:
     state = trainer.collector.get_state()
     halves = [part(state, share) for share in split_lanes(7, learners=2)]
     halves[1]["lanes"]["env"]["generator"] = np.zeros(7)
-    assert (joined(halves)["lanes"], joined(halves)["core"]) == (None, None)
+    assert (merged(halves)["lanes"], merged(halves)["core"]) == (None, None)
     halves[1]["lanes"] = None  # a learner whose environment has failed
-    assert (joined(halves)["lanes"], joined(halves)["core"]) == (None, None)
+    assert (merged(halves)["lanes"], merged(halves)["core"]) == (None, None)
     state["lanes"]["env"]["generator"] = np.zeros(10)
     half = part(state, split_lanes(7, learners=2)[0])
     assert (half["lanes"], half["core"]) == (None, None)
