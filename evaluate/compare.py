@@ -2,9 +2,10 @@
 
 import itertools
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Annotated
 
@@ -98,9 +99,8 @@ def _main(argv: Sequence[str]) -> int:
     runs = fitting(read_all(arguments.given), jobs)
     if not runs and not jobs:
         raise ValueError("expected runs or results to compare, or --agents or --cores to train; rmc-compare --help")
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    for suffix in SUFFIXES:
-        check_writable(with_suffix(arguments.out, suffix))
+    columns = arguments.out, arguments.frame_marks, arguments.minute_marks
+    check_results_writable(arguments.out)
     taken = {(run.agent, run.seed) for run in runs}
     missing = [job for job in jobs if (job.agent, job.config.run.seed) not in taken]
     console = command_line.console()
@@ -110,9 +110,9 @@ def _main(argv: Sequence[str]) -> int:
     ):
         for job in finished:  # if interrupted, the running trainings save
             runs.append(comparison.collect(job.agent, job.folder))
-            report(in_order(runs, jobs), arguments, marks)
+            report(in_order(runs, jobs), *columns, marks)
             command_line.say(console, f"{job.folder.name}: {comparison.score_text(runs[-1])}")
-    table = report(in_order(runs, jobs), arguments, marks)
+    table = report(in_order(runs, jobs), *columns, marks)
     command_line.say(
         console, f"{table}\nwritten to {', '.join(str(with_suffix(arguments.out, suffix)) for suffix in SUFFIXES)}"
     )
@@ -247,11 +247,58 @@ def with_suffix(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def report(runs: Sequence[comparison.ComparedRun], arguments: Arguments, marks: dict[str, float]) -> str:
+def check_results_writable(out: Path) -> None:
+    """Create the folder of the results. Raises ValueError where one of them could not be written."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for suffix in SUFFIXES:
+        check_writable(with_suffix(out, suffix))
+
+
+def report(
+    runs: Sequence[comparison.ComparedRun],
+    out: Path,
+    frame_marks: Sequence[float],
+    minute_marks: Sequence[float],
+    marks: Mapping[str, float],
+) -> str:
     """Write JSON, table and figure; returns the table."""
     groups = comparison.grouped(runs)
-    comparison.write([run for group in groups.values() for run in group], with_suffix(arguments.out, ".json"))
-    text = comparison.table(groups, arguments.frame_marks, arguments.minute_marks)
-    write_atomically(with_suffix(arguments.out, ".md"), text.encode())
-    comparison.figure(groups, marks, with_suffix(arguments.out, ".png"))
+    comparison.write([run for group in groups.values() for run in group], with_suffix(out, ".json"))
+    text = comparison.table(groups, frame_marks, minute_marks)
+    write_atomically(with_suffix(out, ".md"), text.encode())
+    comparison.figure(groups, marks, with_suffix(out, ".png"))
     return text
+
+
+def compare(
+    agents: Mapping[str, Sequence[str | PathLike[str]]],
+    out: str | PathLike[str],
+    *,
+    frame_marks: Sequence[float] = (),
+    minute_marks: Sequence[float] = (),
+    marks: Mapping[str, float] | None = None,
+) -> str:
+    """Compare finished runs, like rmc-compare: writes OUT.json, OUT.md and OUT.png.
+
+        runs = {core: [rmc.train({"core": core, "seed": seed}).path for seed in range(3)] for core in ("rmc", "lstm")}
+        print(rmc.compare(runs, "comparison"))
+
+    Args:
+      agents: the folders of each agent's runs, one for each seed, by the agent's name.
+      out: path of the results, without suffix.
+      frame_marks: columns of the table; none: a few round ones.
+      minute_marks: likewise, in minutes of training.
+      marks: reference scores by name, as dashed lines.
+
+    Returns:
+      The table, in Markdown.
+
+    Raises:
+      ValueError: for a run that is not finished or was not evaluated at its end.
+      OSError: if a result cannot be written.
+    """
+    runs = [comparison.collect(name, folder) for name, folders in agents.items() for folder in folders]
+    if not runs:
+        raise ValueError("agents: expected at least one run, got none")
+    check_results_writable(Path(out))
+    return report(runs, Path(out), frame_marks, minute_marks, marks or {})

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmc_agents.cores.registry import register_core as register_core
     from rmc_agents.encoders import register_encoder as register_encoder
     from rmc_agents.envs.making import make_env as make_env
+    from rmc_agents.evaluate.compare import compare as compare
     from rmc_agents.evaluate.export import export as export
     from rmc_agents.evaluate.plot import plot as plot
     from rmc_agents.evaluate.sampling import sample_text as sample_text
@@ -63,6 +64,7 @@ _HOMES = {
     "SpaceSpec": "spaces",
     "TimeStep": "types",
     "ablate_memory": "evaluate.scoring",
+    "compare": "evaluate.compare",
     "evaluate": "",
     "export": "evaluate.export",
     "load": "runs.saved",
