@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.making import EnvFactory, make_env
+from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at, map_leaves
 
 from .episodes import MAX_LANES, PlaySettings, concatenated, episodes_to_play, parts_of
@@ -131,8 +132,7 @@ def ablate(
     if not agent.initial_state(1):
         raise ValueError("the agent's core has no memory that could be removed")
     for window in windows:
-        if window < 1:
-            raise ValueError(f"windows: expected at least 1 step, got {window}")
+        checked_int("windows", window, 1)
     asked, policies = episodes, variants(agent, windows, settings.seed)
     with closing(make_env(env)) as one:
         episodes = episodes_to_play(one, episodes)

@@ -297,8 +297,8 @@ def compare(
       ValueError: for a run that is not finished or was not evaluated at its end.
       OSError: if a result cannot be written.
     """
+    if not isinstance(agents, Mapping) or not any(agents.values()):
+        raise ValueError(f"agents: expected folders by the agent's name, such as {{'rmc': ['runs/A']}}, got {agents!r}")
     runs = [comparison.collect(name, folder) for name, folders in agents.items() for folder in folders]
-    if not runs:
-        raise ValueError("agents: expected at least one run, got none")
     check_results_writable(Path(out))
     return report(runs, Path(out), frame_marks, minute_marks, marks or {})

@@ -116,6 +116,8 @@ def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:
       ValueError: if it is not finished, or one of its files is missing or damaged.
     """
     folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"there is no run {folder}")
     if not (folder / SUMMARY).exists():
         raise ValueError(f"{folder} is not finished: continue it with rmc-train --resume {quoted(folder)}")
     summary = read_summary(folder)

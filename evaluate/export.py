@@ -131,16 +131,17 @@ def export(
     """
     from rmc_agents.agent import ActorCritic
     from rmc_agents.player import device_of
-    from rmc_agents.runs.saved import Provenance, save_agent
+    from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent
 
     from .episodes import PlaySettings, play
     from .scoring import evaluating, policy_and_env
 
     out = Path(path)
     _check_out(out)
+    if not isinstance(agent, SavedAgent) or not isinstance(agent.agent, ActorCritic):
+        what = agent.config.train.algo if isinstance(agent, SavedAgent) else type(agent).__name__
+        raise ValueError(f"agent: expected the result of rmc.load with an ActorCritic, got {what}")
     policy, env = policy_and_env(agent, None)
-    if not isinstance(policy, ActorCritic):
-        raise ValueError(f"agent: expected an agent of this project's own algorithms, got {agent.config.train.algo}'s")
     settings = PlaySettings(seed, device_of(policy), agent.config.train.is_greedy, max_steps)
     if out.suffix != SUFFIX and settings.device.type != "cpu":
         raise ValueError(

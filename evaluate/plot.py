@@ -14,6 +14,7 @@ import tyro
 from rmc_agents import command_line, plugins
 from rmc_agents.command_line import parsing
 from rmc_agents.config import Config
+from rmc_agents.envs.vector_checks import checked_choice, checked_int
 from rmc_agents.files import write_atomically
 from rmc_agents.runs.folder import read_config
 
@@ -81,11 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-plot", DESCRIPTION)
     plugins.load(arguments.imports)
-    if not arguments.runs:
-        raise ValueError("expected at least one run's folder")
-    if arguments.smooth < 1:
-        raise ValueError(f"--smooth: expected at least 1, got {arguments.smooth}")
-    single = arguments.runs[0] / "learning-curve.png"
+    single = Path(*arguments.runs[:1]) / "learning-curve.png"
     path = arguments.out or (single if len(arguments.runs) == 1 else Path("learning-curves.png"))
     marks = dict(parse_mark(mark) for mark in arguments.mark)
     plot(arguments.runs, path, arguments.metric, arguments.against, arguments.smooth, marks)
@@ -95,7 +92,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def plot(
-    runs: Sequence[str | PathLike[str]],
+    runs: Sequence[str | PathLike[str]] | str | PathLike[str],
     path: str | PathLike[str],
     metric: Metric = "return",
     against: Literal["frames", "minutes", "both"] = "frames",
@@ -105,7 +102,7 @@ def plot(
     """Draw the learning curves of runs, like rmc-plot: runs that differ only in the seed count as one agent.
 
     Args:
-      runs: their folders, at least one.
+      runs: their folders, at least one; or one folder.
       path: a file name that ends in .png.
       metric: 'return', 'success', 'accuracy' or, of the evaluations during the training, 'evaluation'.
       against: the x axis: frames, minutes of training, or both in two plots.
@@ -118,6 +115,12 @@ def plot(
     """
     if Path(path).suffix.lower() != ".png":
         raise ValueError(f"{path}: expected a file name that ends in .png")
+    checked_choice("metric", metric, METRICS)
+    checked_choice("against", against, (*QUANTITIES, "both"))
+    checked_int("smooth", smooth, 1)
+    runs = [runs] if isinstance(runs, str | PathLike) else runs
+    if not runs:
+        raise ValueError("expected at least one run's folder")
     curves = [smoothed(thinned(read_curve(run, metric)), smooth) for run in runs]
     configs = [read_config(Path(run)) for run in runs]
     envs = sorted({config.env.env for config in configs})

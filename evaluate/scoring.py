@@ -190,6 +190,8 @@ def record_replay(
     check_target(path, (".html",))
     for name, number, least in (("seed", seed, 0), ("max_steps", max_steps, 1), ("window", window, 1)):
         checked_int(name, number, least)
+    if not isinstance(agents, Mapping):
+        raise ValueError(f"agents: expected agents by name, such as {{'rmc': agent}}, got {type(agents).__name__}")
     found = {name: policy_and_env(agent, env) for name, agent in agents.items()}
     if len(envs := {name_of(one) for _, one in found.values()}) != 1:
         raise ValueError(f"agents: expected agents of one environment, got {', '.join(sorted(envs)) or 'none'}")
@@ -232,15 +234,15 @@ def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, 
             f"env: expected a name, or a class or function that creates the environment, got an object, "
             f"{name_of(env)}: every episode needs its own environment"
         )
-    if env is None:
-        if not isinstance(agent, SavedAgent):
-            raise ValueError("env: expected an environment, because only a saved agent has a default one")
-        env = saved_env(agent)
     policy = agent.agent if isinstance(agent, SavedAgent) else agent
     if not hasattr(policy, "step"):
         raise ValueError(
             f"agent: expected an ActorCritic, a Policy or the result of rmc.load, got {type(agent).__name__}"
         )
+    if env is None:
+        if not isinstance(agent, SavedAgent):
+            raise ValueError("env: expected an environment, because only a saved agent has a default one")
+        env = saved_env(agent)
     if (spec := getattr(agent, "spec", None)) is not None:
         check_fits(spec, env)
     return policy, env

@@ -195,7 +195,7 @@ def test_the_command_writes_a_line_per_variant(tmp_path: Path, capsys: pytest.Ca
 def test_what_cannot_be_ablated_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_agent(tmp_path / "run")
     for argv, message in (
-        (["--windows", "4", "0"], "windows: expected at least 1 step, got 0"),
+        (["--windows", "4", "0"], "windows: expected an int of at least 1, got 0"),
         (["--episodes", "1"], "add one more"),
         (["--episodes", str(MAX_LANES + 1)], "add one more"),
     ):
