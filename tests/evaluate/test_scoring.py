@@ -106,7 +106,7 @@ def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
         (lambda agent: rmc.sample_text(agent, env=Noise), "expected an agent of a text"),
         (
             lambda agent: rmc.record_replay(agent, Noise, "x.html"),
-            "expected agents by name, such as .*, got ActorCritic",
+            "expected agents by name, such as .*, got Actor",
         ),
         (lambda agent: rmc.export(agent, "a.onnx"), "expected the result of rmc.load with an ActorCritic, got ActorC"),
         (lambda agent: rmc.plot(["a"], "a.jpg"), "expected a file name that ends in .png"),
