@@ -74,6 +74,9 @@ def cpu_cores() -> int:
     return max(1, min(physical, allowed))
 
 
+GUARD = "a script that uses several processes needs the usual `if __name__ == '__main__':`"
+
+
 def describe_death(exit_code: int | None) -> str:
     """How a process ended, as the end of a sentence that starts with its name."""
     if exit_code is None:

@@ -141,6 +141,9 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
     """
     if wrapper is not None:
         env = wrapper(env)
+    for name in ("observation_space", "action_space"):
+        if not hasattr(env, name):
+            raise ValueError(f"expected an environment with an {name}, set in its class or constructor, got none")
     if not isinstance(env.action_space, ACTION_SPACES):
         raise ValueError(
             "expected an environment with a Discrete, MultiDiscrete, MultiBinary or Box action space, or a Tuple of "

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from .guarded import AnyInfos
 from .nested import Place, numbers, pick, rebuild
 from .processes import (
+    GUARD,
     SECONDS_TO_END,
     ChildContext,
     Fault,
@@ -209,7 +210,7 @@ class _Worker:
     """The parent's handle of a worker process."""
 
     def __init__(self, context: ChildContext, make_lanes: MakeLanes, lanes: slice, shared: _SharedLanes) -> None:
-        self.lanes = lanes
+        self.lanes, self.has_begun = lanes, False
         pickled = CloudpickleWrapper(make_lanes)  # type: ignore[type-var, arg-type]  # it takes any function
         self.connection, self.process = context.start(_work, pickled, lanes, shared)
 
@@ -225,7 +226,10 @@ class _Worker:
             reply = self.connection.recv()
         except (EOFError, OSError):
             self.process.join(SECONDS_TO_END)
-            raise WorkerError(f"{name} {describe_death(self.process.exitcode)}; the others were ended") from None
+            hint = "" if self.has_begun else f" before it could begin ({GUARD})"
+            death = describe_death(self.process.exitcode)
+            raise WorkerError(f"{name} {death}{hint}; the others were ended") from None
+        self.has_begun = True
         if isinstance(reply, Fault):
             raise reply.error(after=f" [{name}; the others were ended]")
         return reply

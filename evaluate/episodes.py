@@ -171,7 +171,8 @@ def episodes_to_play(env: VectorEnv, episodes: int) -> int:
     Raises:
       ValueError: for fewer than one episode.
     """
-    return min(checked_int("episodes", episodes, 1), env.metadata.get("num_episodes") or episodes)
+    episodes, known = checked_int("episodes", episodes, 1), env.metadata.get("num_episodes")
+    return episodes if known is None else min(episodes, checked_int("metadata['num_episodes']", known, 1))
 
 
 def concatenated(parts: list[Episodes]) -> Episodes:

@@ -1,7 +1,7 @@
 """rmc-export: exports an agent to one small file."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -14,12 +14,13 @@ from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.pretrained import SUFFIX
 
-from .opening import find
+from .opening import Env, EnvKwargs, check_env, env_to_play, find
 from .progress import OnProgress, ignore_progress, shown
 from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics, cut_note
 
 if TYPE_CHECKING:
     from rmc_agents.agent import ActorCritic
+    from rmc_agents.envs.making import EnvFactory
     from rmc_agents.runs.saved import Provenance, SavedAgent
 
     from .exported import Compared
@@ -55,6 +56,8 @@ class Arguments:
     """Maximum steps of an episode; a longer one is cut off and counts with the return so far."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: cuda if a working GPU is available, else cpu. The formats onnx and torch are made on the CPU."""
+    env: Env = None
+    env_kwargs: EnvKwargs = field(default_factory=dict)
     imports: parsing.Imports = ()
 
 
@@ -72,7 +75,8 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"{out}: expected a file name that ends in {suffix} for --format {arguments.format}")
     _check_out(out)
     path = find(arguments.run, None, trust=True)  # an archive is rejected below without opening it
-    plugins.load(arguments.imports)
+    plugins.load(arguments.imports, env=arguments.env)
+    check_env(arguments.env)
 
     import torch
 
@@ -80,10 +84,16 @@ def _main(argv: Sequence[str] | None) -> int:
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     saved = load_agent(path, pick_device(arguments.device if arguments.format == "safetensors" else "cpu"))
-    console = command_line.console()
-    with shown(console, f"playing {saved.config.env.env}", arguments.episodes) as on_progress:
+    console, env = command_line.console(), env_to_play(saved, arguments.env, arguments.env_kwargs)
+    with shown(console, f"playing {arguments.env or saved.config.env.env}", arguments.episodes) as on_progress:
         exported = export(
-            saved, out, arguments.episodes, seed=arguments.seed, max_steps=arguments.max_steps, on_progress=on_progress
+            saved,
+            out,
+            arguments.episodes,
+            env=env,
+            seed=arguments.seed,
+            max_steps=arguments.max_steps,
+            on_progress=on_progress,
         )
     if note := cut_note(asdict(exported.statistics) | {"max_steps": arguments.max_steps}):
         command_line.say(console, f"{note} (--max-steps)")
@@ -108,11 +118,12 @@ def export(
     path: str | PathLike[str],
     episodes: int = 200,
     *,
+    env: "str | EnvFactory | None" = None,
     seed: int = EVALUATION_SEED,
     max_steps: int = MAX_STEPS,
     on_progress: OnProgress = ignore_progress,
 ) -> Exported:
-    """Evaluate a saved agent in the environment that it was trained in and export it to one file, like rmc-export.
+    """Evaluate a saved agent and export it to one file, like rmc-export.
 
         rmc.export(rmc.load("minipacman-rmc", device="cpu"), "pacman.onnx")
 
@@ -120,6 +131,7 @@ def export(
       agent: the result of `rmc.load`, on the CPU for a program.
       path: ends in .safetensors (for this package), .onnx, or .pt2 (for torch.export.load); in an existing folder.
       episodes: whole episodes of the evaluation; episode i starts from seed + i.
+      env: as in `rmc.evaluate`; None: the one that the agent was trained in.
       seed: of the environments and of action sampling.
       max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
       on_progress: called with the number of episodes that have just ended.
@@ -141,7 +153,7 @@ def export(
     if not isinstance(agent, SavedAgent) or not isinstance(agent.agent, ActorCritic):
         what = agent.config.train.algo if isinstance(agent, SavedAgent) else type(agent).__name__
         raise ValueError(f"agent: expected the result of rmc.load with an ActorCritic, got {what}")
-    policy, env = policy_and_env(agent, None)
+    policy, env = policy_and_env(agent, env)
     settings = PlaySettings(seed, device_of(policy), agent.config.train.is_greedy, max_steps)
     if out.suffix != SUFFIX and settings.device.type != "cpu":
         raise ValueError(

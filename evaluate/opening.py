@@ -80,17 +80,24 @@ def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwarg
     with command_line.importing():
         import torch
 
-        from rmc_agents.envs.making import with_arguments
-        from rmc_agents.runs.saved import load_policy, pick_device, saved_env
+        from rmc_agents.runs.saved import load_policy, pick_device
 
         from .episodes import check_fits
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
     picked = pick_device(device)
     saved = load_policy(path, picked, trust)
-    place = with_arguments(env, env_kwargs) if env else saved_env(saved, env_kwargs)
+    place = env_to_play(saved, env, env_kwargs)
     check_fits(saved.spec, place)
     return Opened(saved, picked, place)
+
+
+def env_to_play(saved: "SavedAgent[Policy]", env: str | None, env_kwargs: KeywordArguments) -> "str | EnvFactory":
+    """The environment of the flags --env and --env-kwargs, or that of the agent's training."""
+    from rmc_agents.envs.making import with_arguments
+    from rmc_agents.runs.saved import saved_env
+
+    return with_arguments(env, env_kwargs) if env else saved_env(saved, env_kwargs)
 
 
 def check_env(env: str | None) -> None:

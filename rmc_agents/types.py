@@ -93,6 +93,17 @@ class Rollout(NamedTuple):
     targets: Tensor | None = None  # [T, B] int64: the correct actions, -1 for steps without one; None: not reported
     distribution: Callable[[Tensor], Distribution] | None = None  # built from policy_logits; None: `Categorical`
 
+    def lanes(self, index: Tensor | slice) -> "Rollout":
+        """The rollout of some lanes, such as a minibatch: whole sequences with their own initial state."""
+        return Rollout(
+            at(self.steps, slice(None), index),
+            self.policy_logits[:, index],
+            self.value[:, index],
+            at(self.initial_state, index),
+            None if self.targets is None else self.targets[:, index],
+            self.distribution,
+        )
+
 
 class AgentOutput(NamedTuple):
     """The agent's outputs for a batch of observations: `[B, ...]` from `step`, `[T, B, ...]` from `unroll`."""

@@ -235,7 +235,7 @@ def test_what_cannot_be_resumed_is_one_line() -> None:
     )
     for call, expected in (
         (lambda: rmc.resume("run", console=QUIET), r"given in Python.*rmc.resume\(run, env=...\)"),
-        (lambda: rmc.evaluate(rmc.load("run")), r"given in Python.*rmc.evaluate\(saved, env\)"),
+        (lambda: rmc.evaluate(rmc.load("run")), r"given in Python.*rmc.evaluate and the like take it as env"),
         (lambda: rmc.resume("run", {"core": "lstm"}, env=Walk, console=QUIET), "cannot change core"),
         (lambda: rmc.resume("run", {"cor": 1}, env=Walk, console=QUIET), "settings: there is no setting 'cor'"),
         (lambda: rmc.resume("run", env=ManyWalks, console=QUIET), "cannot change env: expected 'own/Walk-v0', got"),
@@ -308,8 +308,8 @@ def test_several_learners_share_the_saved_lanes() -> None:
     parts = [shares.part(whole, share) for share in shares.split_lanes(5, 2)]
     places = [[layers[0]["place"] for layers in part["lanes"]["env"]["lanes"]["each lane"]] for part in parts]
     assert [len(part) for part in places] == [2, 3]
-    assert_same(shares.joined(parts), whole)
-    collector.set_state(shares.joined(parts))
+    assert_same(shares.merged(parts), whole)
+    collector.set_state(shares.merged(parts))
 
 
 def test_a_custom_loop() -> None:

@@ -127,7 +127,7 @@ class OnPolicy(Learner):
         """Each minibatch's loss, its metrics, and the number of steps in these means, with the current weights."""
         targets = self._value_targets(rollout)
         for lanes in self._minibatches():
-            part, part_targets = lanes_of(rollout, lanes), Targets(*(field[:, lanes] for field in targets))
+            part, part_targets = rollout.lanes(lanes), Targets(*(field[:, lanes] for field in targets))
             yield *self._loss(part, part_targets), part_targets.valid.sum()
 
     @torch.no_grad()
@@ -242,14 +242,3 @@ def minibatches(shares: Sequence[Share], epochs: int, parts: int) -> Iterator[tu
     parts = min(parts, shares[0].total)
     for _ in range(epochs):
         yield from zip(*(torch.randperm(share.lanes).tensor_split(parts) for share in shares), strict=True)
-
-
-def lanes_of(rollout: Rollout, lanes: Tensor | slice) -> Rollout:
-    """The rollout of a subset of the lanes."""
-    return Rollout(
-        at(rollout.steps, slice(None), lanes),
-        rollout.policy_logits[:, lanes],
-        rollout.value[:, lanes],
-        at(rollout.initial_state, lanes),
-        distribution=rollout.distribution,
-    )

@@ -74,6 +74,8 @@ def train(
         watch = Watch(console, clock, callback, track)
         if env is not None:
             config, lanes = settle_env(config, env)
+        if lanes is not None:
+            say(console, "no evaluation and video at the end: a VectorEnv object cannot be created again")
         with closing(new_trainer(config, lanes)) as trainer:
             check_evaluation(trainer)
             if config.run.init_from is not None:

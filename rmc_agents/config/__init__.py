@@ -134,6 +134,8 @@ class Config:
             names |= {"core_skip", "core_gain", "backend", "precision"}
         if self.settled().core.core == "none":
             names |= {"core_skip", "backend", "precision"}
+        if self.agent.encoder not in ENCODERS:  # an own one has encoder_args
+            names |= {"encoder_sizes"}
         if self.train.learning_rate_schedule == "constant":
             names |= {"decay_start"}
         if algo == "supervised":

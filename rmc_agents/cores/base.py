@@ -239,7 +239,8 @@ class Core(nn.Module, ABC):
                 f"{type(self).__name__}.{name} selects the implementation: expected a str, or another name for this "
                 "attribute"
             )
-        if isinstance(value, nn.Module | Tensor) and callable(getattr(type(self), name, None)):
+        hides = isinstance(value, nn.Module | Tensor) or not callable(value)
+        if hides and callable(getattr(type(self), name, None)):
             raise ValueError(f"{type(self).__name__}.{name} is a method: expected another name for this attribute")
         super().__setattr__(name, value)
 

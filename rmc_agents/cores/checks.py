@@ -39,6 +39,7 @@ def check_state(state: State, initial: State, batch_size: int) -> None:
     if type(state) is not type(initial) or len(state) != len(initial):
         expected = f"{type(initial).__name__} of {len(initial)}" if initial else "()"
         got = repr(state) if state is None or state == () else type(state).__name__
+        got += f" of {len(state)}" if isinstance(state, tuple | list) and state else ""
         raise ValueError(f"state: expected {expected}, as initial_state gives it, got {got}")
     names = getattr(initial, "_fields", range(len(initial)))
     for name, leaf, one in zip(names, state, initial, strict=True):

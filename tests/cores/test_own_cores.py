@@ -143,6 +143,11 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"Hidden.cell is a method: expected another name for this attribute"):
             Hidden(SIZE)
 
+    def test_a_number_under_a_methods_name(self) -> None:
+        core = Decay(SIZE)
+        with pytest.raises(ValueError, match=r"Decay\.step is a method: expected another name for this attribute"):
+            core.step = 0  # type: ignore[assignment,method-assign]
+
     def test_a_state_of_another_core(self) -> None:
         with pytest.raises(ValueError, match=r"state: expected tuple of 3, as initial_state gives it, got \(\)"):
             build("odd").step(arguments()[0][0], torch.zeros(LANES, dtype=torch.bool), ())

@@ -61,6 +61,18 @@ def test_lane_i_starts_from_seed_plus_i() -> None:
     assert np.array_equal(obs[2], Noise().reset(seed=6)[0])
 
 
+class WithoutSpaces(Noise):
+    """Has its spaces from the first reset on."""
+
+    @property
+    def observation_space(self) -> Any:  # type: ignore[override]
+        return self.space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        self.space = Noise.observation_space
+        return super().reset(seed=seed)
+
+
 def test_objects_are_taken_as_they_are() -> None:
     lanes = make_lanes(2)
     assert make_env(lanes) is lanes
@@ -95,6 +107,7 @@ def test_a_fault_in_own_code_is_reported_as_theirs() -> None:
         (lambda: make_env("minipacman", env_kwargs={"viewprt": 3}), "takes no 'viewprt'; did you mean 'viewport'"),
         (lambda: make_env("recall", env_kwargs={"autoreset_mode": 1}), "no 'autoreset_mode'; expected num_cues, delay"),
         (lambda: make_env("memory-s7", env_kwargs={"autoreset_mode": 1}), "multiple values for .*'autoreset_mode'"),
+        (lambda: make_env(WithoutSpaces, 2), "expected an environment with an observation_space, set in its class or"),
         (lambda: make_env(3), "expected a name, a class, a function or an object, got int"),  # type: ignore[arg-type]
         (lambda: make_env(Noise(), 2), "Noise: expected num_envs 1 for one environment object, got 2; pass its class"),
         (lambda: make_env(Noise(), render_mode="rgb_array"), "do not apply to an environment object"),

@@ -149,6 +149,14 @@ def test_a_fault_of_one_worker_ends_all(fault: str, expected: str, monkeypatch: 
 
 
 @pytest.mark.slow
+def test_workers_of_a_script_without_a_guard_are_explained(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import rmc_agents as rmc\nrmc.make_env('CartPole-v1', 2, num_workers=2).reset()\n")
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
+    assert "before it could begin (a script that uses several processes needs the usual" in result.stderr
+
+
+@pytest.mark.slow
 def test_a_run_is_the_same_with_workers_and_continues_after_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,10 @@ CPU = torch.device("cpu")
 TWO_TASKS = ("recall-rmc", "minipacman-rmc")
 
 
+class ThreeNoises(Noise):
+    metadata = Noise.metadata | {"num_episodes": "three"}
+
+
 @pytest.fixture(scope="module")
 def agent() -> rmc.ActorCritic:
     torch.manual_seed(0)
@@ -87,6 +91,7 @@ def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
         (lambda agent: rmc.evaluate(agent, Noise, 0), "episodes: expected an int of at least 1, got 0"),
         (lambda agent: rmc.evaluate(agent, Noise, max_steps=0), "max_steps: expected an int of at least 1, got 0"),
         (lambda agent: rmc.evaluate(agent, Noise, seed=-1), "seed: expected an int of at least 0, got -1"),
+        (lambda agent: rmc.evaluate(agent, ThreeNoises), "metadata\\['num_episodes'\\]: expected an int of at least 1"),
         (lambda agent: rmc.evaluate(agent, Noise, 3, jobs=0), "jobs: expected an int of at least 1, got 0"),
         (lambda agent: rmc.Collector(agent, rmc.make_env(Noise), 0), "unroll_length: expected an int of at least 1"),
         (

@@ -15,7 +15,7 @@ from rmc_agents import losses
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.stream import Lanes
 from rmc_agents.train.distributed.shares import split_lanes
-from rmc_agents.train.on_policy import lanes_of, minibatches
+from rmc_agents.train.on_policy import minibatches
 from rmc_agents.types import AgentOutput, at
 
 COSTS = {"clip": 0.2, "value_cost": 0.5, "entropy_cost": 0.03}
@@ -186,7 +186,7 @@ def test_lanes_of_a_rollout_are_whole_sequences_with_their_own_state() -> None:
     trainer.update()
     rollout = trainer.collector.collect()
     lanes = torch.tensor([4, 1])
-    part = lanes_of(rollout, lanes)
+    part = rollout.lanes(lanes)
     for field, whole in zip(part.steps[:6], rollout.steps[:6], strict=True):
         assert torch.equal(field, torch.stack([whole[:, 4], whole[:, 1]], dim=1))
     assert torch.equal(part.initial_state.hidden, rollout.initial_state.hidden[lanes])

@@ -176,6 +176,7 @@ WITHOUT_EFFECT = {
     "lanes of actors": {"algo": "impala", "num_envs": 8},
     "a rate that does not fall": {"decay_start": 0.5, "learning_rate_schedule": "constant"},
     "no core": {"core": "none", "core_skip": False, "backend": "reference"},
+    "an encoder of one's own": {"encoder": "mine", "encoder_sizes": [9]},
     "another policy": {"algo": "recurrent-ppo", "sb3_policy": "mlp", "core_skip": False, "core_gain": 0.5},
 }
 
@@ -183,7 +184,7 @@ WITHOUT_EFFECT = {
 @pytest.mark.parametrize("case", WITHOUT_EFFECT)
 def test_settings_without_effect(case: str) -> None:
     settings = WITHOUT_EFFECT[case]
-    deciding = {"algo", "core", "sb3_policy", "learning_rate_schedule"}
+    deciding = {"algo", "core", "encoder", "sb3_policy", "learning_rate_schedule"}
     found = cli.without_effect(Config(), Config().updated(settings, "test"))
     assert set(found) == settings.keys() - deciding
 

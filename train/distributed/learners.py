@@ -24,6 +24,7 @@ from rmc_agents import plugins
 from rmc_agents.config import SB3_ALGORITHMS, Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import (
+    GUARD,
     SECONDS_TO_END,
     ChildContext,
     Fault,
@@ -40,7 +41,6 @@ from .board import Board
 MIN_LANES = 32  # per learner, for --learners auto: a step with fewer is hardly faster
 BYTES_OF_LEARNER = 350 << 20  # to leave for each learner; with the default lanes it has 160 MiB of its own
 LOOPBACK = "127.0.0.1"
-GUARD = "a script that trains with several learners needs the usual `if __name__ == '__main__':`"
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the environment variable that gloo reads
 Lost = TypeVar("Lost", bound=ValueError)
 

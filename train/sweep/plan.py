@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KEYS = ("base", "settings", "search")
 KINDS = ("log", "uniform", "integer", "choice")
-DECIDED = {"eval_episodes": "give --eval-episodes instead", "video": "trials record none"}
+DECIDED = {"eval_episodes": "give --eval-episodes instead", "video": "trials record none; leave it out"}
 """Settings that a study and --set cannot fix, and why."""
 NOT_SEARCHED = {
     "env": "scores of other environments do not compare",
