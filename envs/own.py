@@ -12,7 +12,6 @@ from gymnasium.vector import VectorEnv
 OURS = ("num_envs", "render_mode", "autoreset_mode")
 """Arguments that this package passes itself."""
 
-
 _given: dict[str, Any] = {}  # by id
 _given_twice: set[str] = set()
 

@@ -26,6 +26,7 @@ else:
 
 PACKAGE = __name__.partition(".")[0] + "."
 SECONDS_TO_END = 5.0  # grace period before a process is killed
+GUARD = "a script that uses several processes needs the usual `if __name__ == '__main__':`"
 LONGEST_TEMPORARY = 107 - len("/pymp-12345678/listener-12345678")  # a socket's path has 107 characters at most
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -72,9 +73,6 @@ def cpu_cores() -> int:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         allowed = min(allowed, int(quota) // int(period))
     return max(1, min(physical, allowed))
-
-
-GUARD = "a script that uses several processes needs the usual `if __name__ == '__main__':`"
 
 
 def describe_death(exit_code: int | None) -> str:

@@ -12,17 +12,21 @@ from numpy.typing import ArrayLike, NDArray
 
 def checked_int(name: str, value: Any, low: int, high: int = sys.maxsize) -> int:
     """The value as an int. Raises ValueError unless it is an integer in low..high."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
+    if not _is_int(value, low, high):
         wanted = f"of at least {low}" if high == sys.maxsize else f"from {low} to {high}"
         raise ValueError(f"{name}: expected an int {wanted}, got {value!r}")
     return int(value)
 
 
-def checked_odd(name: str, value: Any, low: int, high: int) -> int:
-    """The value as an int. Raises ValueError unless it is an odd integer in low..high."""
-    if checked_int(name, value, low, high) % 2 == 0:
-        raise ValueError(f"{name}: expected an odd int from {low} to {high}, got {value}")
+def checked_odd(name: str, value: Any, low: int, high: int, otherwise: str = "") -> int:
+    """The value as an int. Raises ValueError unless it is an odd integer in low..high; `otherwise`: what else fits."""
+    if not _is_int(value, low, high) or value % 2 == 0:
+        raise ValueError(f"{name}: expected an odd int from {low} to {high}{otherwise}, got {value!r}")
     return int(value)
+
+
+def _is_int(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(low <= value <= high)
 
 
 def checked_choice(name: str, value: Any, allowed: Iterable[str]) -> str:

@@ -136,7 +136,7 @@ def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", cons
     from rmc_agents.agent import ActorCritic
     from rmc_agents.envs.making import name_of
 
-    from .ablation import ablate
+    from .ablation import ablate, variants
 
     saved, agent = opened.saved, opened.saved.agent
     if not isinstance(agent, ActorCritic):
@@ -144,7 +144,7 @@ def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", cons
             f"--ablate-memory: expected an agent of this project's own algorithms, got one of "
             f"{saved.config.train.algo}, whose memory is Stable-Baselines3's"
         )
-    number = arguments.episodes * (3 + len(arguments.windows))
+    number = arguments.episodes * len(variants(agent, arguments.windows, settings.seed))
     with shown(console, f"playing {name_of(opened.env)}", number) as on_progress:
         found = ablate(agent, opened.env, arguments.episodes, arguments.windows, settings, on_progress, arguments.jobs)
     return {

@@ -99,8 +99,8 @@ def _main(argv: Sequence[str]) -> int:
     runs = fitting(read_all(arguments.given), jobs)
     if not runs and not jobs:
         raise ValueError("expected runs or results to compare, or --agents or --cores to train; rmc-compare --help")
-    columns = arguments.out, arguments.frame_marks, arguments.minute_marks
     check_results_writable(arguments.out)
+    columns = arguments.frame_marks, arguments.minute_marks
     taken = {(run.agent, run.seed) for run in runs}
     missing = [job for job in jobs if (job.agent, job.config.run.seed) not in taken]
     console = command_line.console()
@@ -110,9 +110,9 @@ def _main(argv: Sequence[str]) -> int:
     ):
         for job in finished:  # if interrupted, the running trainings save
             runs.append(comparison.collect(job.agent, job.folder))
-            report(in_order(runs, jobs), *columns, marks)
+            report(in_order(runs, jobs), arguments.out, *columns, marks)
             command_line.say(console, f"{job.folder.name}: {comparison.score_text(runs[-1])}")
-    table = report(in_order(runs, jobs), *columns, marks)
+    table = report(in_order(runs, jobs), arguments.out, *columns, marks)
     command_line.say(
         console, f"{table}\nwritten to {', '.join(str(with_suffix(arguments.out, suffix)) for suffix in SUFFIXES)}"
     )
@@ -297,7 +297,8 @@ def compare(
       ValueError: for a run that is not finished or was not evaluated at its end.
       OSError: if a result cannot be written.
     """
-    if not isinstance(agents, Mapping) or not any(agents.values()):
+    is_text = isinstance(agents, Mapping) and any(isinstance(folders, str) for folders in agents.values())
+    if is_text or not isinstance(agents, Mapping) or not any(agents.values()):
         raise ValueError(f"agents: expected folders by the agent's name, such as {{'rmc': ['runs/A']}}, got {agents!r}")
     runs = [comparison.collect(name, folder) for name, folders in agents.items() for folder in folders]
     check_results_writable(Path(out))

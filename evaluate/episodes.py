@@ -215,7 +215,7 @@ def _play_part(
     on_progress: OnProgress = ignore_progress,
 ) -> Episodes:
     if isinstance(policy, UniformPolicy):
-        policy = UniformPolicy(policy.spec, settings.seed)  # other actions in every part
+        policy = UniformPolicy(policy.spec, settings.seed + 1)  # other numbers in every part, and than the sampling's
     with torch.no_grad(), closing(make_env(env, episodes)) as made:
         return _play_each_once(policy, Lanes(made, settings.seed, settings.device), settings, on_progress)
 

@@ -131,7 +131,8 @@ def export(
       agent: the result of `rmc.load`, on the CPU for a program.
       path: ends in .safetensors (for this package), .onnx, or .pt2 (for torch.export.load); in an existing folder.
       episodes: whole episodes of the evaluation; episode i starts from seed + i.
-      env: as in `rmc.evaluate`; None: the one that the agent was trained in.
+      env: as in `rmc.evaluate`; None: the one that the agent was trained in. For one that was given in Python, which
+        another process does not have; the file calls the scores those of the training environment.
       seed: of the environments and of action sampling.
       max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
       on_progress: called with the number of episodes that have just ended.
@@ -142,11 +143,10 @@ def export(
       EnvError: if the environment's own code fails.
     """
     from rmc_agents.agent import ActorCritic
-    from rmc_agents.player import device_of
     from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent
 
-    from .episodes import PlaySettings, play
-    from .scoring import evaluating, policy_and_env
+    from .episodes import play
+    from .scoring import evaluating, policy_and_env, settings_of
 
     out = Path(path)
     _check_out(out)
@@ -154,7 +154,7 @@ def export(
         what = agent.config.train.algo if isinstance(agent, SavedAgent) else type(agent).__name__
         raise ValueError(f"agent: expected the result of rmc.load with an ActorCritic, got {what}")
     policy, env = policy_and_env(agent, env)
-    settings = PlaySettings(seed, device_of(policy), agent.config.train.is_greedy, max_steps)
+    settings = settings_of(agent, policy, seed, False, max_steps)
     if out.suffix != SUFFIX and settings.device.type != "cpu":
         raise ValueError(
             f"agent: expected one on the CPU, by rmc.load(..., device='cpu'), got one on {settings.device}"

@@ -82,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-plot", DESCRIPTION)
     plugins.load(arguments.imports)
-    single = Path(*arguments.runs[:1]) / "learning-curve.png"
-    path = arguments.out or (single if len(arguments.runs) == 1 else Path("learning-curves.png"))
+    is_single = len(arguments.runs) == 1
+    path = arguments.out or (arguments.runs[0] / "learning-curve.png" if is_single else Path("learning-curves.png"))
     marks = dict(parse_mark(mark) for mark in arguments.mark)
     plot(arguments.runs, path, arguments.metric, arguments.against, arguments.smooth, marks)
     text = f"{path} (curves {smoothing(arguments.smooth)})"

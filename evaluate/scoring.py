@@ -61,7 +61,7 @@ def evaluate(
       WorkerError: if one of several processes fails.
     """
     policy, env = policy_and_env(agent, env)
-    settings = _settings(agent, policy, seed, deterministic, max_steps)
+    settings = settings_of(agent, policy, seed, deterministic, max_steps)
     with evaluating(policy):
         return Statistics.of(play(policy, env, episodes, settings, jobs=jobs))
 
@@ -100,7 +100,7 @@ def ablate_memory(
     policy, env = policy_and_env(agent, env)
     if not isinstance(policy, ActorCritic):
         raise ValueError(f"agent: expected an ActorCritic, whose memory is known, got {type(policy).__name__}")
-    settings = _settings(agent, policy, seed, deterministic, max_steps)
+    settings = settings_of(agent, policy, seed, deterministic, max_steps)
     with evaluating(policy):
         return ablation.ablate(policy, env, episodes, windows, settings, jobs=jobs)
 
@@ -214,7 +214,8 @@ def record_replay(
     page.write(Path(path), runs)
 
 
-def _settings(agent: Agent, policy: Policy, seed: int, deterministic: bool, max_steps: int) -> PlaySettings:
+def settings_of(agent: Agent, policy: Policy, seed: int, deterministic: bool, max_steps: int) -> PlaySettings:
+    """How an agent plays; a saved one of supervised learning takes the most likely actions. Checks the numbers."""
     seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
     return PlaySettings(seed, device_of(policy), deterministic or _is_greedy(agent), max_steps)
 

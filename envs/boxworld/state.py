@@ -80,7 +80,7 @@ def checked_rules(
     needed = smallest_room(length + distractors)
     if size < needed:
         raise ValueError(f"room_size: expected at least {needed} for {length} + {distractors} boxes, got {size}")
-    side = 0 if viewport is None else checked_odd("viewport", viewport, 1, 2 * MAX_ROOM)
+    side = 0 if viewport is None else checked_odd("viewport", viewport, 1, 2 * MAX_ROOM, ", or None for the whole room")
     steps = 2 * size**2 if max_steps is None else checked_int("max_steps", max_steps, 1, 2**31 - 1)
     return Rules(size, side, length, distractors, steps)
 

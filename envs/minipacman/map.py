@@ -132,7 +132,7 @@ def view_shape(viewport: int | None) -> tuple[int, int, int]:
     """
     if viewport is None:
         return ROWS, COLUMNS, 3
-    side = checked_odd("viewport", viewport, 1, MAX_VIEWPORT)
+    side = checked_odd("viewport", viewport, 1, MAX_VIEWPORT, ", or None for the whole map")
     return side, side, 3
 
 

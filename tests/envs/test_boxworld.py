@@ -43,7 +43,7 @@ def test_a_wrong_state_is_refused(name: str, value: Any) -> None:
     [
         ({"room_size": 3}, r"room_size: expected an int from 4 to 64, got 3"),
         ({"room_size": 12}, r"room_size: expected at least 13 for 5 \+ 5 boxes, got 12"),
-        ({"viewport": 4}, "viewport: expected an odd int from 1 to 128, got 4"),
+        ({"viewport": 4}, "viewport: expected an odd int from 1 to 128, or None for the whole room, got 4"),
         ({"viewport": True}, "viewport: expected .* got True"),
         ({"max_solution_length": 0}, r"max_solution_length: expected an int from 1 to 20, got 0"),
         ({"max_distractors": 16}, r"max_distractors: expected an int from 0 to 15, got 16"),

@@ -49,7 +49,7 @@ def test_a_wrong_state_is_refused(name: str, value: Any) -> None:
     ("arguments", "message"),
     [
         ({"mode": "chase"}, "mode: expected one of regular, avoid, hunt, ambush, rush; got 'chase'"),
-        ({"viewport": 4}, "viewport: expected an odd int from 1 to 99, got 4"),
+        ({"viewport": 4}, "viewport: expected an odd int from 1 to 99, or None for the whole map, got 4"),
         ({"viewport": True}, "viewport: .* got True"),
         ({"frame_cap": 0}, r"frame_cap: expected an int from 1 to .*, got 0"),
     ],

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Tuple
 from gymnasium.vector import SyncVectorEnv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -173,6 +173,20 @@ def test_random_numbers_differ_between_parts_and_between_seeds(monkeypatch: pyte
     assert len(set(returns[0].tolist())) == 4
     assert (returns[0] == returns[1]).all()
     assert not set(returns[0].tolist()) & set(returns[2].tolist())
+
+
+class Agreement(ParityEnv):
+    """The reward is 1 if a choice and a number, both drawn, are on the same side of the middle."""
+
+    action_space = Tuple([Discrete(2), Box(0.0, 1.0, (1,), np.float32)])  # type: ignore[assignment]
+
+    def step(self, action: tuple[int, np.ndarray]) -> tuple[np.ndarray, float, bool, bool, dict]:  # type: ignore[override]
+        return np.zeros(1, np.float32), float(action[0] == (action[1][0] > 0.5)), True, False, {}
+
+
+def test_random_choices_and_numbers_are_independent() -> None:
+    returns = play(UniformPolicy(env_spec(Agreement)), Agreement, MAX_LANES, PlaySettings(0, CPU)).returns
+    assert 0.4 < returns.mean() < 0.6
 
 
 def test_an_episode_without_an_end_is_cut() -> None:

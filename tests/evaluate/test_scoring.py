@@ -119,6 +119,8 @@ def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
         (lambda agent: rmc.plot(["a"], "a.png", metric="score"), "metric: expected one of return, success, accuracy"),
         (lambda agent: rmc.compare(["a"], "x"), "expected folders by the agent's name, such as .*, got \\['a'\\]"),
         (lambda agent: rmc.compare({"a": ["no/such/run"]}, "x"), "there is no run no/such/run"),
+        (lambda agent: rmc.compare({"a": "runs/A"}, "x"), "expected folders by the agent's name, such as .*'runs/A'}"),
+        (lambda agent: rmc.export(rmc.load("recall-rmc"), "x.safetensors", seed=-1), "seed: expected an int of at"),
         (lambda agent: rmc.load("recall-rnc"), "did you mean 'recall-rmc'"),
         (lambda agent: rmc.load(None), "source: expected a path or the name of a pretrained policy, got None"),
         (lambda agent: rmc.load("no/such/run"), "there is no checkpoint no/such/run"),

@@ -185,6 +185,7 @@ def test_lanes_of_a_rollout_are_whole_sequences_with_their_own_state() -> None:
     trainer = small_trainer("ppo", "lstm")
     trainer.update()
     rollout = trainer.collector.collect()
+    rollout = rollout._replace(targets=torch.arange(rollout.value.numel()).view_as(rollout.value))
     lanes = torch.tensor([4, 1])
     part = rollout.lanes(lanes)
     for field, whole in zip(part.steps[:6], rollout.steps[:6], strict=True):
@@ -192,6 +193,8 @@ def test_lanes_of_a_rollout_are_whole_sequences_with_their_own_state() -> None:
     assert torch.equal(part.initial_state.hidden, rollout.initial_state.hidden[lanes])
     assert torch.equal(part.value, rollout.value[:, lanes])
     assert torch.equal(part.policy_logits, rollout.policy_logits[:, lanes])
+    assert part.targets is not None
+    assert torch.equal(part.targets, rollout.targets[:, lanes])
 
 
 def test_the_rollout_holds_what_the_agent_said() -> None:

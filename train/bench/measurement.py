@@ -113,16 +113,16 @@ def _parts(seconds: dict[str, list[float]], frames: int) -> dict[str, dict[str, 
         "optimizer": _difference(seconds["learn"], seconds["gradients"]),
         "core steps": seconds["core steps"],
     }
-    figures = {name: Timing.of(times) for name, times in parts.items()}
-    return {name: figure.as_json() | {"frames_per_second": figure.rate(frames)} for name, figure in figures.items()}
+    timings = {name: Timing.of(times) for name, times in parts.items()}
+    return {name: timing.as_json() | {"frames_per_second": timing.rate(frames)} for name, timing in timings.items()}
 
 
 def _difference(whole: list[float], part: list[float]) -> list[float]:
     return [a - b for a, b in zip(whole, part, strict=True)]
 
 
-def _arithmetic(figure: Timing, operations: int) -> dict[str, float | None]:
-    return figure.as_json() | {"gflop_per_second": figure.rate(operations / 1e9)}
+def _arithmetic(timing: Timing, operations: int) -> dict[str, float | None]:
+    return timing.as_json() | {"gflop_per_second": timing.rate(operations / 1e9)}
 
 
 def _work(trainer: OnPolicy, backends: Sequence[str], products: Sequence[Product]) -> dict[str, Callable[[], object]]:

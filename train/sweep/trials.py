@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import optuna
 
     from rmc_agents.evaluate.scheduler import Job, Training
+    from rmc_agents.train.stopping import StopSignals
 
 PLAN, JOURNAL, NAME = "sweep.yaml", "study.journal", "sweep"
 SAME_FAILURES = 3  # equal failures at the start of a sweep end it
@@ -139,12 +140,13 @@ class Sweep:
         if self.plan.left_out:
             self._say(f"not searched, as the core or the algorithm does not use them: {', '.join(self.plan.left_out)}")
         scheduler = Scheduler(jobs, self.console, self.trust)
-        with StopSignals() as stop:
-            is_ending = lambda: stop.received is not None or self._fails_alike()  # noqa: E731
-            with closing(scheduler.run(self._jobs(), is_ending)) as ended:
-                for training in ended:
-                    self._store(training)
+        with StopSignals() as stop, closing(scheduler.run(self._jobs(), lambda: self._is_ending(stop))) as ended:
+            for training in ended:
+                self._store(training)
         return self._conclude(stop.received)
+
+    def _is_ending(self, stop: "StopSignals") -> bool:
+        return stop.received is not None or self._fails_alike()
 
     def _trials(self) -> "list[optuna.trial.FrozenTrial]":
         return trials_of(self.plan, self.study)

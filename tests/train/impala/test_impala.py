@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from rmc_agents.config import Config, TrainConfig
 from rmc_agents.distributions import Categorical
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.train import cli
-from rmc_agents.train.impala import pool
+from rmc_agents.train.impala import learner, pool
 from rmc_agents.train.impala.learner import Impala, check_settings, concatenated
 from rmc_agents.types import AgentOutput, at
 
@@ -213,6 +214,14 @@ def test_settings_that_do_not_fit_are_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_the_actors_of_all_learners_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = SimpleNamespace(available=10 * learner.BYTES_OF_ACTOR)
+    monkeypatch.setattr(learner.psutil, "virtual_memory", lambda: memory)
+    check_settings(Config().updated({"algo": "impala", "actors": 8}, "test"))
+    with pytest.raises(ValueError, match="actors: expected at most 2 of each learner, limited by memory, got 8"):
+        check_settings(Config().updated({"algo": "impala", "actors": 8, "learners": 4}, "test"))
 
 
 @pytest.mark.parametrize(("actors", "rollouts"), [(1, 1), (2, 2), (5, 2), (32, 11)])
