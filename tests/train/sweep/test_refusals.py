@@ -50,7 +50,10 @@ BAD_FLAGS = {
     "no jobs": (["--jobs", "0"], "--jobs: expected at least 1"),
     "no episodes": (["--eval-episodes", "0"], "--eval-episodes: expected at least 1"),
     "seed": (["--seed", "-1"], "expected at least 0, got -1"),
-    "seeds too large": (["--one-at-a-time", "--seeds", "5000000000"], "--seeds: seed: input should be less than 4294967296, got 5000000000"),
+    "seeds too large": (
+        ["--one-at-a-time", "--seeds", "5000000000"],
+        "--seeds: seed: input should be less than 4294967296, got 5000000000",
+    ),
     "seeds of a search": (["--seeds", "0", "1"], "goes with --one-at-a-time"),
     "seeds twice": (["--one-at-a-time", "--seeds", "1", "1"], "expected each once"),
     "trials of a list": (["--one-at-a-time", "--trials", "3"], "leave it out"),
