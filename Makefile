@@ -5,7 +5,7 @@ BIN = .venv/bin
 INSTALLED = .venv/installed
 DEV = .venv/dev
 
-# Bytecode is written at the first import, whatever the environment says: install-all leaves it out, and without it each of
+# Bytecode is written at the first import, whatever the environment says: uv leaves it out, and without it each of
 # the tests' processes would compile torch's sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -68,10 +68,12 @@ $(DEV): $(INSTALLED)
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
-# All of the above at once, for continuous integration: one resolution, and no bytecode of what is never imported.
+# All of the above at once, for continuous integration. uv takes a fifth of pip's time, but does not read pip's settings.
 install-all:
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,triton,docs]'
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt uv
+	UV_FIND_LINKS="$$($(BIN)/pip config get global.find-links 2>/dev/null)" \
+	  $(BIN)/uv pip install --system-certs --python $(BIN)/python -c constraints.txt -e '.[dev,triton,docs]'
 	touch $(INSTALLED) $(DEV) .venv/triton .venv/docs
 
 clean:
