@@ -131,6 +131,8 @@ def ablate(
     """
     if not agent.initial_state(1):
         raise ValueError("the agent's core has no memory that could be removed")
+    if not isinstance(windows, Iterable):
+        raise ValueError(f"windows: expected numbers of steps, such as (1, 8), got {windows!r}")
     for window in windows:
         checked_int("windows", window, 1)
     asked, policies = episodes, variants(agent, windows, settings.seed)

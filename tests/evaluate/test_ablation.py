@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import rmc_agents as rmc
 from helpers.agents import make_agent, random_steps
 from helpers.runs import refused, save_agent
 from rmc_agents.evaluate import ablation, cli
@@ -204,3 +205,5 @@ def test_what_cannot_be_ablated_is_one_line(tmp_path: Path, capsys: pytest.Captu
         assert line.count("\n") == 1
     save_agent(tmp_path / "none", core="none")
     assert "has no memory" in refused(capsys, cli, tmp_path / "none", "--ablate-memory")
+    with pytest.raises(ValueError, match=r"windows: expected numbers of steps, such as \(1, 8\), got 3"):
+        rmc.ablate_memory(rmc.load(tmp_path / "run"), windows=3)  # type: ignore[arg-type]

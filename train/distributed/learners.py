@@ -52,6 +52,11 @@ def with_number(config: Config, device: torch.device) -> Config:
       ValueError: if that number of learners is not possible.
     """
     by_torchrun, wanted = distributed.started_by_torchrun(), config.run.learners
+    if by_torchrun > distributed.size():
+        raise ValueError(
+            f"learners: torchrun has started {by_torchrun}, and only rmc-train joins them; start a script without "
+            "torchrun: in Python the setting learners starts the others"
+        )
     number = by_torchrun if by_torchrun > 1 else automatic(config, device) if wanted == "auto" else wanted
     config = config.updated({"learners": number}, "learners")
     if number > 1:
