@@ -18,8 +18,8 @@ from .processes import EnvError
 from .returned_values import (
     RESET_VALUES,
     STEP_VALUES,
+    PartCheck,
     as_array,
-    checked_array,
     checked_flag,
     checked_infos,
     checked_number,
@@ -46,7 +46,8 @@ class GuardedEnv(gym.Wrapper):
 
     def __init__(self, env: gym.Env, name: str) -> None:
         super().__init__(env)
-        self._leaves = numbers(env.observation_space)
+        self._checks = {path: PartCheck(leaf, path) for path, leaf in numbers(env.observation_space).items()}
+        self._is_nested, self._mask_size = is_nested(env.observation_space), _mask_size(env.action_space)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
         self._rendering, self._closing = Blame(name, "render()"), Blame(name, "close()")
 
@@ -80,7 +81,7 @@ class GuardedEnv(gym.Wrapper):
 
     def _usable(self, info: Any) -> dict[str, Any]:
         """`usable_infos`, with the action mask as an array, if there is one."""
-        usable, size = usable_infos(info), _mask_size(self.action_space)
+        usable, size = usable_infos(info), self._mask_size
         if size and "action_mask" in usable:
             usable["action_mask"] = mask = as_array(usable["action_mask"])
             if mask.shape != (size,) or mask.dtype.kind not in "biuf":
@@ -91,8 +92,8 @@ class GuardedEnv(gym.Wrapper):
 
     def _checked(self, obs: Any) -> Any:
         """The observation, as an array unless it is nested. Raises ValueError if it does not fit the space."""
-        arrays = {path: checked_array(pick(obs, path), leaf, path) for path, leaf in self._leaves.items()}
-        return obs if is_nested(self.observation_space) else arrays[()]
+        arrays = {path: check(pick(obs, path)) for path, check in self._checks.items()}
+        return obs if self._is_nested else arrays[()]
 
 
 class GuardedVectorEnv(VectorWrapper):
@@ -105,7 +106,9 @@ class GuardedVectorEnv(VectorWrapper):
 
     def __init__(self, env: VectorEnv, name: str) -> None:
         super().__init__(env)
-        self.name, self._leaves = name, numbers(env.single_observation_space)
+        self.name, lanes = name, (env.num_envs,)
+        leaves = numbers(env.single_observation_space)
+        self._checks = {path: PartCheck(leaf, path, lanes) for path, leaf in leaves.items()}
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
         self._closing = Blame(name, "close()")
 
@@ -137,8 +140,7 @@ class GuardedVectorEnv(VectorWrapper):
 
     def _checked(self, obs: Any) -> Any:
         """The observations, as an array unless they are nested. Raises ValueError if they do not fit the space."""
-        lanes = (self.num_envs,)
-        arrays = {path: checked_array(pick(obs, path), leaf, path, lanes) for path, leaf in self._leaves.items()}
+        arrays = {path: check(pick(obs, path)) for path, check in self._checks.items()}
         return obs if is_nested(self.single_observation_space) else arrays[()]
 
     def _per_lane(self, values: Any, name: str, kinds: str) -> NDArray[Any]:
@@ -160,9 +162,13 @@ def _logging_errors() -> Iterator[None]:
 class OneHotObservation(FlattenObservation):
     """Categories or bits as a one-hot vector, after a check that they lie in their space."""
 
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        self._check = PartCheck(env.observation_space)
+
     def observation(self, observation: Any) -> Any:
         """See `gymnasium.ObservationWrapper`."""
-        return super().observation(checked_array(observation, self.env.observation_space, ()))
+        return super().observation(self._check(observation))
 
 
 def _mask_size(space: Space[Any]) -> int:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, MultiBinary, Space
+from gymnasium.spaces import Box, MultiBinary, MultiDiscrete, Space
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
@@ -41,17 +41,19 @@ def as_array(values: Any) -> NDArray[Any]:
 
 def checked_flag(value: Any, name: str) -> bool:
     """`terminated` or `truncated` of one lane. Raises TypeError for anything but a flag."""
-    array = as_array(value)
-    if array.ndim != 0 or array.dtype.kind not in "biu":
-        raise TypeError(f"expected True or False as {name}, got {value!r}")
+    if type(value) is not bool:  # most are, and need no array
+        array = as_array(value)
+        if array.ndim != 0 or array.dtype.kind not in "biu":
+            raise TypeError(f"expected True or False as {name}, got {value!r}")
     return bool(value)
 
 
 def checked_number(reward: Any) -> float:
     """The reward of one lane. Raises TypeError for anything but a number."""
-    array = as_array(reward)
-    if array.ndim != 0 or array.dtype.kind not in "biuf":
-        raise TypeError(f"expected a number as the reward, got {reward!r}")
+    if type(reward) is not float:  # most are, and need no array
+        array = as_array(reward)
+        if array.ndim != 0 or array.dtype.kind not in "biuf":
+            raise TypeError(f"expected a number as the reward, got {reward!r}")
     return float(reward)
 
 
@@ -80,47 +82,75 @@ def _is_number(value: Any) -> bool:
     return array.ndim == 0 and array.dtype.kind in "biuf" and bool(np.isfinite(array))
 
 
-def checked_array(part: Any, space: Space[Any], path: Place, lanes: tuple[int, ...] = ()) -> NDArray[Any]:
-    """A part of an observation as an array `[*lanes, ...]`; shape, kind and range of its numbers are checked.
+class PartCheck:
+    """Checks a part of an observation: the shape, kind and range of its numbers.
+
+    Everything that depends only on the space is computed once: a check is called at every step of every lane.
 
     Args:
-      part: what the environment returned.
       space: the part's, of one lane.
       path: its place in a nested observation, for the message.
       lanes: `(N,)` for N lanes, `()` for one environment.
-
-    Raises:
-      ValueError: if it does not fit. Floats outside a Box are used as they are, with one warning.
     """
-    assert space.dtype is not None
-    assert space.shape is not None
-    name, array, shape = f"{name_of(path)!r} " if path else "", np.asarray(part), (*lanes, *space.shape)
-    is_categorical = not isinstance(space, Box)
-    fits = array.dtype.kind in "biu" if is_categorical else np.can_cast(array.dtype, space.dtype, "same_kind")
-    if array.shape != shape or not fits:
-        raise ValueError(f"expected an observation {name}{shape} of {space.dtype}, got {array.shape} of {array.dtype}")
-    if not is_categorical:
-        _check_bounds(array, space, name)
-    else:
-        low: Any = 0 if isinstance(space, MultiBinary) else space.start  # type: ignore[attr-defined]  # of the other two
-        number: Any = 2 if isinstance(space, MultiBinary) else getattr(space, "nvec", getattr(space, "n", None))
-        wrong = (array < low) | (array >= low + number)
-        if wrong.any():
-            raise ValueError(f"expected an observation {name}in {space}, got {array[wrong].tolist()[:8]}")
-    return array
+
+    def __init__(self, space: Space[Any], path: Place = (), lanes: tuple[int, ...] = ()) -> None:
+        assert space.dtype is not None
+        assert space.shape is not None
+        self._space, self._dtype, self._shape = space, np.dtype(space.dtype), (*lanes, *space.shape)
+        self._name = f"{name_of(path)!r} " if path else ""
+        self._is_box = isinstance(space, Box)
+        self._low, self._high = _range(space)
+        self._has_range = not _holds_all(self._dtype, self._low, self._high)
+
+    def __call__(self, part: Any) -> NDArray[Any]:
+        """The part as an array `[*lanes, ...]`.
+
+        Raises:
+          ValueError: if it does not fit. Floats outside a Box are used as they are, with one warning.
+        """
+        array = np.asarray(part)
+        if array.shape != self._shape or not (array.dtype == self._dtype or self._can_hold(array.dtype)):
+            expected = f"{self._name}{self._shape} of {self._dtype}"
+            raise ValueError(f"expected an observation {expected}, got {array.shape} of {array.dtype}")
+        if self._has_range or array.dtype != self._dtype:
+            self._check_range(array)
+        return array
+
+    def _can_hold(self, dtype: np.dtype[Any]) -> bool:
+        return np.can_cast(dtype, self._dtype, "same_kind") if self._is_box else dtype.kind in "biu"
+
+    def _check_range(self, array: NDArray[Any]) -> None:
+        is_float = self._dtype.kind == "f"
+        array = array.astype(self._dtype, copy=False) if is_float else array
+        if array.ndim == 0 and not is_float:  # a number of Python is compared ten times as fast
+            if self._low <= array.item() <= self._high:
+                return
+        elif not ((array < self._low) | (array > self._high)).any():
+            return
+        if is_float:
+            _warn_of_bounds(self._name, str(self._space))
+        else:
+            wrong = (array < self._low) | (array > self._high)
+            raise ValueError(f"expected an observation {self._name}in {self._space}, got {array[wrong].tolist()[:8]}")
 
 
-def _check_bounds(array: NDArray[Any], space: Any, name: str) -> None:
-    """Raises ValueError for integers outside a Box; for floats, whose bounds are often rough, it warns once."""
-    if space.dtype == np.bool_:
-        return
-    is_float = space.dtype.kind == "f"
-    array = array.astype(space.dtype, copy=False) if is_float else array
-    wrong = (array < space.low) | (array > space.high)
-    if wrong.any():
-        if not is_float:
-            raise ValueError(f"expected an observation {name}in {space}, got {array[wrong].tolist()[:8]}")
-        _warn_of_bounds(name, str(space))
+def _range(space: Any) -> tuple[Any, Any]:
+    """The least and the greatest number of a space, or arrays of them."""
+    if isinstance(space, Box):
+        return (0, 1) if space.dtype == np.bool_ else (space.low, space.high)
+    if isinstance(space, MultiBinary):
+        return 0, 1
+    if isinstance(space, MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return int(space.start), int(space.start + space.n - 1)
+
+
+def _holds_all(dtype: np.dtype[Any], low: Any, high: Any) -> bool:
+    """Whether a range holds every number of a dtype."""
+    if dtype.kind == "b":
+        return True
+    least, greatest = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return bool(np.all(low == least) and np.all(high == greatest))
 
 
 @cache
