@@ -48,13 +48,7 @@ def look(agent: ActorCritic, env: str | EnvFactory, episodes: int, settings: Pla
       ValueError: for a core without attention, or an environment that reports no cue.
     """
     with closing(make_env(env, episodes)) as made:
-        lanes = Lanes(made, settings.seed, settings.device)
-        if CUE not in lanes.infos:
-            raise ValueError(
-                f"environment {name_of(env)!r}: expected one that marks the decisive observation of an episode in "
-                f"infos['{CUE}'], such as nth-farthest"
-            )
-        attention, is_cue, playing = _play(agent, lanes, settings)
+        attention, is_cue, playing = _play(agent, Lanes(made, settings.seed, settings.device), settings, name_of(env))
     cued = is_cue.any(axis=0)
     if not cued.any():
         raise ValueError(f"environment {name_of(env)!r}: no episode has a cue within {len(is_cue)} steps")
@@ -68,7 +62,7 @@ def look(agent: ActorCritic, env: str | EnvFactory, episodes: int, settings: Pla
 
 
 def _play(
-    agent: ActorCritic, lanes: Lanes, settings: PlaySettings
+    agent: ActorCritic, lanes: Lanes, settings: PlaySettings, env: str
 ) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
     """Attention `[T, B, heads, N, N+1]`; whether a step shows the cue; whether it is in a lane's first episode."""
     generator = torch.Generator(lanes.device).manual_seed(settings.seed)
@@ -76,6 +70,11 @@ def _play(
     weights: list[NDArray[np.float32]] = []
     cues, played = [], []
     while playing.any() and len(weights) < settings.max_steps:
+        if CUE not in lanes.infos:
+            raise ValueError(
+                f"environment {env!r}: expected one that marks the decisive observation of an episode in "
+                f"infos['{CUE}'] at every step, such as nth-farthest"
+            )
         attention = agent.attention(lanes.steps, state)
         if attention is None:
             raise ValueError(f"core {agent.core.class_name()}: expected one whose memory slots attend, such as rmc")

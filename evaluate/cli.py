@@ -76,10 +76,12 @@ def _main(argv: Sequence[str] | None) -> int:
     parsing.check_numbers(arguments, "episodes", "max_steps", "seed")
     if arguments.jobs != "auto" and arguments.jobs < 1:
         raise ValueError(f"--jobs: expected auto or at least 1, got {arguments.jobs}")
-    if arguments.sample and (arguments.json is not None or arguments.ablate_memory):
-        raise ValueError("--sample: expected neither --json nor --ablate-memory, which do not apply to a sample")
-    if arguments.prompt and not arguments.sample:
-        raise ValueError("--prompt: expected --sample with it, the number of tokens to write after the prompt")
+    if arguments.sample:
+        parsing.check_unused(arguments, "with --sample", "json", "ablate_memory", "deterministic")
+    else:
+        parsing.check_unused(arguments, "without --sample N, the number of tokens to write", "prompt", "temperature")
+    if not arguments.ablate_memory:
+        parsing.check_unused(arguments, "without --ablate-memory", "windows")
     if arguments.json is not None:
         check_writable(arguments.json)
     path = find(arguments.run, arguments.pretrained, arguments.trust)

@@ -132,6 +132,7 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
     if not arguments.agents and not arguments.cores:
         if flags:
             raise ValueError(f"flags of rmc-train need --agents or --cores to train, got {' '.join(flags)}")
+        parsing.check_unused(arguments, "without --agents or --cores to train", "seeds", "total_frames", "episodes")
         return []
     _check_left_to_flags(arguments, flags)
     own = {"eval_episodes": arguments.episodes, "video": False, "log_every": 1.0}

@@ -240,7 +240,7 @@ def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_pro
         lengths += playing
         ended = playing & (steps.terminated | steps.truncated).cpu().numpy()
         for key in {"level", "is_success", *GROUPS} & lanes.infos.keys():
-            if (values := _as_numbers(lanes.infos[key], lanes.num_lanes)) is None:
+            if (values := numbers_of(lanes.infos[key], lanes.num_lanes)) is None:
                 continue
             if key not in reports:
                 reports[key] = np.full(lanes.num_lanes, 0.0 if key == "is_success" else np.nan)
@@ -256,7 +256,7 @@ def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_pro
     return episodes if lanes.targets is None else episodes._replace(asked=asked, right=right, nats=nats)
 
 
-def _as_numbers(info: Any, lanes: int) -> np.ndarray | None:
+def numbers_of(info: Any, lanes: int) -> np.ndarray | None:
     """An info as numbers `[B]`; None if the name means something else in a user's own environment."""
     values = np.asarray(info)
     try:

@@ -1,5 +1,6 @@
 """Text generation with a language model: each sampled token is the next input."""
 
+import math
 from contextlib import closing
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from rmc_agents.distributions import Categorical
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.sequences.text import Text
+from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.player import device_of
 from rmc_agents.types import TimeStep
 
@@ -40,9 +42,8 @@ def sample_text(
     Raises:
       ValueError: if the environment is not text, or for an invalid number of tokens or temperature.
     """
-    if tokens < 1:
-        raise ValueError(f"sample: expected at least 1 token, got {tokens}")
-    if temperature < 0:
+    checked_int("tokens", tokens, 1)
+    if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature: expected at least 0, got {temperature:g}")
     policy, env = policy_and_env(agent, env)
     with closing(make_env(env)) as lanes:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import torch
 from gymnasium.vector import VectorEnv
 from torch import nn
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.making import EnvFactory, name_of
 from rmc_agents.envs.vector_checks import checked_int
-from rmc_agents.kernels.modes import eval_mode
+from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.player import device_of
 from rmc_agents.runs.saved import SavedAgent, saved_env
 from rmc_agents.types import Policy
@@ -252,10 +251,5 @@ def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, 
 @contextmanager
 def evaluating(policy: Policy) -> Iterator[None]:
     """Context in which the policy is in eval mode and torch has one thread; restores both afterwards."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # see docs/decisions/threads.md
-    try:
-        with eval_mode(policy if isinstance(policy, nn.Module) else nn.Module()):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with torch_threads(1), eval_mode(policy if isinstance(policy, nn.Module) else nn.Module()):
+        yield  # see docs/decisions/threads.md

@@ -23,7 +23,7 @@ from rmc_agents.evaluate.episodes import PlaySettings, play
 from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.formatting import with_interval
-from rmc_agents.kernels.modes import eval_mode
+from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.runs.best import best_of
 from rmc_agents.runs.saved import Provenance
 
@@ -114,7 +114,7 @@ class Evaluator:
         agent = trainer.agent
         assert isinstance(agent, nn.Module)
         settings = play_settings(trainer, SELECTION_SEED)
-        with eval_mode(agent), untouched_generators():
+        with torch_threads(1), eval_mode(agent), untouched_generators():
             episodes = play(agent, env_of(trainer), config.run.eval_episodes, settings, jobs=eval_jobs(config))
         self._rounds = self._due_rounds()
         statistics = Statistics.of(episodes)

@@ -12,6 +12,7 @@ from rmc_agents.command_line import interrupted_by_stops, quoted, say
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.statistics import Statistics
+from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder
 from rmc_agents.stream import Episode
@@ -143,6 +144,7 @@ class RunLoop:
                 if order == SAVE:  # after the first update too: from then on the run can be resumed
                     trainer.save(path, reporter.seconds)
                     saved_at = reporter.seconds
+            reporter.finish()
             trainer.save(path, reporter.seconds)
             return reporter.seconds
 
@@ -168,17 +170,22 @@ class RunLoop:
         """Evaluation and video of a completed training."""
         path, agent = self.folder.path, self.trainer.agent
         try:
-            with interrupted_by_stops():
+            with interrupted_by_stops(), torch_threads(1):  # see docs/decisions/threads.md
                 self.folder.write_summary(summary)
                 finish(self.trainer, self.folder, summary, self.watch.console)
         except KeyboardInterrupt:
-            again = self._resume_command()
-            self._say(f"interrupted, but the training is complete and saved; evaluate and record with: {again}")
+            self._say(f"interrupted, but the training is complete and saved; {self._how_to_evaluate()}")
             return Run(path, summary, agent, signal.SIGINT)
         except WorkerError:
-            self._say(f"the training is complete and saved; evaluate and record with: {self._resume_command()}")
+            self._say(f"the training is complete and saved; {self._how_to_evaluate()}")
             raise
         return Run(path, summary, agent)
+
+    def _how_to_evaluate(self) -> str:
+        """How to make up for an evaluation that was interrupted."""
+        if self.trainer.frames < self.trainer.train.total_frames:  # the callback ended it; resuming would train on
+            return f"evaluate with: rmc-evaluate {quoted(self.folder.path)}{extra_flags(self.trainer)}"
+        return f"evaluate and record with: {self._resume_command()}"
 
     def _resume_command(self) -> str:
         if self.trainer.config.env.env.startswith(NAMESPACE):

@@ -72,6 +72,7 @@ class OnPolicy(Learner):
                 on_error.callback(made.close)
             self.lanes = Lanes(made, seed, device)
             super().__init__(config, self.lanes.spec, device)
+            self._check_lanes()
             self.collector = Collector(
                 self.agent,
                 self.lanes,
@@ -81,6 +82,9 @@ class OnPolicy(Learner):
                 share=self.share,
             )
             on_error.pop_all()
+
+    def _check_lanes(self) -> None:
+        """Raises ValueError for lanes from which this algorithm cannot learn."""
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns metrics."""

@@ -7,12 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from rmc_agents import command_line, pretrained
 from rmc_agents.command_line import say
 from rmc_agents.config import Config
+from rmc_agents.cores import settings_unused
 from rmc_agents.evaluate.episodes import check_spec_fits
+from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import copy_best
 from rmc_agents.runs.folder import RunFolder, branch_path, new_folder, run_of
@@ -70,7 +73,7 @@ def train(
     if callback is not None and not callable(callback):
         raise ValueError(f"callback: expected a function of a Progress, got {callback!r}")
     lanes, console = None, console or command_line.console()
-    with _clock(console) as clock:
+    with _clock(console) as clock, torch_threads(torch.get_num_threads()):
         watch = Watch(console, clock, callback, track)
         if env is not None:
             config, lanes = settle_env(config, env)
@@ -123,7 +126,7 @@ def resume(
     def changed(saved: Config) -> Config:
         return settings(saved) if callable(settings) else saved.updated(dict(settings or {}), "settings")
 
-    with _clock(console) as clock:
+    with _clock(console) as clock, torch_threads(torch.get_num_threads()):
         watch = Watch(console, clock, callback, track)
         reopened = partial(reopen, source, changed, trust, env)
         if source.is_file():
@@ -177,7 +180,9 @@ def _take_weights(trainer: Trainer, source: str) -> None:
     saved = load_agent(pretrained.choose(source), trainer.lanes.device)
     check_spec_fits(saved.spec, trainer.agent.spec, trainer.config.env.env)
     here, there = ({**asdict(config.core), **asdict(config.agent)} for config in (trainer.config, saved.config))
-    other = [f"{name} {there[name]} (got {here[name]})" for name in there if there[name] != here[name]]
+    without_effect = settings_unused(saved.config.core.core) | saved.config.unused()
+    names = [name for name in there if there[name] != here[name] and name not in without_effect]
+    other = [f"{name} {there[name]} (got {here[name]})" for name in names]
     if other:
         raise ValueError(f"--init-from {source}: its agent needs other settings: {', '.join(other)}")
     trainer.take_weights(saved.agent.state_dict())

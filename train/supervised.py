@@ -12,12 +12,9 @@ they are.
 
 from collections.abc import Iterator
 
-import torch
-from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from rmc_agents import losses
-from rmc_agents.config import Config
 from rmc_agents.types import Rollout, at
 
 from . import distributed
@@ -34,14 +31,6 @@ class Supervised(OnPolicy):
     Raises:
       ValueError: if the environment reports no correct actions, or its text is shorter than one rollout.
     """
-
-    def __init__(self, config: Config, device: torch.device, env: VectorEnv | None = None) -> None:
-        super().__init__(config, device, env)
-        try:
-            self._check_lanes()
-        except ValueError:
-            self.close()
-            raise
 
     def minibatch_losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:
         """The loss, its metrics, and how many answers they are means of."""

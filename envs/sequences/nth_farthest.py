@@ -7,7 +7,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from rmc_agents.envs.task import Infos, StepArrays
-from rmc_agents.envs.vector_checks import check_range, checked_int, checked_num_envs
+from rmc_agents.envs.vector_checks import check_range, checked_choice, checked_int, checked_num_envs
 
 from .base import NO_TARGET, Sequences
 from .environment import SequenceEnv, SequenceVectorEnv
@@ -52,12 +52,8 @@ class NthFarthest(Sequences):
         self.fewest = self.most if fewest is None else checked_int("fewest", fewest, 2, self.most)
         self.active = self.size if active is None else checked_int("active", active, 1, self.size)
         self.thinking = checked_int("thinking", thinking, 0, MAX_THINKING)
-        if ask not in ASK:
-            raise ValueError(f"ask: expected {' or '.join(ASK)}, got {ask!r}")
-        self.ask = ask
-        if absent not in ABSENT:
-            raise ValueError(f"absent: expected {' or '.join(ABSENT)}, got {absent!r}")
-        self.absent_first = absent == "farthest"
+        self.ask = checked_choice("ask", ask, ASK)
+        self.absent_first = checked_choice("absent", absent, ABSENT) == "farthest"
         self.observation_space = Box(-1.0, 1.0, (self.size + 3 * self.vectors,), np.float32)
         self.action_space = Discrete(self.vectors)
         self.chance = self._guessing()

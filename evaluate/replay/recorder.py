@@ -12,7 +12,7 @@ from torch import Tensor
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env
-from rmc_agents.evaluate.video.recording import COUNTERS, action_names, check_can_render, end_note, render
+from rmc_agents.evaluate.video.recording import action_names, check_can_render, counters_of, end_note, render
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Observation, Policy, State, TimeStep, map_leaves
@@ -106,9 +106,8 @@ class _Episode:
 
     def _look(self) -> None:
         self.camera.shoot(self.lanes.steps.obs)
-        for key in COUNTERS:
-            if key in self.lanes.infos:
-                self.counters.setdefault(key, []).append(float(self.lanes.infos[key][0]))
+        for key, value in counters_of(self.lanes).items():
+            self.counters.setdefault(key, []).append(value)
 
     def played(self) -> Played:
         """All steps, stacked."""

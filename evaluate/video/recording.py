@@ -12,12 +12,14 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
+from PIL import ImageOps
 from torch import Tensor
 
 from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.envs.vector_checks import checked_int
+from rmc_agents.evaluate.episodes import numbers_of
 from rmc_agents.files import replacing
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
@@ -106,6 +108,7 @@ class _Show:
         self.policy, self.lanes, self.title, self.deterministic = policy, lanes, title, deterministic
         self.reward_scale = reward_scale
         self.action_names = action_names(lanes.env, lanes.spec.num_actions)
+        self._size: tuple[int, int] | None = None  # of the first image, and so of the video
         self.returns: list[float] = []
         self.cut: list[bool] = []
 
@@ -143,15 +146,13 @@ class _Show:
     def _facts(
         self, name: str, score: float, step: int, values: list[float], attention: NDArray[np.floating] | None
     ) -> FrameInfo:
-        infos = self.lanes.infos
-        counters = {key: float(infos[key][0]) for key in COUNTERS if key in infos}
         return FrameInfo(
             self.title,
             name,
             score,
             step,
             self.action_names,
-            counters,
+            counters_of(self.lanes),
             values=values,
             attention=attention,
             legend=self.lanes.env.metadata.get("legend", {}),
@@ -167,7 +168,9 @@ class _Show:
     def _picture(self, facts: FrameInfo, repeats: int) -> HeldFrame:
         env, spec, obs = self.lanes.env, self.lanes.spec, self.lanes.steps.obs
         view = None if spec.obs_parts else newest_image(env, spec, obs[0].cpu().numpy())
-        return HeldFrame(compose(render(env), view, facts), repeats)
+        image = compose(render(env), view, facts)
+        self._size = self._size or image.size
+        return HeldFrame(image if image.size == self._size else ImageOps.pad(image, self._size), repeats)
 
 
 def end_note(steps: TimeStep, number: int, max_steps: int) -> str:
@@ -175,6 +178,12 @@ def end_note(steps: TimeStep, number: int, max_steps: int) -> str:
     if (steps.terminated | steps.truncated).item():
         return "time limit reached" if steps.truncated.item() else "episode over"
     return f"recording ends after {max_steps} steps" if number == max_steps else ""
+
+
+def counters_of(lanes: Lanes) -> dict[str, float]:
+    """What the first lane reports of `COUNTERS`, as far as these are numbers."""
+    found = {key: numbers_of(lanes.infos[key], lanes.num_lanes) for key in COUNTERS if key in lanes.infos}
+    return {key: float(values[0]) for key, values in found.items() if values is not None}
 
 
 def newest_image(env: VectorEnv, spec: SpaceSpec, obs: NDArray[Any]) -> NDArray[np.uint8] | None:

@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -216,6 +217,14 @@ def _without_box(text: str) -> str:
     for pattern, plain in PLAIN.items():
         problem = re.sub(pattern, plain, problem)
     return problem.rstrip(".") + hint
+
+
+def check_unused(arguments: Any, when: str, *names: str) -> None:
+    """Raises ValueError for an option of a dataclass that has no effect then, but differs from its default."""
+    defaults = {field.name: field.default for field in fields(arguments)}
+    for name in names:
+        if getattr(arguments, name) != defaults[name]:
+            raise ValueError(f"--{name.replace('_', '-')}: has no effect {when}; leave it out")
 
 
 def check_numbers(arguments: Any, *names: str) -> None:

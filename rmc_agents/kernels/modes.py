@@ -1,4 +1,4 @@
-"""Torch's modes: tracing, autocast, inference, gradients, and eval mode."""
+"""Torch's modes: tracing, autocast, inference, gradients, threads, and eval mode."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -43,6 +43,17 @@ def undisturbed() -> Iterator[None]:
     """
     with torch.inference_mode(False), torch.no_grad(), no_autocast("cpu"):  # the first enables gradients
         yield
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Context in which torch has this number of CPU threads at first. Afterwards it has as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from rmc_agents.envs.making import EnvFactory, make_env
-from rmc_agents.envs.names import STACKED
+from rmc_agents.envs.names import MAPS, STACKED
 from rmc_agents.envs.nested import is_nested, pick
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 
@@ -73,8 +73,8 @@ def make_sb3_env(
 
 
 def cheapest_autoreset(env: str | EnvFactory, num_workers: int = 0) -> AutoresetMode:
-    """The cheapest mode for a VecEnv: SAME_STEP, except for stacked views and workers, which do not support it."""
-    if num_workers or (isinstance(env, str) and STACKED.fullmatch(env)):
+    """The cheapest mode for a VecEnv: SAME_STEP, except for stacked views, maps and workers, which lack it."""
+    if num_workers or (isinstance(env, str) and (env in MAPS or STACKED.fullmatch(env))):
         return AutoresetMode.NEXT_STEP
     return AutoresetMode.SAME_STEP
 

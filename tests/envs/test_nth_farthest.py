@@ -183,7 +183,7 @@ def test_a_state_with_other_numbers_is_refused(number: float) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"ask": "first"}, "ask: expected last or every, got 'first'"),
+        ({"ask": "first"}, "ask: expected one of last, every; got 'first'"),
         ({"most": 9}, "most: expected an int from 2 to 8, got 9"),
         ({"most": 3, "fewest": 4}, "fewest: expected an int from 2 to 3, got 4"),
         ({"size": 4, "active": 5}, "active: expected an int from 1 to 4, got 5"),

@@ -51,8 +51,8 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([run, "--max-steps", "0"], "--max-steps: expected at least 1"),
         ([run, "--seed", "-1"], "--seed: expected at least 0"),
         ([run, "--seed", str(2**64)], "--seed: expected less than 4,294,967,296"),
-        ([run, "--sample", "9", "--json", tmp_path / "x.json"], "--sample: expected neither --json nor"),
-        ([run, "--prompt", "It was"], "--prompt: expected --sample with it"),
+        ([run, "--sample", "9", "--json", tmp_path / "x.json"], "--json: has no effect with --sample"),
+        ([run, "--prompt", "It was"], "--prompt: has no effect without --sample N"),
     ):
         line = refused(capsys, cli, *argv)
         assert message in line

@@ -39,6 +39,8 @@ def run(config: Config, backends: Sequence[str], repeats: int, limit: float | No
         raise ValueError(
             f"--algo: expected a2c, ppo or supervised, which rmc-bench can measure, got {config.train.algo}"
         )
+    if config.run.learners not in (1, "auto"):
+        raise ValueError(f"--learners: expected 1, rmc-bench measures one process, got {config.run.learners}")
     console = command_line.console()
     with closing(new_trainer(config.updated({"learners": 1}, "rmc-bench"))) as trainer:
         assert isinstance(trainer, OnPolicy)

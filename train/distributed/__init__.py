@@ -65,11 +65,6 @@ def by_torchrun() -> bool:
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def started_by_torchrun() -> int:
-    """Number of learners that torchrun has started on all machines; 1 without torchrun."""
-    return int(os.environ["WORLD_SIZE"]) if by_torchrun() else 1
-
-
 def on_this_machine(learners: int) -> int:
     """Number of the learners on this machine."""
     return _local("WORLD_SIZE") if by_torchrun() else learners

@@ -51,13 +51,12 @@ def with_number(config: Config, device: torch.device) -> Config:
     Raises:
       ValueError: if that number of learners is not possible.
     """
-    by_torchrun, wanted = distributed.started_by_torchrun(), config.run.learners
-    if by_torchrun > distributed.size():
+    number = automatic(config, device) if config.run.learners == "auto" else config.run.learners
+    if distributed.by_torchrun() and (number := int(os.environ["WORLD_SIZE"])) > distributed.size():
         raise ValueError(
-            f"learners: torchrun has started {by_torchrun}, and only rmc-train joins them; start a script without "
+            f"learners: torchrun has started {number}, and only rmc-train joins them; start a script without "
             "torchrun: in Python the setting learners starts the others"
         )
-    number = by_torchrun if by_torchrun > 1 else automatic(config, device) if wanted == "auto" else wanted
     config = config.updated({"learners": number}, "learners")
     if number > 1:
         _check(config, number, device)

@@ -67,6 +67,7 @@ class Reporter:
         self._since_point: list[Episode] = []
         self._reports_success = False
         self._stage: int | None = None  # of a curriculum, from 1
+        self._metrics: Metrics = {}  # of the newest update
         self._earlier, self._began = seconds, clock()
         self._point = (self._began, trainer.frames)
         self._progress = Progress(
@@ -104,11 +105,20 @@ class Reporter:
         now = self._clock()
         self._progress.update(self._task, completed=self.trainer.frames)
         self._tell_stage(metrics)
+        self._metrics = metrics
         finished = self.trainer.frames >= self.total_frames
-        if now - self._point[0] >= self.trainer.config.run.log_every or finished:
-            self._write_point(now, metrics)
+        if is_due := now - self._point[0] >= self.trainer.config.run.log_every or finished:
+            self._write_point(now)
         if self._measure is not None:
+            if is_due:
+                self._measure.write(self.trainer.frames)
+                self._writer.flush()
             self._measure.remember_parameters()
+
+    def finish(self) -> None:
+        """Call this after the last update: the curve ends there, whatever ended the training."""
+        if self.trainer.frames > self._point[1]:
+            self._write_point(self._clock())
 
     def _tell_stage(self, metrics: Metrics) -> None:
         """A line where a stage of a curriculum begins."""
@@ -142,8 +152,8 @@ class Reporter:
         if not self.console.is_terminal:
             say(self.console, str(evaluation))
 
-    def _write_point(self, now: float, metrics: Metrics) -> None:
-        frames = self.trainer.frames
+    def _write_point(self, now: float) -> None:
+        frames, metrics = self.trainer.frames, self._metrics
         began, frames_then = self._point
         speed = (frames - frames_then) / (now - began)
         self._point = (now, frames)
@@ -156,9 +166,6 @@ class Reporter:
                 scalars["charts/success_rate"] = float(np.mean([bool(e.success) for e in self._since_point]))
             self._since_point = []
         self._add(scalars | {name: value.item() for name, value in metrics.items()}, frames)
-        if self._measure is not None:
-            self._measure.write(frames)
-            self._writer.flush()
         shown = with_interval(float(np.mean([e.episode_return for e in self._recent])), None) if self._recent else "-"
         extra = "  ".join(text.format(metrics[name].item()) for name, text in SHOWN.items() if name in metrics)
         headline = extra if "charts/accuracy" in metrics else f"return {shown}"

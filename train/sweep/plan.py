@@ -74,7 +74,8 @@ class Plan:
         settings, search = (_mapping(study.get(key), f"{path}: {key}") for key in ("settings", "search"))
         base = Config().updated({"video": False}, "default")
         if study.get("base") is not None:
-            base = base.updated_from_yaml(str(study["base"]))
+            beside = path.parent / str(study["base"])
+            base = base.updated_from_yaml(beside if beside.is_file() else str(study["base"]))
         for decided in settings.keys() & DECIDED.keys():
             raise ValueError(f"{path}: settings: {decided}: {DECIDED[decided]}")
         base = base.updated(settings, f"{path}: settings").updated(fixed, "--set")
