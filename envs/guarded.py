@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from gymnasium.wrappers import FlattenObservation
 from numpy.typing import NDArray
 
 from .blame import Blame
-from .nested import is_nested, numbers, pick
+from .nested import Place, is_nested, numbers, pick
 from .processes import EnvError
 from .returned_values import (
     RESET_VALUES,
@@ -46,7 +47,6 @@ class GuardedEnv(gym.Wrapper):
 
     def __init__(self, env: gym.Env, name: str) -> None:
         super().__init__(env)
-        self._checks = {path: PartCheck(leaf, path) for path, leaf in numbers(env.observation_space).items()}
         self._is_nested, self._mask_size = is_nested(env.observation_space), _mask_size(env.action_space)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
         self._rendering, self._closing = Blame(name, "render()"), Blame(name, "close()")
@@ -79,6 +79,11 @@ class GuardedEnv(gym.Wrapper):
         with _logging_errors(), self._closing:
             self.env.close()
 
+    @cached_property
+    def _checks(self) -> dict[Place, PartCheck]:
+        """By the part's path; made at the first reset: spaces that agents cannot read are refused between."""
+        return {path: PartCheck(leaf, path) for path, leaf in numbers(self.observation_space).items()}
+
     def _usable(self, info: Any) -> dict[str, Any]:
         """`usable_infos`, with the action mask as an array, if there is one."""
         usable, size = usable_infos(info), self._mask_size
@@ -106,9 +111,7 @@ class GuardedVectorEnv(VectorWrapper):
 
     def __init__(self, env: VectorEnv, name: str) -> None:
         super().__init__(env)
-        self.name, lanes = name, (env.num_envs,)
-        leaves = numbers(env.single_observation_space)
-        self._checks = {path: PartCheck(leaf, path, lanes) for path, leaf in leaves.items()}
+        self.name = name
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
         self._closing = Blame(name, "close()")
 
@@ -126,6 +129,12 @@ class GuardedVectorEnv(VectorWrapper):
             ends = (("terminated", terminated), ("truncated", truncated))
             flags = (self._per_lane(values, name, "biu").astype(np.bool_) for name, values in ends)
             return self._checked(obs), rewards, *flags, checked_infos(infos)
+
+    @cached_property
+    def _checks(self) -> dict[Place, PartCheck]:
+        """As in `GuardedEnv`."""
+        leaves = numbers(self.single_observation_space)
+        return {path: PartCheck(leaf, path, (self.num_envs,)) for path, leaf in leaves.items()}
 
     def close(self, **kwargs: Any) -> None:
         """Close the environment; errors are logged, not raised."""

@@ -121,8 +121,8 @@ def unknown(name: str) -> ValueError:
     module, _, attribute = name.rpartition(":")
     if module:
         return ValueError(
-            f"there is no environment {name!r}: {module} neither registers {attribute!r} with gymnasium nor, for "
-            "--env, defines a class or function of that name; in Python, pass the class or function itself"
+            f"there is no environment {name!r}: {module} has not registered {attribute!r} with gymnasium; if that is a "
+            f"class or function, pass it itself in Python, and --env {name} to commands"
         )
     if name.startswith("ALE/"):
         return ValueError(f"there is no environment {name!r}; Atari's are ale_py:{name} (pip install ale-py)")

@@ -94,10 +94,9 @@ def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwarg
 
 def env_to_play(saved: "SavedAgent[Policy]", env: str | None, env_kwargs: KeywordArguments) -> "str | EnvFactory":
     """The environment of the flags --env and --env-kwargs, or that of the agent's training."""
-    from rmc_agents.envs.making import with_arguments
-    from rmc_agents.runs.saved import saved_env
+    from rmc_agents.runs.saved import given_env, saved_env
 
-    return with_arguments(env, env_kwargs) if env else saved_env(saved, env_kwargs)
+    return given_env(saved, env, env_kwargs) if env else saved_env(saved, env_kwargs)
 
 
 def check_env(env: str | None) -> None:

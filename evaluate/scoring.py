@@ -15,7 +15,7 @@ from rmc_agents.envs.making import EnvFactory, name_of
 from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.player import device_of
-from rmc_agents.runs.saved import SavedAgent, saved_env
+from rmc_agents.runs.saved import SavedAgent, given_env, saved_env
 from rmc_agents.types import Policy
 
 from . import ablation
@@ -243,6 +243,8 @@ def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, 
         if not isinstance(agent, SavedAgent):
             raise ValueError("env: expected an environment, because only a saved agent has a default one")
         env = saved_env(agent)
+    elif isinstance(agent, SavedAgent):
+        env = given_env(agent, env)
     if (spec := getattr(agent, "spec", None)) is not None:
         check_fits(spec, env)
     return policy, env

@@ -41,7 +41,9 @@ class Categorical:
         return self.logits.argmax(dim=-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Log-probabilities of actions `[...]`."""
+        """Log-probabilities of actions `[...]`. Raises ValueError for another shape, which torch would cut to fit."""
+        if action.shape != self.logits.shape[:-1]:
+            raise ValueError(f"actions: expected {list(self.logits.shape[:-1])}, got {list(action.shape)}")
         return functional.log_softmax(self.logits, dim=-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Tensor:

@@ -77,6 +77,7 @@ def _import(module: str, source: str) -> None:
         name = module if source == "--import" else source
         hint = f"; pip install 'rmc-agents[{module}]'" if module in EXTRAS and not find_spec(module) else ""
         hint = "; expected the module's name without .py" if module.endswith(".py") else hint
+        hint = f"; expected the module's name alone: {module.partition(':')[0]}" if ":" in module else hint
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
         reported = _as_theirs(error, f"{name}: importing {module} failed", frames[1:])  # without the frame of this file
         reported.args = (f"{reported}{hint}",)

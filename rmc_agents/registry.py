@@ -63,8 +63,14 @@ class Registry:
         """Raises ValueError unless `build` can be called with `first` and the keyword arguments."""
         if getattr(build, "__init__", None) is nn.Module.__init__:  # its signature takes anything, its code nothing
             raise ValueError(f"{self.kind}_args: {name}: expected an __init__ of its own, got torch.nn.Module's")
+        signature = inspect.signature(build)
         try:
-            inspect.signature(build).bind(first, **arguments)
+            signature.bind_partial(first)
+        except TypeError:
+            first_name = "input_size" if self.kind == "core" else "spec"
+            raise ValueError(f"{self.kind}: {name} has to take {first_name} as its first argument") from None
+        try:
+            signature.bind(first, **arguments)
         except TypeError as error:
             raise ValueError(f"{self.kind}_args: {name}: {error}") from None
 

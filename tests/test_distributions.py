@@ -96,3 +96,8 @@ def test_known_values() -> None:
 def test_a_diverged_policy_is_one_line(kind: str) -> None:
     with pytest.raises(ValueError, match=r"training diverged \(try a smaller --learning-rate\)"):
         make(kind, torch.full((2, 6), torch.nan)).sample(torch.Generator())
+
+
+def test_actions_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"actions: expected \[5, 8\], got \[5, 2\]"):
+        Categorical(torch.zeros(5, 8, 3)).log_prob(torch.zeros(5, 2, dtype=torch.int64))

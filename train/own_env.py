@@ -46,8 +46,6 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         for name, default in unused.items():
             if (given := getattr(config.env, name)) != default:
                 raise ValueError(f"{name}: expected none for a vector environment object, got {given}")
-        if config.env.num_envs not in (Config().env.num_envs, env.num_envs):
-            raise ValueError(f"num_envs: expected the {env.num_envs} of the environment, got {config.env.num_envs}")
         note_given(name := _name(type(env.unwrapped)), None)  # it cannot be created again
         own = {"env": name, "num_envs": env.num_envs, "eval_episodes": 0, "video": False, "learners": 1}
         return config.updated(own, "env"), env

@@ -7,7 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import torch
+from gymnasium.vector import VectorEnv
 from rich.console import Console
 
 from rmc_agents import command_line, pretrained
@@ -154,6 +156,8 @@ def _config(settings: Mapping[str, Any]) -> Config:
                 f"config: {part}: expected a name, got {name}; for one of your own, call rmc.register_{part}"
                 f"({name.lower()!r}, {name}) and pass {name.lower()!r}"
             )
+    if isinstance(env := settings.get("env", ""), gym.Env | VectorEnv) or callable(env):
+        raise ValueError("config: env: expected a name; pass a class, function or object as rmc.train(config, env=...)")
     changed = dict(settings)
     return Config().updated_from_yaml(changed.pop("config", None)).updated(changed, "config")
 

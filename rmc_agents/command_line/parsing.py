@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -130,6 +130,7 @@ def parse(
     if first and {"--help", "-h"} & set(argv):
         print(first_help(default, prog, description, first, more() if more else ""))
         raise SystemExit(0)
+    _check_given_once(kind, argv)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -217,6 +218,27 @@ def _without_box(text: str) -> str:
     for pattern, plain in PLAIN.items():
         problem = re.sub(pattern, plain, problem)
     return problem.rstrip(".") + hint
+
+
+def _check_given_once(kind: type[Any], argv: Sequence[str]) -> None:
+    """Raises ValueError for a flag of several values that is repeated: only the last would count."""
+    flags = [word.partition("=")[0] for word in argv if word.startswith("--")]
+    for flag in {each for each in flags if flags.count(each) > 1}:
+        if flag[2:].replace("-", "_") in _of_several_values(kind):
+            raise ValueError(f"{flag}: expected once, followed by all its values, got it {flags.count(flag)} times")
+
+
+def _of_several_values(kind: type[Any]) -> set[str]:
+    """Names of fields that hold several values, those of sections included; not of those whose flag may be repeated."""
+    names = set()
+    for field in fields(kind):
+        if is_dataclass(field.type):
+            names |= _of_several_values(field.type)  # type: ignore[arg-type]
+        parts = (field.type, *get_args(field.type))
+        several = any((get_origin(part) or part) in (tuple, list, dict) for part in parts)
+        if several and tyro.conf.UseAppendAction not in parts:
+            names.add(field.name)
+    return names
 
 
 def check_unused(arguments: Any, when: str, *names: str) -> None:

@@ -134,7 +134,10 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
 
 def _metadata(content: bytes) -> dict[str, str]:
     """The metadata in safetensors' JSON header, which follows eight bytes with its length."""
-    header = json.loads(content[8 : 8 + _header_size(content)])
+    try:
+        header = json.loads(content[8 : 8 + _header_size(content)])
+    except ValueError:
+        raise ValueError("expected a .safetensors file") from None
     metadata: dict[str, str] = header.get("__metadata__", {})
     return metadata
 

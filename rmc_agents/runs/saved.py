@@ -15,7 +15,7 @@ from rmc_agents import plugins, pretrained
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import CORES, ENCODERS, Config
 from rmc_agents.envs.making import EnvFactory, with_arguments
-from rmc_agents.envs.names import evaluation_kwargs
+from rmc_agents.envs.names import NAMESPACE, evaluation_kwargs
 from rmc_agents.envs.own import check_given_once
 from rmc_agents.formatting import with_interval
 from rmc_agents.spaces import SpaceSpec
@@ -202,6 +202,27 @@ def saved_env(saved: SavedAgent[Any], env_kwargs: Mapping[str, Any] | None = Non
     if env_kwargs:
         return with_arguments(name, evaluation_kwargs(name, {}) | dict(env_kwargs))
     return with_arguments(name, evaluation_kwargs(name, saved.config.env.env_kwargs))
+
+
+def given_env(
+    saved: SavedAgent[Any], env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None = None
+) -> str | EnvFactory:
+    """The environment that a user gives for an agent, with these arguments.
+
+    A user's own class or function in which the agent was trained has the arguments of the training, if none are given:
+    it has to be given only because a saved agent never imports it.
+    """
+    name = env.rpartition(":")[2] if isinstance(env, str) else getattr(env, "__name__", "")
+    module, _, trained = saved.config.env.env.rpartition(":")
+    if not env_kwargs and (trained == f"{NAMESPACE}{name}-v0" or (module and trained == name)):
+        env_kwargs = saved.config.env.env_kwargs
+    if not env_kwargs:
+        return env
+    if isinstance(env, str):
+        return with_arguments(env, env_kwargs)
+    made = partial(env, **env_kwargs)
+    made.__name__ = name  # type: ignore[union-attr]  # for messages
+    return made
 
 
 def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:

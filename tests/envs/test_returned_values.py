@@ -47,6 +47,7 @@ ONE = Box(-1, 1, (1,))
         (MultiDiscrete([3, 4]), [1], {}, r"expected an observation \(2,\) of int64, got \(1,\)"),
         (MultiBinary(2), [2, 0], {}, r"expected an observation in MultiBinary\(2\), got \[2\]"),
         (Box(0, 9, (1,), np.uint8), np.uint8([20]), {}, r"expected an observation in Box\(0, 9, .*, got \[20\]"),
+        (Box(-128, 127, (1,), np.int8), np.int64([300]), {}, r"expected an observation in Box\(-128, .*, got \[300\]"),
         (ONE, [0.0], {"terminated": "no"}, "expected True or False as terminated, got 'no'"),
         (ONE, [0.0], {"truncated": None}, "expected True or False as truncated, got None"),
         (ONE, [0.0], {"then": (0, 0, 0, {})}, r"expected \(obs, reward, .*info\), got a tuple of 4"),

@@ -26,7 +26,7 @@ from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG, RunFolder
 
 pytestmark = pytest.mark.usefixtures("forked_trainings")
 COMMAND = "import sys; from rmc_agents.evaluate.compare import main; sys.exit(main())"
-SMALL = ["--episodes", "3", "--jobs", "2", "--seeds", "0", "1"]
+SMALL = ["--episodes", "3", "--jobs", "2"]
 FLAGS = ["--", "--num-envs", "8", "--unroll-length", "5", "--hidden-size", "16", "--encoder-sizes", "16"]
 
 
@@ -143,7 +143,8 @@ SEEN = "env: recall-stack2\ncore: none\nencoder_sizes: [16]\n"
 
 def arguments(place: Path, *flags: str, frames: int = 800) -> list[str]:
     own = ["--folder", str(place / "runs"), "--out", str(place / "out"), "--total-frames", str(frames), *SMALL]
-    return [*own, *flags, *FLAGS]
+    seeds = [] if "--seeds" in flags else ["--seeds", "0", "1"]
+    return [*own, *seeds, *flags, *FLAGS]
 
 
 @pytest.mark.slow
@@ -323,6 +324,8 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         output = capsys.readouterr().err
         assert expected in output
         assert output.count("\n") == 1
+    assert compare.main([str(tmp_path / "half"), "--total-frames", "9"]) == 2
+    assert "--total-frames: has no effect without --agents or --cores" in capsys.readouterr().err
     assert compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--encoder", "conv"]) == 2
     output = capsys.readouterr().err
     assert "training of minipacman-none-seed0 failed: rmc-train: encoder conv: expected images" in output

@@ -53,6 +53,11 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([run, "--seed", str(2**64)], "--seed: expected less than 4,294,967,296"),
         ([run, "--sample", "9", "--json", tmp_path / "x.json"], "--json: has no effect with --sample"),
         ([run, "--prompt", "It was"], "--prompt: has no effect without --sample N"),
+        ([run, "--windows", "4"], "--windows: has no effect without --ablate-memory"),
+        (
+            [run, "--env-kwargs", "a=1", "--env-kwargs", "b=2"],
+            "--env-kwargs: expected once, followed by all its values",
+        ),
     ):
         line = refused(capsys, cli, *argv)
         assert message in line

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from PIL import Image
 
 from helpers import wandering  # noqa: F401  # registers an environment that cannot render
@@ -93,6 +94,44 @@ def test_mp4_plays_in_browsers(tmp_path: Path) -> None:
     np.testing.assert_allclose(pictures[0][200, 200], (200, 40, 40), atol=8)
     content = recorded.path.read_bytes()
     assert 0 < content.index(b"moov") < content.index(b"mdat")
+
+
+class GrowingEnv(PaintedEnv):
+    """Frames of another size in every episode, and an info that is not the number which videos show."""
+
+    size = 0
+
+    def reset(self, **given: Any) -> tuple[np.ndarray, dict]:
+        self.size += 1
+        return super().reset(**given)[0], {}
+
+    def render(self) -> np.ndarray:
+        return np.full((20 * self.size, 30, 3), (200, 40, 40), np.uint8)
+
+
+def test_an_environment_whose_frames_grow(tmp_path: Path) -> None:
+    recorded = record(Counter(), GrowingEnv, tmp_path / "a.mp4", episodes=3, fps=8, device=CPU)
+    frames = imageio_ffmpeg.read_frames(str(recorded.path))
+    width, height = next(frames)["size"]
+    pictures = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames]
+    assert len(pictures) == recorded.frames
+    centre = pictures[-1][: height // 2, : width // 3].reshape(-1, 3)
+    assert (np.abs(centre.astype(int) - (200, 40, 40)).max(axis=1) < 12).any()
+
+
+class Levels(SyncVectorEnv):
+    """Reports levels by names, not numbers."""
+
+    def __init__(self, num_envs: int, render_mode: str | None = None) -> None:
+        super().__init__([lambda: PaintedEnv(render_mode)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+        self.render_mode = render_mode
+
+    def step(self, actions: Any) -> Any:
+        return *super().step(actions)[:4], {"level": {"name": "easy"}}
+
+
+def test_a_level_that_is_no_number_is_not_shown(tmp_path: Path) -> None:
+    assert record(Counter(), Levels, tmp_path / "a.mp4", device=CPU).returns == [5.0]
 
 
 @pytest.mark.parametrize("fps", [3, 8, 12])

@@ -9,10 +9,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from helpers.runs import find_and_load
 from rmc_agents.config import Config
+from rmc_agents.evaluate.curves import read_curve
+from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import folder
 from rmc_agents.train.run import Progress, train
 
@@ -102,6 +105,22 @@ def test_the_callback_sees_every_update_and_ends_the_run(tmp_path: Path) -> None
     assert all(np.isfinite(progress.metrics["losses/entropy"]) for progress in seen)
     assert run.summary["frames"] == 60
     assert run.summary["evaluation"] is not None
+    assert read_curve(run.path, "return").frames.tolist()[-1] == 60  # though log_every has not passed
+
+
+def test_threads_are_those_of_the_caller_afterwards_and_one_in_the_evaluation(tmp_path: Path) -> None:
+    seen = []
+
+    class Noting(Walk):
+        def reset(self, **given: Any) -> Any:
+            seen.append(torch.get_num_threads())
+            return super().reset(**given)
+
+    with torch_threads(3):
+        train(SMALL | {"total_frames": 20, "threads": 2}, env=Noting, run_dir=tmp_path / "run", console=QUIET)
+        assert torch.get_num_threads() == 3
+    assert set(seen) == {1, 2}
+    assert seen[-1] == 1
 
 
 def test_a_callback_that_fails_loses_nothing(tmp_path: Path) -> None:
