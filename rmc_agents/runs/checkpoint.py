@@ -105,7 +105,8 @@ def opening(source: Path | str, passing: type[Exception] = CheckpointError) -> I
         if type(error).__name__ == "OutOfMemoryError":  # by name, because torch may not have been imported
             raise
         problem = " ".join(str(error).split())[:MAX_PROBLEM_LENGTH] or type(error).__name__
-        raise CheckpointError(f"{source} is damaged or not a checkpoint of this version: {problem}") from error
+        what = "is damaged or not a checkpoint of this version, or its core or encoder has changed"
+        raise CheckpointError(f"{source} {what}: {problem}") from error
 
 
 def from_bytes(content: bytes, source: str) -> dict[str, Any]:
