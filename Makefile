@@ -73,7 +73,7 @@ install-all:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt uv
 	UV_FIND_LINKS="$$($(BIN)/pip config get global.find-links 2>/dev/null)" \
-	  $(BIN)/uv pip install --system-certs --python $(BIN)/python -c constraints.txt -e '.[dev,triton,docs]'
+	  $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python -c constraints.txt -e '.[dev,triton,docs]'
 	touch $(INSTALLED) $(DEV) .venv/triton .venv/docs
 
 clean:
