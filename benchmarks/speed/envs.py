@@ -1,4 +1,4 @@
-"""Steps per second of the native vector environments on one core.
+"""Steps per second of the native vector environments on one core, and of CartPole with and without our checks.
 
     python -m benchmarks.speed.envs [--json FILE]
 
@@ -18,8 +18,9 @@ from pathlib import Path
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")  # before the imports: read when numpy loads its linear algebra
 
+import gymnasium as gym  # noqa: E402
 import numpy as np  # noqa: E402
-from gymnasium.vector import VectorEnv  # noqa: E402
+from gymnasium.vector import SyncVectorEnv, VectorEnv  # noqa: E402
 
 from rmc_agents.envs.boxworld import BoxWorldVectorEnv  # noqa: E402
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv  # noqa: E402
@@ -27,6 +28,7 @@ from rmc_agents.envs.registry import make_vector_env  # noqa: E402
 
 LANES, STEPS, REPEATS = 4096, 300, 9
 SEQUENCES, SEQUENCE_LANES = ("nth-farthest", "program", "program-copy", f"text:{Path(__file__).parent.parent}"), 1024
+PYTHON_LANES = 64
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -81,6 +83,12 @@ def main() -> None:
     for name in SEQUENCES:
         title = f"{name.partition(':')[0]}, {SEQUENCE_LANES} lanes (steps/s)"
         measurements[title] = environment_rate(make_vector_env(name, SEQUENCE_LANES))
+    cart_poles = {
+        "CartPole-v1": make_vector_env("CartPole-v1", PYTHON_LANES),
+        "CartPole-v1, gymnasium's lanes": SyncVectorEnv([lambda: gym.make("CartPole-v1")] * PYTHON_LANES),
+    }
+    for name, env in cart_poles.items():
+        measurements[f"{name}, {PYTHON_LANES} lanes (steps/s)"] = environment_rate(env)
     measurements["memory copy (bytes/s)"] = copy_rate
     measurements["float32 matrix product (operations/s)"] = product_rate
     rates: dict[str, list[float]] = {name: [] for name in measurements}
@@ -92,7 +100,7 @@ def main() -> None:
     print("resets included; millions:")
     for name, values in rates.items():
         median, low, high = (value / 1e6 for value in (statistics.median(values), min(values), max(values)))
-        print(f"{name:48} {median:10.2f}   ({low:.2f} .. {high:.2f})")
+        print(f"{name:48} {median:10.3f}   ({low:.3f} .. {high:.3f})")
     if arguments.json:
         machine = {"machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__}
         setting = {"lanes": LANES, "steps": STEPS, "repeats": REPEATS, "resets_included": True}
