@@ -68,7 +68,7 @@ $(DEV): $(INSTALLED)
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
-# All of the above at once, for continuous integration. uv takes a fifth of pip's time, but does not read pip's settings.
+# All of the above at once, for continuous integration. uv takes less than a third of pip's time, but does not read its settings.
 install-all:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt uv

@@ -1,6 +1,7 @@
 """Environments from users' classes and functions, which create one lane or, with an argument `num_envs`, all lanes."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -9,11 +10,19 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
+from .names import NAMESPACE
+
 OURS = ("num_envs", "render_mode", "autoreset_mode")
 """Arguments that this package passes itself."""
 
 _given: dict[str, Any] = {}  # by id
 _given_twice: set[str] = set()
+
+
+def own_id(name: str) -> str:
+    """The id of an environment that was given in Python, from the name of its class or function."""
+    plain = re.sub(r"\W", "", name)
+    return f"{NAMESPACE}{plain}-v0"
 
 
 def note_given(env_id: str, env: Any) -> None:

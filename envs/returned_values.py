@@ -121,16 +121,16 @@ class PartCheck:
 
     def _check_range(self, array: NDArray[Any]) -> None:
         is_float = self._dtype.kind == "f"
-        array = array.astype(self._dtype, copy=False) if is_float else array
-        if array.ndim == 0 and not is_float:  # a number of Python is compared ten times as fast
-            if self._low <= array.item() <= self._high:
-                return
-        elif not ((array < self._low) | (array > self._high)).any():
+        if is_float:
+            array = array.astype(self._dtype, copy=False)
+        elif array.ndim == 0 and self._low <= array.item() <= self._high:  # faster than with arrays
+            return
+        wrong = (array < self._low) | (array > self._high)
+        if not wrong.any():
             return
         if is_float:
             _warn_of_bounds(self._name, str(self._space))
         else:
-            wrong = (array < self._low) | (array > self._high)
             raise ValueError(f"expected an observation {self._name}in {self._space}, got {array[wrong].tolist()[:8]}")
 
 

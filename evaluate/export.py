@@ -159,7 +159,7 @@ def export(
         raise ValueError(
             f"agent: expected one on the CPU, by rmc.load(..., device='cpu'), got one on {settings.device}"
         )
-    if out.resolve() == agent.path.resolve():
+    if out.exists() and agent.path.exists() and out.samefile(agent.path):
         raise ValueError(f"{out} is the file to export: expected another file to write to")
     compared = None if out.suffix == SUFFIX else _compared(agent, out.suffix)
     with evaluating(policy):

@@ -1,6 +1,5 @@
 """Text generation with a language model: each sampled token is the next input."""
 
-import math
 from contextlib import closing
 
 import torch
@@ -43,7 +42,7 @@ def sample_text(
       ValueError: if the environment is not text, or for an invalid number of tokens or temperature.
     """
     checked_int("tokens", tokens, 1)
-    if not 0 <= temperature < math.inf:
+    if not temperature >= 0:
         raise ValueError(f"temperature: expected at least 0, got {temperature:g}")
     policy, env = policy_and_env(agent, env)
     with closing(make_env(env)) as lanes:

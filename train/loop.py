@@ -183,8 +183,8 @@ class RunLoop:
 
     def _how_to_evaluate(self) -> str:
         """How to make up for an evaluation that was interrupted."""
-        if self.trainer.frames < self.trainer.train.total_frames:  # the callback ended it; resuming would train on
-            return f"evaluate with: rmc-evaluate {quoted(self.folder.path)}{extra_flags(self.trainer)}"
+        if self.trainer.frames < self.trainer.train.total_frames:  # the callback ended it: resuming would train on
+            return f"evaluate with: rmc.evaluate(rmc.load({str(self.folder.path)!r}))"
         return f"evaluate and record with: {self._resume_command()}"
 
     def _resume_command(self) -> str:

@@ -1,7 +1,6 @@
 """Environments given in Python: registered with gymnasium, so training, evaluation and video can create them."""
 
 import copy
-import re
 from collections.abc import Callable
 from functools import partial
 
@@ -9,8 +8,8 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from rmc_agents.config import Config
-from rmc_agents.envs.names import NAMESPACE
-from rmc_agents.envs.own import note_given, register_own
+from rmc_agents.envs.making import name_of
+from rmc_agents.envs.own import note_given, own_id, register_own
 
 OwnEnv = str | gym.Env | VectorEnv | Callable[..., gym.Env] | Callable[..., VectorEnv]
 
@@ -46,14 +45,14 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         for name, default in unused.items():
             if (given := getattr(config.env, name)) != default:
                 raise ValueError(f"{name}: expected none for a vector environment object, got {given}")
-        note_given(name := _name(type(env.unwrapped)), None)  # it cannot be created again
+        note_given(name := own_id(name_of(type(env.unwrapped))), None)  # it cannot be created again
         own = {"env": name, "num_envs": env.num_envs, "eval_episodes": 0, "video": False, "learners": 1}
         return config.updated(own, "env"), env
     if isinstance(env, gym.Env):
-        name = _name(type(env.unwrapped))
+        name = own_id(name_of(env))
         register_own(name, _again(env))
     elif callable(env):
-        register_own(name := _name(env), env)
+        register_own(name := own_id(name_of(env)), env)
     else:
         raise ValueError(
             f"env: expected a name, a gymnasium environment, a function that returns one or a VectorEnv, got {env}"
@@ -85,8 +84,3 @@ def _copied(env: gym.Env, render_mode: str | None = None) -> gym.Env:
     if render_mode is not None:
         copied.unwrapped.render_mode = render_mode
     return copied
-
-
-def _name(made_by: object) -> str:
-    plain = re.sub(r"\W", "", getattr(made_by, "__name__", type(made_by).__name__))
-    return f"{NAMESPACE}{plain}-v0"

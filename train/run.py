@@ -75,7 +75,7 @@ def train(
     if callback is not None and not callable(callback):
         raise ValueError(f"callback: expected a function of a Progress, got {callback!r}")
     lanes, console = None, console or command_line.console()
-    with _clock(console) as clock, torch_threads(torch.get_num_threads()):
+    with _clock(console) as clock, torch_threads(torch.get_num_threads()):  # as many afterwards as before
         watch = Watch(console, clock, callback, track)
         if env is not None:
             config, lanes = settle_env(config, env)
@@ -128,7 +128,7 @@ def resume(
     def changed(saved: Config) -> Config:
         return settings(saved) if callable(settings) else saved.updated(dict(settings or {}), "settings")
 
-    with _clock(console) as clock, torch_threads(torch.get_num_threads()):
+    with _clock(console) as clock, torch_threads(torch.get_num_threads()):  # as many afterwards as before
         watch = Watch(console, clock, callback, track)
         reopened = partial(reopen, source, changed, trust, env)
         if source.is_file():

@@ -6,6 +6,7 @@ import io
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -222,10 +223,11 @@ def _without_box(text: str) -> str:
 
 def _check_given_once(kind: type[Any], argv: Sequence[str]) -> None:
     """Raises ValueError for a flag of several values that is repeated: only the last would count."""
-    flags = [word.partition("=")[0] for word in argv if word.startswith("--")]
-    for flag in {each for each in flags if flags.count(each) > 1}:
-        if flag[2:].replace("-", "_") in _of_several_values(kind):
-            raise ValueError(f"{flag}: expected once, followed by all its values, got it {flags.count(flag)} times")
+    given = Counter(word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--"))
+    for name, times in given.items():
+        if times > 1 and name in _of_several_values(kind):
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag}: expected once, followed by all its values, got it {times} times")
 
 
 def _of_several_values(kind: type[Any]) -> set[str]:

@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 from rmc_agents import plugins, pretrained
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import CORES, ENCODERS, Config
-from rmc_agents.envs.making import EnvFactory, with_arguments
-from rmc_agents.envs.names import NAMESPACE, evaluation_kwargs
-from rmc_agents.envs.own import check_given_once
+from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
+from rmc_agents.envs.names import evaluation_kwargs
+from rmc_agents.envs.own import check_given_once, own_id
 from rmc_agents.formatting import with_interval
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import action_parts
@@ -212,9 +212,9 @@ def given_env(
     A user's own class or function in which the agent was trained has the arguments of the training, if none are given:
     it has to be given only because a saved agent never imports it.
     """
-    name = env.rpartition(":")[2] if isinstance(env, str) else getattr(env, "__name__", "")
+    name = name_of(env).rpartition(":")[2]
     module, _, trained = saved.config.env.env.rpartition(":")
-    if not env_kwargs and (trained == f"{NAMESPACE}{name}-v0" or (module and trained == name)):
+    if not env_kwargs and (trained == own_id(name) or (module and trained == name)):
         env_kwargs = saved.config.env.env_kwargs
     if not env_kwargs:
         return env

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from helpers.runs import find_and_load
 from rmc_agents.config import Config
+from rmc_agents.envs.processes import EnvError
 from rmc_agents.evaluate.curves import read_curve
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import folder
@@ -121,6 +122,25 @@ def test_threads_are_those_of_the_caller_afterwards_and_one_in_the_evaluation(tm
         assert torch.get_num_threads() == 3
     assert set(seen) == {1, 2}
     assert seen[-1] == 1
+
+
+def test_a_run_that_the_callback_ended_is_not_to_be_resumed_for_its_evaluation(tmp_path: Path) -> None:
+    ended: list[bool] = []
+
+    class Breaking(Walk):
+        def reset(self, **given: Any) -> Any:
+            if ended:
+                raise OSError("no display")
+            return super().reset(**given)
+
+    def callback(progress: Progress) -> bool:
+        ended.append(True)
+        return True
+
+    console, settings = Console(file=(out := StringIO()), width=1000), SMALL | {"total_frames": 10_000}
+    with pytest.raises(EnvError, match="no display"):
+        train(settings, env=Breaking, run_dir=tmp_path / "run", callback=callback, console=console)
+    assert f"complete and saved; evaluate with: rmc.evaluate(rmc.load('{tmp_path / 'run'}'))" in out.getvalue()
 
 
 def test_a_callback_that_fails_loses_nothing(tmp_path: Path) -> None:

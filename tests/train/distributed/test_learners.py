@@ -259,11 +259,11 @@ def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyP
     assert numbers == [6, 4, 1, 2, 1, 1]
 
 
-def test_a_script_that_torchrun_starts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_torchrun_starts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="torchrun has started 2, and only rmc-train joins them"):
-        train({"core": "none"}, run_dir="never")
+        train({"core": "none"}, run_dir=tmp_path / "never")
 
 
 @pytest.mark.parametrize(
