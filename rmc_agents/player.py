@@ -102,7 +102,7 @@ class Player:
         self._state = self.policy.initial_state(self.num_envs)
         self._ended = np.ones(self.num_envs, bool)  # no episode has begun
         self._action = self.spec.no_action(self.num_envs)
-        self._is_new, self._is_plain, self._is_masked = True, False, False
+        self._is_new, self._is_plain, self._is_masked = True, False, self.spec.is_masked
         self._seen: tuple[TimeStep, Any] | None = None
 
     @torch.no_grad()
@@ -123,15 +123,15 @@ class Player:
           terminated: `[B]` bool, or one bool; None if all episodes begin.
           truncated: likewise.
           action_mask: `[B, A]` or `[A]`: the allowed actions, in some environments `info["action_mask"]`; a mask inside
-            the observation is used without this. None: all actions.
+            the observation is used without this. None: all actions, unless the agent was trained with masks.
 
         Returns:
           Actions for `env.step`: `[B]` int64 if Discrete, else `[B, ...]`, or a tuple of these; without the lane axis
           (an int if Discrete) for a plain observation.
 
         Raises:
-          ValueError: for a wrong shape or dtype, NaN or infinity, a category out of range, or a missing reward in the
-            middle of an episode.
+          ValueError: for a wrong shape or dtype, NaN or infinity, a category out of range, a missing reward in the
+            middle of an episode, or a missing mask.
         """
         lanes = self._as_lanes(obs)
         check_categories(lanes, self.spec)
@@ -205,7 +205,10 @@ class Player:
         allowed = self.spec.action_mask(obs, infos)
         if allowed is None:
             if self._is_masked and not (steps.terminated | steps.truncated).all():
-                raise ValueError("action_mask: expected one, as in the steps before, got none")
+                raise ValueError(
+                    "action_mask: expected one, as in the agent's training or the steps before, got none; pass "
+                    "action_mask=info['action_mask'] of env.reset and env.step, or the observation with its own"
+                )
             return None
         self._is_masked = True
         mask = torch.as_tensor(allowed, device=self.device) | (steps.terminated | steps.truncated).unsqueeze(-1)

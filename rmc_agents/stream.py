@@ -43,7 +43,7 @@ class Lanes:
       device: the device of the time steps.
 
     Attributes:
-      spec: the environment's spaces.
+      spec: the environment's spaces, and whether it reported action masks at the last reset.
       steps: the current time step of all lanes, `[B, ...]`.
       rewards: `[B]` float64, the rewards that came with it.
       infos: the environment's infos for it.
@@ -81,7 +81,7 @@ class Lanes:
             self._is_last, self._is_stepping = false, False
             self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
             self._returns, self._lengths, self.numbers = zeros.copy(), zeros.astype(np.int64), zeros.astype(np.int64)
-            self._is_masked = self.spec.action_mask(obs, self.infos) is not None
+            self.spec = self.spec._replace(is_masked=self.spec.action_mask(obs, self.infos) is not None)
             if not self.spec.mask_sizes and (ACTION_MASK in self.infos or ACTION_MASK in self.spec.arrays):
                 _warn_of_mask(name_of_env(self.env))
             self.steps = self._to_steps(obs, self.spec.no_action(self.num_lanes), ~false, zeros, false, false)
@@ -100,7 +100,7 @@ class Lanes:
             obs, reward, terminated, truncated, self.infos = self.env.step(chosen)
             self._check(obs, reward, self._lengths + 1)
             reward = np.where(self._is_last, 0, reward)
-            if not self._is_masked and ACTION_MASK in self.infos and self.spec.mask_sizes:
+            if not self.spec.is_masked and ACTION_MASK in self.infos and self.spec.mask_sizes:
                 raise EnvError(
                     f"the environment {name_of_env(self.env)!r} reported its first infos['action_mask'] in step(): "
                     "expected one at every step, from the reset on"
@@ -210,7 +210,7 @@ class Lanes:
         seen = map_leaves(lambda leaf: leaf.to(self.device), self.spec.observe(obs))
         action = action.to(self.device, torch.float32 if self.spec.num_scales else torch.int64)
         steps = TimeStep(seen, is_first, action, reward.float(), terminated, truncated)
-        return steps._replace(action_mask=self._to_mask(obs)) if self._is_masked else steps
+        return steps._replace(action_mask=self._to_mask(obs)) if self.spec.is_masked else steps
 
     def _to_mask(self, obs: Any) -> Tensor:
         """The allowed actions `[B, A]`; all at the end of an episode, where the action is ignored.

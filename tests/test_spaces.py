@@ -1,6 +1,7 @@
 """Environments with all kinds of spaces are learned in, resumed, evaluated and played, on every way to an agent."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -85,6 +86,19 @@ def test_evaluation_and_the_player_do_the_same(kind: str) -> None:
             if not ended:
                 action = player.act(obs, reward, ended, truncated, info.get("action_mask"))
         assert total == pytest.approx(returns[lane], rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Mask", "MaskInfo"])
+def test_a_player_asks_for_the_masks_of_the_training(kind: str, tmp_path: Path) -> None:
+    trainer = trainer_of(kind)
+    player = rmc.Player(rmc.load(trainer.save(tmp_path, 0.0), device="cpu"))
+    obs, _ = Zoo(kind).reset(seed=0)
+    if kind == "Mask":
+        del obs["action_mask"]
+    with pytest.raises(ValueError, match=r"action_mask: expected one, as in .* training .* pass action_mask=info\["):
+        player.act(obs)
+    allowed = np.arange(4) == 2
+    assert player.act(obs, action_mask=allowed) == 2 + (kind == "MaskInfo")
 
 
 @pytest.mark.parametrize("kind", ["Nested", "TupleActions", "Mask", "MaskMany"])

@@ -20,7 +20,7 @@ def record_all(
       ValueError: for agents of different environments, or an environment that cannot render.
     """
     names = list(dict.fromkeys(name_of(one.env) for one in opened))
-    if len(names) > 1 or any(one.saved.spec != opened[0].saved.spec for one in opened):
+    if len(names) > 1 or not all(opened[0].saved.spec.fits(one.saved.spec) for one in opened):
         raise ValueError(
             f"expected runs of one environment, got {', '.join(names)}; --env NAME plays all of them in the same one"
         )

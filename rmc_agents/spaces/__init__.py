@@ -38,6 +38,7 @@ class SpaceSpec(NamedTuple):
     action_parts: tuple[ActionPart, ...] = ()  # several for a Tuple; empty for a Discrete space that starts at 0
     obs_parts: tuple[ArraySpec, ...] = ()  # the arrays of a nested observation; the other obs fields are then unused
     vocabulary: str = ""  # a fingerprint of the categories' meanings: metadata["vocabulary"]; '': not known
+    is_masked: bool = False  # the agent was trained with action masks; False in `of`, which only sees the spaces
 
     @classmethod
     def of(cls, env: gym.Env | VectorEnv) -> Self:
@@ -89,7 +90,7 @@ class SpaceSpec(NamedTuple):
 
     def fits(self, env: "SpaceSpec") -> bool:
         """Whether an agent with these spaces fits an environment's; an unknown vocabulary of the agent fits any."""
-        env = env if self.vocabulary else env._replace(vocabulary="")
+        env = env._replace(is_masked=self.is_masked, vocabulary=env.vocabulary if self.vocabulary else "")
         if env.num_actions and not env.first_action and not self.action_parts:
             env = env._replace(action_parts=())  # older files do not have the dtype of such actions
         return self == env
