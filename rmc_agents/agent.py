@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.cores import Core, as_core, make_core
-from rmc_agents.cores.adapter import METHODS, missing_methods, not_a_core
+from rmc_agents.cores.adapter import check_class
 from rmc_agents.cores.base import Step
 from rmc_agents.cores.inspection import attention_of
 from rmc_agents.distributions import forbid
@@ -209,6 +209,5 @@ def _make_core(core: str | nn.Module | BuildCore, input_size: int) -> Core:
         return make_core(CoreConfig(core=core), input_size)
     if not callable(core):
         raise ValueError(f"core: expected a name, a class, a function or a module, got {type(core).__name__}")
-    if isinstance(core, type) and missing_methods(core) == list(METHODS):  # such as torch.nn.LSTM
-        raise not_a_core(core.__name__, METHODS)
+    check_class(core, getattr(core, "__name__", ""))
     return as_core(core if isinstance(core, nn.Module) else core(input_size), input_size)

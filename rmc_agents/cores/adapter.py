@@ -127,6 +127,12 @@ def not_a_core(name: str, missing: Sequence[str]) -> ValueError:
     return ValueError(f"{expected}; {name} has no {', '.join(missing)}")
 
 
+def check_class(build: object, name: str) -> None:
+    """Raises ValueError for a class with none of `METHODS`, such as torch.nn.LSTM, before it is called."""
+    if isinstance(build, type) and missing_methods(build) == list(METHODS):
+        raise not_a_core(name, METHODS)
+
+
 def as_core(module: object, input_size: int) -> Core:
     """The module itself if it is a `Core`, else wrapped.
 

@@ -9,7 +9,7 @@ from torch import nn
 from rmc_agents.config import CoreConfig
 from rmc_agents.registry import Registry
 
-from .adapter import as_core
+from .adapter import as_core, check_class
 from .base import Core
 from .feedforward import Feedforward
 from .gru import GRU
@@ -39,13 +39,14 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
 
     Raises:
       NotRegistered: for an unknown name; the message suggests the nearest and how to register one.
-      ValueError: for arguments that the core does not take, or an invalid size.
+      ValueError: for arguments that the core does not take, an invalid size, or a class that is no core.
     """
     if (kind := _BUILT_IN.get(config.core)) is not None:
         if config.core_args:
             raise ValueError(config.unused_core_args())
         return kind(input_size, **{name: getattr(config, name) for name in _settings_of(kind)})
     build = _registry.find(config.core)
+    check_class(build, config.core)
     _registry.check_arguments(config.core, build, input_size, config.core_args)
     if inspect.isabstract(build):
         lacking = sorted(build.__abstractmethods__)  # type: ignore[attr-defined]

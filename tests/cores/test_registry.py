@@ -10,6 +10,7 @@ from helpers.own_cores import Decay, Module, Odd
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import LSTM, make_core, register_core, settings_unused
+from rmc_agents.cores.adapter import METHODS
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, NotRegistered, TimeStep
 
@@ -62,11 +63,18 @@ def test_arguments_that_it_does_not_take() -> None:
     register_core("odd", Odd)
     with pytest.raises(ValueError, match=r"core_args: expected none for core lstm, .* got hidden"):
         make_core(CoreConfig(core="lstm", core_args={"hidden": 2}), SIZE)
-    register_core("empty", type("Empty", (nn.Module,), {}))
+    register_core("empty", type("Empty", (nn.Module,), dict.fromkeys(METHODS, print)))
     with pytest.raises(ValueError, match="core_args: empty: expected an __init__ of its own"):
         make_core(CoreConfig(core="empty"), SIZE)
     with pytest.raises(ValueError, match="core_args: odd: got an unexpected keyword argument 'depth'"):
         make_core(CoreConfig(core="odd", core_args={"depth": 2}), SIZE)
+
+
+@pytest.mark.parametrize("build", [nn.LSTM, nn.GRUCell])
+def test_a_class_that_is_no_core(build: type[nn.Module]) -> None:
+    register_core("theirs", build)
+    with pytest.raises(ValueError, match=r"core: expected a Core, or a module with .*; theirs has no initial_state"):
+        make_core(CoreConfig(core="theirs"), SIZE)
 
 
 @pytest.mark.parametrize(
