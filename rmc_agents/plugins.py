@@ -135,24 +135,50 @@ def find(name: str) -> Callable[..., Any] | None:
     if module not in _typed:
         return None
     found, package = getattr(sys.modules[module], attribute, None), module.partition(".")[0]
-    made_by = found.func if isinstance(found, partial) else found
-    home = getattr(made_by, "__module__", None) if callable(found) else None
-    if str(home or "").partition(".")[0] != package:
-        other = "no such name" if found is None else f"an object of {type(found).__name__}"
-        got = other if home is None else f"one of {home}: use {home}:{attribute}"
+    home = _home(found)
+    if home.partition(".")[0] != package:
+        got = f"one of {home}: use {home}:{attribute}" if home else f"an object of {type(found).__name__}"
+        got = f"no such name{_similar(module, attribute)}" if found is None else got
         raise ValueError(f"{name}: expected a class or a function that {package} defines, got {got}")
     return found
 
 
+def _home(found: object) -> str:
+    """The module that defines a class or a function, or what a partial calls; '' for other objects."""
+    made_by = found.func if isinstance(found, partial) else found
+    return str(getattr(made_by, "__module__", None) or "") if callable(found) else ""
+
+
+def _similar(module: str, attribute: str) -> str:
+    """A suggestion after a semicolon, of a class or a function that the module's package defines; '' if none is
+    similar."""
+    package = module.partition(".")[0]
+    known = [name for name, found in vars(sys.modules[module]).items() if _home(found).partition(".")[0] == package]
+    hint = did_you_mean(attribute, known, "")
+    return hint and f"; {hint}"
+
+
 def _register_env(name: str) -> None:
-    """Register the class or function 'module:Name' of a user's module with gymnasium."""
+    """Register the class or function 'module:Name' of a user's module with gymnasium, unless it is an id there.
+
+    Raises:
+      ValueError: for an unknown name that is similar to one that the module defines, and as `find` does.
+    """
     from rmc_agents.envs.names import split_stack
     from rmc_agents.envs.own import register_own
 
     base, _ = split_stack(name)
     module, _, attribute = base.partition(":")
-    if module not in _typed or not hasattr(sys.modules[module], attribute):
-        return  # an id that the module registers, or an unknown name
+    if module not in _typed:
+        return
+    if not hasattr(sys.modules[module], attribute):
+        import gymnasium as gym
+
+        if attribute not in gym.registry and (hint := _similar(module, attribute)):
+            raise ValueError(
+                f"there is no environment {base!r}: {module} has no class, function or id {attribute!r}{hint}"
+            )
+        return  # an id that the module registers; or an unknown one, which is refused later
     make = find(base)
     assert make is not None
     register_own(attribute, make)

@@ -97,8 +97,20 @@ def test_a_class_is_an_environment_on_the_command_line(kind: str, capsys: pytest
     assert "not exact" not in capsys.readouterr().out
     assert cli.main(["--env", f"{PARTS}:np", *FLAGS]) == 2
     assert "expected a class or a function" in capsys.readouterr().err
-    assert cli.main(["--env", f"{PARTS}:Wall", *FLAGS]) == 2
-    assert f"{PARTS} has not registered 'Wall' with gymnasium" in capsys.readouterr().err
+    assert cli.main(["--env", f"{PARTS}:Unlike", *FLAGS]) == 2
+    assert f"{PARTS} has not registered 'Unlike' with gymnasium" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "typed", "meant"), [("core", "Slot", "Slots"), ("encoder", "Flta", "Flat"), ("env", "Wall", "Walk")]
+)
+def test_a_typo_in_the_name_of_an_own_part_gets_a_suggestion(
+    flag: str, typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([f"--{flag}", f"{PARTS}:{typed}", *([] if flag == "env" else ["--env", "recall"]), *FLAGS]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{PARTS}:{typed}" in line
+    assert line.endswith(f"; did you mean {meant!r}?")
 
 
 def test_a_run_continues_in_workers_with_new_episodes(capsys: pytest.CaptureFixture[str]) -> None:
