@@ -117,8 +117,8 @@ class Player:
         """The action to take at an observation.
 
         Args:
-          obs: `[B, *obs_shape]`, or `[*obs_shape]` for one environment, as environments from `make_env` return it;
-            every part of a nested observation likewise.
+          obs: `[B, *obs_shape]`, or `[*obs_shape]` for one environment, as environments from `make_env` return it
+            (or without the axis that it adds to a Box of shape ()); every part of a nested observation likewise.
           reward: `[B]`, or a number: the unscaled reward of the last step; None if all episodes begin.
           terminated: `[B]` bool, or one bool; None if all episodes begin.
           truncated: likewise.
@@ -219,8 +219,11 @@ class Player:
     def _as_lanes(self, obs: Any) -> Observation:
         """The observations as in time steps; also records whether they came without the lane axis."""
         lanes, is_plain = {}, True
+        lone = () if self.num_envs == 1 else (self.num_envs,)  # of a scalar Box, of which make_env makes a vector [1]
         for name, array in self.spec.arrays.items():
             part, shape, dtype = np.asarray(pick(obs, array.path)), array.shape, np.dtype(array.dtype)
+            if not name and shape == (1,) and part.shape == lone:
+                part = part[..., None]
             is_plain = is_plain and self.num_envs == 1 and part.shape == shape
             fits = is_plain or part.shape == (self.num_envs, *shape)
             if not fits or not np.can_cast(part.dtype, dtype, "same_kind"):

@@ -208,6 +208,17 @@ def test_a_category_out_of_range_is_refused() -> None:
         player.act(np.int64(3), 0.0, False, False)
 
 
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_scalar_observation_is_taken_as_the_environment_returns_it(num_envs: int) -> None:
+    agent = ActorCritic(SpaceSpec((1,), "float32", 1.0, num_actions=3), "lstm")  # what make_env makes of Box(.., ())
+    own, ours = Player(agent, num_envs), Player(agent, num_envs)
+    lanes = () if num_envs == 1 else (num_envs,)
+    for scalars in np.random.default_rng(0).normal(size=(5, *lanes)):
+        step = (np.zeros(lanes), np.zeros(lanes, bool), np.zeros(lanes, bool))
+        assert np.array_equal(own.act(scalars, *step), ours.act(scalars[..., None], *step))
+        assert all(map(torch.equal, own._state, ours._state))
+
+
 def test_a_mask_must_not_go_missing() -> None:
     player = Player(ActorCritic(SpaceSpec((2,), "float32", 1.0, num_actions=3), "none", encoder_sizes=(4,)))
     obs = np.zeros((1, 2), np.float32)
