@@ -57,7 +57,7 @@ class Arguments:
     step, and limited to the last time steps."""
     windows: tuple[int, ...] = WINDOWS
     """With --ablate-memory: numbers of last time steps to know, the current one included; k take k times as long."""
-    sample: int = 0
+    sample: int | None = None
     """Instead, generate this many tokens with an agent that models text."""
     prompt: str = ""
     """With --sample: read this first."""
@@ -73,11 +73,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
-    parsing.check_numbers(arguments, "episodes", "max_steps", "seed")
+    parsing.check_numbers(arguments, "episodes", "max_steps", "seed", "sample")
     if arguments.jobs != "auto" and arguments.jobs < 1:
         raise ValueError(f"--jobs: expected auto or at least 1, got {arguments.jobs}")
-    if arguments.sample:
-        parsing.check_unused(arguments, "with --sample", "json", "ablate_memory", "deterministic")
+    if arguments.sample is not None:
+        unused = ("json", "ablate_memory", "deterministic", "episodes", "max_steps", "jobs")
+        parsing.check_unused(arguments, "with --sample", *unused)
     else:
         parsing.check_unused(arguments, "without --sample N, the number of tokens to write", "prompt", "temperature")
     if not arguments.ablate_memory:
@@ -88,8 +89,8 @@ def _main(argv: Sequence[str] | None) -> int:
     plugins.load(arguments.imports, env=arguments.env)
     check_env(arguments.env)
     opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
-    if arguments.sample:
-        return _sample(arguments, opened)
+    if arguments.sample is not None:
+        return _sample(arguments, opened, arguments.sample)
 
     from rmc_agents.envs.making import name_of
 
@@ -118,12 +119,12 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def _sample(arguments: Arguments, opened: Opened) -> int:
+def _sample(arguments: Arguments, opened: Opened, tokens: int) -> int:
     from .sampling import sample_text
 
     written = sample_text(
         opened.saved,
-        arguments.sample,
+        tokens,
         env=opened.env,
         prompt=arguments.prompt,
         temperature=arguments.temperature,

@@ -52,6 +52,10 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([run, "--seed", "-1"], "--seed: expected at least 0"),
         ([run, "--seed", str(2**64)], "--seed: expected less than 4,294,967,296"),
         ([run, "--sample", "9", "--json", tmp_path / "x.json"], "--json: has no effect with --sample"),
+        ([run, "--sample", "9", "--episodes", "5"], "--episodes: has no effect with --sample"),
+        ([run, "--sample", "9", "--max-steps", "5"], "--max-steps: has no effect with --sample"),
+        ([run, "--sample", "9", "--jobs", "2"], "--jobs: has no effect with --sample"),
+        ([run, "--sample", "0"], "--sample: expected at least 1, got 0"),
         ([run, "--prompt", "It was"], "--prompt: has no effect without --sample N"),
         ([run, "--windows", "4"], "--windows: has no effect without --ablate-memory"),
         (
