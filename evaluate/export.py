@@ -131,8 +131,7 @@ def export(
       agent: the result of `rmc.load`, on the CPU for a program.
       path: ends in .safetensors (for this package), .onnx, or .pt2 (for torch.export.load); in an existing folder.
       episodes: whole episodes of the evaluation; episode i starts from seed + i.
-      env: as in `rmc.evaluate`; None: the one that the agent was trained in. For one that was given in Python, which
-        another process does not have; the file calls the scores those of the training environment.
+      env: as in `rmc.evaluate`; None: the one that the agent was trained in. The file names it beside the scores.
       seed: of the environments and of action sampling.
       max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
       on_progress: called with the number of episodes that have just ended.
@@ -143,6 +142,7 @@ def export(
       EnvError: if the environment's own code fails.
     """
     from rmc_agents.agent import ActorCritic
+    from rmc_agents.envs.making import name_of
     from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent
 
     from .episodes import play
@@ -164,7 +164,7 @@ def export(
     compared = None if out.suffix == SUFFIX else _compared(agent, out.suffix)
     with evaluating(policy):
         played = Statistics.of(play(compared or policy, env, episodes, settings, on_progress))
-    provenance = Provenance(__version__, played.mean_return, played.ci95, played.episodes, seed)
+    provenance = Provenance(__version__, played.mean_return, played.ci95, played.episodes, seed, name_of(env))
     if compared is None:
         save_agent(out, agent, provenance)
     else:

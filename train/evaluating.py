@@ -17,7 +17,7 @@ from torch import nn
 
 from rmc_agents import __version__
 from rmc_agents.config import Config
-from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
+from rmc_agents.envs.making import EnvFactory, make_env, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.evaluate.episodes import PlaySettings, play
 from rmc_agents.evaluate.parallel import Jobs
@@ -121,7 +121,8 @@ class Evaluator:
         is_best = statistics.mean_return > self._highest
         if is_best:
             self._highest = mean = statistics.mean_return
-            provenance = Provenance(__version__, mean, statistics.ci95, statistics.episodes, SELECTION_SEED)
+            played = name_of(env_of(trainer))
+            provenance = Provenance(__version__, mean, statistics.ci95, statistics.episodes, SELECTION_SEED, played)
             trainer.save_best(self._run_dir, provenance)
         return EvaluationPoint(trainer.frames, statistics, is_best)
 

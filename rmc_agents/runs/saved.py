@@ -33,14 +33,16 @@ class Provenance(NamedTuple):
     """The evaluation of an exported agent, or of a run's best one, when it was saved."""
 
     version: str  # of this project
-    mean_return: float  # on the environment of its settings, as rmc-evaluate plays it by default
+    mean_return: float
     ci95: tuple[float, float]  # of the mean return
     episodes: int
     seed: int  # episode i started from seed + i
+    env: str = ""  # the environment that was played, for messages; '': not known, in older files
 
     def __str__(self) -> str:
+        played = f" on {self.env}" if self.env else ""
         return (
-            f"mean return {with_interval(self.mean_return, self.ci95)} over {self.episodes} episodes from seed "
+            f"mean return {with_interval(self.mean_return, self.ci95)}{played} over {self.episodes} episodes from seed "
             f"{self.seed} (95 % interval) when it was saved, by version {self.version}"
         )
 
@@ -247,7 +249,9 @@ def count_parameters(parameters: Iterable[Tensor]) -> int:
 
 def to_provenance(fields: dict[str, Any]) -> Provenance:
     """Restore a saved provenance. Raises ValueError if the fields are not valid."""
-    check_like(fields, {"version": "", "mean_return": 0.0, "ci95": [0.0, 0.0], "episodes": 0, "seed": 0}, "provenance")
+    fields = {"env": ""} | fields
+    known = {"version": "", "mean_return": 0.0, "ci95": [0.0, 0.0], "episodes": 0, "seed": 0, "env": ""}
+    check_like(fields, known, "provenance")
     return Provenance(**fields | {"ci95": tuple(fields["ci95"])})
 
 

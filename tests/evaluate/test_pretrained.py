@@ -117,6 +117,26 @@ def test_the_provenance_has_the_episodes_that_were_played(tmp_path: Path) -> Non
     assert provenance.episodes == 1  # the held-out part is one passage
 
 
+@pytest.mark.parametrize(
+    ("flags", "env"),
+    [
+        ([], "minipacman"),
+        (["--env", "minipacman-hunt"], "minipacman-hunt"),
+        (["--env-kwargs", "mode=rush"], "minipacman (mode=rush)"),
+    ],
+)
+def test_the_provenance_names_the_environment_that_was_played(
+    flags: list[str], env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_agent(tmp_path / "run", "minipacman")
+    out = tmp_path / "out.safetensors"
+    assert export.main([str(tmp_path / "run"), str(out), "--episodes", "2", "--max-steps", "5", *flags]) == 0
+    assert f" on {env} over 2 episodes" in " ".join(capsys.readouterr().out.split())
+    saved = load_agent(out, CPU)
+    assert saved.provenance is not None
+    assert (saved.provenance.env, saved.config.env.env) == (env, "minipacman")
+
+
 def test_evaluate_opens_it_by_file_and_by_name(
     exported: Path, by_name: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
