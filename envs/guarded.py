@@ -1,7 +1,7 @@
 """Wrappers that check what a user's environment returns (see `returned_values`), and report its errors as its own."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
@@ -43,6 +43,9 @@ class GuardedEnv(gym.Wrapper):
     Args:
       env: the environment.
       name: the user's name for it.
+
+    Attributes:
+      warns_of_bounds: whether it warns of floats outside their Box; else `GuardedLanes` does so for all lanes together.
     """
 
     def __init__(self, env: gym.Env, name: str) -> None:
@@ -50,6 +53,7 @@ class GuardedEnv(gym.Wrapper):
         self._is_nested, self._mask_size = is_nested(env.observation_space), _mask_size(env.action_space)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
         self._rendering, self._closing = Blame(name, "render()"), Blame(name, "close()")
+        self.warns_of_bounds = True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
@@ -98,6 +102,8 @@ class GuardedEnv(gym.Wrapper):
     def _checked(self, obs: Any) -> Any:
         """The observation, as an array unless it is nested. Raises ValueError if it does not fit the space."""
         arrays = {path: check(pick(obs, path)) for path, check in self._checks.items()}
+        if self.warns_of_bounds:
+            _warn_of_bounds(self._checks, arrays)
         return obs if self._is_nested else arrays[()]
 
 
@@ -150,6 +156,7 @@ class GuardedVectorEnv(VectorWrapper):
     def _checked(self, obs: Any) -> Any:
         """The observations, as an array unless they are nested. Raises ValueError if they do not fit the space."""
         arrays = {path: check(pick(obs, path)) for path, check in self._checks.items()}
+        _warn_of_bounds(self._checks, arrays)
         return obs if is_nested(self.single_observation_space) else arrays[()]
 
     def _per_lane(self, values: Any, name: str, kinds: str) -> NDArray[Any]:
@@ -178,6 +185,12 @@ class OneHotObservation(FlattenObservation):
     def observation(self, observation: Any) -> Any:
         """See `gymnasium.ObservationWrapper`."""
         return super().observation(self._check(observation))
+
+
+def _warn_of_bounds(checks: dict[Place, PartCheck], arrays: Mapping[Place, NDArray[Any]]) -> None:
+    """Warn once of floats outside their Box."""
+    for path, check in checks.items():
+        check.warn_of_bounds(arrays[path])
 
 
 def _mask_size(space: Space[Any]) -> int:
@@ -211,8 +224,31 @@ class GuardedLanes(AnyInfos, SyncVectorEnv):
       ValueError: if their spaces differ.
     """
 
+    envs: Any  # each a GuardedEnv
+
     def __init__(self, makers: Sequence[Callable[[], gym.Env]], autoreset_mode: AutoresetMode) -> None:
         try:
             super().__init__(makers, autoreset_mode=autoreset_mode)
         except RuntimeError as error:
             raise ValueError(f"expected lanes of equal spaces: {error}") from error
+        # Comparing the floats of all lanes at once is faster; in SAME_STEP, last observations are only in the infos.
+        self._warns_of_bounds = autoreset_mode != AutoresetMode.SAME_STEP
+        for env in self.envs:
+            env.warns_of_bounds = not self._warns_of_bounds
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """As gymnasium's. Raises EnvError."""
+        obs, infos = super().reset(seed=seed, options=options)
+        self._check_bounds(obs)
+        return obs, infos
+
+    def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """As gymnasium's. Raises EnvError."""
+        obs, *others = super().step(actions)
+        self._check_bounds(obs)
+        return obs, *others
+
+    def _check_bounds(self, obs: Any) -> None:
+        if self._warns_of_bounds:
+            checks = self.envs[0]._checks
+            _warn_of_bounds(checks, {path: pick(obs, path) for path in checks})

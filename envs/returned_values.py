@@ -103,34 +103,34 @@ class PartCheck:
         self._has_range = not _holds_all(self._dtype, self._low, self._high)
 
     def __call__(self, part: Any) -> NDArray[Any]:
-        """The part as an array `[*lanes, ...]`.
+        """The part as an array `[*lanes, ...]`; see `warn_of_bounds` for floats outside a Box.
 
         Raises:
-          ValueError: if it does not fit. Floats outside a Box are used as they are, with one warning.
+          ValueError: if it does not fit.
         """
         array = np.asarray(part)
         if array.shape != self._shape or not (array.dtype == self._dtype or self._can_hold(array.dtype)):
             expected = f"{self._name}{self._shape} of {self._dtype}"
             raise ValueError(f"expected an observation {expected}, got {array.shape} of {array.dtype}")
-        if self._has_range or array.dtype != self._dtype:
+        if self._dtype.kind != "f" and (self._has_range or array.dtype != self._dtype):
             self._check_range(array)
         return array
+
+    def warn_of_bounds(self, array: NDArray[Any]) -> None:
+        """Warn once of floats outside a Box, in one lane `[...]` or in all of them `[N, ...]`; they are used."""
+        if self._dtype.kind == "f" and self._has_range:
+            array = array.astype(self._dtype, copy=False)
+            if ((array < self._low) | (array > self._high)).any():
+                _warn_of_bounds(self._name, str(self._space))
 
     def _can_hold(self, dtype: np.dtype[Any]) -> bool:
         return np.can_cast(dtype, self._dtype, "same_kind") if self._is_box else dtype.kind in "biu"
 
     def _check_range(self, array: NDArray[Any]) -> None:
-        is_float = self._dtype.kind == "f"
-        if is_float:
-            array = array.astype(self._dtype, copy=False)
-        elif array.ndim == 0 and self._low <= array.item() <= self._high:  # faster than with arrays
+        if array.ndim == 0 and self._low <= array.item() <= self._high:  # faster than with arrays
             return
         wrong = (array < self._low) | (array > self._high)
-        if not wrong.any():
-            return
-        if is_float:
-            _warn_of_bounds(self._name, str(self._space))
-        else:
+        if wrong.any():
             raise ValueError(f"expected an observation {self._name}in {self._space}, got {array[wrong].tolist()[:8]}")
 
 

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
+from gymnasium.vector import AutoresetMode
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
+from rmc_agents.envs.returned_values import _warn_of_bounds
 from rmc_agents.player import Player
 from rmc_agents.stream import Lanes
 
@@ -72,6 +74,24 @@ def test_floats_outside_their_box_are_used_with_one_warning(caplog: pytest.LogCa
     assert [record.getMessage() for record in caplog.records] == [
         "an observation is outside its space Box(-1.0, 1.0, (1,), float32); it is used as it is"
     ]
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("at", ["reset", "end"])
+def test_floats_outside_their_box_are_noticed_at_every_step(
+    at: str, mode: AutoresetMode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also in an episode's last observation, which SAME_STEP returns among the infos."""
+    _warn_of_bounds.cache_clear()
+    inside, outside = ({"far": np.float64([far]), "whole": 2} for far in (0.5, -5.0))
+    changed = {"reset": {"first": (outside, {})}, "end": {"then": (outside, 0.0, True, False, {})}}[at]
+    space = Dict({"far": ONE, "whole": Discrete(3)})
+    lanes = iter([Saying(space, inside), Saying(space, inside, **changed)])
+    env = make_env(lambda: next(lanes), LANES, autoreset_mode=mode)
+    env.reset()
+    assert ("an observation 'far' is outside its space Box" in caplog.text) == (at == "reset")
+    env.step(np.zeros(LANES, np.int64))
+    assert caplog.text.count("an observation 'far' is outside its space Box") == 1
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
