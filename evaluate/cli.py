@@ -97,8 +97,7 @@ def _main(argv: Sequence[str] | None) -> int:
     from .episodes import PlaySettings, evaluate_beside_random
 
     saved, console = opened.saved, command_line.console()
-    deterministic = arguments.deterministic or saved.config.train.is_greedy
-    settings = PlaySettings(arguments.seed, opened.device, deterministic, arguments.max_steps)
+    settings = PlaySettings.of(saved, arguments.seed, arguments.deterministic, arguments.max_steps)
     if arguments.ablate_memory:
         result = _ablate(arguments, opened, settings, console)
     else:

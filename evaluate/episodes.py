@@ -15,6 +15,8 @@ from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.vector_checks import checked_int
+from rmc_agents.player import device_of
+from rmc_agents.runs.saved import SavedAgent
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at
@@ -35,6 +37,14 @@ class PlaySettings(NamedTuple):
     device: torch.device  # the policy's
     deterministic: bool = False  # take the most likely action instead of sampling
     max_steps: int = MAX_STEPS  # of an episode; a longer one is cut off and counts with the return so far
+
+    @classmethod
+    def of(cls, agent: SavedAgent[Any] | Policy, seed: int, deterministic: bool, max_steps: int) -> "PlaySettings":
+        """Those of an agent; a saved one of supervised learning takes the most likely actions. Checks the numbers."""
+        seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
+        if not isinstance(agent, SavedAgent):
+            return cls(seed, device_of(agent), deterministic, max_steps)
+        return cls(seed, device_of(agent.agent), deterministic or agent.config.train.is_greedy, max_steps)
 
 
 class UniformPolicy:

@@ -145,8 +145,8 @@ def export(
     from rmc_agents.envs.making import name_of
     from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent
 
-    from .episodes import play
-    from .scoring import evaluating, policy_and_env, settings_of
+    from .episodes import PlaySettings, play
+    from .scoring import evaluating, policy_and_env
 
     out = Path(path)
     _check_out(out)
@@ -154,7 +154,7 @@ def export(
         what = agent.config.train.algo if isinstance(agent, SavedAgent) else type(agent).__name__
         raise ValueError(f"agent: expected the result of rmc.load with an ActorCritic, got {what}")
     policy, env = policy_and_env(agent, env)
-    settings = settings_of(agent, policy, seed, False, max_steps)
+    settings = PlaySettings.of(agent, seed, False, max_steps)
     if out.suffix != SUFFIX and settings.device.type != "cpu":
         raise ValueError(
             f"agent: expected one on the CPU, by rmc.load(..., device='cpu'), got one on {settings.device}"

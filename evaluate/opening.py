@@ -10,8 +10,6 @@ from rmc_agents.config import KeywordArguments
 from rmc_agents.runs import archive, checkpoint
 
 if TYPE_CHECKING:
-    import torch
-
     from rmc_agents.envs.making import EnvFactory
     from rmc_agents.runs.saved import SavedAgent
     from rmc_agents.types import Policy
@@ -44,7 +42,6 @@ class Opened(NamedTuple):
     """An opened agent and its environment."""
 
     saved: "SavedAgent[Policy]"
-    device: "torch.device"
     env: "str | EnvFactory"
 
     @property
@@ -85,11 +82,10 @@ def open_policy(path: Path, device: str, trust: bool, env: str | None, env_kwarg
         from .episodes import check_fits
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
-    picked = pick_device(device)
-    saved = load_policy(path, picked, trust)
+    saved = load_policy(path, pick_device(device), trust)
     place = env_to_play(saved, env, env_kwargs)
     check_fits(saved.spec, place)
-    return Opened(saved, picked, place)
+    return Opened(saved, place)
 
 
 def env_to_play(saved: "SavedAgent[Policy]", env: str | None, env_kwargs: KeywordArguments) -> "str | EnvFactory":

@@ -14,7 +14,6 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.making import EnvFactory, name_of
 from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.kernels.modes import eval_mode, torch_threads
-from rmc_agents.player import device_of
 from rmc_agents.runs.saved import SavedAgent, given_env, saved_env
 from rmc_agents.types import Policy
 
@@ -23,7 +22,7 @@ from .episodes import PlaySettings, check_fits, play
 from .parallel import Jobs
 from .statistics import EVALUATION_SEED, MAX_STEPS, WINDOW, WINDOWS, Statistics
 from .video import recording
-from .video.file import check_target
+from .video.file import MAX_VIDEO_STEPS, check_target
 
 Agent = SavedAgent[Any] | Policy
 
@@ -60,7 +59,7 @@ def evaluate(
       WorkerError: if one of several processes fails.
     """
     policy, env = policy_and_env(agent, env)
-    settings = settings_of(agent, policy, seed, deterministic, max_steps)
+    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
         return Statistics.of(play(policy, env, episodes, settings, jobs=jobs))
 
@@ -99,7 +98,7 @@ def ablate_memory(
     policy, env = policy_and_env(agent, env)
     if not isinstance(policy, ActorCritic):
         raise ValueError(f"agent: expected an ActorCritic, whose memory is known, got {type(policy).__name__}")
-    settings = settings_of(agent, policy, seed, deterministic, max_steps)
+    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
         return ablation.ablate(policy, env, episodes, windows, settings, jobs=jobs)
 
@@ -112,7 +111,7 @@ def record_video(
     episodes: int = 1,
     seed: int = EVALUATION_SEED,
     deterministic: bool = False,
-    max_steps: int = recording.MAX_VIDEO_STEPS,
+    max_steps: int = MAX_VIDEO_STEPS,
     fps: int = recording.FRAMES_PER_SECOND,
     title: str = "",
     reward_scale: float | None = None,
@@ -140,19 +139,11 @@ def record_video(
       EnvError: if the environment's own code fails.
     """
     policy, env = policy_and_env(agent, env)
+    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
+    scale = _reward_scale(agent) if reward_scale is None else reward_scale
     with evaluating(policy):
         return recording.record(
-            policy,
-            env,
-            path,
-            episodes=episodes,
-            seed=seed,
-            device=device_of(policy),
-            deterministic=deterministic or _is_greedy(agent),
-            title=title,
-            max_steps=max_steps,
-            fps=fps,
-            reward_scale=_reward_scale(agent) if reward_scale is None else reward_scale,
+            policy, env, path, settings, episodes=episodes, title=title, fps=fps, reward_scale=scale
         )
 
 
@@ -163,7 +154,7 @@ def record_replay(
     *,
     seed: int = EVALUATION_SEED,
     deterministic: bool = False,
-    max_steps: int = recording.MAX_VIDEO_STEPS,
+    max_steps: int = MAX_VIDEO_STEPS,
     window: int = WINDOW,
 ) -> None:
     """Write a page on which an episode of one or several agents can be stepped through, like rmc-watch --out page.html.
@@ -187,8 +178,7 @@ def record_replay(
     from .replay import page, recorder
 
     check_target(path, (".html",))
-    for name, number, least in (("seed", seed, 0), ("max_steps", max_steps, 1), ("window", window, 1)):
-        checked_int(name, number, least)
+    checked_int("window", window, 1)
     if not isinstance(agents, Mapping):
         raise ValueError(f"agents: expected agents by name, such as {{'rmc': agent}}, got {type(agents).__name__}")
     found = {name: policy_and_env(agent, env) for name, agent in agents.items()}
@@ -196,31 +186,10 @@ def record_replay(
         raise ValueError(f"agents: expected agents of one environment, got {', '.join(sorted(envs)) or 'none'}")
     runs = []
     for name, (policy, one) in found.items():
-        agent = agents[name]
+        settings, scale = PlaySettings.of(agents[name], seed, deterministic, max_steps), _reward_scale(agents[name])
         with evaluating(policy):
-            episode = recorder.record(
-                policy,
-                one,
-                name=name,
-                seed=seed,
-                device=device_of(policy),
-                deterministic=deterministic or _is_greedy(agent),
-                max_steps=max_steps,
-                window=window,
-                reward_scale=_reward_scale(agent),
-            )
-        runs.append(episode)
+            runs.append(recorder.record(policy, one, settings, name=name, window=window, reward_scale=scale))
     page.write(Path(path), runs)
-
-
-def settings_of(agent: Agent, policy: Policy, seed: int, deterministic: bool, max_steps: int) -> PlaySettings:
-    """How an agent plays; a saved one of supervised learning takes the most likely actions. Checks the numbers."""
-    seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
-    return PlaySettings(seed, device_of(policy), deterministic or _is_greedy(agent), max_steps)
-
-
-def _is_greedy(agent: Agent) -> bool:
-    return isinstance(agent, SavedAgent) and agent.config.train.is_greedy
 
 
 def _reward_scale(agent: Agent) -> float:

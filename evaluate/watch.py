@@ -156,11 +156,10 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
     from .episodes import PlaySettings
     from .plot import write_png
 
-    saved, device, env = opened
+    saved, env = opened
     if not isinstance(saved.agent, ActorCritic):
         raise ValueError(f"{out}: expected an agent of this project's own algorithms, got {saved.config.train.algo}'s")
-    deterministic = arguments.deterministic or saved.config.train.is_greedy
-    settings = PlaySettings(arguments.seed, device, deterministic, arguments.max_steps)
+    settings = PlaySettings.of(saved, arguments.seed, arguments.deterministic, arguments.max_steps)
     looks = look(saved.agent, env, arguments.episodes, settings)
     write_png(draw(looks, opened.title), out)
     command_line.say(command_line.console(), f"{out} ({looks.episodes:,} episodes)")
@@ -170,21 +169,19 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
 def _film(arguments: Arguments, opened: Opened) -> int:
     from rmc_agents.envs.making import name_of
 
+    from .episodes import PlaySettings
     from .video.panels import plain_number
     from .video.recording import record
 
-    (saved, device, env), console = opened, command_line.console()
+    (saved, env), console = opened, command_line.console()
     with console.status(f"recording {name_of(env)}"):
         recorded = record(
             saved.agent,
             env,
             arguments.out or _default_path(saved.path, arguments.seed),
+            PlaySettings.of(saved, arguments.seed, arguments.deterministic, arguments.max_steps),
             episodes=arguments.episodes,
-            seed=arguments.seed,
-            device=device,
-            deterministic=arguments.deterministic or saved.config.train.is_greedy,
             title=opened.title,
-            max_steps=arguments.max_steps,
             fps=arguments.fps,
             reward_scale=saved.config.train.reward_scale,
         )

@@ -98,19 +98,15 @@ def summarize(trainer: Trainer, seconds: float, run_dir: Path) -> dict[str, Any]
 def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None:
     """Record a video; returns its path in the run's folder, or None after printing why it failed."""
     path = folder.path / VIDEOS / f"update-{trainer.updates:09d}.mp4"
-    env, device = trainer.config.env.env, trainer.lanes.device
-    title = f"{env} · {trainer.config.core.core} · {trainer.frames:,} frames"
+    title = f"{trainer.config.env.env} · {trainer.config.core.core} · {trainer.frames:,} frames"
     try:
         path.parent.mkdir(exist_ok=True)
         record(
             trainer.agent,
             env_of(trainer),
             path,
-            seed=EVALUATION_SEED,
-            device=device,
-            deterministic=trainer.train.is_greedy,
+            play_settings(trainer, EVALUATION_SEED)._replace(max_steps=VIDEO_STEPS),
             title=title,
-            max_steps=VIDEO_STEPS,
             reward_scale=trainer.train.reward_scale,
         )
     except (ValueError, OSError) as error:

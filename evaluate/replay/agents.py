@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rmc_agents.envs.making import name_of
+from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.opening import Opened
 from rmc_agents.evaluate.video.panels import plain_number
 from rmc_agents.runs.folder import run_of
@@ -28,12 +29,9 @@ def record_all(
         record(
             one.saved.agent,
             one.env,
+            PlaySettings.of(one.saved, seed, deterministic, max_steps),
             name=run.name if (run := run_of(one.saved.path)) else one.saved.path.stem,
             facts=f"{one.title} · seed {seed}",
-            seed=seed,
-            device=one.device,
-            deterministic=deterministic or one.saved.config.train.is_greedy,
-            max_steps=max_steps,
             window=window,
             reward_scale=one.saved.config.train.reward_scale,
         )

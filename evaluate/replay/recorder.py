@@ -12,6 +12,7 @@ from torch import Tensor
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env
+from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.video.recording import action_names, check_can_render, counters_of, end_note, render
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
@@ -26,13 +27,10 @@ from .scenes import scene_of, view_of
 def record(
     policy: Policy,
     env: str | EnvFactory,
+    settings: PlaySettings,
     *,
     name: str,
     facts: str = "",
-    seed: int = 0,
-    device: torch.device,
-    deterministic: bool = False,
-    max_steps: int,
     window: int,
     reward_scale: float = 1.0,
 ) -> dict[str, Any]:
@@ -41,12 +39,9 @@ def record(
     Args:
       policy: the policy; only an `ActorCritic` shows its memory.
       env: a name, or a class or function that creates the environment, as in `make_env`.
+      settings: how the episode is played.
       name: the agent's name, above its episode.
       facts: a line below the name.
-      seed: of the environment and of action sampling.
-      device: the policy's device.
-      deterministic: take the most likely action instead of sampling.
-      max_steps: maximum steps of the episode.
       window: compare with the policy that only knows this many last steps.
       reward_scale: of the policy's training, removed from displayed values.
 
@@ -55,10 +50,10 @@ def record(
     """
     check_can_render(env)
     with closing(make_env(env, render_mode="rgb_array")) as one:
-        episode = _Episode(policy, Lanes(one, seed, device), reward_scale)
-        episode.play(seed, deterministic, max_steps)
+        episode = _Episode(policy, Lanes(one, settings.seed, settings.device), reward_scale)
+        episode.play(settings)
     memory = _memory(policy, episode.played(), window)
-    return {"name": name, "facts": facts, "seed": seed, **episode.packed(), **memory}
+    return {"name": name, "facts": facts, "seed": settings.seed, **episode.packed(), **memory}
 
 
 def _memory(policy: Policy, played: Played, window: int) -> dict[str, Any]:
@@ -84,10 +79,10 @@ class _Episode:
         self.mission, self.note = "", ""
         self.camera = _Camera(lanes.env, lanes.spec)
 
-    def play(self, seed: int, deterministic: bool, max_steps: int) -> None:
+    def play(self, settings: PlaySettings) -> None:
         """Play from the seed to the end, or to `max_steps`."""
-        lanes, generator = self.lanes, torch.Generator(self.lanes.device).manual_seed(seed)
-        lanes.reset(seed)
+        lanes, generator = self.lanes, torch.Generator(self.lanes.device).manual_seed(settings.seed)
+        lanes.reset(settings.seed)
         self.mission = _mission(lanes.env)
         self.states.append(self.policy.initial_state(1))
         self._look()
@@ -98,11 +93,11 @@ class _Episode:
             self.outputs.append(output)
             self.states.append(state)
             policy = lanes.spec.distribution(output.policy_logits)
-            self.actions.append(choose(policy, generator, deterministic))
+            self.actions.append(choose(policy, generator, settings.deterministic))
             after = lanes.step(self.actions[-1])
             self.rewards.append(after.prev_reward.item())
             self._look()
-            self.note = end_note(after, len(self.steps), max_steps)
+            self.note = end_note(after, len(self.steps), settings.max_steps)
 
     def _look(self) -> None:
         self.camera.shoot(self.lanes.steps.obs)

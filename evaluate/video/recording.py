@@ -19,13 +19,13 @@ from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.envs.vector_checks import checked_int
-from rmc_agents.evaluate.episodes import numbers_of
+from rmc_agents.evaluate.episodes import PlaySettings, numbers_of
 from rmc_agents.files import replacing
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep
 
-from .file import FRAMES_PER_SECOND, HIGHEST_FPS, MAX_VIDEO_STEPS, HeldFrame, check_target, write_gif, write_mp4
+from .file import FRAMES_PER_SECOND, HIGHEST_FPS, HeldFrame, check_target, write_gif, write_mp4
 from .panels import FrameInfo, compose
 
 HOLD_SECONDS = 1.0
@@ -57,13 +57,10 @@ def record(
     policy: Policy,
     env: str | EnvFactory,
     path: str | PathLike[str],
+    settings: PlaySettings,
     *,
     episodes: int = 1,
-    seed: int = 0,
-    device: torch.device,
-    deterministic: bool = False,
     title: str = "",
-    max_steps: int = MAX_VIDEO_STEPS,
     fps: int = FRAMES_PER_SECOND,
     reward_scale: float = 1.0,
 ) -> RecordedVideo:
@@ -74,12 +71,9 @@ def record(
       env: a name, or a class or function that creates the environment, as in `make_env`.
       path: a file name that ends in .mp4 or .gif, in an existing folder. A GIF is held in memory until it is complete,
         about 0.4 MB per frame; an mp4 is not.
-      episodes: number of episodes; episode i starts from seed + i.
-      seed: of the environment and of action sampling.
-      device: the policy's device.
-      deterministic: take the most likely action instead of sampling.
+      settings: how they are played.
+      episodes: number of episodes.
       title: the first line of every frame; empty: the environment's name.
-      max_steps: maximum steps of an episode.
       fps: steps shown per second.
       reward_scale: of the policy's training, removed from displayed values.
 
@@ -89,46 +83,45 @@ def record(
     """
     path = Path(path)
     check_target(path)
-    checked_int("seed", seed, 0)
     checked_int("fps", fps, 1, HIGHEST_FPS)
-    for name, number in {"episodes": episodes, "max_steps": max_steps}.items():
-        checked_int(name, number, 1)
+    checked_int("episodes", episodes, 1)
     check_can_render(env)
     write = write_gif if path.suffix.lower() == ".gif" else write_mp4
     with replacing(path) as temporary, closing(make_env(env, render_mode="rgb_array")) as one:
-        show = _Show(policy, Lanes(one, seed, device), title or name_of(env), deterministic, reward_scale)
-        frames = write(temporary, show.play(episodes, seed, max_steps, round(HOLD_SECONDS * fps)), fps)
+        lanes = Lanes(one, settings.seed, settings.device)
+        show = _Show(policy, lanes, settings, title or name_of(env), reward_scale)
+        frames = write(temporary, show.play(episodes, round(HOLD_SECONDS * fps)), fps)
     return RecordedVideo(path, frames, show.returns, show.cut)
 
 
 class _Show:
     """Plays and draws episodes in one lane; `returns` and `cut` are those of the episodes so far."""
 
-    def __init__(self, policy: Policy, lanes: Lanes, title: str, deterministic: bool, reward_scale: float) -> None:
-        self.policy, self.lanes, self.title, self.deterministic = policy, lanes, title, deterministic
+    def __init__(self, policy: Policy, lanes: Lanes, settings: PlaySettings, title: str, reward_scale: float) -> None:
+        self.policy, self.lanes, self.settings, self.title = policy, lanes, settings, title
         self.reward_scale = reward_scale
         self.action_names = action_names(lanes.env, lanes.spec.num_actions)
         self._size: tuple[int, int] | None = None  # of the first image, and so of the video
         self.returns: list[float] = []
         self.cut: list[bool] = []
 
-    def play(self, episodes: int, seed: int, max_steps: int, hold: int) -> Iterator[HeldFrame]:
+    def play(self, episodes: int, hold: int) -> Iterator[HeldFrame]:
         """The images of all episodes; the last one of each is repeated for `hold` more frames."""
         for i in range(episodes):
             name = f"episode {i + 1} of {episodes}" if episodes > 1 else ""
-            yield from self._play_one(name, seed + i, max_steps, hold)
+            yield from self._play_one(name, self.settings.seed + i, hold)
 
-    def _play_one(self, name: str, seed: int, max_steps: int, hold: int) -> Iterator[HeldFrame]:
+    def _play_one(self, name: str, seed: int, hold: int) -> Iterator[HeldFrame]:
         self.lanes.reset(seed)
         generator = torch.Generator(self.lanes.device).manual_seed(seed)
         state = self.policy.initial_state(1)
         score, step, values, attention = 0.0, 0, [], None
-        while not (note := end_note(self.lanes.steps, step, max_steps)):
+        while not (note := end_note(self.lanes.steps, step, self.settings.max_steps)):
             attention = self._attention(state)
             with torch.no_grad():
                 output, state = self.policy.step(self.lanes.steps, state)
             policy = self.lanes.spec.distribution(output.policy_logits)
-            action = choose(policy, generator, self.deterministic)
+            action = choose(policy, generator, self.settings.deterministic)
             values.append(output.value.item() / self.reward_scale)
             facts = self._facts(name, score, step, values, attention)
             yield self._picture(self._with_choice(facts, output, action), 1)

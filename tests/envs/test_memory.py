@@ -20,7 +20,7 @@ from rmc_agents.envs.minigrid.level import make_state, seed_lane
 from rmc_agents.envs.minigrid.memory import MiniGridView
 from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
+from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
 from rmc_agents.evaluate.video import recording
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
@@ -192,7 +192,7 @@ def test_pictures_are_minigrids(name: str) -> None:
 @pytest.mark.parametrize("name", ["memory-s7", "MiniGrid-DoorKey-5x5-v0"])
 def test_videos_are_made_and_name_the_actions(name: str, tmp_path: Path) -> None:
     policy = UniformPolicy(env_spec(name))
-    recorded = recording.record(policy, name, tmp_path / "a.gif", device=torch.device("cpu"), max_steps=3)
+    recorded = recording.record(policy, name, tmp_path / "a.gif", PlaySettings(0, torch.device("cpu"), max_steps=3))
     assert recorded.cut == [True]
     env = make_vector_env(name, 1)
     names = recording.action_names(env, int(env.single_action_space.n))  # type: ignore[attr-defined]

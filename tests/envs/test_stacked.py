@@ -14,6 +14,7 @@ from helpers.runs import assert_same, find_and_load
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews, stack_views
+from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.video import recording
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
@@ -183,7 +184,7 @@ def test_videos_show_the_newest_view(tmp_path: Path, monkeypatch: pytest.MonkeyP
         recording, "compose", lambda frame, view, facts: shown.append(view) or compose(frame, view, facts)
     )
     policy = Uniform()
-    recording.record(policy, "minipacman-stack4", tmp_path / "a.gif", device=CPU, max_steps=6)
+    recording.record(policy, "minipacman-stack4", tmp_path / "a.gif", PlaySettings(0, CPU, max_steps=6))
     np.testing.assert_array_equal(shown[:-1], [obs[..., -3:] for obs in policy.seen])
     assert len(policy.seen) == 6
 

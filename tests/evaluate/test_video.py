@@ -20,7 +20,7 @@ from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.envs import recall
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.recall import RecallEnv
-from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
+from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
 from rmc_agents.evaluate.video import panels, recording
 from rmc_agents.evaluate.video.panels import BAR, CHOSEN, FrameInfo, compose, enlarge_view, plain_number
 from rmc_agents.evaluate.video.recording import RecordedVideo, record
@@ -75,8 +75,17 @@ class Counter:
         return AgentOutput(torch.tensor([[0.0, 9.0, 0.0]]), torch.ones(1)), state + 1
 
 
-def film(path: Path, policy: Any = None, env: str = "Painted-v0", **options: Any) -> RecordedVideo:
-    return record(policy or Counter(), env, path, device=CPU, **options)
+def film(
+    path: Path,
+    policy: Any = None,
+    env: str = "Painted-v0",
+    seed: int = 0,
+    deterministic: bool = False,
+    max_steps: int = 1000,
+    **options: Any,
+) -> RecordedVideo:
+    policy = policy or Counter()
+    return record(policy, env, path, PlaySettings.of(policy, seed, deterministic, max_steps), **options)
 
 
 def test_mp4_plays_in_browsers(tmp_path: Path) -> None:
@@ -110,7 +119,7 @@ class GrowingEnv(PaintedEnv):
 
 
 def test_an_environment_whose_frames_grow(tmp_path: Path) -> None:
-    recorded = record(Counter(), GrowingEnv, tmp_path / "a.mp4", episodes=3, fps=8, device=CPU)
+    recorded = record(Counter(), GrowingEnv, tmp_path / "a.mp4", PlaySettings(0, CPU), episodes=3, fps=8)
     frames = imageio_ffmpeg.read_frames(str(recorded.path))
     width, height = next(frames)["size"]
     pictures = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames]
@@ -131,7 +140,7 @@ class Levels(SyncVectorEnv):
 
 
 def test_a_level_that_is_no_number_is_not_shown(tmp_path: Path) -> None:
-    assert record(Counter(), Levels, tmp_path / "a.mp4", device=CPU).returns == [5.0]
+    assert record(Counter(), Levels, tmp_path / "a.mp4", PlaySettings(0, CPU)).returns == [5.0]
 
 
 @pytest.mark.parametrize("fps", [3, 8, 12])

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from helpers.agents import CPU, make_agent
 from helpers.browser import browsing
 from helpers.runs import save_agent
 from rmc_agents.evaluate import watch
+from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.replay import live, page
 from rmc_agents.evaluate.replay.recorder import record
 from rmc_agents.evaluate.replay.server import PageServer
@@ -129,8 +129,8 @@ def test_a_run_is_watched_from_its_beginning_until_interrupted(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_browser_goes_to_the_newer_page_and_keeps_the_step(tmp_path: Path) -> None:
-    common: dict[str, Any] = {"seed": 5, "device": CPU, "max_steps": STEPS, "window": 2}
-    runs = [record(make_agent("lstm"), "minipacman", name=name, **common) for name in ("older", "newer")]
+    settings = PlaySettings(5, CPU, max_steps=STEPS)
+    runs = [record(make_agent("lstm"), "minipacman", settings, name=name, window=2) for name in ("older", "newer")]
     first, second = (page.fitted([run], version).content for run, version in zip(runs, "12", strict=True))
     with browsing(tmp_path / "profile") as browser, PageServer(0, b"waiting") as server:
         server.show("1", first)

@@ -17,6 +17,7 @@ from PIL import Image
 from helpers.agents import CPU, make_agent
 from helpers.browser import browsing
 from rmc_agents.evaluate import watch
+from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.replay import page
 from rmc_agents.evaluate.replay.frames import SMALLER_SIDES, Frames, shrunk
 from rmc_agents.evaluate.replay.recorder import record
@@ -56,10 +57,10 @@ def runs() -> list[dict[str, Any]]:
     agent = make_agent("rmc")
     with torch.no_grad():
         agent.policy.weight.mul_(500)
-    common = {"seed": 5, "device": CPU, "max_steps": STEPS, "window": 4}
+    settings = PlaySettings(5, CPU, max_steps=STEPS)
     return [
-        record(agent, "minipacman", name=HOSTILE, facts=HOSTILE, **common),  # type: ignore[arg-type]
-        record(make_agent("gru"), MissionEnv, name="frames", **common),  # type: ignore[arg-type]
+        record(agent, "minipacman", settings, name=HOSTILE, facts=HOSTILE, window=4),
+        record(make_agent("gru"), MissionEnv, settings, name="frames", window=4),
     ]
 
 

@@ -12,7 +12,7 @@ from helpers.agents import CPU, SPEC, make_agent, random_steps
 from rmc_agents.agent import ActorCritic
 from rmc_agents.cores import Core
 from rmc_agents.envs.making import make_env
-from rmc_agents.evaluate.episodes import UniformPolicy, env_spec
+from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
 from rmc_agents.evaluate.replay.grids import CellGrid, Film, Glyph
 from rmc_agents.evaluate.replay.memory import MIN_PEAK, Played, comparisons, peaks, strip, strips
 from rmc_agents.evaluate.replay.recorder import record
@@ -221,7 +221,7 @@ def test_what_the_agent_sees_of_a_hallway_lies_in_its_window() -> None:
 
 
 def test_an_episode_has_a_picture_more_than_steps() -> None:
-    run = record(decided_agent("rmc"), "minipacman", name="a", seed=2, device=CPU, max_steps=9, window=2)
+    run = record(decided_agent("rmc"), "minipacman", PlaySettings(2, CPU, max_steps=9), name="a", window=2)
     assert run["length"] == len(run["values"]) == len(run["rewards"]) == len(run["probabilities"]) == 9
     assert len(run["scene"]["changes"]) == len(run["view"]["changes"]) == len(run["counters"]["level"]) == 10
     assert run["end"] == "recording ends after 9 steps"
@@ -229,18 +229,18 @@ def test_an_episode_has_a_picture_more_than_steps() -> None:
 
 
 def test_an_agent_without_memory_is_said_to_have_none() -> None:
-    run = record(decided_agent("none"), "minipacman", name="a", device=CPU, max_steps=3, window=2)
+    run = record(decided_agent("none"), "minipacman", PlaySettings(0, CPU, max_steps=3), name="a", window=2)
     assert "has no memory" in run["note"]
     assert (run["compared"], run["peaks"], run["strips"]) == ([], [], [])
 
 
 def test_another_kind_of_policy_shows_no_memory() -> None:
     policy = UniformPolicy(env_spec("minipacman"))
-    run = record(policy, "minipacman", name="a", device=CPU, max_steps=3, window=2)
+    run = record(policy, "minipacman", PlaySettings(0, CPU, max_steps=3), name="a", window=2)
     assert "cannot be inspected" in run["note"]
     assert run["probabilities"] == [[0.2] * 5] * 3
 
 
 def test_an_environment_that_cannot_draw_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be recorded"):
-        record(make_agent(), "helpers.wandering:Wanderer-v0", name="a", device=CPU, max_steps=3, window=2)
+        record(make_agent(), "helpers.wandering:Wanderer-v0", PlaySettings(0, CPU, max_steps=3), name="a", window=2)
