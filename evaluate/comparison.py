@@ -23,7 +23,6 @@ from .curves import (
     Curve,
     at_frames,
     bootstrap_band,
-    interpolated,
     interquartile_mean,
     read_curve,
     smoothed,
@@ -156,7 +155,8 @@ def _points(folder: Path, evaluation: Evaluation, is_supervised: bool) -> dict[s
     found = read_curve(folder, "accuracy" if is_supervised else "return")
     returns: np.ndarray | None = found.values
     if is_supervised:
-        returns = interpolated(read_curve(folder, "return", is_optional=True), found.frames)
+        curve = read_curve(folder, "return", is_optional=True)
+        returns = np.interp(found.frames, curve.frames, curve.values) if len(curve.frames) else None
     rates = None
     if evaluation.success_rate is not None:
         rates = at_frames(read_curve(folder, "success", is_optional=True), found.frames)

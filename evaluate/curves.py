@@ -89,11 +89,6 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
     return Curve(frames, np.array(list(points.values())), seconds)
 
 
-def interpolated(curve: Curve, frames: np.ndarray) -> np.ndarray | None:
-    """The curve's values at these frames; None for a curve without points."""
-    return np.interp(frames, curve.frames, curve.values) if len(curve.frames) else None
-
-
 def at_frames(curve: Curve, frames: np.ndarray) -> np.ndarray:
     """The curve's values at these frames, interpolated; 0 before its first: no success rate is written before one."""
     return np.interp(frames, curve.frames, curve.values, left=0.0) if len(curve.frames) else np.zeros(len(frames))
