@@ -77,19 +77,16 @@ def make_env(
 
 
 def with_arguments(env: str, env_kwargs: Mapping[str, Any]) -> str | EnvFactory:
-    """A named environment with arguments, as a name or a function that creates it."""
-    return _Named(env, env_kwargs) if env_kwargs else env
+    """A named environment with arguments, for `make_env` and what passes it on to that."""
+    return _Named(env, env_kwargs) if env_kwargs else env  # type: ignore[return-value]  # it is never called
 
 
 class _Named:
-    """Creates all lanes of a named environment when called; `make_env` reads its name and arguments."""
+    """A name and arguments, which `make_env` reads."""
 
     def __init__(self, name: str, env_kwargs: Mapping[str, Any]) -> None:
         self.name, self.env_kwargs = name, env_kwargs
         self.__name__ = f"{name} ({', '.join(f'{key}={value}' for key, value in env_kwargs.items())})"
-
-    def __call__(self, num_envs: int, render_mode: str | None = None) -> VectorEnv:
-        return make_vector_env(self.name, num_envs, render_mode, env_kwargs=self.env_kwargs)
 
 
 def _from_callable(
