@@ -34,7 +34,18 @@ class Episode(NamedTuple):
     number: int = 0  # in its lane, see `Lanes.numbers`; 0 for algorithms without a curriculum
 
 
-class Lanes:
+class EndedEpisodes:
+    """What collects `episodes` that ended, until they are taken."""
+
+    episodes: list[Episode]
+
+    def take_episodes(self) -> list[Episode]:
+        """The episodes that ended since the last call."""
+        episodes, self.episodes = self.episodes, []
+        return episodes
+
+
+class Lanes(EndedEpisodes):
     """A NEXT_STEP vector environment as a stream of `TimeStep`, with episode statistics.
 
     Args:
@@ -136,11 +147,6 @@ class Lanes:
     def is_savable(self) -> bool:
         """Whether the environment can save its state."""
         return hasattr(self.env, "get_state")
-
-    def take_episodes(self) -> list[Episode]:
-        """The episodes that ended since the last call."""
-        episodes, self.episodes = self.episodes, []
-        return episodes
 
     def restart_numbering(self) -> None:
         """Number the episodes from 0 again, beginning with the next of each lane; one that is running is -1."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rmc_agents import losses, plugins
 from rmc_agents.config import Config
-from rmc_agents.stream import Episode
+from rmc_agents.stream import EndedEpisodes, Episode
 from rmc_agents.train import distributed
 from rmc_agents.train.learner import Learner, state_norm
 from rmc_agents.train.trainer import Metrics
@@ -185,7 +185,7 @@ class Impala(Learner):
         self._states = state["actors"]
 
 
-class ActorLanes:
+class ActorLanes(EndedEpisodes):
     """The interface of lanes that are in other processes.
 
     Attributes:
@@ -196,11 +196,6 @@ class ActorLanes:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.episodes: list[Episode] = []
-
-    def take_episodes(self) -> list[Episode]:
-        """The episodes that ended since the last call."""
-        episodes, self.episodes = self.episodes, []
-        return episodes
 
 
 def concatenated(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:

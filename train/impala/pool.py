@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from rmc_agents.envs.processes import WorkerError
-from rmc_agents.stream import Episode
+from rmc_agents.stream import EndedEpisodes, Episode
 
 from .actors import Parcel, ParcelReader, UnfitParcel
 
@@ -79,7 +79,7 @@ class PoolCounts(NamedTuple):
     replaced: int = 0  # restarted actors
 
 
-class ActorPool:
+class ActorPool(EndedEpisodes):
     """Keeps actors running and returns their rollouts, each at most once.
 
     Args:
@@ -148,11 +148,6 @@ class ActorPool:
             self.episodes += parcel.episodes
             self._grant(parcel.actor)
         return parcels
-
-    def take_episodes(self) -> list[Episode]:
-        """The episodes that have ended since the last call."""
-        episodes, self.episodes = self.episodes, []
-        return episodes
 
     def get_state(self) -> list[dict[str, Any] | None]:
         """The state of each actor after its last rollout that was taken; None: before its first."""

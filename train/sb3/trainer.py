@@ -27,7 +27,7 @@ from rmc_agents.sb3 import RmcPolicy, to_sb3
 from rmc_agents.sb3.saved import Sb3Policy, load_model, make_policy
 from rmc_agents.sb3.vec_env import cheapest_autoreset
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.stream import Episode, seed_after
+from rmc_agents.stream import EndedEpisodes, Episode, seed_after
 from rmc_agents.train.trainer import Metrics, describe
 
 from .model import make_model
@@ -164,7 +164,7 @@ class Sb3Trainer:
         return ["Stable-Baselines3 does not save episodes and random states, so the resume is not exact"]
 
 
-class Sb3Lanes(VecEnvWrapper):
+class Sb3Lanes(EndedEpisodes, VecEnvWrapper):
     """The training environment of a model, with scaled rewards, and episodes counted as in `stream.Lanes`.
 
     Args:
@@ -203,11 +203,6 @@ class Sb3Lanes(VecEnvWrapper):
             self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane]), success))
         self._returns[dones], self._lengths[dones] = 0.0, 0
         return obs, rewards * np.float32(self.reward_scale), dones, infos
-
-    def take_episodes(self) -> list[Episode]:
-        """The episodes that ended since the last call."""
-        episodes, self.episodes = self.episodes, []
-        return episodes
 
 
 def _memory(policy: nn.Module) -> list[nn.Module]:
