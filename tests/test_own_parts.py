@@ -89,6 +89,7 @@ def test_settings_that_a_built_in_part_does_not_have_are_refused(capsys: pytest.
         assert f"{part}_args: expected none for {part} " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Walk", "ManyWalks", "ManyWalks-stack2"])
 def test_a_class_is_an_environment_on_the_command_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = ["--run-dir", "run", "--core", "none"]
@@ -113,6 +114,7 @@ def test_a_typo_in_the_name_of_an_own_part_gets_a_suggestion(
     assert line.endswith(f"; did you mean {meant!r}?")
 
 
+@pytest.mark.slow
 def test_a_run_continues_in_workers_with_new_episodes(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--env", f"{PARTS}:Walk", *FLAGS, "--run-dir", "run", "--core", "none"]) == 0
     workers = ["--env-workers", "1", "--total-frames", "80", "--import", PARTS]
@@ -354,6 +356,7 @@ def test_lanes_of_an_older_checkpoint_are_taken() -> None:
     collector.set_state(state)
 
 
+@pytest.mark.slow
 def test_an_environment_given_again_keeps_its_arguments_unless_others_are_given(run: Path) -> None:
     trained = rmc.train(SETTINGS | {"total_frames": 21, "env_kwargs": {"length": 2}}, env=Walk, console=QUIET)
     envs = (None, Walk, partial(Walk, length=3))

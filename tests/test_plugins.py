@@ -147,6 +147,7 @@ def test_a_file_in_place_of_a_module_is_refused(module: str) -> None:
         plugins.load([], f"{module}.py:Own")
 
 
+@pytest.mark.slow
 def test_another_process_has_the_same_modules_and_registered_cores(module: str) -> None:
     import cloudpickle
 

@@ -15,6 +15,7 @@ def run(code: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_the_import_loads_nothing_and_names_load_what_they_need() -> None:
     run(
         "import sys; before = set(sys.modules)\n"

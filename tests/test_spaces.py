@@ -173,6 +173,7 @@ def test_impossible_masks_are_reported_with_the_environment(fault: str, expected
         collector.collect()
 
 
+@pytest.mark.slow
 def test_a_box_is_filled_uniformly_without_an_agent_and_clipped_with_one() -> None:
     spec = SpaceSpec.of(Zoo("Box"))
     output, _ = UniformPolicy(spec).step(Lanes(make_env(partial(Zoo, "Box"), 4000), 0, CPU).steps, ())
@@ -217,6 +218,7 @@ class Pick(gym.Env):
         return self.obs, float(self.obs["worth"][action]), True, False, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("env_class", "chance", "goal"), [(Reach, -2.0, -0.2), (Pick, 0.53, 0.66)])
 def test_numbers_in_a_box_and_allowed_actions_are_learned(env_class: type, chance: float, goal: float) -> None:
     torch.manual_seed(0)

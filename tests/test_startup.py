@@ -69,6 +69,7 @@ def run(module: str, words: list[str], folder: Path) -> tuple[list[str], str]:
     return result.stdout.splitlines(), result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", COMMANDS)
 def test_help_and_refusals_import_nothing_heavy(module: str, tmp_path: Path) -> None:
     output, errors = run(module, ["--help", "--help-all", "--version", *COMMANDS[module]], tmp_path)
@@ -111,12 +112,14 @@ GUESSES = {
 }
 
 
+@pytest.mark.slow
 def test_likely_wrong_guesses_are_answered(tmp_path: Path) -> None:
     _, errors = run("train.cli", list(GUESSES), tmp_path)
     for line, (guess, answer) in zip(errors.splitlines(), GUESSES.items(), strict=True):
         assert answer in line, guess
 
 
+@pytest.mark.slow
 def test_the_first_help_lists_what_one_uses_first(tmp_path: Path) -> None:
     first, _ = run("train.cli", ["--help"], tmp_path)
     every, _ = run("train.cli", ["--help-all"], tmp_path)

@@ -176,6 +176,7 @@ class TestModes:
         compiled = torch.compile(rmc, backend="eager", fullgraph=lengths is None)
         torch.testing.assert_close(compiled(x, lengths=lengths), rmc(x, lengths=lengths), rtol=1e-4, atol=1e-4)
 
+    @pytest.mark.slow
     def test_exported_for_any_batch(self, rmc: RMC, x: Tensor) -> None:
         other = random_inputs(lanes=2).float()
         program = torch.export.export(rmc, (x,), dynamic_shapes={"x": {1: torch.export.Dim("b")}})

@@ -112,6 +112,7 @@ def test_colours_are_far_apart() -> None:
     assert min(distances) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("viewport", [5, 11, None])
 def test_the_engine_plays_as_the_oracle_does(viewport: int | None) -> None:
     lanes, max_steps = 16, 60

@@ -48,6 +48,7 @@ def walk(env: VectorEnv, steps: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).choice(3, (steps, env.num_envs), p=[0.2, 0.2, 0.6])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_native_lanes_are_bitwise_minigrids(name: str) -> None:
     check_vector_env(*both(**settings_of(name), max_steps=MAX_STEPS, actions="moves"), steps=STEPS)
@@ -108,6 +109,7 @@ def test_a_match_at_the_last_step_sets_both_flags() -> None:
     assert infos["corridor_length"][0] == info["corridor_length"] == 0
 
 
+@pytest.mark.slow
 def test_success_is_reported_by_the_length_of_the_corridor() -> None:
     spec = env_spec("memory-s13-random")
     played = {}

@@ -161,6 +161,7 @@ LEVEL_ENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_engine_agrees_with_the_oracle(mode: str) -> None:
     """11,200 steps a mode, 56,000 in all: seeded games, then made-up late ones, in which every event must occur."""
@@ -257,6 +258,7 @@ def ghosts_of_levels(levels: int) -> list[int]:
     return ghosts
 
 
+@pytest.mark.slow
 def test_random_play_has_the_known_mean_return_and_length() -> None:
     """200 episodes of the released code: mean return 9.3, about 60 steps.
 

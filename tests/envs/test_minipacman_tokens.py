@@ -66,6 +66,7 @@ def test_cells_come_nearest_first() -> None:
         assert [distances[cell] for cell in cells] == sorted(distances.values())
 
 
+@pytest.mark.slow
 def test_tokens_have_the_pictures_content() -> None:
     pictures, tokens = make_vector_env("minipacman-full", 16), make_vector_env("minipacman-map", 16)
     images, observations = pictures.reset(seed=3)[0], tokens.reset(seed=3)[0]

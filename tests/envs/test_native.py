@@ -28,6 +28,7 @@ def test_gymnasium_checker_raises_no_warning(kind: Kind, monkeypatch: pytest.Mon
         check_env(gym.make(kind.env_id, **kind.settings).unwrapped)
 
 
+@pytest.mark.slow
 @every_pair
 def test_vector_env_is_a_sync_vector_env(kind: Kind) -> None:
     """So lanes are single environments of their seeds, and do not depend on their number."""

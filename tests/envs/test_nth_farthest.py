@@ -141,6 +141,7 @@ def test_chance_is_to_guess_among_the_vectors_shown() -> None:
     assert NthFarthestVectorEnv(1, vectors=4, fewest=2).metadata["chance"] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("vectors", "size", "most"), [(8, 16, 8), (4, 2, 3), (40, 64, 40)])
 def test_pictures_show_the_answer_when_it_is_asked_and_whether_it_was_right(vectors: int, size: int, most: int) -> None:
     env = NthFarthestVectorEnv(2, vectors=vectors, size=size, most=most, render_mode="rgb_array")

@@ -174,6 +174,7 @@ def test_other_tasks_and_types_are_refused() -> None:
             ProgramVectorEnv(1, **settings)
 
 
+@pytest.mark.slow
 def test_environments_need_no_torch() -> None:
     command = (
         "import sys, rmc_agents.envs.sequences.text, rmc_agents.envs.sequences.programs; print('torch' in sys.modules)"

@@ -70,6 +70,7 @@ def test_steps_are_counted_from_the_cue_in_each_episode() -> None:
         assert not looks.phases[name][0, 0].any()
 
 
+@pytest.mark.slow
 def test_the_command_draws_a_figure(tmp_path: Path) -> None:
     agent = save_agent(tmp_path / "agent.safetensors", core="rmc", env="nth-farthest-vectors3-size2")
     assert watch.main([str(agent), "--out", str(tmp_path / "a.png"), "--episodes", "4"]) == 0

@@ -350,6 +350,7 @@ def test_finished_runs_are_compared_by_success_where_it_is_reported(
         assert f"{run.evaluation.success_rate:.3f}" == rows[run.agent]["mean (95 % interval)"]
 
 
+@pytest.mark.slow
 def test_texts_are_compared_by_their_right_answers(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"to be or not to be " * 300)  # no document ends within the training
     settings = {"algo": "supervised", "core": "gru", "hidden_size": 8, "num_envs": 2, "unroll_length": 10}

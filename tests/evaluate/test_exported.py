@@ -117,6 +117,7 @@ def test_the_metadata_of_onnx() -> None:
     assert session.get_modelmeta().custom_metadata_map["env"] == "recall"
 
 
+@pytest.mark.slow
 def test_a_program_of_other_weights_is_refused() -> None:
     agent = make_agent("recall", core="rnn")
     compared = Compared(agent, make_program(agent, "torch", {}))
@@ -149,7 +150,8 @@ class Trace(Core):
         return trace + seen, (trace, seen)
 
 
-@pytest.mark.parametrize("format", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["torch", "onnx"])
 def test_a_custom_core_is_exported(format: str) -> None:
     agent = ActorCritic(env_spec("recall"), Trace, encoder_sizes=[6]).eval()
     assert compare(agent, format, "recall").largest < 1e-5
@@ -162,6 +164,7 @@ def test_a_custom_core_that_cannot_be_captured_is_refused(capfd: pytest.CaptureF
     assert capfd.readouterr() == ("", "")  # torch prints what it had captured
 
 
+@pytest.mark.slow
 def test_torchs_program_opens_without_this_package(tmp_path: Path) -> None:
     agent = ActorCritic(env_spec("recall"), LSTM(6, hidden_size=5), encoder_sizes=[6]).eval()
     path = tmp_path / "program.pt2"
@@ -211,11 +214,13 @@ def test_a_state_of_whole_numbers_is_exported() -> None:
     assert 0 <= compare(agent, "torch", "recall").largest < 1e-5
 
 
+@pytest.mark.slow
 def test_a_core_that_resets_by_multiplication_is_exported() -> None:
     agent = ActorCritic(env_spec("recall"), Module, encoder_sizes=[6]).eval()
     assert compare(agent, "torch", "recall").largest < 1e-5
 
 
+@pytest.mark.slow
 def test_an_initial_state_that_is_expanded_is_exported() -> None:
     class Learned(Module):
         def __init__(self, input_size: int) -> None:
@@ -233,6 +238,7 @@ def test_an_initial_state_that_is_expanded_is_exported() -> None:
     assert compare(agent, "torch", "recall").largest < 1e-5
 
 
+@pytest.mark.slow
 def test_a_subclass_of_a_built_in_core_with_a_cell_of_its_own_is_exported() -> None:
     class Halved(LSTM):
         def cell(self, x: Tensor, state: Any) -> Any:

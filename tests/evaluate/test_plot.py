@@ -40,6 +40,7 @@ def test_a_metric_that_is_optional_may_be_missing(tmp_path: Path) -> None:
         curves.read_curve(tmp_path, "success")
 
 
+@pytest.mark.slow
 def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [tmp_path / name for name in ("a", "b")]
     for i, run in enumerate(runs):

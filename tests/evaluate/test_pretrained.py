@@ -88,6 +88,7 @@ def test_an_exported_file_holds_the_agent_and_its_provenance_only(run: Path, exp
     assert load_agent(run, CPU).provenance is None
 
 
+@pytest.mark.slow
 def test_answers_are_scored_as_rmc_evaluate_scores_them(tmp_path: Path) -> None:
     sizes = (
         "--env program-copy --algo supervised --core rnn --num-envs 4 --total-frames 400 --eval-episodes 0 --no-video"
@@ -105,6 +106,7 @@ def test_answers_are_scored_as_rmc_evaluate_scores_them(tmp_path: Path) -> None:
     assert rmc.Player(saved).deterministic
 
 
+@pytest.mark.slow
 def test_the_provenance_has_the_episodes_that_were_played(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(bytes(range(97, 107)) * 200)
     sizes = "--algo supervised --core rnn --num-envs 2 --unroll-length 5 --total-frames 20 --eval-episodes 0 --no-video"
@@ -203,6 +205,7 @@ def test_an_exported_file_cannot_be_resumed(
         assert line.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["run", "file", "name"])
 def test_training_begins_with_the_given_weights(
     source: str, run: Path, exported: Path, by_name: Path, tmp_path: Path

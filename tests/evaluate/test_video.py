@@ -118,6 +118,7 @@ class GrowingEnv(PaintedEnv):
         return np.full((20 * self.size, 30, 3), (200, 40, 40), np.uint8)
 
 
+@pytest.mark.slow
 def test_an_environment_whose_frames_grow(tmp_path: Path) -> None:
     recorded = record(Counter(), GrowingEnv, tmp_path / "a.mp4", PlaySettings(0, CPU), episodes=3, fps=8)
     frames = imageio_ffmpeg.read_frames(str(recorded.path))
@@ -143,6 +144,7 @@ def test_a_level_that_is_no_number_is_not_shown(tmp_path: Path) -> None:
     assert record(Counter(), Levels, tmp_path / "a.mp4", PlaySettings(0, CPU)).returns == [5.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fps", [3, 8, 12])
 def test_gif_lasts_as_long_as_its_frames(fps: int, tmp_path: Path) -> None:
     recorded = film(tmp_path / "a.gif", episodes=2, fps=fps)
@@ -156,6 +158,7 @@ def test_gif_lasts_as_long_as_its_frames(fps: int, tmp_path: Path) -> None:
     assert sum(durations) == pytest.approx(1000 * recorded.frames / fps, abs=10)
 
 
+@pytest.mark.slow
 def test_every_episode_starts_afresh(tmp_path: Path) -> None:
     policy = Counter()
     film(tmp_path / "a.gif", policy, episodes=2)
@@ -167,6 +170,7 @@ def test_long_episodes_are_cut(tmp_path: Path) -> None:
     assert recorded[1:] == (2 * (3 + 1 + 4), [3.0, 3.0], [True, True])
 
 
+@pytest.mark.slow
 def test_episode_depends_on_its_own_seed(tmp_path: Path) -> None:
     policy = UniformPolicy(env_spec("minipacman"))
     both = film(tmp_path / "a.mp4", policy, "minipacman", episodes=2, seed=3, max_steps=25)

@@ -219,6 +219,7 @@ def exported(step: Step) -> Callable[..., Any]:
     return program.module()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # about the checks of shapes, which are not traced
 @pytest.mark.parametrize(
     ("policy", "capture", "with_gradient"),

@@ -177,6 +177,7 @@ def test_a_new_run_is_saved_after_its_first_update(tmp_path: Path) -> None:
     assert [int(path.stem[7:]) for path in checkpoint.numbered(tmp_path)] == [3, 1]
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(
     assert (run_dir / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,6 +234,7 @@ def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
 # --- notes for the user ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_differs_from_the_run_so_far_is_reported_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -160,6 +160,7 @@ def numbers(tree: Any) -> Iterator[float]:
         yield tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", ["rmc", "relational-rnn"])
 def test_the_command_prints_and_writes_sound_figures(
     core: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

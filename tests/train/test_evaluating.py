@@ -70,6 +70,7 @@ def test_training_is_the_same_with_and_without(tmp_path: Path) -> None:
     assert len(points(tmp_path / "20", "evaluation/return")) == 6
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_evaluations_and_the_same_best_agent(tmp_path: Path) -> None:
     """Resumed once from its end and once, as after a kill, from a checkpoint before the best agent was saved."""
     whole, resumed, killed = (tmp_path / name for name in ("whole", "resumed", "killed"))
@@ -119,6 +120,7 @@ def test_a_damaged_file_of_the_best_agent_ends_no_run(tmp_path: Path, caplog: py
     assert f"{tmp_path / 'best.safetensors'} is" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_branch_begins_with_the_best_agent_of_its_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one whose checkpoint is named from inside its folder."""
     flags = ["--env", "recall", *EVALUATED, "--save-every", "1e-9", "--keep-checkpoints", "9", *SIX_UPDATES]

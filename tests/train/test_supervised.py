@@ -88,6 +88,7 @@ def test_a_run_continues_from_its_state_as_if_never_interrupted(env: str) -> Non
     assert_same(learner.get_state(), other.get_state())
 
 
+@pytest.mark.slow
 def test_the_command_resumes_exactly(tmp_path: Path) -> None:
     flags = ["--algo", "supervised", "--env", TASK, "--core", "rmc"]
     for folder, first in (("whole", 120), ("parts", 40)):
@@ -261,6 +262,7 @@ def test_a_text_too_short_to_hold_a_part_out_is_trained_on(tmp_path: Path) -> No
     assert train_cli.main(flags.split()) == 0
 
 
+@pytest.mark.slow
 def test_words_keep_their_meaning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, other, run = tmp_path / "one.txt", tmp_path / "two.txt", tmp_path / "run"
     text.write_text("to be or not to be " * 40)
@@ -277,6 +279,7 @@ def test_words_keep_their_meaning(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "spec: expected that of the environment" in line
 
 
+@pytest.mark.slow
 def test_a_text_is_modelled_measured_in_bits_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, run, found = tmp_path / "abc.txt", tmp_path / "run", tmp_path / "found.json"
     text.write_text("abc" * 2_000)

@@ -111,6 +111,7 @@ def test_a_run_whose_output_is_closed_is_saved(tmp_path: Path) -> None:
     assert newest(tmp_path / "run")["frames"] < 1_000_000
 
 
+@pytest.mark.slow
 def test_the_run_folder_explains_the_run(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     status = cli.main(
@@ -140,6 +141,7 @@ def test_the_run_folder_explains_the_run(tmp_path: Path) -> None:
     assert events.Scalars("losses/entropy")[-1].step == 400
 
 
+@pytest.mark.slow
 def test_seeds_repeat_and_differ(tmp_path: Path) -> None:
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         assert train("--run-dir", str(tmp_path / name), "--total-frames", "200", "--seed", seed) == 0
@@ -291,6 +293,7 @@ def test_an_unknown_key_in_a_config_names_the_nearest(tmp_path: Path, capsys: py
         assert expected in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_folder_is_not_overwritten_nor_shared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     assert train("--run-dir", str(run_dir), "--total-frames", "40") == 0
@@ -303,6 +306,7 @@ def test_a_run_folder_is_not_overwritten_nor_shared(tmp_path: Path, capsys: pyte
     assert "cannot change core, learning_rate" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path) -> None:
     assert train("--run-dir", str(tmp_path / "run"), "--save-every", "1e-9", "--total-frames", "200") == 0
     path, _ = find_and_load(tmp_path / "run")
@@ -337,6 +341,7 @@ def test_impossible_sizes_and_divergence_are_one_line(tmp_path: Path, capsys: py
     assert "diverged" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_resuming_keeps_the_curve_whole(tmp_path: Path) -> None:
     assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "200", "--log-every", "1e-9") == 0
     assert resume(tmp_path / "run", "--total-frames", "400") == 0

@@ -78,6 +78,7 @@ def test_a_state_that_outgrows_its_place_is_left_out() -> None:
     assert reader.open(bytes(slot[:size]), 0).snapshot["collector"]["lanes"] is None
 
 
+@pytest.mark.slow
 def test_a_parcel_arrives_as_it_was_sent() -> None:
     for env in (
         "helpers.counting:Counting-v0",

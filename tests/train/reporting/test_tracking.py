@@ -114,6 +114,7 @@ def fake_wandb(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return seen
 
 
+@pytest.mark.slow
 def test_wandb(tmp_path: Path, fake_wandb: SimpleNamespace) -> None:
     run_dir = tmp_path / "my-run"
     train(SETTINGS | {"video": True}, run_dir=run_dir, track="wandb", console=Console(quiet=True))
