@@ -247,9 +247,10 @@ def count_parameters(parameters: Iterable[Tensor]) -> int:
     return sum(parameter.numel() for parameter in parameters)
 
 
-def to_provenance(fields: dict[str, Any]) -> Provenance:
+def to_provenance(fields: Any) -> Provenance:
     """Restore a saved provenance. Raises ValueError if the fields are not valid."""
-    fields = {"env": ""} | fields
+    if isinstance(fields, dict):
+        fields = {"env": ""} | fields  # older files do not have it
     known = {"version": "", "mean_return": 0.0, "ci95": [0.0, 0.0], "episodes": 0, "seed": 0, "env": ""}
     check_like(fields, known, "provenance")
     return Provenance(**fields | {"ci95": tuple(fields["ci95"])})

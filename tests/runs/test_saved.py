@@ -13,7 +13,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.cores import Core, register_core
 from rmc_agents.encoders import Encoder
-from rmc_agents.runs.saved import Provenance, SavedAgent, _WithoutValues, load, pick_device, save_agent
+from rmc_agents.runs.saved import Provenance, SavedAgent, _WithoutValues, load, pick_device, save_agent, to_provenance
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.run import resume, train
 from rmc_agents.types import NotRegistered, State, TimeStep
@@ -112,3 +112,14 @@ def test_sizes_that_a_file_claims_are_not_allocated() -> None:
 def test_a_device_that_does_not_exist_is_refused(device: Any) -> None:
     with pytest.raises(ValueError, match="device: expected auto, cpu or cuda, got"):
         pick_device(device)
+
+
+@pytest.mark.parametrize("fields", [[1.0], None, {"version": "0"}])
+def test_a_provenance_of_another_form_is_damage(fields: Any) -> None:
+    with pytest.raises(ValueError, match="provenance"):
+        to_provenance(fields)
+
+
+def test_a_provenance_of_an_older_file_names_no_environment() -> None:
+    older = {"version": "0", "mean_return": 1.0, "ci95": [0.0, 2.0], "episodes": 3, "seed": 4}
+    assert to_provenance(older) == Provenance("0", 1.0, (0.0, 2.0), 3, 4)
