@@ -21,7 +21,7 @@ train: $(INSTALLED)
 test: $(DEV) .venv/triton
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
-# For quick iterations: without tests that take seconds (the marker `slow`).
+# For quick iterations: without tests that take half a second or more (the marker `slow`).
 test-fast: $(DEV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 

@@ -232,23 +232,22 @@ class GuardedLanes(AnyInfos, SyncVectorEnv):
         except RuntimeError as error:
             raise ValueError(f"expected lanes of equal spaces: {error}") from error
         # Comparing the floats of all lanes at once is faster; in SAME_STEP, last observations are only in the infos.
-        self._warns_of_bounds = autoreset_mode != AutoresetMode.SAME_STEP
         for env in self.envs:
-            env.warns_of_bounds = not self._warns_of_bounds
+            env.warns_of_bounds = autoreset_mode == AutoresetMode.SAME_STEP
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As gymnasium's. Raises EnvError."""
         obs, infos = super().reset(seed=seed, options=options)
-        self._check_bounds(obs)
+        self._warn_if_outside(obs)
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """As gymnasium's. Raises EnvError."""
         obs, *others = super().step(actions)
-        self._check_bounds(obs)
+        self._warn_if_outside(obs)
         return obs, *others
 
-    def _check_bounds(self, obs: Any) -> None:
-        if self._warns_of_bounds:
-            checks = self.envs[0]._checks
-            _warn_of_bounds(checks, {path: pick(obs, path) for path in checks})
+    def _warn_if_outside(self, obs: Any) -> None:
+        first = self.envs[0]
+        if not first.warns_of_bounds:
+            _warn_of_bounds(first._checks, {path: pick(obs, path) for path in first._checks})
