@@ -114,7 +114,7 @@ class Exported(NamedTuple):
 
 
 def export(
-    agent: "SavedAgent[ActorCritic]",
+    agent: "SavedAgent[ActorCritic] | ActorCritic",
     path: str | PathLike[str],
     episodes: int = 200,
     *,
@@ -123,15 +123,16 @@ def export(
     max_steps: int = MAX_STEPS,
     on_progress: OnProgress = ignore_progress,
 ) -> Exported:
-    """Evaluate a saved agent and export it to one file, like rmc-export.
+    """Evaluate an agent and export it to one file, like rmc-export.
 
         rmc.export(rmc.load("minipacman-rmc", device="cpu"), "pacman.onnx")
 
     Args:
-      agent: the result of `rmc.load`, on the CPU for a program.
+      agent: the result of `rmc.load`, or an `ActorCritic`, which has no settings and so can only become a program; on
+        the CPU for a program.
       path: ends in .safetensors (for this package), .onnx, or .pt2 (for torch.export.load); in an existing folder.
       episodes: whole episodes of the evaluation; episode i starts from seed + i.
-      env: as in `rmc.evaluate`; None: the one that the agent was trained in. The file names it beside the scores.
+      env: as in `rmc.evaluate`; None: the one that a saved agent was trained in. The file names it beside the scores.
       seed: of the environments and of action sampling.
       max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
       on_progress: called with the number of episodes that have just ended.
@@ -148,28 +149,28 @@ def export(
     from .episodes import PlaySettings, play
     from .scoring import evaluating, policy_and_env
 
-    out = Path(path)
+    out, saved = Path(path), agent if isinstance(agent, SavedAgent) else None
     _check_out(out)
-    if not isinstance(agent, SavedAgent) or not isinstance(agent.agent, ActorCritic):
-        what = agent.config.train.algo if isinstance(agent, SavedAgent) else type(agent).__name__
-        raise ValueError(f"agent: expected the result of rmc.load with an ActorCritic, got {what}")
+    if not isinstance(saved.agent if saved else agent, ActorCritic):
+        what = saved.config.train.algo if saved else type(agent).__name__
+        raise ValueError(f"agent: expected an ActorCritic or the result of rmc.load with one, got {what}")
+    if out.suffix == SUFFIX and not saved:
+        raise ValueError(f"{out}: expected a name that ends in .onnx or .pt2, because an ActorCritic has no settings")
     policy, env = policy_and_env(agent, env)
     settings = PlaySettings.of(agent, seed, False, max_steps)
     if out.suffix != SUFFIX and settings.device.type != "cpu":
-        raise ValueError(
-            f"agent: expected one on the CPU, by rmc.load(..., device='cpu'), got one on {settings.device}"
-        )
-    if out.exists() and agent.path.exists() and out.samefile(agent.path):
+        raise ValueError(f"agent: expected one on the CPU, as by rmc.load(..., device='cpu'), got {settings.device}")
+    if saved and out.exists() and saved.path.exists() and out.samefile(saved.path):
         raise ValueError(f"{out} is the file to export: expected another file to write to")
-    compared = None if out.suffix == SUFFIX else _compared(agent, out.suffix)
     with evaluating(policy):
+        compared = None if out.suffix == SUFFIX else _compared(agent, name_of(env), out.suffix)
         played = Statistics.of(play(compared or policy, env, episodes, settings, on_progress))
     provenance = Provenance(__version__, played.mean_return, played.ci95, played.episodes, seed, name_of(env))
-    if compared is None:
-        save_agent(out, agent, provenance)
-    else:
+    if compared:
         write_atomically(out, compared.program.data)
-    return Exported(played, provenance, None if compared is None else compared.largest)
+    elif saved:
+        save_agent(out, saved, provenance)
+    return Exported(played, provenance, compared.largest if compared else None)
 
 
 def _check_out(out: Path) -> None:
@@ -181,10 +182,15 @@ def _check_out(out: Path) -> None:
     check_writable(out)
 
 
-def _compared(saved: "SavedAgent[ActorCritic]", suffix: str) -> "Compared":
+def _compared(agent: "SavedAgent[ActorCritic] | ActorCritic", env: str, suffix: str) -> "Compared":
     """The agent, compared at every step with its exported program."""
+    from rmc_agents.runs.saved import SavedAgent
+
     from .exported import Compared, make_program
 
-    config, format = saved.config, next(name for name, each in SUFFIXES.items() if each == suffix)
-    about = {"env": config.env.env, "core": config.core.core, "frames": str(saved.frames), "rmc_agents": __version__}
-    return Compared(saved.agent, make_program(saved.agent, format, about))
+    format = next(name for name, each in SUFFIXES.items() if each == suffix)
+    about = {"env": env, "rmc_agents": __version__}
+    if isinstance(agent, SavedAgent):
+        about |= {"env": agent.config.env.env, "core": agent.config.core.core, "frames": str(agent.frames)}
+        agent = agent.agent
+    return Compared(agent, make_program(agent, format, about))

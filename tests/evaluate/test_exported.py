@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from helpers import zoo  # noqa: F401  # registers environments with other spaces
 from helpers.own_cores import Counter, Decay, Module
 from helpers.runs import refused
+from rmc_agents import __version__
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.cores import LSTM, Core
@@ -165,10 +166,11 @@ def test_a_custom_core_that_cannot_be_captured_is_refused(capfd: pytest.CaptureF
 
 
 @pytest.mark.slow
-def test_torchs_program_opens_without_this_package(tmp_path: Path) -> None:
-    agent = ActorCritic(env_spec("recall"), LSTM(6, hidden_size=5), encoder_sizes=[6]).eval()
+def test_the_program_of_an_agent_in_training_opens_without_this_package(tmp_path: Path) -> None:
+    agent = ActorCritic(env_spec("recall"), LSTM(6, hidden_size=5), encoder_sizes=[6])
     path = tmp_path / "program.pt2"
-    path.write_bytes(make_program(agent, "torch", {"core": "lstm"}).data)
+    assert export.export(agent, path, 2, env="recall").difference == pytest.approx(0, abs=1e-5)
+    assert agent.training
     about = {"about.json": ""}
     step = torch.export.load(path, extra_files=about).module()
     state = {name: torch.zeros(1, 5) for name in ("hidden", "cell")}
@@ -176,7 +178,7 @@ def test_torchs_program_opens_without_this_package(tmp_path: Path) -> None:
     output = step(is_first=torch.tensor([True]), state=state, **fields)
     assert output.keys() == {"policy_logits", "value", "state"}
     assert output["state"].keys() == state.keys()
-    assert json.loads(about["about.json"]) == {"core": "lstm"}
+    assert json.loads(about["about.json"]) == {"env": "recall", "rmc_agents": __version__}
 
 
 def test_bad_flags_are_refused_in_one_line(
