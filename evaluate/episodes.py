@@ -11,12 +11,13 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
+from rmc_agents import __version__
 from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.player import device_of
-from rmc_agents.runs.saved import SavedAgent
+from rmc_agents.runs.saved import Provenance, SavedAgent
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at
@@ -107,6 +108,12 @@ def evaluate_beside_random(
         "random_episodes_cut": random.episodes_cut,
         "chance": chance,
     }
+
+
+def provenance_of(statistics: Statistics, seed: int, env: str | EnvFactory) -> Provenance:
+    """What a saved agent's file says of its evaluation."""
+    scores = {"mean_return": statistics.mean_return, "ci95": statistics.ci95, "accuracy": statistics.accuracy}
+    return Provenance(__version__, episodes=statistics.episodes, seed=seed, env=name_of(env), **scores)
 
 
 def env_spec(env: str | EnvFactory) -> SpaceSpec:

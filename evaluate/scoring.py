@@ -1,7 +1,7 @@
 """rmc-evaluate and rmc-watch as Python functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from gymnasium.vector import VectorEnv
 from torch import nn
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.envs.making import EnvFactory, name_of
+from rmc_agents.envs.making import EnvFactory, make_env, name_of, with_arguments
+from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.runs.saved import SavedAgent, given_env, saved_env
@@ -42,10 +43,12 @@ def evaluate(
     Args:
       agent: the result of `rmc.load`, an `ActorCritic`, or any `Policy`.
       env: a name, or a class or function that creates the environment, as in `make_env`; None: the environment that a
-        saved agent was trained in.
+        saved agent was trained in. A named text is read in its held-out part, a named program has maximal nesting and
+        length, unless the name says otherwise.
       episodes: number of episodes; episode i starts from seed + i, in its own lane.
       seed: of the environments and of action sampling.
-      deterministic: take the most likely action instead of sampling.
+      deterministic: take the most likely action instead of sampling, as a saved agent of supervised learning always
+        does, and an `ActorCritic` where the environment reports the right answers.
       max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
       jobs: number of processes, or 'auto'; the result is the same with any. A script that uses several needs the usual
         `if __name__ == "__main__":`.
@@ -59,7 +62,7 @@ def evaluate(
       WorkerError: if one of several processes fails.
     """
     policy, env = policy_and_env(agent, env)
-    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
+    settings = settings_of(agent, env, seed, deterministic, max_steps)
     with evaluating(policy):
         return Statistics.of(play(policy, env, episodes, settings, jobs=jobs))
 
@@ -98,7 +101,7 @@ def ablate_memory(
     policy, env = policy_and_env(agent, env)
     if not isinstance(policy, ActorCritic):
         raise ValueError(f"agent: expected an ActorCritic, whose memory is known, got {type(policy).__name__}")
-    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
+    settings = settings_of(agent, env, seed, deterministic, max_steps)
     with evaluating(policy):
         return ablation.ablate(policy, env, episodes, windows, settings, jobs=jobs)
 
@@ -139,7 +142,7 @@ def record_video(
       EnvError: if the environment's own code fails.
     """
     policy, env = policy_and_env(agent, env)
-    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
+    settings = settings_of(agent, env, seed, deterministic, max_steps)
     scale = _reward_scale(agent) if reward_scale is None else reward_scale
     with evaluating(policy):
         return recording.record(
@@ -186,7 +189,8 @@ def record_replay(
         raise ValueError(f"agents: expected agents of one environment, got {', '.join(sorted(envs)) or 'none'}")
     runs = []
     for name, (policy, one) in found.items():
-        settings, scale = PlaySettings.of(agents[name], seed, deterministic, max_steps), _reward_scale(agents[name])
+        settings = settings_of(agents[name], one, seed, deterministic, max_steps)
+        scale = _reward_scale(agents[name])
         with evaluating(policy):
             runs.append(recorder.record(policy, one, settings, name=name, window=window, reward_scale=scale))
     page.write(Path(path), runs)
@@ -214,9 +218,23 @@ def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, 
         env = saved_env(agent)
     elif isinstance(agent, SavedAgent):
         env = given_env(agent, env)
+    elif isinstance(env, str):
+        env = with_arguments(env, evaluation_kwargs(env, {}))
     if (spec := getattr(agent, "spec", None)) is not None:
         check_fits(spec, env)
     return policy, env
+
+
+def settings_of(agent: Agent, env: str | EnvFactory, seed: int, deterministic: bool, max_steps: int) -> PlaySettings:
+    """`PlaySettings.of`; but where there are right answers, an `ActorCritic` takes the most likely actions.
+
+    Nothing says how it was trained, but accuracy is about its best answer, which some environments read back.
+    """
+    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
+    if deterministic or not isinstance(agent, ActorCritic):
+        return settings
+    with closing(make_env(env)) as one:
+        return settings._replace(deterministic="target" in one.reset(seed=seed)[1])
 
 
 @contextmanager

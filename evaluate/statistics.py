@@ -73,6 +73,16 @@ class Statistics:
     bits: float | None = None
     success_by: dict[str, dict[int, float]] = field(default_factory=dict)
 
+    @property
+    def score(self) -> float:
+        """What agents are chosen by: the accuracy where there are right answers, else the mean return."""
+        return self.mean_return if self.accuracy is None else self.accuracy
+
+    @property
+    def score_ci95(self) -> tuple[float, float]:
+        """The score's interval."""
+        return self.accuracy_ci95 or self.ci95
+
     @classmethod
     def of(cls, episodes: Episodes) -> "Statistics":
         """The statistics of the given episodes."""
@@ -109,7 +119,8 @@ def _accuracy(
         return None, None
     rate = float(right.sum() / asked.sum())
     around = rate + (right - rate * asked) / asked.mean()  # [E]: their mean varies as the ratio of the two sums does
-    return rate, bootstrap_interval(around)
+    low, high = bootstrap_interval(around)  # to first order, so that it could end outside 0 to 1
+    return rate, (max(low, 0.0), min(high, 1.0))
 
 
 def _bits(nats: np.ndarray | None, asked: np.ndarray | None) -> float | None:

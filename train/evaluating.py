@@ -15,17 +15,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from rmc_agents import __version__
 from rmc_agents.config import Config
-from rmc_agents.envs.making import EnvFactory, make_env, name_of, with_arguments
+from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
-from rmc_agents.evaluate.episodes import PlaySettings, play
+from rmc_agents.evaluate.episodes import PlaySettings, play, provenance_of
 from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.formatting import with_interval
 from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.runs.best import best_of
-from rmc_agents.runs.saved import Provenance
 
 from .trainer import Trainer
 
@@ -66,7 +64,7 @@ class EvaluationPoint(NamedTuple):
 
     frames: int
     statistics: Statistics
-    is_best: bool  # of the run so far, by mean return
+    is_best: bool  # of the run so far, by its score
 
     def __str__(self) -> str:
         scores = self.statistics
@@ -92,7 +90,7 @@ class Evaluator:
         self._rounds = self._due_rounds()
         best = best_of(run_dir) if self._every else None
         is_earlier = best is not None and best.frames <= trainer.frames  # else the run continues from before it
-        self._highest = best.provenance.mean_return if best is not None and is_earlier else -np.inf
+        self._best = best.provenance if best is not None and is_earlier else None
 
     def _due_rounds(self) -> int:
         """Number of evaluations due so far."""
@@ -104,7 +102,7 @@ class Evaluator:
         return self._due_rounds() > self._rounds
 
     def evaluate(self) -> EvaluationPoint:
-        """Run the episodes, and save the agent if its mean return is the highest so far.
+        """Run the episodes, and save the agent if its score is the highest so far.
 
         Raises:
           EnvError: if the environment's own code fails.
@@ -118,13 +116,18 @@ class Evaluator:
             episodes = play(agent, env_of(trainer), config.run.eval_episodes, settings, jobs=eval_jobs(config))
         self._rounds = self._due_rounds()
         statistics = Statistics.of(episodes)
-        is_best = statistics.mean_return > self._highest
+        is_best = self._is_better(statistics)
         if is_best:
-            self._highest = mean = statistics.mean_return
-            played = name_of(env_of(trainer))
-            provenance = Provenance(__version__, mean, statistics.ci95, statistics.episodes, SELECTION_SEED, played)
-            trainer.save_best(self._run_dir, provenance)
+            self._best = provenance_of(statistics, SELECTION_SEED, env_of(trainer))
+            trainer.save_best(self._run_dir, self._best)
         return EvaluationPoint(trainer.frames, statistics, is_best)
+
+    def _is_better(self, statistics: Statistics) -> bool:
+        if self._best is None:
+            return True
+        if statistics.accuracy is None:
+            return statistics.mean_return > self._best.mean_return
+        return self._best.accuracy is None or statistics.accuracy > self._best.accuracy
 
 
 @contextmanager

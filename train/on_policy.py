@@ -120,19 +120,25 @@ class OnPolicy(Learner):
             raise
 
     def learn(self, rollout: Rollout) -> Metrics:
-        """Learn from the last rollout. Returns the metrics, averaged over the minibatches."""
+        """Learn from the last rollout. Returns the metrics, averaged over the minibatches that have any steps."""
         every = [self._optimize(*minibatch) for minibatch in self.minibatch_losses(rollout)]
         self.frames += self.train.unroll_length * self.share.total
         self.updates += 1
-        means = {name: torch.stack([metrics[name] for metrics in every]).mean() for name in every[0]}
+        means = {name: torch.stack([metrics[name] for metrics in every]).mean() for name in every[0]} if every else {}
         return means | {"charts/recurrent_state_norm": state_norm(self.collector.state)}
 
     def minibatch_losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:
-        """Each minibatch's loss, its metrics, and the number of steps in these means, with the current weights."""
+        """Each minibatch's loss, its metrics, and the number of steps in these means, with the current weights.
+
+        A minibatch of nothing but fillers between episodes is left out: the optimizer's momentum would still move the
+        weights.
+        """
         targets = self._value_targets(rollout)
         for lanes in self._minibatches():
-            part, part_targets = rollout.lanes(lanes), Targets(*(field[:, lanes] for field in targets))
-            yield *self._loss(part, part_targets), part_targets.valid.sum()
+            part_targets = Targets(*(field[:, lanes] for field in targets))
+            steps = part_targets.valid.sum()
+            if distributed.total(steps) > 0:
+                yield *self._loss(rollout.lanes(lanes), part_targets), steps
 
     @torch.no_grad()
     def _value_targets(self, rollout: Rollout) -> Targets:

@@ -20,7 +20,7 @@ from rmc_agents.envs.own import check_given_once, own_id
 from rmc_agents.formatting import with_interval
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import action_parts
-from rmc_agents.tree_checks import ANYTHING, check_like
+from rmc_agents.tree_checks import ANYTHING, Either, check_like
 from rmc_agents.types import NotRegistered, Policy
 
 from . import archive, checkpoint
@@ -38,12 +38,14 @@ class Provenance(NamedTuple):
     episodes: int
     seed: int  # episode i started from seed + i
     env: str = ""  # the environment that was played, for messages; '': not known, in older files
+    accuracy: float | None = None  # None: there are no right answers, or in older files
 
     def __str__(self) -> str:
         played = f" on {self.env}" if self.env else ""
+        accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.1%}, "
         return (
-            f"mean return {with_interval(self.mean_return, self.ci95)}{played} over {self.episodes} episodes from seed "
-            f"{self.seed} (95 % interval) when it was saved, by version {self.version}"
+            f"{accuracy}mean return {with_interval(self.mean_return, self.ci95)}{played} over {self.episodes} episodes "
+            f"from seed {self.seed} (95 % interval) when it was saved, by version {self.version}"
         )
 
 
@@ -201,28 +203,26 @@ def saved_env(saved: SavedAgent[Any], env_kwargs: Mapping[str, Any] | None = Non
     name = saved.config.env.env
     plugins.check_named(name, saved.path)
     check_given_once(name)
-    if env_kwargs:
-        return with_arguments(name, evaluation_kwargs(name, {}) | dict(env_kwargs))
-    return with_arguments(name, evaluation_kwargs(name, saved.config.env.env_kwargs))
+    return given_env(saved, name, env_kwargs)
 
 
 def given_env(
     saved: SavedAgent[Any], env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None = None
 ) -> str | EnvFactory:
-    """The environment that a user gives for an agent, with these arguments.
+    """The environment that a user gives for an agent, with these arguments; of a name, its variant for evaluations.
 
-    A user's own class or function in which the agent was trained has the arguments of the training, if none are given:
-    it has to be given only because a saved agent never imports it.
+    The one in which the agent was trained has the arguments of the training, if none are given.
     """
     name = name_of(env).rpartition(":")[2]
     module, _, trained = saved.config.env.env.rpartition(":")
-    if not env_kwargs and (trained == own_id(name) or (module and trained == name)):
-        env_kwargs = saved.config.env.env_kwargs
-    if not env_kwargs:
-        return env
+    is_trained_in = env == saved.config.env.env or trained == own_id(name) or (module and trained == name)
+    trained_with = saved.config.env.env_kwargs if is_trained_in else {}
     if isinstance(env, str):
-        return with_arguments(env, env_kwargs)
-    made = partial(env, **env_kwargs)
+        arguments = {**evaluation_kwargs(env, {}), **env_kwargs} if env_kwargs else evaluation_kwargs(env, trained_with)
+        return with_arguments(env, arguments)
+    if not env_kwargs and not trained_with:
+        return env
+    made = partial(env, **(env_kwargs or trained_with))
     made.__name__ = name  # type: ignore[union-attr]  # for messages
     return made
 
@@ -250,8 +250,9 @@ def count_parameters(parameters: Iterable[Tensor]) -> int:
 def to_provenance(fields: Any) -> Provenance:
     """Restore a saved provenance. Raises ValueError if the fields are not valid."""
     if isinstance(fields, dict):
-        fields = {"env": ""} | fields  # older files do not have it
+        fields = {"env": "", "accuracy": None} | fields  # older files do not have these
     known = {"version": "", "mean_return": 0.0, "ci95": [0.0, 0.0], "episodes": 0, "seed": 0, "env": ""}
+    known["accuracy"] = Either(0.0, None)
     check_like(fields, known, "provenance")
     return Provenance(**fields | {"ci95": tuple(fields["ci95"])})
 

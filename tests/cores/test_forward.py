@@ -170,10 +170,10 @@ class TestModes:
         assert rough.dtype == torch.float32
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("lengths", [None, LENGTHS])
+    @pytest.mark.parametrize("lengths", [None, [2, 3, 1]])
     def test_compiled(self, rmc: RMC, x: Tensor, lengths: list[int] | None) -> None:
         torch._dynamo.reset()
-        compiled = torch.compile(rmc, backend="eager", fullgraph=lengths is None)
+        compiled, x = torch.compile(rmc, backend="eager", fullgraph=lengths is None), x[:3]  # each step takes time
         torch.testing.assert_close(compiled(x, lengths=lengths), rmc(x, lengths=lengths), rtol=1e-4, atol=1e-4)
 
     @pytest.mark.slow

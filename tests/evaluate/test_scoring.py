@@ -12,6 +12,7 @@ from gymnasium.spaces import Discrete
 import rmc_agents as rmc
 from helpers.noise import Noise
 from rmc_agents.evaluate.episodes import PlaySettings, evaluate_beside_random
+from rmc_agents.evaluate.scoring import settings_of
 
 CPU = torch.device("cpu")
 TWO_TASKS = ("recall-rmc", "minipacman-rmc")
@@ -43,6 +44,13 @@ def test_an_environment_class_is_played_and_the_mode_is_restored(agent: rmc.Acto
         agent.train(is_training)
         assert rmc.evaluate(agent, Noise, 5, max_steps=4).episodes == 5
         assert agent.training == is_training
+
+
+def test_an_agent_of_ones_own_gives_its_likeliest_answers() -> None:
+    torch.manual_seed(0)
+    for env, is_greedy in (("nth-farthest-vectors3", True), ("recall", False)):
+        agent = rmc.ActorCritic(rmc.SpaceSpec.of(rmc.make_env(env)), "lstm", encoder_sizes=(8,))
+        assert settings_of(agent, env, 3, False, 50) == PlaySettings(3, CPU, is_greedy, 50)
 
 
 def test_a_film_of_an_environment_class(agent: rmc.ActorCritic, tmp_path: Path) -> None:

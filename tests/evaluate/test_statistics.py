@@ -26,6 +26,16 @@ def test_statistics_known_values() -> None:
     assert 1.0 <= low < 4.0 < high <= 10.0
 
 
+def test_the_interval_of_an_accuracy_is_one_of_shares() -> None:
+    asked, nothing = np.array([1, 1, 1, 1000]), np.zeros(4)
+    played = Episodes(nothing, nothing, None, None, nothing.astype(bool), asked=asked, right=np.array([0, 0, 1, 1000]))
+    statistics = Statistics.of(played)
+    assert statistics.accuracy == statistics.score == 1001 / 1003
+    assert statistics.accuracy_ci95 is not None
+    assert statistics.accuracy_ci95 == statistics.score_ci95
+    assert 0.9 < statistics.accuracy_ci95[0] < statistics.accuracy < statistics.accuracy_ci95[1] == 1.0
+
+
 def test_success_by_group_known_values() -> None:
     successes = np.array([True, False, True, True])
     groups = {"corridor_length": np.array([2, 2, 0, 2]), "num_distractors": np.full(4, 6)}

@@ -13,7 +13,17 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.cores import Core, register_core
 from rmc_agents.encoders import Encoder
-from rmc_agents.runs.saved import Provenance, SavedAgent, _WithoutValues, load, pick_device, save_agent, to_provenance
+from rmc_agents.runs.saved import (
+    Provenance,
+    SavedAgent,
+    _WithoutValues,
+    given_env,
+    load,
+    pick_device,
+    save_agent,
+    saved_env,
+    to_provenance,
+)
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.run import resume, train
 from rmc_agents.types import NotRegistered, State, TimeStep
@@ -123,3 +133,18 @@ def test_a_provenance_of_another_form_is_damage(fields: Any) -> None:
 def test_a_provenance_of_an_older_file_names_no_environment() -> None:
     older = {"version": "0", "mean_return": 1.0, "ci95": [0.0, 2.0], "episodes": 3, "seed": 4}
     assert to_provenance(older) == Provenance("0", 1.0, (0.0, 2.0), 3, 4)
+
+
+def test_a_named_environment_is_the_one_of_evaluations_with_the_arguments_of_the_training() -> None:
+    def arguments(name: str, given: str, env_kwargs: dict[str, Any]) -> Any:
+        config = Config().updated({"env": name, "env_kwargs": {"nesting": 1} if "program" in name else {}}, "test")
+        saved: Any = SavedAgent(None, config, SPEC, Path("run"), 0)  # type: ignore[type-var]
+        if given == name and not env_kwargs:
+            assert vars(given_env(saved, given)) == vars(saved_env(saved))
+        return getattr(given_env(saved, given, env_kwargs), "env_kwargs", {})
+
+    assert arguments("program-copy", "program-copy", {}) == {"nesting": 1, "at_maxima": True}
+    assert arguments("program-copy", "program-double", {}) == {"at_maxima": True}
+    assert arguments("program-copy", "program-copy", {"at_maxima": False}) == {"at_maxima": False}
+    assert arguments("text:a", "text:b", {}) == {"part": "heldout", "steps": 10_000}
+    assert arguments("text:a", "text-all:a", {}) == {"steps": 10_000}

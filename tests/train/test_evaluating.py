@@ -114,6 +114,25 @@ def test_the_best_agent_so_far_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert not Evaluator(trainer, tmp_path).evaluate().is_best
 
 
+def test_the_best_agent_of_supervised_learning_has_the_most_right_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = small_trainer(eval_every=10, eval_episodes=5)
+    every, none = np.ones(5, np.int64), np.zeros(5)
+
+    def fake_play(policy: Any, env: Any, episodes: int, settings: PlaySettings, **_: Any) -> Episodes:
+        return Episodes(none, every, None, None, none.astype(bool), asked=5 * every, right=right * every)
+
+    monkeypatch.setattr(evaluating, "play", fake_play)
+    found = []
+    for trainer.frames, right in ((10, 1), (20, 3), (30, 2)):  # noqa: B007
+        found.append(Evaluator(trainer, tmp_path).evaluate().is_best)  # each as after a resume
+    assert found == [True, True, False]
+    best = best_of(tmp_path)
+    assert best is not None
+    assert (best.frames, best.provenance.accuracy, best.provenance.mean_return) == (20, 0.6, 0.0)
+
+
 def test_a_damaged_file_of_the_best_agent_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "best.safetensors").write_bytes(b"damaged")
     assert best_of(tmp_path) is None

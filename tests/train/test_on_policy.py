@@ -143,6 +143,22 @@ def test_filler_steps_enter_neither_loss_nor_gradient() -> None:
     assert torch.equal(losses.clipped_actor_critic(AgentOutput(logits, value), rollout, poisoned, **COSTS)[0], loss)
 
 
+@pytest.mark.parametrize("algo", ["a2c", "ppo"])
+def test_without_any_step_nothing_is_learned(algo: str) -> None:
+    """Though the optimizer has momentum from an update before."""
+    trainer = small_trainer(algo, ppo_minibatches=2)
+    trainer.update()
+    rollout, before = trainer.collector.collect(), [p.clone() for p in trainer.agent.parameters()]
+    rollout.steps.is_first[1:] = True
+    assert trainer.learn(rollout).keys() == {"charts/recurrent_state_norm"}
+    assert all(map(torch.equal, before, trainer.agent.parameters()))
+    rollout.steps.is_first[1:, 0] = False  # one lane of six, so one minibatch of two
+    metrics = trainer.learn(rollout)
+    assert all(value.isfinite() for value in metrics.values())
+    assert not all(map(torch.equal, before, trainer.agent.parameters()))
+    assert trainer.updates == 3
+
+
 def test_the_ratio_is_to_the_policy_that_acted() -> None:
     torch.manual_seed(0)
     rollout = rollout_with_every_ending()

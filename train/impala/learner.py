@@ -84,9 +84,10 @@ class Impala(Learner):
         return metrics | self._actor_metrics(pool, parcels, idle / (time.perf_counter() - began))
 
     def learn(self, rollout: Rollout) -> Metrics:
-        """Take one optimizer step."""
+        """Take one optimizer step, unless there are only fillers between episodes."""
         output, state = self.agent.unroll(rollout.steps, rollout.initial_state)
-        metrics = self._optimize(*self._loss(output, rollout), (~rollout.steps.is_first[1:]).sum())
+        steps = (~rollout.steps.is_first[1:]).sum()
+        metrics = self._optimize(*self._loss(output, rollout), steps) if distributed.total(steps) > 0 else {}
         return metrics | {"charts/recurrent_state_norm": state_norm(state).detach()}
 
     def _loss(self, output: AgentOutput, rollout: Rollout) -> tuple[Tensor, Metrics]:

@@ -17,7 +17,8 @@ from .trials import PLAN, Sweep, open_study, owned, trials_of
 
 DEFAULT_TRIALS = 16
 
-DESCRIPTION = """Train with many settings, and report which were best by mean evaluation return.
+DESCRIPTION = """Train with many settings, and report which were best by the evaluation: its accuracy if it has
+one, else its mean return.
 
 A study's YAML file defines the trials: base (a preset or file), settings (fixed), and search, which maps each setting
 to one of {log: [low, high]}, {uniform: [low, high]}, {integer: [low, high]}, {choice: [a, b, ...]}. Every trial is an

@@ -43,7 +43,7 @@ def _draw_scores(axes: "Axes", rows: Sequence["Row"]) -> None:
         trials, scores, errors, fmt="o", color="C0", elinewidth=0.8, markersize=4, label="trial, 95 % interval"
     )
     axes.step(trials, np.maximum.accumulate(scores), where="post", color="C1", linewidth=2, label="best so far")
-    axes.set(xlabel="trial", ylabel="mean return of the evaluation")
+    axes.set(xlabel="trial", ylabel="score: accuracy if there is one, else mean return")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize="small", loc="best")
     plain_axes(axes)

@@ -43,7 +43,7 @@ class Row:
 
     trials: list[int]
     settings: Params  # the searched ones; in one-at-a-time mode those that differ from the base
-    scores: list[float]  # the mean evaluation return of each trial that is complete
+    scores: list[float]  # of the evaluation of each trial that is complete: accuracy if it has one, else mean return
     score: float | None  # their mean
     interval: tuple[float, float] | None  # 95 %: over the episodes of a single trial; Student's t over several trials
     frames_per_second: float | None  # the mean
@@ -57,13 +57,13 @@ def trial_folder(out: Path, number: int) -> Path:
 
 
 def score_of(training: "Training") -> float | None:
-    """The mean evaluation return of an ended trial; None if there is none, and the trial's log then says why."""
+    """The evaluation's score of an ended trial; None if there is none, and the trial's log then says why."""
     folder, status = training.job.folder, training.status
     found = read_evaluated(folder) if status == 0 else None
-    score = found[1].mean_return if found is not None else None
+    score = found[1].score if found is not None else None
     why = ""
     if score is not None and not math.isfinite(score):
-        why, score = f"the mean return is {score}", None
+        why, score = f"the score is {score}", None
     elif status < 0:
         why = f"\nended by {signal.Signals(-status).name}"
     elif score is None and not training.stopped and not trainings.last_line(folder):
@@ -97,7 +97,7 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
         for trial in trials
         if trial.value is None
     }
-    one = known[0][1].ci95 if known else None
+    one = known[0][1].score_ci95 if known else None
     return Row(
         trials=[trial.number for trial in trials],
         settings=plan.changed(params) if plan.one_at_a_time else {name: params[name] for name in plan.search},
@@ -113,7 +113,7 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
 def make_cells(plan: Plan, rows: Sequence[Row]) -> list[list[str]]:
     """The table as text, with its header first."""
     names = ["change"] if plan.one_at_a_time else list(plan.search)
-    heading = ["trial", *names, "return", "95 % interval", "frames/s", "seconds", "notes"]
+    heading = ["trial", *names, "score", "95 % interval", "frames/s", "seconds", "notes"]
     digits = _digits(rows)
     cells = [_row_cells(plan, row, digits) for row in rows]
     if not any(row[-1] for row in cells):

@@ -202,7 +202,7 @@ class Sweep:
         if score is not None:
             self.study.tell(number, score)
             self._has_result = True
-            self._say(f"trial {number} has a mean return of {with_interval(score, None)}")
+            self._say(f"trial {number} has a score of {with_interval(score, None)}")
         elif training.stopped:
             self._say(f"trial {number} was stopped")
         else:

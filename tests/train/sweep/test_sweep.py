@@ -234,7 +234,7 @@ def test_seeds_are_one_row_with_students_interval(tmp_path: Path) -> None:
         [2 - 12.7062, 2 + 12.7062], abs=1e-4
     )  # t(0.975, 1) = 12.7062, s / sqrt(2) = 1
     heading, best, base, _ = make_cells(plan, rows)
-    assert heading == ["trial", "change", "return", "95 % interval", "frames/s", "seconds", "notes"]
+    assert heading == ["trial", "change", "score", "95 % interval", "frames/s", "seconds", "notes"]
     assert best == ["2, 3", "discount=0.5", "5.00", "", "", "", "trial 3 failed: out of | luck"]
     assert base[1:4] == ["base", "2.00", "-10.71 to 14.71"]
     assert base[-1] == "by seed 1.00, 3.00"
