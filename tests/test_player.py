@@ -13,9 +13,10 @@ from gymnasium.spaces import Discrete, MultiBinary
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
+from helpers import zoo  # noqa: F401  # registers environments with other spaces
 from helpers.noise import Noise
 from rmc_agents.agent import ActorCritic
-from rmc_agents.collect import choose
+from rmc_agents.collect import Collector, choose
 from rmc_agents.cores import LSTM, RMC
 from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate.episodes import PlaySettings, play
@@ -228,6 +229,15 @@ def test_a_mask_must_not_go_missing() -> None:
     player.act(obs, [0.0], [True], [False])  # the action after the last observation is ignored
     player.reset()
     player.act(obs)
+
+
+def test_an_agent_of_ones_own_loop_with_masks_asks_for_one_from_the_first_step_on() -> None:
+    env = make_env("Zoo-MaskInfo-v0", 2)
+    agent = ActorCritic(SpaceSpec.of(env), "none", encoder_sizes=(4,))
+    assert not agent.spec.is_masked
+    Collector(agent, env, 3)
+    with pytest.raises(ValueError, match="action_mask: expected one"):
+        Player(agent, 2).act(env.reset(seed=0)[0])
 
 
 def test_a_refused_step_can_be_given_again() -> None:
