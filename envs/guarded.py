@@ -73,7 +73,7 @@ class GuardedEnv(gym.Wrapper):
         with self._rendering:
             frame = self.env.render()
             shape = np.shape(frame)  # type: ignore[arg-type]  # it may be anything
-            if self.render_mode == "rgb_array" and len(shape) != 3:
+            if self.render_mode == "rgb_array" and (len(shape) != 3 or 0 in shape):
                 got = f"an array {list(shape)}" if shape else type(frame).__name__
                 raise ValueError(f"expected an image [height, width, 3], got {got}")
             return frame

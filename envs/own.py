@@ -85,6 +85,9 @@ def check_lanes(env: Any, name: str, num_envs: int) -> VectorEnv:
     """Check a user's vector environment. Raises ValueError unless it is one with `num_envs` lanes."""
     if not isinstance(env, VectorEnv):
         raise ValueError(f"environment {name}: expected a gymnasium VectorEnv, got {type(env).__name__}")
+    for attribute in ("num_envs", "single_observation_space", "single_action_space"):
+        if not hasattr(env, attribute):
+            raise ValueError(f"environment {name}: expected a VectorEnv with the attribute {attribute}, got none")
     if env.num_envs != num_envs:
         raise ValueError(f"environment {name}: expected {num_envs} lanes, got {env.num_envs}")
     return env

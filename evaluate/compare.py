@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import tyro
 from rich.console import Console
@@ -36,6 +36,15 @@ Flags of rmc-train after -- apply to all trainings. OUT.json (raw numbers), OUT.
 every run. When started again, it keeps finished runs and resumes the others. Runs that differ only in the seed belong
 to one agent. Scores are the share of right answers in supervised learning, success rates if
 every environment reports them, else mean returns."""
+
+
+class InFolder(Protocol):
+    """A run, such as `rmc.train` returns it."""
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+
 
 SUFFIXES = (".json", ".md", ".png")
 DECIDED = {
@@ -272,7 +281,7 @@ def report(
 
 
 def compare(
-    agents: Mapping[str, Sequence[str | PathLike[str]]],
+    agents: Mapping[str, Sequence[str | PathLike[str] | InFolder]],
     out: str | PathLike[str],
     *,
     frame_marks: Sequence[float] = (),
@@ -281,11 +290,11 @@ def compare(
 ) -> str:
     """Compare finished runs, like rmc-compare: writes OUT.json, OUT.md and OUT.png.
 
-        runs = {core: [rmc.train({"core": core, "seed": seed}).path for seed in range(3)] for core in ("rmc", "lstm")}
+        runs = {core: [rmc.train({"core": core, "seed": seed}) for seed in range(3)] for core in ("rmc", "lstm")}
         print(rmc.compare(runs, "comparison"))
 
     Args:
-      agents: the folders of each agent's runs, one for each seed, by the agent's name.
+      agents: each agent's runs, one for each seed, by the agent's name: folders, or results of `rmc.train`.
       out: path of the results, without suffix.
       frame_marks: columns of the table; none: a few round ones.
       minute_marks: likewise, in minutes of training.
@@ -301,6 +310,7 @@ def compare(
     is_text = isinstance(agents, Mapping) and any(isinstance(folders, str) for folders in agents.values())
     if is_text or not isinstance(agents, Mapping) or not any(agents.values()):
         raise ValueError(f"agents: expected folders by the agent's name, such as {{'rmc': ['runs/A']}}, got {agents!r}")
-    runs = [comparison.collect(name, folder) for name, folders in agents.items() for folder in folders]
+    folders = [(name, getattr(run, "path", run)) for name, runs in agents.items() for run in runs]
+    runs = [comparison.collect(name, folder) for name, folder in folders]
     check_results_writable(Path(out))
     return report(runs, Path(out), frame_marks, minute_marks, marks or {})

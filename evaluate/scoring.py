@@ -18,7 +18,7 @@ from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.runs.saved import SavedAgent, given_env, saved_env
 from rmc_agents.types import Policy
 
-from . import ablation
+from . import ablation, attention
 from .episodes import PlaySettings, check_fits, play
 from .parallel import Jobs
 from .statistics import EVALUATION_SEED, MAX_STEPS, WINDOW, WINDOWS, Statistics
@@ -150,6 +150,54 @@ def record_video(
         )
 
 
+def record_attention(
+    agent: Agent,
+    env: str | EnvFactory | None,
+    path: str | PathLike[str],
+    episodes: int = 1000,
+    *,
+    seed: int = 0,
+    deterministic: bool = False,
+    max_steps: int = MAX_VIDEO_STEPS,
+    title: str = "",
+) -> attention.Looks:
+    """Play episodes and write a figure of what each memory slot attends to before, at and after their cue.
+
+        rmc.record_attention(rmc.load("nth-farthest-rmc"), None, "attention.png")
+
+    Args:
+      agent: the result of `rmc.load`, or an `ActorCritic`; its core's slots attend, as those of an RMC.
+      env: as in `evaluate`; it reports `info["cue"]`, whether an observation is the decisive one of its episode.
+      path: ends in .png.
+      episodes: whole episodes, each in its own lane; episode i starts from seed + i.
+      seed: of the environments and of action sampling.
+      deterministic: as in `evaluate`.
+      max_steps: an episode is cut off after this many steps.
+      title: the figure's title; '': the environment's name.
+
+    Returns:
+      The mean attention in the figure.
+
+    Raises:
+      ValueError: for an invalid path or number, a core without attention, an environment without a cue, or one that
+        does not fit the agent.
+      OSError: if the file cannot be written.
+      EnvError: if the environment's own code fails.
+    """
+    from .plot import write_png
+
+    check_target(path, (".png",))
+    policy, env = policy_and_env(agent, env)
+    if not isinstance(policy, ActorCritic):
+        what = f"{agent.config.train.algo}'s" if isinstance(agent, SavedAgent) else type(policy).__name__
+        raise ValueError(f"{path}: expected an agent of this project's own algorithms, got {what}")
+    settings = settings_of(agent, env, seed, deterministic, max_steps)
+    with evaluating(policy):
+        looks = attention.look(policy, env, checked_int("episodes", episodes, 1), settings)
+    write_png(attention.draw(looks, title or name_of(env)), Path(path))
+    return looks
+
+
 def record_replay(
     agents: Mapping[str, Agent],
     env: str | EnvFactory | None,
@@ -209,8 +257,9 @@ def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, 
         )
     policy = agent.agent if isinstance(agent, SavedAgent) else agent
     if not hasattr(policy, "step"):
+        hint = "; pass its .agent, or rmc.load(run.path)" if hasattr(agent, "agent") else ""
         raise ValueError(
-            f"agent: expected an ActorCritic, a Policy or the result of rmc.load, got {type(agent).__name__}"
+            f"agent: expected an ActorCritic, a Policy or the result of rmc.load, got {type(agent).__name__}{hint}"
         )
     if env is None:
         if not isinstance(agent, SavedAgent):

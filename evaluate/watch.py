@@ -150,18 +150,18 @@ def _serve(arguments: Arguments, paths: list[Path]) -> int:
 
 
 def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
-    from rmc_agents.agent import ActorCritic
+    from .scoring import record_attention
 
-    from .attention import draw, look
-    from .episodes import PlaySettings
-    from .plot import write_png
-
-    saved, env = opened
-    if not isinstance(saved.agent, ActorCritic):
-        raise ValueError(f"{out}: expected an agent of this project's own algorithms, got {saved.config.train.algo}'s")
-    settings = PlaySettings.of(saved, arguments.seed, arguments.deterministic, arguments.max_steps)
-    looks = look(saved.agent, env, arguments.episodes, settings)
-    write_png(draw(looks, opened.title), out)
+    looks = record_attention(
+        opened.saved,
+        opened.env,
+        out,
+        arguments.episodes,
+        seed=arguments.seed,
+        deterministic=arguments.deterministic,
+        max_steps=arguments.max_steps,
+        title=opened.title,
+    )
     command_line.say(command_line.console(), f"{out} ({looks.episodes:,} episodes)")
     return 0
 

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from rmc_agents.encoders import register_encoder as register_encoder
     from rmc_agents.envs.making import make_env as make_env
     from rmc_agents.evaluate.compare import compare as compare
+    from rmc_agents.evaluate.episodes import UniformPolicy as UniformPolicy
     from rmc_agents.evaluate.export import export as export
     from rmc_agents.evaluate.plot import plot as plot
     from rmc_agents.evaluate.sampling import sample_text as sample_text
     from rmc_agents.evaluate.scoring import ablate_memory as ablate_memory
     from rmc_agents.evaluate.scoring import evaluate as evaluate
+    from rmc_agents.evaluate.scoring import record_attention as record_attention
     from rmc_agents.evaluate.scoring import record_replay as record_replay
     from rmc_agents.evaluate.scoring import record_video as record_video
     from rmc_agents.player import Player as Player
@@ -63,6 +65,7 @@ _HOMES = {
     "Rollout": "types",
     "SpaceSpec": "spaces",
     "TimeStep": "types",
+    "UniformPolicy": "evaluate.episodes",
     "ablate_memory": "evaluate.scoring",
     "compare": "evaluate.compare",
     "evaluate": "",
@@ -71,6 +74,7 @@ _HOMES = {
     "losses": "",
     "make_env": "envs.making",
     "plot": "evaluate.plot",
+    "record_attention": "evaluate.scoring",
     "record_replay": "evaluate.scoring",
     "record_video": "evaluate.scoring",
     "register_core": "cores.registry",

@@ -140,7 +140,8 @@ class Player:
             self._check_all_begin()
             flags = (np.zeros(self.num_envs),) + (np.zeros(self.num_envs, bool),) * 2
         rewards, *ends = (
-            self._per_lane(*each) for each in zip(("reward", "terminated", "truncated"), flags, strict=True)
+            self._per_lane(*each)
+            for each in zip(("reward", "terminated", "truncated"), flags, ("biuf", "biu", "biu"), strict=True)
         )
         if not np.isfinite(rewards).all():
             raise ValueError(f"reward: expected finite numbers, got {rewards.tolist()}")
@@ -240,16 +241,17 @@ class Player:
         self._is_plain = is_plain
         return lanes if self.spec.obs_parts else lanes[""]
 
-    def _per_lane(self, name: str, values: ArrayLike | None) -> NDArray[Any]:
-        """One number for each lane, [B]."""
+    def _per_lane(self, name: str, values: ArrayLike | None, kinds: str) -> NDArray[Any]:
+        """One number for each lane, [B], of one of numpy's kinds."""
         array = np.asarray(values)
         if (
             values is None
-            or array.dtype.kind not in "biuf"
+            or array.dtype.kind not in kinds
             or array.shape not in ((), (self.num_envs,))
             or (array.ndim == 0 and not self._is_plain)
         ):
-            expected = "a number" if self._is_plain else f"[{self.num_envs}]"
+            one = "a number" if "f" in kinds else "a bool"
+            expected = one if self._is_plain else f"{one} a lane, [{self.num_envs}]"
             got = "None" if values is None else f"{list(array.shape)} of {array.dtype}"
             raise ValueError(f"{name}: expected {expected}, as returned by env.step with the observation, got {got}")
         return array.reshape(self.num_envs)

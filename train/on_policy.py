@@ -54,6 +54,7 @@ class OnPolicy(Learner):
       lanes: this learner's.
       shares: the lanes of each learner.
       share: this learner's.
+      shuffling: the generator of PPO's minibatches; the same in all learners.
     """
 
     lanes: Lanes
@@ -72,6 +73,8 @@ class OnPolicy(Learner):
                 on_error.callback(made.close)
             self.lanes = Lanes(made, seed, device)
             super().__init__(config, self.lanes.spec, device)
+            self.shuffling = torch.Generator()  # its own: callbacks and custom parts may draw from the global one
+            self.shuffling.set_state(torch.get_rng_state())
             self._check_lanes()
             self.collector = Collector(
                 self.agent,
@@ -169,7 +172,7 @@ class OnPolicy(Learner):
         """This learner's lanes of each update."""
         if self.train.algo == "a2c":
             return iter([slice(None)])  # views, no copies
-        every = minibatches(self.shares, self.train.ppo_epochs, self.train.ppo_minibatches)
+        every = minibatches(self.shares, self.train.ppo_epochs, self.train.ppo_minibatches, self.shuffling)
         return (parts[distributed.rank()] for parts in every)
 
     def describe(self) -> list[str]:
@@ -207,6 +210,7 @@ class OnPolicy(Learner):
         """The tree of a checkpoint (see `checkpoint`). Collective: all learners call this together."""
         states = distributed.gather([self.collector.get_state()])
         own = {"collector": states[0] if len(states) == 1 else shares.merged(states)}
+        own["shuffling"] = self.shuffling.get_state()
         numbers = distributed.gather([self.lanes.numbers]) if self.curriculum.stages else []
         return super().get_state() | own | self._curriculum_state(*numbers)
 
@@ -218,7 +222,7 @@ class OnPolicy(Learner):
 
     def expected_state(self) -> dict[str, Any]:
         """As `Learner.expected_state`."""
-        own = {"collector": self.collector.expected_state()}
+        own = {"collector": self.collector.expected_state(), "shuffling": self.shuffling.get_state()}
         return super().expected_state() | own | self._curriculum_state(np.zeros(self.share.total, np.int64))
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -235,7 +239,9 @@ class OnPolicy(Learner):
             state = state | {"collector": state["collector"] | dict.fromkeys(shares.BY_LANE)}
         if len(self.shares) > 1:
             state = state | {"collector": shares.part(state["collector"], self.share)}
+        state = {"shuffling": state["torch_rng"]} | state  # older files have one generator for all
         self.check_state(state)
+        self.shuffling.set_state(state["shuffling"])
         if state["collector"]["lanes"] is None:
             self.lanes.reset(seed_after(self.config.run.seed, state["frames"]) + self.share.first)
             self.curriculum.restart_count()
@@ -245,10 +251,13 @@ class OnPolicy(Learner):
         super().set_state(state)
 
 
-def minibatches(shares: Sequence[Share], epochs: int, parts: int) -> Iterator[tuple[Tensor, ...]]:
+def minibatches(
+    shares: Sequence[Share], epochs: int, parts: int, generator: torch.Generator | None = None
+) -> Iterator[tuple[Tensor, ...]]:
     """For each update, the indices of every learner's lanes, counted from its first. Every pass has all its lanes,
     shuffled, in almost equal parts. All learners draw the same.
     """
     parts = min(parts, shares[0].total)
     for _ in range(epochs):
-        yield from zip(*(torch.randperm(share.lanes).tensor_split(parts) for share in shares), strict=True)
+        drawn = (torch.randperm(share.lanes, generator=generator) for share in shares)
+        yield from zip(*(lanes.tensor_split(parts) for lanes in drawn), strict=True)

@@ -1,7 +1,7 @@
 """`rmc.train` and `rmc.resume`: a run from its settings, or from a checkpoint."""
 
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -75,7 +75,7 @@ def train(
     if callback is not None and not callable(callback):
         raise ValueError(f"callback: expected a function of a Progress, got {callback!r}")
     lanes, console = None, console or command_line.console()
-    with _clock(console) as clock, torch_threads(torch.get_num_threads()):  # as many afterwards as before
+    with _clock(console) as clock, _restored():
         watch = Watch(console, clock, callback, track)
         if env is not None:
             config, lanes = settle_env(config, env)
@@ -128,7 +128,7 @@ def resume(
     def changed(saved: Config) -> Config:
         return settings(saved) if callable(settings) else saved.updated(dict(settings or {}), "settings")
 
-    with _clock(console) as clock, torch_threads(torch.get_num_threads()):  # as many afterwards as before
+    with _clock(console) as clock, _restored():
         watch = Watch(console, clock, callback, track)
         reopened = partial(reopen, source, changed, trust, env)
         if source.is_file():
@@ -177,6 +177,13 @@ def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, S
 
 def _clock(console: Console) -> TrainingClock:
     return TrainingClock(lambda: say(console, "compiling kernels; they are cached, so this happens once"))
+
+
+@contextmanager
+def _restored() -> Iterator[None]:
+    """Context that afterwards restores torch's number of threads and global generators."""
+    with torch_threads(torch.get_num_threads()), torch.random.fork_rng(range(torch.cuda.device_count())):
+        yield
 
 
 def _take_weights(trainer: Trainer, source: str) -> None:

@@ -198,7 +198,7 @@ def render(env: VectorEnv) -> NDArray[np.uint8]:
         raise ValueError(f"the environment cannot render: {error}") from error
     frame = None if frames is None else frames[0]
     shape = np.shape(frame)  # type: ignore[arg-type]  # some environments ignore render_mode
-    if len(shape) != 3 or shape[2] not in (3, 4):
+    if len(shape) != 3 or shape[2] not in (3, 4) or 0 in shape:
         got = f"an array {list(shape)}" if shape else type(frame).__name__
         raise ValueError(f"the environment cannot render: expected an image [height, width, 3], got {got}")
     image = np.asarray(frame)
@@ -209,9 +209,9 @@ def render(env: VectorEnv) -> NDArray[np.uint8]:
 
 def action_names(env: VectorEnv, num_actions: int) -> list[str]:
     """Names of the actions, from the environment's metadata; their numbers if it does not have a name for each."""
-    names = list(env.metadata.get("action_names") or [])
-    if len(names) == num_actions:
-        return names
+    names = env.metadata.get("action_names")
+    if isinstance(names, list | tuple) and len(names) == num_actions:
+        return [str(name) for name in names]
     if env.spec is not None and env.spec.id.startswith("MiniGrid-"):
         from minigrid.core.actions import Actions  # takes a while to import
 

@@ -43,7 +43,8 @@ def check_state(state: State, initial: State, batch_size: int) -> None:
         raise ValueError(f"state: expected {expected}, as initial_state gives it, got {got}")
     names = getattr(initial, "_fields", range(len(initial)))
     for name, leaf, one in zip(names, state, initial, strict=True):
-        if not isinstance(leaf, Tensor) or leaf.is_floating_point() != one.is_floating_point():
+        kinds = {each.dtype for each in (leaf, one) if isinstance(each, Tensor)}  # of floats, any
+        if not isinstance(leaf, Tensor) or (len(kinds) > 1 and not all(kind.is_floating_point for kind in kinds)):
             kind = leaf.dtype if isinstance(leaf, Tensor) else type(leaf).__name__
             raise ValueError(f"state.{name}: expected a tensor of {one.dtype}, got {kind}")
         shape = [batch_size, *one.shape[1:]]

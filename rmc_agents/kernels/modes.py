@@ -4,25 +4,27 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def tracing() -> bool:
     """Whether only torch operators may run, because torch traces or transforms the code.
 
-    It traces in jit.trace, onnx.export, export and compile, and transforms in torch.func's grad, vmap and so on.
+    It traces in jit.trace, onnx.export, export and compile, and transforms in torch.func's grad, vmap and so on, and in
+    forward-mode differentiation.
     """
-    if torch.jit.is_tracing() or torch.compiler.is_compiling():
+    if torch.jit.is_tracing() or torch.compiler.is_compiling() or torch.autograd.forward_ad._current_level >= 0:
         return True
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def no_second_derivative() -> None:
-    """Raises RuntimeError in a backward pass that is to be differentiated again (`create_graph=True`)."""
+def check_backward(gradient: Tensor) -> None:
+    """Raises RuntimeError in a backward pass that is to be differentiated again, or that has a batch of gradients."""
+    remedy = "set the core's attribute backend = 'reference'"
     if torch.is_grad_enabled():
-        raise RuntimeError(
-            "this backend has no second derivatives (create_graph=True): set the core's attribute backend = 'reference'"
-        )
+        raise RuntimeError(f"this backend has no second derivatives (create_graph=True): {remedy}")
+    if torch._C._functorch.is_legacy_batchedtensor(gradient):
+        raise RuntimeError(f"this backend has no batched gradients (vectorize or is_grads_batched=True): {remedy}")
 
 
 def autocasts(device_type: str) -> bool:

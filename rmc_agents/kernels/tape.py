@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rmc_agents.types import map_leaves
 
-from .modes import no_second_derivative, undisturbed
+from .modes import check_backward, undisturbed
 from .products import DTYPES, Precision
 
 KEPT = 4  # spare tapes
@@ -169,7 +169,7 @@ class _Attached(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_outputs: Tensor, *d_final: Tensor) -> tuple[Tensor | None, ...]:
-        no_second_derivative()
+        check_backward(d_outputs)
         inputs, *_ = ctx.saved_tensors
         if ctx.tape is None:
             raise RuntimeError(

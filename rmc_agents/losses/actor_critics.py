@@ -25,9 +25,9 @@ def _check(output: AgentOutput, rollout: Rollout) -> None:
     for name, value, kind in (("output", output, AgentOutput), ("rollout", rollout, Rollout)):
         if not isinstance(value, kind):
             raise ValueError(f"{name}: expected {kind.__name__}, got {type(value).__name__}")
-    expected, got = len(rollout.steps.is_first), len(output.value)
+    expected, got = list(rollout.steps.is_first.shape), list(output.value.shape)
     if got != expected:
-        raise ValueError(f"output: expected that of all {expected} steps of rollout.steps, got {got}")
+        raise ValueError(f"output: expected that of all steps of rollout.steps, with values {expected}, got {got}")
 
 
 def a2c(

@@ -54,7 +54,10 @@ class Transitions(NamedTuple):
 def transitions(
     value: Tensor, steps: TimeStep, discount: float, trace_lambda: float, reward_scale: float
 ) -> Transitions:
-    """The transitions between time steps `[T+1, B, ...]` with values `[T+1, B]`."""
+    """The transitions between time steps `[T+1, B, ...]` with values `[T+1, B]`. Raises ValueError for other values."""
+    if value.shape != steps.is_first.shape:
+        expected = list(steps.is_first.shape)
+        raise ValueError(f"value: expected one of every time step, {expected}, got {list(value.shape)}")
     weights = transition_weights(steps.is_first, steps.terminated, steps.truncated, discount, trace_lambda)
     value = value.detach()
     return Transitions(value[:-1], value[1:], steps.prev_reward[1:] * reward_scale, *weights)

@@ -43,6 +43,8 @@ class SpaceSpec(NamedTuple):
     @classmethod
     def of(cls, env: gym.Env | VectorEnv) -> Self:
         """The spec of an environment, or of one lane of a vector environment. Raises ValueError as `from_spaces`."""
+        if not isinstance(env, gym.Env | VectorEnv):
+            raise ValueError(f"env: expected an environment, such as rmc.make_env(...), got {env!r}")
         spaces = (
             (env.single_observation_space, env.single_action_space)
             if isinstance(env, VectorEnv)

@@ -159,6 +159,16 @@ def exchange(tensors: Sequence[Tensor], owners: Sequence[int]) -> None:
         tensor.copy_(content.view_as(tensor))
 
 
+def share_buffers(module: nn.Module) -> None:
+    """Give all learners the first one's buffers, such as running means, which a forward pass changes in each."""
+    if size() == 1 or not (buffers := list(module.buffers())):
+        return
+    values = [buffer.double() for buffer in buffers]
+    exchange(values, [FIRST] * len(values))
+    for buffer, value in zip(buffers, values, strict=True):
+        buffer.copy_(value)
+
+
 def highest(number: int) -> int:
     """The maximum of all learners' numbers, as a way to agree on one."""
     if size() == 1:

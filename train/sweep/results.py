@@ -189,12 +189,18 @@ def has_figure(plan: Plan, rows: Sequence[Row]) -> bool:
     return not plan.one_at_a_time and any(row.score is not None for row in rows)
 
 
+def _flags_of(plan: Plan) -> str:
+    """The --import flags of the study's modules, which --show does not import."""
+    names = (plan.base.core.core, plan.base.agent.encoder, plan.base.env.env)
+    return "".join(f" --import {module}" for module in dict.fromkeys(map(plugins.module_of, names)) if module)
+
+
 def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out: Path, console: Console) -> None:
     """The table, narrower than that of `results.md`, and what to type next."""
     table = Table(title=f"{escape(plan.base.env.env)} · {escape(str(out))}")
     table.add_column("trial")
     table.add_column("settings", overflow="fold")
-    for name in ("return (95 % interval)", "seconds"):
+    for name in ("score (95 % interval)", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     digits = _digits(rows)
     for row in rows:
@@ -207,7 +213,7 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     if shares:
         lines.append(f"shares in being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:
-        best, flags = trial_folder(out, rows[0].trials[0]), plugins.flags_text()
+        best, flags = trial_folder(out, rows[0].trials[0]), plugins.flags_text() or _flags_of(plan)
         lines.append(f"best: {best}   rmc-watch {quoted(best)}{flags}   rmc-plot {quoted(best)}")
         lines.append(f"its score on episodes that did not select it: rmc-evaluate {quoted(best)} --seed 2000000{flags}")
     if lines:

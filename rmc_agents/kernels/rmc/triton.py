@@ -27,7 +27,7 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from rmc_agents.kernels.modes import no_second_derivative
+from rmc_agents.kernels.modes import check_backward
 from rmc_agents.kernels.products import DTYPES, Precision
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
@@ -87,7 +87,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_outputs: Tensor) -> tuple[Tensor | None, ...]:
         """One kernel for what runs back through the memory, then a product or a sum for every gradient."""
-        no_second_derivative()
+        check_backward(d_outputs)
         sizes, saved = ctx.sizes, iter(ctx.saved_tensors)
         inputs = _Inputs(*islice(saved, len(_Inputs._fields)))
         weights = _Weights(*islice(saved, len(_Weights._fields)))
