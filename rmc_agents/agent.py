@@ -27,6 +27,12 @@ LOG_STD = -0.5
 """Initial log standard deviation of continuous (Box) actions, which are rescaled to -1..1."""
 
 
+def check_default_dtype() -> None:
+    """Raises ValueError unless torch's default dtype, of new weights and observations, is float32."""
+    if torch.get_default_dtype() != torch.float32:
+        raise ValueError(f"torch's default dtype: expected float32, as of all agents, got {torch.get_default_dtype()}")
+
+
 class ActorCritic(nn.Module):
     """A policy and a value function on top of one recurrent core.
 
@@ -56,7 +62,8 @@ class ActorCritic(nn.Module):
       head_layers: the layers of `head_sizes`.
 
     Raises:
-      ValueError: if a name is not registered (the message suggests the nearest), or the parts do not fit together.
+      ValueError: if a name is not registered (the message suggests the nearest), the parts do not fit together, or
+        torch's default dtype is not float32.
     """
 
     encoder: Any  # a module with output_size
@@ -77,6 +84,7 @@ class ActorCritic(nn.Module):
         head_sizes: Sequence[int] = (),
     ) -> None:
         super().__init__()
+        check_default_dtype()
         if not isinstance(spec, SpaceSpec):
             raise ValueError(f"spec: expected a SpaceSpec, such as SpaceSpec.of(env), got {type(spec).__name__}")
         self.spec = spec

@@ -84,8 +84,9 @@ class Collector:
         share: Share | None = None,
     ) -> None:
         self.unroll_length, seed = checked_int("unroll_length", unroll_length, 1), checked_int("seed", seed, 0)
-        device = next(agent.parameters()).device
-        self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed, device)
+        if (weight := next(agent.parameters())).dtype != torch.float32:
+            raise ValueError(f"agent: expected parameters of torch.float32, as observations are, got {weight.dtype}")
+        self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed, weight.device)
         spec = getattr(agent, "spec", lanes.spec)
         if not spec.fits(lanes.spec):
             raise ValueError(

@@ -219,6 +219,12 @@ def test_an_agent_of_another_environment_is_refused() -> None:
         rmc.ActorCritic(SPEC, torch.nn.LSTM)
     with pytest.raises(ValueError, match="core: expected a name, a class, a function or a module, got int"):
         rmc.ActorCritic(SPEC, 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"env: expected an environment, such as .*, got 'recall'"):
+        rmc.SpaceSpec.of("recall")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"env: expected a vector environment, such as .*, got 'recall'"):
+        Collector(agent, "recall", unroll_length=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"agent: expected parameters of torch.float32, .* got torch.float64"):
+        Collector(agent.double(), rmc.make_env(Walk, 2), unroll_length=3)
 
 
 @pytest.mark.parametrize("loss", ["a2c", "ppo", "vtrace"])
@@ -226,8 +232,13 @@ def test_a_loss_without_the_last_steps_output_is_refused(loss: str) -> None:
     agent = rmc.ActorCritic(SPEC, "gru")
     rollout = Collector(agent, rmc.make_env(Walk, 2), unroll_length=3).collect()
     output, _ = agent.unroll(at(rollout.steps, slice(-1)), rollout.initial_state)
-    with pytest.raises(ValueError, match="output: expected that of all 4 steps"):
+    with pytest.raises(ValueError, match=r"output: expected that of all steps .* \[4, 2\], got \[3, 2\]"):
         getattr(rmc.losses, loss)(output, rollout, discount=0.99)
+    output, _ = agent.unroll(rollout.steps, rollout.initial_state)
+    with pytest.raises(ValueError, match=r"output: expected that of all steps .* \[4, 1\], got \[4, 2\]"):
+        getattr(rmc.losses, loss)(output, rollout.lanes(slice(0, 1)), discount=0.99)
+    with pytest.raises(ValueError, match=r"value: expected one of every time step, \[4, 2\], got \[3, 2\]"):
+        rmc.losses.lambda_targets(rollout.value, rollout.steps, discount=0.99)
     with pytest.raises(ValueError, match="output: expected AgentOutput, got Rollout"):
         getattr(rmc.losses, loss)(rollout, output, discount=0.99)
 
@@ -237,7 +248,7 @@ def test_evaluation_takes_one_thread_and_gives_the_others_back() -> None:
     try:
         threads: list[int] = []
         rmc.evaluate(rmc.ActorCritic(SPEC, "none"), lambda: threads.append(torch.get_num_threads()) or Walk(), 2)
-        assert set(threads[1:]) == {1}  # the first environment is only looked at
+        assert set(threads[2:]) == {1}  # the first environments are only looked at
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)

@@ -43,13 +43,18 @@ def check_state(state: State, initial: State, batch_size: int) -> None:
         raise ValueError(f"state: expected {expected}, as initial_state gives it, got {got}")
     names = getattr(initial, "_fields", range(len(initial)))
     for name, leaf, one in zip(names, state, initial, strict=True):
-        kinds = {each.dtype for each in (leaf, one) if isinstance(each, Tensor)}  # of floats, any
-        if not isinstance(leaf, Tensor) or (len(kinds) > 1 and not all(kind.is_floating_point for kind in kinds)):
+        if not isinstance(leaf, Tensor) or not _is_like(leaf.dtype, one.dtype):
             kind = leaf.dtype if isinstance(leaf, Tensor) else type(leaf).__name__
             raise ValueError(f"state.{name}: expected a tensor of {one.dtype}, got {kind}")
         shape = [batch_size, *one.shape[1:]]
         if list(leaf.shape) != shape:
             raise ValueError(f"state.{name}: expected {shape}, got {list(leaf.shape)}")
+
+
+def _is_like(dtype: torch.dtype, other: torch.dtype) -> bool:
+    """Whether they are equal up to the precision of real or complex numbers."""
+    kind, of_other = ((each.is_floating_point, each.is_complex) for each in (dtype, other))
+    return dtype == other or (kind == of_other and any(kind))
 
 
 def check_leaves(core: object, leaves: Any) -> State:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rmc_agents import plugins, pretrained
-from rmc_agents.agent import ActorCritic
+from rmc_agents.agent import ActorCritic, check_default_dtype
 from rmc_agents.config import CORES, ENCODERS, Config
 from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
@@ -85,8 +85,7 @@ def load(source: str | PathLike[str], *, device: str = "auto", trust: bool = Fal
     """
     if not isinstance(source, str | PathLike):
         raise ValueError(f"source: expected a path or the name of a pretrained policy, got {source!r}")
-    if torch.get_default_dtype() != torch.float32:
-        raise ValueError(f"torch's default dtype: expected float32, as of all agents, got {torch.get_default_dtype()}")
+    check_default_dtype()
     return load_policy(pretrained.choose(source), pick_device(device), trust)
 
 

@@ -154,6 +154,8 @@ class TestRefusals:
         count, cube, row = build("odd").initial_state(LANES)
         with pytest.raises(ValueError, match=r"state.1: expected \[3, 2, 2, 3\], got \[3, 2\]"):
             build("odd")(arguments()[0], (count, cube[..., 0, 0], row))
+        with pytest.raises(ValueError, match=r"state.0: expected a tensor of torch.int64, got torch.int32"):
+            build("odd")(arguments()[0], (count.int(), cube, row))
 
     @pytest.mark.parametrize(
         ("module", "message"),

@@ -15,6 +15,10 @@ from rmc_agents.envs.making import make_env
 from rmc_agents.envs.recall import RecallEnv
 
 
+class Unfinished(VectorEnv):
+    """A vector environment without its attributes."""
+
+
 class Scalar(gym.Env):
     """Discrete observations, which become one-hot; the size is an argument."""
 
@@ -114,6 +118,10 @@ def test_a_fault_in_own_code_is_reported_as_theirs() -> None:
         (lambda: make_env(make_lanes(2), 3), "SyncVectorEnv: expected 3 lanes, got 2"),
         (lambda: make_env(lambda num_envs: make_lanes(1), 3), "expected 3 lanes, got 1"),
         (lambda: make_env(lambda num_envs: Noise(), 3), "expected a gymnasium VectorEnv, got Noise"),
+        (
+            lambda: make_env(lambda num_envs: Unfinished(), 3),
+            "expected a VectorEnv with the attribute num_envs",
+        ),
         (
             lambda: make_env(lambda: make_lanes(1)),
             "got SyncVectorEnv; for a vector environment, add an argument num_envs",

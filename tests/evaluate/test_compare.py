@@ -8,6 +8,7 @@ import sys
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -342,7 +343,7 @@ def test_finished_runs_are_compared_by_success_where_it_is_reported(
     assert list(rows) == ["none", "uniform random play"]
     assert compare.main([str(tmp_path / "none-seed0"), "--out", str(tmp_path / "b")]) == 0
     assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text()
-    rmc.compare({"none": [tmp_path / "none-seed0"]}, tmp_path / "c")
+    rmc.compare({"none": [SimpleNamespace(path=tmp_path / "none-seed0")]}, tmp_path / "c")  # as rmc.train returns it
     assert (tmp_path / "a.json").read_text() == (tmp_path / "c.json").read_text()
     for run in comparison.read(tmp_path / "a.json"):
         assert 0 <= run.evaluation.success_rate <= 1

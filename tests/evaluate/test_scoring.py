@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -115,6 +116,15 @@ def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
             "expected agents of one environment, got minipacman, recall",
         ),
         (lambda agent: rmc.ablate_memory(rmc.load("minipacman-none")), "core has no memory that could be removed"),
+        (lambda agent: rmc.record_attention(agent, Noise, "x.gif"), "expected a file name that ends in .png"),
+        (
+            lambda agent: rmc.record_attention(rmc.UniformPolicy(agent.spec), Noise, "x.png"),
+            "expected an agent of this project's own algorithms, got UniformPolicy",
+        ),
+        (
+            lambda agent: rmc.evaluate(SimpleNamespace(agent=agent)),
+            r"SimpleNamespace; pass its .agent, or rmc.load",
+        ),
         (lambda agent: rmc.export(rmc.load("recall-rmc"), "recall.zip"), "ends in .safetensors, .onnx, .pt2"),
         (lambda agent: rmc.sample_text(agent, env=Noise), "expected an agent of a text"),
         (

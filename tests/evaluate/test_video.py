@@ -19,6 +19,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.envs import recall
 from rmc_agents.envs.making import make_env
+from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
 from rmc_agents.evaluate.video import panels, recording
@@ -247,6 +248,33 @@ def test_recall_draws_what_is_seen() -> None:
         np.testing.assert_array_equal((cells == recall.LIT).all(axis=-1), observation[:-1] == 1)
         assert (image[-recall.CELL // 2, recall.CELL] == recall.SIGNAL).all() == bool(observation[-1])
         observation, *_ = env.step(recall.WAIT)
+
+
+class Named(gym.Env):
+    """Its names of actions are no texts, and its pictures empty."""
+
+    observation_space, action_space = Box(0, 1, (1,), np.float32), Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "action_names": [10, 20]}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+    def render(self) -> np.ndarray:  # type: ignore[override]
+        return np.zeros((0, 0, 3), np.uint8)
+
+
+def test_names_of_actions_are_texts_and_pictures_not_empty() -> None:
+    env = make_env(Named, 1)
+    assert recording.action_names(env, 2) == ["10", "20"]
+    env.metadata = env.metadata | {"action_names": "ab"}
+    assert recording.action_names(env, 2) == ["0", "1"]
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match=r"expected an image \[height, width, 3\], got an array \[0, 0, 3\]"):
+        recording.render(env)
 
 
 def picture(action: int | None, probabilities: list[float] | None, **options: Any) -> np.ndarray:

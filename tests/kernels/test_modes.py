@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from helpers.scans import CORES, EVERY_SCAN, LANES, STEPS, build, case
 from rmc_agents.cores import RMC, RNN, Core
@@ -251,9 +252,25 @@ def test_a_captured_lookup() -> None:
     assert torch.equal(captured(*leaves), rectified_lookup(*leaves))
 
 
+@every_core
+def test_forward_mode_is_the_derivative(name: str) -> None:
+    core = build(name).double()
+    inputs, should_reset, state, _ = case(core, STEPS, LANES)
+    inputs, state = inputs.double(), type(state)(*(leaf.double() for leaf in state))
+    direction, step = torch.randn_like(inputs), 1e-6
+    with forward_ad.dual_level():
+        outputs, _ = core.unroll(forward_ad.make_dual(inputs, direction), should_reset, state)
+        slope = forward_ad.unpack_dual(outputs).tangent
+    ahead, behind = (core.unroll(inputs + sign * step * direction, should_reset, state)[0] for sign in (1, -1))
+    torch.testing.assert_close(slope, (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", [name for name in CORES if build(name).chosen_backend() == "fused"])
-def test_second_derivatives_of_a_fused_scan_are_refused(name: str) -> None:
+def test_what_a_fused_scan_cannot_differentiate_is_refused(name: str) -> None:
     core = build(name)
+    inputs, should_reset, state, _ = case(core, STEPS, LANES)
+    with pytest.raises(RuntimeError, match=r"no batched gradients .*: set the core's attribute backend = 'reference'"):
+        torch.autograd.functional.jacobian(lambda x: core.unroll(x, should_reset, state)[0], inputs, vectorize=True)
     outputs, _ = core.unroll(*case(core, STEPS, LANES)[:3])
     with pytest.raises(RuntimeError, match=r"no second derivatives .*: set the core's attribute backend = 'reference'"):
         torch.autograd.grad(outputs.sum(), list(core.parameters()), create_graph=True)

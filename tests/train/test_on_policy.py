@@ -189,6 +189,16 @@ def test_every_pass_takes_every_lane_once() -> None:
         assert torch.cat(parts[first : first + 4]).sort().values.tolist() == list(range(10))
 
 
+def test_a_checkpoint_from_before_there_was_a_generator_of_the_shuffling() -> None:
+    trainer, other = small_trainer("ppo"), small_trainer("ppo", seed=1)
+    state = trainer.get_state()
+    older = {name: part for name, part in state.items() if name != "shuffling"} | {"torch_rng": state["shuffling"]}
+    random = torch.get_rng_state()
+    other.set_state(older)
+    torch.set_rng_state(random)
+    assert [*map(str, trainer._minibatches())] == [*map(str, other._minibatches())]
+
+
 def test_every_pass_puts_other_lanes_together() -> None:
     torch.manual_seed(0)
     whole = split_lanes(64, learners=1)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from helpers.runs import find_and_load
+from helpers.runs import assert_same, find_and_load
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.evaluate.curves import read_curve
@@ -141,6 +141,20 @@ def test_a_run_that_the_callback_ended_is_not_to_be_resumed_for_its_evaluation(t
     with pytest.raises(EnvError, match="no display"):
         train(settings, env=Breaking, run_dir=tmp_path / "run", callback=callback, console=console)
     assert f"complete and saved; evaluate with: rmc.evaluate(rmc.load('{tmp_path / 'run'}'))" in out.getvalue()
+
+
+def test_torchs_global_generator_is_the_users(tmp_path: Path) -> None:
+    """A callback that draws from it does not change the training, nor is it another one afterwards."""
+
+    def weights(name: str, callback: Any) -> dict[str, Any]:
+        settings = SMALL | {"total_frames": 80, "ppo_minibatches": 2, "eval_episodes": 0}
+        return dict(train(settings, run_dir=tmp_path / name, callback=callback, console=QUIET).agent.state_dict())
+
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    expected = weights("a", None)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert_same(weights("b", lambda progress: bool(torch.rand(2).sum() > 2)), expected)
 
 
 def test_a_callback_that_fails_loses_nothing(tmp_path: Path) -> None:

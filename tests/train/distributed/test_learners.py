@@ -79,6 +79,11 @@ def learner(rank: int, port: int, folder: Path) -> None:
             other.set_state(distributed.broadcast_tree(first["state"]))
             seen[case]["resumed"] = learned(other, updates=1)
         seen["muon"] = stepped_by_muon()
+        own = torch.nn.BatchNorm1d(3)
+        own.running_mean.add_(1 + rank)  # type: ignore[operator, union-attr]
+        own.num_batches_tracked.add_(2**40 + rank)  # type: ignore[operator, union-attr]
+        distributed.share_buffers(own)
+        seen["buffers"] = dict(own.named_buffers())
     checkpoint.save(folder / str(rank), seen)
 
 
@@ -162,6 +167,14 @@ def test_learners_share_muons_work(two: list[dict[str, Any]]) -> None:
     for seen in two:
         assert_same(seen["muon"], expected)
     assert_same(*expected["weights"])
+
+
+@pytest.mark.slow
+def test_all_have_the_first_learners_buffers(two: list[dict[str, Any]]) -> None:
+    first = torch.nn.BatchNorm1d(3)
+    expected = dict(first.named_buffers()) | {"running_mean": torch.ones(3), "num_batches_tracked": torch.tensor(2**40)}
+    for seen in two:
+        assert_same(seen["buffers"], expected)
 
 
 @pytest.mark.slow

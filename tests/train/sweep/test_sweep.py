@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,7 @@ def test_equal_scores_have_an_interval_of_no_width(tmp_path: Path) -> None:
 
 def test_the_table_fits_a_terminal_of_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = Plan.read(Path("minipacman"), {}, 100, False, 0, [])
+    plan = replace(plan, base=plan.base.updated({"core": "mine:Core"}, "test"))
     low = {name: values[0] for name, (_, values) in plan.search.items()}
     trials = [make_trial(plan, i, low, value) for i, value in enumerate((512.34, None))]
     rows = make_rows(plan, trials, tmp_path)
@@ -258,7 +260,7 @@ def test_the_table_fits_a_terminal_of_80_columns(tmp_path: Path, capsys: pytest.
         assert f"{name}=" in output
     assert "512.3" in output
     assert "trial 1 failed" in output
-    assert f"rmc-watch '{tmp_path / 'a folder' / 'trial-0000'}'" in output
+    assert f"rmc-watch '{tmp_path / 'a folder' / 'trial-0000'}' --import mine" in output.replace("\n", "")
 
 
 def test_importance_is_reported_for_enough_trials(tmp_path: Path) -> None:
