@@ -126,7 +126,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def unions(trainer: OnPolicy) -> Iterator[torch.Tensor]:
     """The minibatches of two learners, as one has them."""
     halves = split_lanes(7, learners=2)
-    for parts in minibatches(halves, trainer.train.ppo_epochs, trainer.train.ppo_minibatches):
+    for parts in minibatches(halves, trainer.train.ppo_epochs, trainer.train.ppo_minibatches, trainer.shuffling):
         yield torch.cat([lanes + half.first for lanes, half in zip(parts, halves, strict=True)])
 
 
