@@ -12,8 +12,11 @@ from torch.nn import functional
 from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending, small_trainer
 from oracles.returns import lambda_return
 from rmc_agents import losses
+from rmc_agents.cores import LSTM
+from rmc_agents.cores.registry import register_core
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.stream import Lanes
+from rmc_agents.train import learner
 from rmc_agents.train.distributed.shares import split_lanes
 from rmc_agents.train.on_policy import minibatches
 from rmc_agents.types import AgentOutput, at
@@ -68,6 +71,16 @@ def test_gradients_are_clipped_before_the_step() -> None:
     norm = math.sqrt(sum(p.grad.square().sum().item() for p in trainer.agent.parameters() if p.grad is not None))
     assert reported > 1e-3
     assert norm == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_buffers_of_own_parts_are_shared_after_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[Any] = []
+    monkeypatch.setattr(learner.distributed, "share_buffers", shared.append)
+    register_core("shared", LSTM)
+    for core, times in (("lstm", 0), ("shared", 2)):
+        trainer = small_trainer("ppo", core, ppo_minibatches=2)
+        trainer.update()
+        assert shared == [trainer.agent] * times
 
 
 def test_gradients_of_an_update_are_forgotten_in_the_next() -> None:
