@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import forked
 from rmc_agents.evaluate import export
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -35,13 +36,12 @@ def test_notebook(tmp_path: Path) -> None:
     cells = json.loads((DOCS / "examples" / "attention.ipynb").read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     program = "\n".join("".join(cell["source"]) for cell in code)
-    environment = os.environ | {"MPLBACKEND": "agg"}
-    command = [sys.executable, "-W", "ignore:.*is non-interactive", "-c", program]
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    without_windows = "import matplotlib, warnings; matplotlib.use('agg'); "
+    without_windows += "warnings.filterwarnings('ignore', '.*is non-interactive')\n"
+    output = forked.run(without_windows + program, log=tmp_path / "log")
     stored = [output for cell in code for output in cell["outputs"]]
     lines = [line for output in stored if output["output_type"] == "stream" for line in output["text"]]
-    without_numbers = [re.sub(r"[\d.,]+", "0", text) for text in ("".join(lines), ran.stdout)]
+    without_numbers = [re.sub(r"[\d.,]+", "0", text) for text in ("".join(lines), output)]
     assert without_numbers[0] == without_numbers[1]
     assert all(cell["outputs"] for cell in code)
 

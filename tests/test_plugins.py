@@ -1,7 +1,6 @@
 """Users' modules: imported only if named on the command line, never because a file names them."""
 
 import shutil
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers import forked
 from rmc_agents import plugins
 from rmc_agents.command_line import run
 from rmc_agents.command_line.parsing import assignments
@@ -148,7 +148,7 @@ def test_a_file_in_place_of_a_module_is_refused(module: str) -> None:
 
 
 @pytest.mark.slow
-def test_another_process_has_the_same_modules_and_registered_cores(module: str) -> None:
+def test_another_process_has_the_same_modules_and_registered_cores(module: str, tmp_path: Path) -> None:
     import cloudpickle
 
     class Registered(Feedforward):
@@ -157,10 +157,11 @@ def test_another_process_has_the_same_modules_and_registered_cores(module: str) 
     plugins.load([module])
     register_core("carried-core", Registered)
     calls = plugins.flags, partial(make_core, CoreConfig(core="carried-core"), 3)
-    carried = cloudpickle.dumps([plugins.carried(call) for call in calls])
-    program = "import pickle, sys; print(*(call() for call in pickle.load(sys.stdin.buffer)), sep='\\n')"
-    result = subprocess.run([sys.executable, "-c", program], input=carried, cwd="/", capture_output=True, check=True)
-    flags, core = result.stdout.decode().splitlines()[:2]
+    carried = tmp_path / "carried"
+    carried.write_bytes(cloudpickle.dumps([plugins.carried(call) for call in calls]))
+    elsewhere = f"import os, pickle; os.chdir('/'); sys.path = [each for each in sys.path if each != {str(tmp_path)!r}]"
+    program = f"{elsewhere}; print(*(call() for call in pickle.load(open(sys.argv[1], 'rb'))), sep='\\n')"
+    flags, core = forked.run(program, str(carried), log=tmp_path / "log").splitlines()[:2]
     assert flags == str(["--import", module])
     assert core.startswith("Registered(")
 

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 import rmc_agents as rmc
+from helpers import forked
 from helpers.runs import wait_for_checkpoints
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison, scheduler
@@ -26,7 +25,7 @@ from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG, RunFolder
 
 pytestmark = pytest.mark.usefixtures("forked_trainings")
-COMMAND = "import sys; from rmc_agents.evaluate.compare import main; sys.exit(main())"
+COMMAND = f"{forked.TRAININGS}; from rmc_agents.evaluate.compare import main; sys.exit(main())"
 SMALL = ["--episodes", "3", "--jobs", "2"]
 FLAGS = ["--", "--num-envs", "8", "--unroll-length", "5", "--hidden-size", "16", "--encoder-sizes", "16"]
 
@@ -153,9 +152,8 @@ def test_a_killed_comparison_continues_and_then_changes_nothing(tmp_path: Path) 
     (tmp_path / "small.yaml").write_text(SEEN)
     agents = ["--agents", str(tmp_path / "small.yaml"), "--seeds", "0"]
     run, frames = tmp_path / "runs" / "small-seed0", 10_000
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments(tmp_path, *agents, frames=frames), "--save-every", "1e-9"]
-    )
+    flags = [*arguments(tmp_path, *agents, frames=frames), "--save-every", "1e-9"]
+    process = forked.Program(COMMAND, flags, tmp_path / "log")
     wait_for_checkpoints(run, 1, process)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 130

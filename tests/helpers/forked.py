@@ -1,21 +1,30 @@
-"""Trainings in forks, which start sooner than the processes of `evaluate.trainings`: those import torch again."""
+"""Programs in forks, which start sooner than interpreters: those import torch again."""
 
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO
 
 from rmc_agents.envs.processes import ChildContext, stops_held_back
 from rmc_agents.evaluate import trainings
 
+TRAININGS = "from helpers import forked; from rmc_agents.evaluate import trainings; trainings.start = forked.Training"
+"""For a program that starts trainings: as forks."""
 
-class Training:
-    """As `trainings.start` returns it."""
 
-    def __init__(self, flags: Sequence[str], log: IO[bytes]) -> None:
+class Program:
+    """A text to execute, with `sys` and arguments, as `subprocess.Popen` has it; all output goes to a file."""
+
+    def __init__(self, program: str, arguments: Sequence[str], log: Path) -> None:
+        self.log = log
         with stops_held_back():
-            _, self._process = ChildContext().start(_train, trainings.RUN, flags, log.name, daemon=False)
+            _, self._process = ChildContext().start(_execute, program, arguments, os.fspath(log), daemon=False)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
 
     @property
     def returncode(self) -> int | None:
@@ -24,18 +33,39 @@ class Training:
     def poll(self) -> int | None:
         return self.returncode
 
-    def wait(self) -> None:
+    def wait(self) -> int | None:
         self._process.join()
+        return self.returncode
+
+    def communicate(self) -> tuple[str, str]:
+        """After its end: all output, standard error included, and nothing."""
+        self.wait()
+        return self.log.read_text(), ""
 
     def send_signal(self, number: int) -> None:
-        if self._process.pid is not None:
-            os.kill(self._process.pid, number)
+        if self.pid is not None:
+            os.kill(self.pid, number)
 
 
-def _train(program: str, flags: Sequence[str], log: str, _: object) -> None:
+class Training(Program):
+    """As `trainings.start` returns it."""
+
+    def __init__(self, flags: Sequence[str], log: IO[bytes]) -> None:
+        super().__init__(trainings.RUN, flags, Path(log.name))
+
+
+def run(program: str, *arguments: str, log: Path) -> str:
+    """The output of a program that succeeds."""
+    ended = Program(program, arguments, log)
+    output, _ = ended.communicate()
+    assert ended.returncode == 0, output
+    return output
+
+
+def _execute(program: str, arguments: Sequence[str], log: str, _: object) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with open(log, "ab") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
-    sys.argv = ["-c", *flags]
+    sys.argv = ["-c", *arguments]
     exec(program, {"sys": sys})

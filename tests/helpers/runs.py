@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import forked
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.episodes import env_spec
 from rmc_agents.runs import checkpoint
 from rmc_agents.train import cli
@@ -57,7 +59,12 @@ def start_process(*flags: str) -> subprocess.Popen:
     )
 
 
-def wait_for_checkpoints(run_dir: Path, count: int, process: subprocess.Popen, after: int = 0) -> None:
+def start_fork(log: Path, *flags: str) -> forked.Program:
+    """`train` as a fork, to be stopped or killed; its output goes to `log`."""
+    return forked.Program(trainings.RUN, [*SMALL, *QUIET, *flags], log)
+
+
+def wait_for_checkpoints(run_dir: Path, count: int, process: subprocess.Popen | forked.Program, after: int = 0) -> None:
     """Waits until the process has saved `count` checkpoints of updates after the given one."""
     while sum(int(path.stem[7:]) > after for path in (run_dir / "checkpoints").glob("update-*")) < count:
         assert process.poll() is None, process.communicate()

@@ -19,7 +19,7 @@ from helpers.runs import (
     find_and_load,
     newest,
     resume,
-    start_process,
+    start_fork,
     train,
     wait_for_checkpoints,
 )
@@ -54,11 +54,11 @@ def test_resumed_is_bitwise_uninterrupted(flags: list[str], tmp_path: Path) -> N
 @pytest.mark.slow
 def test_resume_after_kill_is_exact(tmp_path: Path) -> None:
     flags = ["--run-dir", str(tmp_path / "killed"), "--save-every", "1e-9", "--total-frames", "1000000"]
-    process = start_process(*flags, "--learning-rate-schedule", "constant")
+    process = start_fork(tmp_path / "log", *flags, "--learning-rate-schedule", "constant")
     wait_for_checkpoints(tmp_path / "killed", 3, process)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
-    updates = newest(tmp_path / "killed")["updates"] + 10
+    assert process.wait() == -signal.SIGKILL
+    updates = newest(tmp_path / "killed")["updates"] + 5
     total = str(updates * FRAMES_PER_UPDATE)
     assert resume(tmp_path / "killed", "--total-frames", total) == 0
     flags = ["--run-dir", str(tmp_path / "whole"), "--learning-rate-schedule", "constant", "--total-frames", total]
@@ -96,19 +96,25 @@ def test_a_stop_finishes_the_update_saves_and_says_how_to_continue(
     assert newest(tmp_path / "run")["frames"] == 4 * FRAMES_PER_UPDATE
 
 
-@pytest.mark.slow
-def test_a_run_whose_output_is_closed_is_saved(tmp_path: Path) -> None:
-    process = start_process("--run-dir", str(tmp_path / "run"), "--log-every", "1e-9", "--total-frames", "1000000")
-    assert process.stdout is not None
-    while not process.stdout.readline().startswith(
-        "frames"
-    ):  # behind the header, before which there is nothing to save
-        assert process.poll() is None
-    process.stdout.close()
-    process.stdout = None
-    assert process.communicate()[1] == ""
-    assert process.returncode == 141
-    assert newest(tmp_path / "run")["frames"] < 1_000_000
+def test_a_run_whose_output_is_closed_is_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here; that the process then ends in silence is a test of all commands."""
+    read, write = os.pipe()
+    update = OnPolicy.update
+
+    def closing(trainer: OnPolicy) -> Metrics:
+        if trainer.updates == 2:
+            os.close(read)
+        return update(trainer)
+
+    monkeypatch.setattr(OnPolicy, "update", closing)
+    with open(write, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        flags = ["--log-every", "1e-9", "--total-frames", "1000000"]
+        assert train(*flags, "--run-dir", str(tmp_path / "run")) == 128 + signal.SIGPIPE
+    assert capsys.readouterr().err == ""
+    assert newest(tmp_path / "run")["frames"] == 3 * FRAMES_PER_UPDATE
 
 
 @pytest.mark.slow
@@ -200,9 +206,9 @@ def test_the_minipacman_preset_spells_out_the_defaults_except_for_gates_slots_an
 @pytest.mark.slow
 def test_the_agent_learns_from_gymnasium_and_minigrid_environments(tmp_path: Path) -> None:
     for i, env in enumerate(("CartPole-v1", "MiniGrid-MemoryS7-v0", "minipacman-rush-full", "recall")):
-        assert train("--env", env, "--run-dir", str(tmp_path / str(i)), "--total-frames", "120") == 0
-        assert resume(tmp_path / str(i), "--total-frames", "200") == 0
-        assert newest(tmp_path / str(i))["frames"] == 200
+        assert train("--env", env, "--run-dir", str(tmp_path / str(i)), "--total-frames", "40") == 0
+        assert resume(tmp_path / str(i), "--total-frames", "80") == 0
+        assert newest(tmp_path / str(i))["frames"] == 80
 
 
 def test_gradients_do_not_reach_into_the_state_a_rollout_began_with() -> None:

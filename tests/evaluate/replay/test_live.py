@@ -4,8 +4,6 @@ import http.client
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from helpers import forked
 from helpers.agents import CPU, make_agent
 from helpers.browser import browsing
 from helpers.runs import save_agent
@@ -33,7 +32,7 @@ def get(address: str, path: str = "/", host: str | None = None) -> tuple[int, st
     return answer.status, answer.read().decode()
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen | None = None) -> None:
+def wait_for(condition: Callable[[], bool], process: forked.Program | None = None) -> None:
     while not condition():
         assert process is None or process.poll() is None
         time.sleep(0.05)
@@ -109,22 +108,22 @@ def test_a_run_is_watched_from_its_beginning_until_interrupted(tmp_path: Path) -
     run = tmp_path / "<b>run"
     run.mkdir()
     (run / ".lock").touch()
-    program = "import sys; from rmc_agents.evaluate.watch import main; sys.exit(main())"
-    flags = [str(run), "--port", "0", "--max-steps", "5", "--window", "2"]
-    with subprocess.Popen([sys.executable, "-c", program, *flags], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        address = process.stdout.readline().split()[0]
-        assert "Waiting for the first checkpoint of" in get(address)[1]
-        assert "<b>" not in get(address)[1]
-        save_agent(run)
-        wait_for(lambda: "1,200 frames" in get(address)[1], process)
-        first = get(address, "/version")[1]
-        assert f'"version":"{first}"' in get(address)[1]
-        os.utime(next((run / "checkpoints").iterdir()), (1, 1))
-        wait_for(lambda: get(address, "/version")[1] not in ("", first), process)
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.read().rstrip().endswith("ended")
-        assert process.wait() == 0
+    program, log = "from rmc_agents.evaluate.watch import main; sys.exit(main())", tmp_path / "log"
+    log.touch()
+    process = forked.Program(program, [str(run), "--port", "0", "--max-steps", "5", "--window", "2"], log)
+    wait_for(lambda: "\n" in log.read_text(), process)
+    address = log.read_text().split()[0]
+    assert "Waiting for the first checkpoint of" in get(address)[1]
+    assert "<b>" not in get(address)[1]
+    save_agent(run)
+    wait_for(lambda: "1,200 frames" in get(address)[1], process)
+    first = get(address, "/version")[1]
+    assert f'"version":"{first}"' in get(address)[1]
+    os.utime(next((run / "checkpoints").iterdir()), (1, 1))
+    wait_for(lambda: get(address, "/version")[1] not in ("", first), process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 0
+    assert log.read_text().rstrip().endswith("ended")
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from functools import partial
-from multiprocessing import Pipe
+from multiprocessing import Pipe, active_children
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +19,8 @@ from gymnasium.vector import SyncVectorEnv
 from helpers.agents import make_agent
 from helpers.homemade import name_of
 from helpers.noise import Noise
-from helpers.runs import assert_same, newest, refused, resume, start_process, wait_for_checkpoints
-from helpers.system import descendants, running, wait_for_end
+from helpers.runs import QUIET, SMALL, assert_same, newest, refused, resume, start_process, wait_for_checkpoints
+from helpers.system import descendants, running
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import Fault
@@ -32,6 +32,7 @@ from rmc_agents.train.distributed.shares import merged, part, split_lanes
 from rmc_agents.train.on_policy import OnPolicy, minibatches
 from rmc_agents.train.optimizers import make_optimizer
 from rmc_agents.train.run import train
+from rmc_agents.train.trainer import Metrics
 
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {
@@ -342,16 +343,24 @@ def test_ctrl_c_saves_and_stops_all_and_the_run_continues(tmp_path: Path, capsys
 
 
 @pytest.mark.slow
-def test_a_learner_that_is_killed_ends_all(tmp_path: Path) -> None:
-    process = start_process(*ENDLESS, "--run-dir", str(run_dir := tmp_path / "run"))
-    wait_for_checkpoints(run_dir, 2, process)
-    processes = descendants(process.pid)
-    os.kill(max(processes), signal.SIGKILL)  # the second learner was started last
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 2
-    assert err.splitlines()[-1].startswith("rmc-train: learner 1 was killed by SIGKILL")
-    assert f"continue from the newest checkpoint with: rmc-train --resume {run_dir}" in out
-    wait_for_end(processes)
+def test_a_learner_that_is_killed_ends_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first learner is this process."""
+    run_dir, update = tmp_path / "run", OnPolicy.update
+
+    def killing(trainer: OnPolicy) -> Metrics:
+        if trainer.updates == 2:
+            (other,) = active_children()
+            other.kill()
+        return update(trainer)
+
+    monkeypatch.setattr(OnPolicy, "update", killing)
+    assert cli.main([*SMALL, *QUIET, *ENDLESS, "--run-dir", str(run_dir)]) == 2
+    output = capsys.readouterr()
+    assert output.err.splitlines()[-1].startswith("rmc-train: learner 1 was killed by SIGKILL")
+    assert f"continue from the newest checkpoint with: rmc-train --resume {run_dir}" in output.out.replace("\n", "")
+    assert active_children() == []
     assert newest(run_dir)["updates"] >= 2
 
 

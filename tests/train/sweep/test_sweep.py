@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
 
+from helpers import forked
 from helpers.runs import wait_for_checkpoints
 from helpers.studies import SEARCH, read_plan, run, write_study
 from rmc_agents import configs
@@ -90,9 +89,9 @@ def test_a_stopped_sweep_continues_with_its_trial_where_that_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study, out = write_study(tmp_path, SEARCH, total_frames=ENDLESS, save_every=1e-9), tmp_path / "out"
-    command = "import sys; from rmc_agents.train.sweep.cli import main; sys.exit(main())"
+    command = f"{forked.TRAININGS}; from rmc_agents.train.sweep.cli import main; sys.exit(main())"
     flags = [str(study), "--out", str(out), "--eval-episodes", "5", "--trials", "1"]
-    process = subprocess.Popen([sys.executable, "-c", command, *flags], stdout=subprocess.PIPE, text=True)
+    process = forked.Program(command, flags, tmp_path / "log")
     wait_for_checkpoints(out / "trial-0000", 1, process)
     assert run(study, out, "--trials", "1") == 2, "one sweep at a time"
     process.send_signal(signal.SIGINT)
