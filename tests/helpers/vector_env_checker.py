@@ -13,7 +13,7 @@ MakeSingle = Callable[[], gym.Env]
 SCRIBBLE = 113
 
 
-def check_vector_env(make_vector: MakeVector, make_single: MakeSingle, steps: int = 200, seed: int = 5) -> None:
+def check_vector_env(make_vector: MakeVector, make_single: MakeSingle, steps: int = 100, seed: int = 5) -> None:
     """Checks all three autoreset modes: spaces, metadata, seeds, observations, rewards, flags, infos, reset_mask.
 
     Rewards are compared in the native environment's dtype. Every array that the native environment returns is

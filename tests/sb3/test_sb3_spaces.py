@@ -189,9 +189,9 @@ for kind in NESTED:
 )
 def test_every_nested_observation_is_trained_resumed_and_played_alike(kind: str, flags: str, tmp_path: Path) -> None:
     run_dir, env = tmp_path / "run", f"Nested{kind}-v0"
-    flags = f"{flags} --env {env} --total-frames 40 --num-envs 2 --run-dir {run_dir}"
+    flags = f"{flags} --env {env} --total-frames 10 --num-envs 2 --run-dir {run_dir}"
     assert train("--algo", *flags.split()) == 0
-    assert resume(run_dir, "--total-frames", "80", "--trust") == 0
+    assert resume(run_dir, "--total-frames", "20", "--trust") == 0
     player, lanes, seen = load_policy(run_dir, CPU, trust=True).agent, 5, []
     player.policy.features_extractor.register_forward_hook(lambda *call: seen.append(call[-1]))
     obs, zeros = player.spec.observe(make_env(env, lanes).reset(seed=1)[0]), torch.zeros(lanes)

@@ -150,7 +150,7 @@ def test_the_run_folder_explains_the_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_seeds_repeat_and_differ(tmp_path: Path) -> None:
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        assert train("--run-dir", str(tmp_path / name), "--total-frames", "200", "--seed", seed) == 0
+        assert train("--run-dir", str(tmp_path / name), "--total-frames", "80", "--seed", seed) == 0
     trees = {name: newest(tmp_path / name) for name in "abc"}
     assert_same(trees["a"], trees["b"])
     assert not torch.equal(trees["a"]["agent"]["policy.weight"], trees["c"]["agent"]["policy.weight"])

@@ -283,7 +283,7 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_frames_are_reduced_until_the_page_is_small_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no further; pictures drawn from cells are not changed."""
-    noise = np.random.default_rng(0).integers(0, 255, (20, 200, 200, 3), dtype=np.uint8)
+    noise = np.random.default_rng(0).integers(0, 255, (4, 200, 200, 3), dtype=np.uint8)
     reel = Frames()
     for frame in noise:
         reel.add(frame)

@@ -84,7 +84,7 @@ def test_a_parcel_arrives_as_it_was_sent() -> None:
         "helpers.counting:Counting-v0",
         "memory-s7",
     ):  # with and without reported success, numbers and categories
-        actor = make_actor(env=env, unroll_length=400)
+        actor = make_actor(env=env, unroll_length=250)
         reader = reader_of(actor)
         sent = parcel_of(actor)
         received = reader.open(sent.to_bytes(), 0)

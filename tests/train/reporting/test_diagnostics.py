@@ -275,7 +275,7 @@ def test_points_leave_dropout_as_it_was() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("core", ["rmc", "gru", "none"])
 def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
-    flags = ["--core", core, "--log-every", "1e-9", "--total-frames", "320"]
+    flags = ["--core", core, "--log-every", "1e-9", "--total-frames", "160"]
     assert train(*flags, "--run-dir", str(tmp_path / "without")) == 0
     assert train(*flags, "--run-dir", str(tmp_path / "with"), "--diagnostics") == 0
     assert_same(newest(tmp_path / "without"), newest(tmp_path / "with"))
@@ -295,7 +295,7 @@ def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
     assert expected <= set(tags["scalars"])
     for tag in tags["scalars"]:
         assert all(math.isfinite(point.value) for point in events.Scalars(tag)), tag
-    assert [point.step for point in events.Scalars("diagnostics/update_ratio/encoder")] == list(range(40, 321, 40))
+    assert [point.step for point in events.Scalars("diagnostics/update_ratio/encoder")] == list(range(40, 161, 40))
     without = EventAccumulator(str(tmp_path / "without" / "tensorboard")).Reload().Tags()
     assert not [tag for tag in without["scalars"] + without["images"] if tag.startswith("diagnostics")]
 
@@ -303,16 +303,16 @@ def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_diagnostics_may_begin_with_a_resume(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    flags = ["--learning-rate-schedule", "constant", "--log-every", "1e-9"]
-    assert train("--run-dir", str(parts), "--total-frames", "200", *flags) == 0
-    assert resume(parts, "--diagnostics", "--total-frames", "400") == 0
-    assert train("--run-dir", str(whole), "--total-frames", "400", "--diagnostics", *flags) == 0
+    flags = ["--core", "lstm", "--learning-rate-schedule", "constant", "--log-every", "1e-9"]
+    assert train("--run-dir", str(parts), "--total-frames", "120", *flags) == 0
+    assert resume(parts, "--diagnostics", "--total-frames", "240") == 0
+    assert train("--run-dir", str(whole), "--total-frames", "240", "--diagnostics", *flags) == 0
     ratios = {}
     for run_dir in (whole, parts):
         events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
         ratios[run_dir] = [(p.step, p.value) for p in events.Scalars("diagnostics/update_ratio/core")]
-    assert [step for step, _ in ratios[parts]] == list(range(240, 401, 40))
-    assert ratios[parts] == ratios[whole][5:]
+    assert [step for step, _ in ratios[parts]] == [160, 200, 240]
+    assert ratios[parts] == ratios[whole][3:]
 
 
 def test_divergence_is_still_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
