@@ -19,7 +19,7 @@ SETTINGS = {
     "env": ENV,
     "num_envs": 32,
     "unroll_length": 12,
-    "learning_rate": 3e-3,
+    "learning_rate": 1e-2,
     "learning_rate_schedule": "constant",
     "entropy_cost": 0.05,
     "max_grad_norm": 1.0,
@@ -48,7 +48,7 @@ def test_recurrent_cores_recall_the_cue(core: str, algo: str) -> None:
 def learns(settings: dict[str, object]) -> bool:
     trainer = make_trainer(Config().updated(settings, "test"), torch.device("cpu"))
     while trainer.updates < 2000:
-        for _ in range(50):
+        for _ in range(25):
             trainer.update()
         if success_rate(trainer) >= 0.9:
             return True
@@ -57,7 +57,7 @@ def learns(settings: dict[str, object]) -> bool:
 
 def test_without_memory_success_stays_at_chance() -> None:
     trainer = OnPolicy(Config().updated({"core": "none", "algo": "a2c"} | SETTINGS, "test"), torch.device("cpu"))
-    for _ in range(100):
+    for _ in range(50):
         trainer.update()
     deviation = np.sqrt(CHANCE * (1 - CHANCE) / EPISODES)
     reached = success_rate(trainer)
