@@ -176,7 +176,7 @@ def test_impossible_masks_are_reported_with_the_environment(fault: str, expected
 @pytest.mark.slow
 def test_a_box_is_filled_uniformly_without_an_agent_and_clipped_with_one() -> None:
     spec = SpaceSpec.of(Zoo("Box"))
-    output, _ = UniformPolicy(spec).step(Lanes(make_env(partial(Zoo, "Box"), 4000), 0, CPU).steps, ())
+    output, _ = UniformPolicy(spec).step(Lanes(make_env(partial(Zoo, "Box"), 2000), 0, CPU).steps, ())
     drawn = spec.to_env(spec.distribution(output.policy_logits).sample(torch.Generator()).numpy())[:, 0]
     np.testing.assert_allclose(np.quantile(drawn, [0.0, 0.5, 1.0], axis=0), [[-2, 0], [-0.5, 5], [1, 10]], atol=0.3)
     edges = spec.to_env(np.float32([[-7, -1], [0, 0.5], [1, 7]]))[:, 0]

@@ -283,8 +283,8 @@ def test_words_keep_their_meaning(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_text_is_modelled_measured_in_bits_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, run, found = tmp_path / "abc.txt", tmp_path / "run", tmp_path / "found.json"
     text.write_text("abc" * 2_000)
-    settings = ["--core", "none", "--unroll-length", "10", "--total-frames", "30000"]
-    settings += ["--num-envs", "16", "--learning-rate", "0.01"]
+    settings = ["--core", "none", "--unroll-length", "10", "--total-frames", "12000"]
+    settings += ["--num-envs", "16", "--learning-rate", "0.03"]
     assert train("--algo", "supervised", "--env", f"text:{text}", "--run-dir", str(run), *settings) == 0
     assert evaluate_cli.main([str(run), "--episodes", "2", "--max-steps", "50", "--json", str(found)]) == 0
     result = json.loads(found.read_text())
