@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from helpers import forked
 from helpers.runs import QUIET, SMALL, assert_same, find_and_load, newest, wait_for_checkpoints
 from helpers.system import descendants, last_child, running
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
-from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.cli import main as evaluate
 from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Episode
@@ -93,18 +91,14 @@ def learner(rank: int, port: int, folder: Path) -> None:
     checkpoint.save(folder / str(rank), seen)
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
-
-
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What two learners recorded."""
     folder = tmp_path_factory.mktemp("two")
-    torch.multiprocessing.start_processes(learner, (free_port(), folder), nprocs=2, start_method="forkserver")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.start_processes(learner, (port, folder), nprocs=2, start_method="forkserver")
     return [checkpoint.load(folder / str(rank)) for rank in range(2)]
 
 
@@ -186,26 +180,19 @@ def test_impala_loses_a_learner_and_continues_with_one(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["run"]
 
 
-AS_TORCHRUN = """import os
-os.environ.update(RANK=sys.argv.pop(1), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv.pop(1))
-"""
-
-
-def test_processes_of_one_job_share_the_lanes_of_ppo_and_stop_together(tmp_path: Path) -> None:
-    """Forks with the variables that torchrun sets."""
+def test_torchruns_processes_share_the_lanes_of_ppo_and_stop_together(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     flags = [*SMALL, *QUIET, "--core", "none", "--device", "cpu", "--total-frames", "10000000", "--save-every", "1e-9"]
-    flags += ["--run-dir", str(run_dir)]
-    program, port = AS_TORCHRUN + trainings.RUN, str(free_port())
-    processes = [forked.Program(program, [str(rank), port, *flags], tmp_path / f"{rank}.log") for rank in range(2)]
-    wait_for_checkpoints(run_dir, 2, processes[0])
-    processes[1].send_signal(signal.SIGINT)
-    assert [process.wait() for process in processes] == [128 + signal.SIGINT, 0]
-    first, second = (process.communicate()[0] for process in processes)
-    assert said_by_learners(first + second) == []
-    assert "8 lanes on cpu shared by 2 learners" in first
-    assert (first + second).count("stopped by SIGINT and saved") == 1
-    assert f"rmc-train --resume {run_dir}" in first
+    process = start(*flags, "--run-dir", str(run_dir))
+    wait_for_checkpoints(run_dir, 2, process)
+    processes = descendants(process.pid)
+    os.kill(last_child(process.pid), signal.SIGINT)
+    out, err = process.communicate(timeout=600)
+    wait_until_ended(processes)
+    assert said_by_learners(err) == []
+    assert "8 lanes on cpu shared by 2 learners" in out
+    assert out.count("stopped by SIGINT and saved") == 1
+    assert f"rmc-train --resume {run_dir}" in out
     tree = find_and_load(run_dir)[1]
     assert (tree["config"]["learners"], len(tree["collector"]["lanes"]["returns"])) == (2, 8)
     assert evaluate([str(run_dir), "--episodes", "2"]) == 0
