@@ -310,7 +310,9 @@ def compare(
     is_text = isinstance(agents, Mapping) and any(isinstance(folders, str) for folders in agents.values())
     if is_text or not isinstance(agents, Mapping) or not any(agents.values()):
         raise ValueError(f"agents: expected folders by the agent's name, such as {{'rmc': ['runs/A']}}, got {agents!r}")
-    folders = [(name, getattr(run, "path", run)) for name, runs in agents.items() for run in runs]
+    folders = [
+        (name, run if isinstance(run, str | PathLike) else run.path) for name, runs in agents.items() for run in runs
+    ]
     runs = [comparison.collect(name, folder) for name, folder in folders]
     check_results_writable(Path(out))
     return report(runs, Path(out), frame_marks, minute_marks, marks or {})

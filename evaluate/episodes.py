@@ -112,8 +112,8 @@ def evaluate_beside_random(
 
 def provenance_of(statistics: Statistics, seed: int, env: str | EnvFactory) -> Provenance:
     """What a saved agent's file says of its evaluation."""
-    scores = {"mean_return": statistics.mean_return, "ci95": statistics.ci95, "accuracy": statistics.accuracy}
-    return Provenance(__version__, episodes=statistics.episodes, seed=seed, env=name_of(env), **scores)
+    found = statistics.mean_return, statistics.ci95, statistics.episodes
+    return Provenance(__version__, *found, seed, name_of(env), statistics.accuracy)
 
 
 def env_spec(env: str | EnvFactory) -> SpaceSpec:

@@ -190,7 +190,7 @@ def _compared(agent: "SavedAgent[ActorCritic] | ActorCritic", env: str, suffix: 
 
     format = next(name for name, each in SUFFIXES.items() if each == suffix)
     about = {"env": env, "rmc_agents": __version__}
-    if isinstance(agent, SavedAgent):
-        about |= {"env": agent.config.env.env, "core": agent.config.core.core, "frames": str(agent.frames)}
-        agent = agent.agent
-    return Compared(agent, make_program(agent, format, about))
+    if not isinstance(agent, SavedAgent):
+        return Compared(agent, make_program(agent, format, about))
+    about |= {"env": agent.config.env.env, "core": agent.config.core.core, "frames": str(agent.frames)}
+    return Compared(agent.agent, make_program(agent.agent, format, about))

@@ -93,7 +93,7 @@ class Collector:
                 f"agent: expected one for the environment's {lanes.spec.described()}, got one for {spec.described()}"
             )
         if lanes.spec.is_masked and isinstance(agent, nn.Module) and hasattr(agent, "spec"):
-            agent.spec = spec._replace(is_masked=True)  # so that `Player` asks for masks
+            agent.spec = spec._replace(is_masked=True)  # type: ignore[assignment]  # so that `Player` asks for masks
         self.agent, self.generator = agent, torch.Generator(lanes.device).manual_seed(seed)
         with torch.no_grad():
             self.state: State = agent.initial_state(lanes.num_lanes)
