@@ -139,9 +139,12 @@ def ablate(
     with closing(make_env(env)) as one:
         episodes = episodes_to_play(one, episodes)
     if episodes % MAX_LANES == 1:
+        remedy = "add one more"
+        if episodes < asked:
+            remedy = "the environment has no more" + ("; leave one out" if episodes > 1 else "")
         raise ValueError(
             f"episodes: {MAX_LANES} are played in parallel and swap memories, which leaves one of {episodes} alone: "
-            "add one more"
+            f"{remedy}"
         )
     if episodes < asked:
         on_progress(len(policies) * (asked - episodes))

@@ -117,10 +117,14 @@ def _main(argv: Sequence[str]) -> int:
         command_line.interrupted_by_stops(),
         closing(train_all(missing, arguments.jobs, console, arguments.trust)) as finished,
     ):
-        for job in finished:  # if interrupted, the running trainings save
-            runs.append(comparison.collect(job.agent, job.folder))
-            report(in_order(runs, jobs), arguments.out, *columns, marks)
-            command_line.say(console, f"{job.folder.name}: {comparison.score_text(runs[-1])}")
+        try:
+            for job in finished:
+                runs.append(comparison.collect(job.agent, job.folder))
+                report(in_order(runs, jobs), arguments.out, *columns, marks)
+                command_line.say(console, f"{job.folder.name}: {comparison.score_text(runs[-1])}")
+        except KeyboardInterrupt:
+            command_line.say(console, "the running trainings save; the same command continues them")
+            raise
     table = report(in_order(runs, jobs), arguments.out, *columns, marks)
     command_line.say(
         console, f"{table}\nwritten to {', '.join(str(with_suffix(arguments.out, suffix)) for suffix in SUFFIXES)}"
@@ -143,6 +147,8 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
             raise ValueError(f"flags of rmc-train need --agents or --cores to train, got {' '.join(flags)}")
         parsing.check_unused(arguments, "without --agents or --cores to train", "seeds", "total_frames", "episodes")
         return []
+    if not arguments.seeds:
+        raise ValueError("--seeds: expected at least one, got none")
     _check_left_to_flags(arguments, flags)
     own = {"eval_episodes": arguments.episodes, "video": False, "log_every": 1.0}
     if arguments.total_frames is not None:

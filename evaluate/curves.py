@@ -1,5 +1,6 @@
 """Learning curves: read from TensorBoard events, smoothed, and aggregated over seeds."""
 
+import logging
 import warnings
 from collections.abc import Sequence
 from os import PathLike
@@ -73,7 +74,13 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them
-    events.Reload()
+    logger = logging.getLogger("tensorboard")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # a copy of a run from a checkpoint drops the points after that, as it should
+    try:
+        events.Reload()
+    finally:
+        logger.setLevel(level)
     tags = METRICS[metric].tag, TIME_TAG
     missing = set(tags) - set(events.Tags()["scalars"])
     if is_optional and missing == {METRICS[metric].tag}:

@@ -156,7 +156,7 @@ def record_attention(
     path: str | PathLike[str],
     episodes: int = 1000,
     *,
-    seed: int = 0,
+    seed: int = EVALUATION_SEED,
     deterministic: bool = False,
     max_steps: int = MAX_VIDEO_STEPS,
     title: str = "",

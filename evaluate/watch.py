@@ -77,6 +77,8 @@ def _main(argv: Sequence[str] | None) -> int:
         check_target(arguments.out, (*SUFFIXES, PAGE, FIGURE))
     is_live = arguments.port is not None
     is_page = is_live or (arguments.out is not None and arguments.out.suffix.lower() == PAGE)
+    if not is_page:
+        parsing.check_unused(arguments, "without a page, by --out replay.html or --port", "window")
     _check_extent(arguments, is_page)
     find_one = find_source if is_live else find
     paths = [find_one(run, arguments.pretrained, arguments.trust) for run in arguments.runs or (None,)]

@@ -23,7 +23,7 @@ def test_a_command_whose_output_is_closed_ends_silently() -> None:
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize(("action", "number", "status"), [("SIG_DFL", "SIGHUP", 130), ("SIG_IGN", "SIGHUP", 0)])
+@pytest.mark.parametrize(("action", "number", "status"), [("SIG_DFL", "SIGHUP", 129), ("SIG_IGN", "SIGHUP", 0)])
 def test_a_closed_terminal_stops_a_command_but_not_one_of_nohup(action: str, number: str, status: int) -> None:
     program = f"""{IMPORTS}
 signal.signal(signal.SIGHUP, signal.{action})

@@ -173,9 +173,9 @@ class RunLoop:
             with interrupted_by_stops(), torch_threads(1):  # see docs/decisions/threads.md
                 self.folder.write_summary(summary)
                 finish(self.trainer, self.folder, summary, self.watch.console)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             self._say(f"interrupted, but the training is complete and saved; {self._how_to_evaluate()}")
-            return Run(path, summary, agent, signal.SIGINT)
+            return Run(path, summary, agent, signal.Signals(*(interrupt.args or [signal.SIGINT])))
         except WorkerError:
             self._say(f"the training is complete and saved; {self._how_to_evaluate()}")
             raise

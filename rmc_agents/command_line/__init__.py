@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 
@@ -67,8 +68,9 @@ def run(program: str, main: Callable[[], int]) -> int:
         finally:
             if sys.stdout is not None:  # it is None if it was closed before the start
                 sys.stdout.flush()  # if it fails, it fails here and not at interpreter exit
-    except KeyboardInterrupt:
-        return _fail(program, "interrupted", 130)
+    except KeyboardInterrupt as interrupt:
+        (number,) = interrupt.args or (signal.SIGINT,)
+        return _fail(program, "interrupted", 128 + number)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not re.search(
             "alloc|out of memory|size calculation overflow", str(error).partition("\n")[0]
@@ -125,13 +127,17 @@ def stop_signals() -> list[signal.Signals]:
 
 @contextlib.contextmanager
 def interrupted_by_stops() -> Iterator[None]:
-    """Context in which every signal of `stop_signals` raises KeyboardInterrupt, as Ctrl-C does."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in stop_signals()}
+    """Context in which every signal of `stop_signals` raises KeyboardInterrupt, as Ctrl-C does, with its number."""
+    before = {number: signal.signal(number, _interrupt) for number in stop_signals()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    raise KeyboardInterrupt(number)
 
 
 def quoted(path: Path) -> str:

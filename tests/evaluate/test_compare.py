@@ -156,7 +156,7 @@ def test_a_killed_comparison_continues_and_then_changes_nothing(tmp_path: Path) 
     process = forked.Program(COMMAND, flags, tmp_path / "log")
     wait_for_checkpoints(run, 1, process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait() == 130
+    assert process.wait() == 128 + signal.SIGTERM
     assert not (run / "summary.json").exists()
     assert compare.main(again := arguments(tmp_path, *agents, frames=frames)) == 0
     assert "resumed from" in (run / "output.log").read_text()
@@ -318,6 +318,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--agents", "nobody"], "cannot read the config nobody"),
         ([*train, "--mark", "paper"], "expected NAME=VALUE"),
         ([], "flags of rmc-train need --agents or --cores"),
+        (["--agents", "recall", "--seeds"], "--seeds: expected at least one, got none"),
     ):
         assert compare.main([*flags, *arguments(tmp_path)]) == 2
         output = capsys.readouterr().err

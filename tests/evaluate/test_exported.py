@@ -118,8 +118,21 @@ def test_a_program_of_other_weights_is_refused() -> None:
     assert isinstance(agent.core.weight_hh, nn.Parameter)
     with torch.no_grad():
         agent.core.weight_hh.add_(0.1)
-    with pytest.raises(ValueError, match="expected the same actions and probabilities within 1e-05, got a difference"):
+    with pytest.raises(ValueError, match=r"expected the same actions and probabilities within 1.0e-05, got a diff"):
         play(compared, "recall", 2, PlaySettings(3, CPU))
+
+
+@pytest.mark.slow
+def test_a_program_with_another_next_state_is_refused_at_its_first_step() -> None:
+    agent = make_agent("recall", core="rnn")
+    program = make_program(agent, "torch", {})
+
+    def drifting(*arguments: Any) -> tuple[Tensor, ...]:
+        logits, value, hidden = program.run(*arguments)
+        return logits, value, hidden + 1e-4
+
+    with pytest.raises(ValueError, match=r"expected a state v within 1e-05 \(1 \+ \|v\|\), got a difference of .*e-0"):
+        play(Compared(agent, program._replace(run=drifting)), "recall", 2, PlaySettings(3, CPU, max_steps=1))
 
 
 class Undecided(Core):

@@ -259,6 +259,7 @@ def test_a_page_that_is_too_large_is_refused(runs: list[dict[str, Any]], tmp_pat
     [
         (["--episodes", "2", "--out", "a.html"], "--episodes: expected 1 for a page, got 2"),
         (["--window", "0", "--out", "a.html"], "--window: expected at least 1, got 0"),
+        (["--window", "4", "--out", "a.gif"], "--window: has no effect without a page"),
         (["minipacman-lstm", "--out", "a.gif"], "expected one run for a video or a figure, got 2"),
         (["recall-rmc", "--out", "a.html"], "expected runs of one environment, got minipacman, recall"),
     ],
