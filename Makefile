@@ -16,8 +16,8 @@ train: $(INSTALLED)
 	$(BIN)/rmc-train --config minipacman-rmc --learners auto
 	@echo "before you type one of these: source $(BIN)/activate"
 
-# In a fresh clone, where kernels are compiled first, two idle cores of a Zen 3 took 8:41. When those took 13:25, two of a Zen 4
-# took 4:46. A third worker computes while tests wait for processes of their own.
+# In a fresh clone, where kernels are compiled first, two idle cores of a Zen 3 took 7:15. A third worker computes while
+# tests wait for processes of their own.
 test: $(DEV) .venv/triton
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
