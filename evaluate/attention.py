@@ -82,7 +82,7 @@ def _play(
         cues.append(playing & np.asarray(lanes.infos[CUE], bool))
         played.append(playing)
         output, state = agent.step(lanes.steps, state)
-        steps = lanes.step(choose(lanes.spec.distribution(output.policy_logits), generator, settings.deterministic))
+        steps = lanes.step(choose(lanes.spec.distribution(output.policy_logits), generator, settings.is_greedy(lanes)))
         playing = playing & ~(steps.terminated | steps.truncated).cpu().numpy()
     return np.stack(weights), np.stack(cues), np.stack(played)
 

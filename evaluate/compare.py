@@ -1,13 +1,14 @@
 """rmc-compare: compares agents over seeds, by frames and by minutes, in one table and one figure."""
 
 import itertools
+import reprlib
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import tyro
 from rich.console import Console
@@ -37,15 +38,6 @@ every run. When started again, it keeps finished runs and resumes the others. Ru
 to one agent. Scores are the share of right answers in supervised learning, success rates if
 every environment reports them, else mean returns."""
 
-
-class InFolder(Protocol):
-    """A run, such as `rmc.train` returns it."""
-
-    @property
-    def path(self) -> Path:
-        """Its folder."""
-
-
 SUFFIXES = (".json", ".md", ".png")
 DECIDED = {
     "config": "name presets and files by --agents",
@@ -56,6 +48,14 @@ DECIDED = {
     "log_every": "a comparison logs every second",
 }
 """Settings that flags after -- cannot change, and what to do instead."""
+
+
+class InFolder(Protocol):
+    """A run, such as `rmc.train` returns it."""
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
 
 
 @dataclass(frozen=True)
@@ -286,6 +286,18 @@ def report(
     return text
 
 
+def _folders(agents: Any) -> list[tuple[str, str | PathLike[str]]]:
+    """Every run's agent and folder. Raises ValueError for anything but runs by the agent's name."""
+    given = agents if isinstance(agents, Mapping) else {}
+    lists = [runs for runs in given.values() if isinstance(runs, Iterable) and not isinstance(runs, str)]
+    runs = [(name, getattr(run, "path", run)) for name, each in zip(given, lists, strict=False) for run in each]
+    found = [(name, folder) for name, folder in runs if isinstance(folder, str | PathLike)]
+    if not found or len(found) < len(runs) or len(lists) < len(given):
+        got = " ".join(reprlib.repr(agents).split())
+        raise ValueError(f"agents: expected folders by the agent's name, such as {{'rmc': ['runs/A']}}, got {got}")
+    return found
+
+
 def compare(
     agents: Mapping[str, Sequence[str | PathLike[str] | InFolder]],
     out: str | PathLike[str],
@@ -313,12 +325,6 @@ def compare(
       ValueError: for a run that is not finished or was not evaluated at its end.
       OSError: if a result cannot be written.
     """
-    is_text = isinstance(agents, Mapping) and any(isinstance(folders, str) for folders in agents.values())
-    if is_text or not isinstance(agents, Mapping) or not any(agents.values()):
-        raise ValueError(f"agents: expected folders by the agent's name, such as {{'rmc': ['runs/A']}}, got {agents!r}")
-    folders = [
-        (name, run if isinstance(run, str | PathLike) else run.path) for name, runs in agents.items() for run in runs
-    ]
-    runs = [comparison.collect(name, folder) for name, folder in folders]
+    runs = [comparison.collect(name, folder) for name, folder in _folders(agents)]
     check_results_writable(Path(out))
     return report(runs, Path(out), frame_marks, minute_marks, marks or {})

@@ -12,6 +12,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from rmc_agents import __version__
+from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
@@ -38,14 +39,23 @@ class PlaySettings(NamedTuple):
     device: torch.device  # the policy's
     deterministic: bool = False  # take the most likely action instead of sampling
     max_steps: int = MAX_STEPS  # of an episode; a longer one is cut off and counts with the return so far
+    answers: bool = False  # take the most likely action also where the environment reports the right ones
 
     @classmethod
     def of(cls, agent: SavedAgent[Any] | Policy, seed: int, deterministic: bool, max_steps: int) -> "PlaySettings":
-        """Those of an agent; a saved one of supervised learning takes the most likely actions. Checks the numbers."""
+        """Those of an agent. Checks the numbers.
+
+        A saved agent of supervised learning takes the most likely actions. Nothing says how an `ActorCritic` was
+        trained, but accuracy is about its best answer, which some environments read back.
+        """
         seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
         if not isinstance(agent, SavedAgent):
-            return cls(seed, device_of(agent), deterministic, max_steps)
+            return cls(seed, device_of(agent), deterministic, max_steps, isinstance(agent, ActorCritic))
         return cls(seed, device_of(agent.agent), deterministic or agent.config.train.is_greedy, max_steps)
+
+    def is_greedy(self, lanes: Lanes) -> bool:
+        """Whether the most likely actions are taken in this environment, and none sampled."""
+        return self.deterministic or (self.answers and lanes.targets is not None)
 
 
 class UniformPolicy:
@@ -246,7 +256,7 @@ def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_pro
     playing = np.ones(lanes.num_lanes, bool)
     for _, policy_logits in zip(range(settings.max_steps), _decisions(policy, lanes, playing), strict=False):
         distribution = lanes.spec.distribution(policy_logits)
-        action = choose(distribution, generator, settings.deterministic)
+        action = choose(distribution, generator, settings.is_greedy(lanes))
         if lanes.targets is not None:
             counts = playing & (lanes.targets >= 0).cpu().numpy()
             asked += counts

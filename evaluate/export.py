@@ -146,8 +146,8 @@ def export(
     from rmc_agents.envs.making import name_of
     from rmc_agents.runs.saved import SavedAgent, save_agent
 
-    from .episodes import play, provenance_of
-    from .scoring import evaluating, policy_and_env, settings_of
+    from .episodes import PlaySettings, play, provenance_of
+    from .scoring import evaluating, policy_and_env
 
     out, saved = Path(path), agent if isinstance(agent, SavedAgent) else None
     _check_out(out)
@@ -157,7 +157,7 @@ def export(
     if out.suffix == SUFFIX and not saved:
         raise ValueError(f"{out}: expected a name that ends in .onnx or .pt2, because an ActorCritic has no settings")
     policy, env = policy_and_env(agent, env)
-    settings = settings_of(agent, env, seed, False, max_steps)
+    settings = PlaySettings.of(agent, seed, False, max_steps)
     if out.suffix != SUFFIX and settings.device.type != "cpu":
         raise ValueError(f"agent: expected one on the CPU, as by rmc.load(..., device='cpu'), got {settings.device}")
     if saved and out.exists() and saved.path.exists() and out.samefile(saved.path):

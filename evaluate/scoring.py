@@ -1,7 +1,7 @@
 """rmc-evaluate and rmc-watch as Python functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from torch import nn
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.envs.making import EnvFactory, make_env, name_of, with_arguments
+from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.kernels.modes import eval_mode, torch_threads
@@ -62,7 +62,7 @@ def evaluate(
       WorkerError: if one of several processes fails.
     """
     policy, env = policy_and_env(agent, env)
-    settings = settings_of(agent, env, seed, deterministic, max_steps)
+    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
         return Statistics.of(play(policy, env, episodes, settings, jobs=jobs))
 
@@ -101,7 +101,7 @@ def ablate_memory(
     policy, env = policy_and_env(agent, env)
     if not isinstance(policy, ActorCritic):
         raise ValueError(f"agent: expected an ActorCritic, whose memory is known, got {type(policy).__name__}")
-    settings = settings_of(agent, env, seed, deterministic, max_steps)
+    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
         return ablation.ablate(policy, env, episodes, windows, settings, jobs=jobs)
 
@@ -142,7 +142,7 @@ def record_video(
       EnvError: if the environment's own code fails.
     """
     policy, env = policy_and_env(agent, env)
-    settings = settings_of(agent, env, seed, deterministic, max_steps)
+    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     scale = _reward_scale(agent) if reward_scale is None else reward_scale
     with evaluating(policy):
         return recording.record(
@@ -191,7 +191,7 @@ def record_attention(
     if not isinstance(policy, ActorCritic):
         what = f"{agent.config.train.algo}'s" if isinstance(agent, SavedAgent) else type(policy).__name__
         raise ValueError(f"{path}: expected an agent of this project's own algorithms, got {what}")
-    settings = settings_of(agent, env, seed, deterministic, max_steps)
+    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
         looks = attention.look(policy, env, checked_int("episodes", episodes, 1), settings)
     write_png(attention.draw(looks, title or name_of(env)), Path(path))
@@ -237,8 +237,7 @@ def record_replay(
         raise ValueError(f"agents: expected agents of one environment, got {', '.join(sorted(envs)) or 'none'}")
     runs = []
     for name, (policy, one) in found.items():
-        settings = settings_of(agents[name], one, seed, deterministic, max_steps)
-        scale = _reward_scale(agents[name])
+        settings, scale = PlaySettings.of(agents[name], seed, deterministic, max_steps), _reward_scale(agents[name])
         with evaluating(policy):
             runs.append(recorder.record(policy, one, settings, name=name, window=window, reward_scale=scale))
     page.write(Path(path), runs)
@@ -272,18 +271,6 @@ def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, 
     if (spec := getattr(agent, "spec", None)) is not None:
         check_fits(spec, env)
     return policy, env
-
-
-def settings_of(agent: Agent, env: str | EnvFactory, seed: int, deterministic: bool, max_steps: int) -> PlaySettings:
-    """`PlaySettings.of`; but where there are right answers, an `ActorCritic` takes the most likely actions.
-
-    Nothing says how it was trained, but accuracy is about its best answer, which some environments read back.
-    """
-    settings = PlaySettings.of(agent, seed, deterministic, max_steps)
-    if deterministic or not isinstance(agent, ActorCritic):
-        return settings
-    with closing(make_env(env)) as one:
-        return settings._replace(deterministic="target" in one.reset(seed=seed)[1])
 
 
 @contextmanager

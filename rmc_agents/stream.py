@@ -66,8 +66,7 @@ class Lanes(EndedEpisodes):
 
     def __init__(self, env: VectorEnv, seed: int, device: torch.device) -> None:
         if not isinstance(env, VectorEnv):
-            got = type(env).__name__ if not isinstance(env, str) else repr(env)
-            raise ValueError(f"env: expected a vector environment, such as rmc.make_env(...), got {got}")
+            raise ValueError(f"env: expected a vector environment, such as rmc.make_env(...), got {env!r}")
         if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
             raise ValueError(
                 "expected a vector environment whose metadata has autoreset_mode NEXT_STEP, got "

@@ -2,13 +2,14 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rmc_agents.command_line import console, importing, quoted
+from rmc_agents.command_line import console, importing, quoted, signal_of
 from rmc_agents.formatting import decimals, with_interval
 
 IMPORTS = "import signal, sys; from rmc_agents import command_line;"
@@ -33,6 +34,12 @@ def main():
     return 0
 sys.exit(command_line.run('rmc-test', main))"""
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == status
+
+
+def test_an_interrupt_of_a_users_own_is_ctrl_c() -> None:
+    for interrupt in (KeyboardInterrupt(), KeyboardInterrupt("by", "me"), KeyboardInterrupt(signal.SIGINT)):
+        assert signal_of(interrupt) == signal.SIGINT
+    assert signal_of(KeyboardInterrupt(signal.SIGTERM)) == signal.SIGTERM
 
 
 def test_the_collector_rests_during_imports_alone() -> None:

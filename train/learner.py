@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.config import CORES, ENCODERS, Config, TrainConfig
+from rmc_agents.config import Config, TrainConfig
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import BEST
 from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent, weights_like
@@ -50,7 +50,6 @@ class Learner(ABC):
         self.agent = make_agent(config, spec, device)
         self.backend = self.agent.core.chosen_backend()
         self.optimizer = make_optimizer(self.agent, self.train)
-        self._has_own_parts = config.core.core not in CORES or config.agent.encoder not in ENCODERS
         self.frames = 0
         self.updates = 0
 
@@ -90,7 +89,7 @@ class Learner(ABC):
                 "earlier checkpoints are intact"
             )
         self.optimizer.step()
-        if self._has_own_parts:
+        if self.config.has_own_parts:
             distributed.share_buffers(self.agent)
         return metrics | {"losses/grad_norm": grad_norm, "charts/learning_rate": torch.tensor(learning_rate)}
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from rmc_agents.command_line import interrupted_by_stops, quoted, say
+from rmc_agents.command_line import interrupted_by_stops, quoted, say, signal_of
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.statistics import Statistics
@@ -175,7 +175,7 @@ class RunLoop:
                 finish(self.trainer, self.folder, summary, self.watch.console)
         except KeyboardInterrupt as interrupt:
             self._say(f"interrupted, but the training is complete and saved; {self._how_to_evaluate()}")
-            return Run(path, summary, agent, signal.Signals(*(interrupt.args or [signal.SIGINT])))
+            return Run(path, summary, agent, signal_of(interrupt))
         except WorkerError:
             self._say(f"the training is complete and saved; {self._how_to_evaluate()}")
             raise

@@ -93,7 +93,7 @@ class _Episode:
             self.outputs.append(output)
             self.states.append(state)
             policy = lanes.spec.distribution(output.policy_logits)
-            self.actions.append(choose(policy, generator, settings.deterministic))
+            self.actions.append(choose(policy, generator, settings.is_greedy(self.lanes)))
             after = lanes.step(self.actions[-1])
             self.rewards.append(after.prev_reward.item())
             self._look()

@@ -121,7 +121,7 @@ class _Show:
             with torch.no_grad():
                 output, state = self.policy.step(self.lanes.steps, state)
             policy = self.lanes.spec.distribution(output.policy_logits)
-            action = choose(policy, generator, self.settings.deterministic)
+            action = choose(policy, generator, self.settings.is_greedy(self.lanes))
             values.append(output.value.item() / self.reward_scale)
             facts = self._facts(name, score, step, values, attention)
             yield self._picture(self._with_choice(facts, output, action), 1)

@@ -69,8 +69,7 @@ def run(program: str, main: Callable[[], int]) -> int:
             if sys.stdout is not None:  # it is None if it was closed before the start
                 sys.stdout.flush()  # if it fails, it fails here and not at interpreter exit
     except KeyboardInterrupt as interrupt:
-        (number,) = interrupt.args or (signal.SIGINT,)
-        return _fail(program, "interrupted", 128 + number)
+        return _fail(program, "interrupted", 128 + signal_of(interrupt))
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not re.search(
             "alloc|out of memory|size calculation overflow", str(error).partition("\n")[0]
@@ -127,7 +126,7 @@ def stop_signals() -> list[signal.Signals]:
 
 @contextlib.contextmanager
 def interrupted_by_stops() -> Iterator[None]:
-    """Context in which every signal of `stop_signals` raises KeyboardInterrupt, as Ctrl-C does, with its number."""
+    """Context in which every signal of `stop_signals` raises KeyboardInterrupt, as Ctrl-C does (see `signal_of`)."""
     before = {number: signal.signal(number, _interrupt) for number in stop_signals()}
     try:
         yield
@@ -137,7 +136,12 @@ def interrupted_by_stops() -> Iterator[None]:
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:
-    raise KeyboardInterrupt(number)
+    raise KeyboardInterrupt(signal.Signals(number))
+
+
+def signal_of(interrupt: KeyboardInterrupt) -> signal.Signals:
+    """The signal that interrupted; SIGINT if that was not in `interrupted_by_stops`."""
+    return next((each for each in interrupt.args if isinstance(each, signal.Signals)), signal.SIGINT)
 
 
 def quoted(path: Path) -> str:

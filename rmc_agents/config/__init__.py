@@ -98,6 +98,11 @@ class Config:
         here, there = self.to_mapping(), other.to_mapping()
         return [name for name in here if here[name] != there[name]]
 
+    @property
+    def has_own_parts(self) -> bool:
+        """Whether the core or the encoder is a user's."""
+        return self.core.core not in CORES or self.agent.encoder not in ENCODERS
+
     def settled(self) -> Self:
         """A copy with the settings that the algorithm determines: core and optimizer for those of Stable-Baselines3,
         the number of lanes for impala.

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from rmc_agents import plugins, pretrained
 from rmc_agents.agent import ActorCritic, check_default_dtype
-from rmc_agents.config import CORES, ENCODERS, Config
+from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.envs.own import check_given_once, own_id
@@ -149,8 +149,7 @@ def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
     Any exception means that they do not (see `checkpoint.opening`).
     """
     config, spec = Config().updated(tree["config"], "config"), SpaceSpec.from_fields(tree["spec"])
-    is_built_in = config.core.core in CORES and config.agent.encoder in ENCODERS
-    with _without_allocating() if is_built_in else torch.random.fork_rng(devices=()):
+    with torch.random.fork_rng(devices=()) if config.has_own_parts else _without_allocating():
         expected = weights_like(ActorCritic.from_config(spec, config.core, config.agent))
     check_like(tree["agent"], expected, "agent")
     return config, spec

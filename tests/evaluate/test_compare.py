@@ -157,6 +157,7 @@ def test_a_killed_comparison_continues_and_then_changes_nothing(tmp_path: Path) 
     wait_for_checkpoints(run, 1, process)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 128 + signal.SIGTERM
+    assert "the same command continues them" in (tmp_path / "log").read_text()
     assert not (run / "summary.json").exists()
     assert compare.main(again := arguments(tmp_path, *agents, frames=frames)) == 0
     assert "resumed from" in (run / "output.log").read_text()

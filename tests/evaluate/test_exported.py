@@ -1,6 +1,7 @@
 """Exported programs: every core and encoder in both formats does what the agent does; what cannot be exported."""
 
 import json
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,27 @@ def test_a_program_of_other_weights_is_refused() -> None:
         agent.core.weight_hh.add_(0.1)
     with pytest.raises(ValueError, match=r"expected the same actions and probabilities within 1.0e-05, got a diff"):
         play(compared, "recall", 2, PlaySettings(3, CPU))
+
+
+@pytest.mark.slow
+def test_probabilities_of_large_logits_may_differ_more() -> None:
+    """By a millionth of the largest logit, since that is how much float32 rounds."""
+    agent = make_agent("recall", core="none")
+    with torch.no_grad():
+        agent.policy.weight.zero_()
+        agent.policy.bias.zero_()
+    program, settings = make_program(agent, "torch", {}), PlaySettings(3, CPU, max_steps=1)
+
+    def shifted(*arguments: Any) -> tuple[Tensor, ...]:
+        logits, *others = program.run(*arguments)
+        return logits + 1e-4 * torch.eye(len(logits[0]))[0], *others  # probabilities of a quarter differ by 1.9e-5
+
+    for largest, is_refused in ((1.0, True), (15.0, True), (30.0, False)):
+        with torch.no_grad():
+            agent.policy.bias.fill_(largest)
+        program = make_program(agent, "torch", {})
+        with pytest.raises(ValueError, match="probabilities within") if is_refused else nullcontext():
+            play(Compared(agent, program._replace(run=shifted)), "recall", 2, settings)
 
 
 @pytest.mark.slow

@@ -24,13 +24,14 @@ def write_events(run_dir: Path, points: dict[int, float], purge_step: int | None
     written.rename(folder / f"events.out.tfevents.{len(earlier)}")  # names of one second may be out of order
 
 
-def test_plot_reads_a_resumed_run(tmp_path: Path) -> None:
+def test_plot_reads_a_resumed_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_events(tmp_path, {10: 1.0, 20: 2.0, 30: 99.0})
     write_events(tmp_path, {30: 3.0, 40: 4.0}, purge_step=25, late=1.5)
     curve = curves.read_curve(tmp_path)
     assert curve.frames.tolist() == [10, 20, 30, 40]
     assert curve.values.tolist() == [1.0, 2.0, 3.0, 4.0]
     assert curve.seconds.tolist() == [2.0, 4.0, 7.5, 9.5]
+    assert not caplog.records, "TensorBoard warns of the steps that come again"
 
 
 def test_a_metric_that_is_optional_may_be_missing(tmp_path: Path) -> None:

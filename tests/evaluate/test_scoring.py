@@ -13,10 +13,14 @@ from gymnasium.spaces import Discrete
 import rmc_agents as rmc
 from helpers.noise import Noise
 from rmc_agents.evaluate.episodes import PlaySettings, evaluate_beside_random
-from rmc_agents.evaluate.scoring import settings_of
+from rmc_agents.stream import Lanes
 
 CPU = torch.device("cpu")
 TWO_TASKS = ("recall-rmc", "minipacman-rmc")
+
+
+class OneNoise(Noise):
+    metadata = Noise.metadata | {"num_episodes": 1}
 
 
 class ThreeNoises(Noise):
@@ -51,7 +55,9 @@ def test_an_agent_of_ones_own_gives_its_likeliest_answers() -> None:
     torch.manual_seed(0)
     for env, is_greedy in (("nth-farthest-vectors3", True), ("recall", False)):
         agent = rmc.ActorCritic(rmc.SpaceSpec.of(rmc.make_env(env)), "lstm", encoder_sizes=(8,))
-        assert settings_of(agent, env, 3, False, 50) == PlaySettings(3, CPU, is_greedy, 50)
+        lanes = Lanes(rmc.make_env(env), 3, CPU)
+        assert PlaySettings.of(agent, 3, False, 50).is_greedy(lanes) == is_greedy
+        assert rmc.evaluate(agent, env, 9, seed=3) == rmc.evaluate(agent, env, 9, seed=3, deterministic=is_greedy)
 
 
 def test_a_film_of_an_environment_class(agent: rmc.ActorCritic, tmp_path: Path) -> None:
@@ -115,7 +121,10 @@ def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
             lambda agent: rmc.record_replay({name: rmc.load(name) for name in TWO_TASKS}, None, "x.html"),
             "expected agents of one environment, got minipacman, recall",
         ),
+        (lambda agent: rmc.ablate_memory(agent, OneNoise, 9), "one of 1 alone: the environment has no more"),
         (lambda agent: rmc.ablate_memory(rmc.load("minipacman-none")), "core has no memory that could be removed"),
+        (lambda agent: rmc.compare({"a": [agent]}, "c"), "agents: expected folders by the agent's name"),
+        (lambda agent: rmc.compare({"a": 3}, "c"), "agents: expected folders by the agent's name"),
         (lambda agent: rmc.record_attention(agent, Noise, "x.gif"), "expected a file name that ends in .png"),
         (
             lambda agent: rmc.record_attention(rmc.UniformPolicy(agent.spec), Noise, "x.png"),

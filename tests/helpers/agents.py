@@ -1,11 +1,15 @@
 """Small agents and trainers, random time steps, and a rollout in which episodes end in every way."""
 
+from collections.abc import Callable
+
+import pytest
 import torch
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.on_policy import OnPolicy
+from rmc_agents.train.trainer import Metrics
 from rmc_agents.types import Rollout, TimeStep
 
 CPU = torch.device("cpu")
@@ -45,6 +49,18 @@ def rollout_with_every_ending() -> Rollout:
     )
     logits, value = torch.zeros(LENGTH, LANES, SPEC.num_actions), torch.zeros(LENGTH, LANES)
     return Rollout(steps, logits, value, make_agent("lstm").initial_state(LANES))
+
+
+def before_update(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> None:
+    """Call `act` before the update that follows the first `number` of a training."""
+    update = OnPolicy.update
+
+    def acting(trainer: OnPolicy) -> Metrics:
+        if trainer.updates == number:
+            act()
+        return update(trainer)
+
+    monkeypatch.setattr(OnPolicy, "update", acting)
 
 
 def small_trainer(algo: str = "a2c", core: str = "none", **settings: object) -> OnPolicy:

@@ -105,6 +105,8 @@ def test_another_default_dtype_is_not_damage() -> None:
     try:
         with pytest.raises(ValueError, match=r"default dtype: expected float32, as of all agents, got torch\.float64"):
             load("recall-rmc")
+        with pytest.raises(ValueError, match=r"default dtype: expected float32, as of all agents, got torch\.float64"):
+            ActorCritic(SPEC, "lstm")
     finally:
         torch.set_default_dtype(torch.float32)
 

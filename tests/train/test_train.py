@@ -11,6 +11,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from helpers.agents import before_update
 from helpers.runs import (
     FRAMES_PER_UPDATE,
     QUIET,
@@ -29,7 +30,6 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder
 from rmc_agents.train import cli
 from rmc_agents.train.on_policy import OnPolicy
-from rmc_agents.train.trainer import Metrics
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,7 @@ def test_a_stop_finishes_the_update_saves_and_says_how_to_continue(
 ) -> None:
     own = signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP
     request.addfinalizer(lambda: signal.signal(number, own))
-    update = OnPolicy.update
-
-    def interrupted(trainer: OnPolicy) -> Metrics:
-        if trainer.updates == 2:
-            signal.raise_signal(number)
-        return update(trainer)
-
-    monkeypatch.setattr(OnPolicy, "update", interrupted)
+    before_update(monkeypatch, 2, lambda: signal.raise_signal(number))
     before = signal.getsignal(number)
     assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "1000000") == 128 + number
     assert signal.getsignal(number) == before
@@ -101,14 +94,7 @@ def test_a_run_whose_output_is_closed_is_saved(
 ) -> None:
     """Here; that the process then ends in silence is a test of all commands."""
     read, write = os.pipe()
-    update = OnPolicy.update
-
-    def closing(trainer: OnPolicy) -> Metrics:
-        if trainer.updates == 2:
-            os.close(read)
-        return update(trainer)
-
-    monkeypatch.setattr(OnPolicy, "update", closing)
+    before_update(monkeypatch, 2, lambda: os.close(read))
     with open(write, "w") as output:
         monkeypatch.setattr(sys, "stdout", output)
         flags = ["--log-every", "1e-9", "--total-frames", "1000000"]

@@ -16,7 +16,7 @@ import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
 
-from helpers.agents import make_agent
+from helpers.agents import before_update, make_agent
 from helpers.homemade import name_of
 from helpers.noise import Noise
 from helpers.runs import QUIET, SMALL, assert_same, newest, refused, resume, start_process, wait_for_checkpoints
@@ -32,7 +32,6 @@ from rmc_agents.train.distributed.shares import merged, part, split_lanes
 from rmc_agents.train.on_policy import OnPolicy, minibatches
 from rmc_agents.train.optimizers import make_optimizer
 from rmc_agents.train.run import train
-from rmc_agents.train.trainer import Metrics
 
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {
@@ -347,15 +346,13 @@ def test_a_learner_that_is_killed_ends_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first learner is this process."""
-    run_dir, update = tmp_path / "run", OnPolicy.update
+    run_dir = tmp_path / "run"
 
-    def killing(trainer: OnPolicy) -> Metrics:
-        if trainer.updates == 2:
-            (other,) = active_children()
-            other.kill()
-        return update(trainer)
+    def kill() -> None:
+        (other,) = active_children()
+        other.kill()
 
-    monkeypatch.setattr(OnPolicy, "update", killing)
+    before_update(monkeypatch, 2, kill)
     assert cli.main([*SMALL, *QUIET, *ENDLESS, "--run-dir", str(run_dir)]) == 2
     output = capsys.readouterr()
     assert output.err.splitlines()[-1].startswith("rmc-train: learner 1 was killed by SIGKILL")

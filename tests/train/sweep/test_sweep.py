@@ -2,10 +2,12 @@
 
 import json
 import signal
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 import yaml
@@ -19,6 +21,7 @@ from helpers.studies import SEARCH, read_plan, run, write_study
 from rmc_agents import configs
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, scheduler, trainings
+from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.formatting import with_interval
 from rmc_agents.train.sweep import cli as sweep
@@ -31,6 +34,7 @@ from rmc_agents.train.sweep.results import (
     make_cells,
     make_rows,
     print_results,
+    score_of,
     trial_folder,
     write_results,
 )
@@ -205,6 +209,16 @@ def test_a_range_is_drawn_as_its_setting_is_typed(tmp_path: Path) -> None:
         "unroll_length": IntDistribution(5, 9),
         "core": CategoricalDistribution(["rmc", "none"]),
     }
+
+
+def test_a_trial_with_right_answers_is_scored_by_them(tmp_path: Path) -> None:
+    nothing, asked = np.zeros(4), np.full(4, 10)
+    played = Episodes(nothing, nothing, None, None, nothing.astype(bool), asked=asked, right=np.array([5, 6, 7, 8]))
+    evaluation = asdict(Statistics.of(played)) | {"random_mean_return": 0.0, "random_success_rate": None}
+    summary = {"frames": 9, "seconds": 3.0, "frames_per_second": 3.0, "evaluation": evaluation}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    ended: Any = SimpleNamespace(job=SimpleNamespace(folder=tmp_path), status=0, stopped=False)
+    assert score_of(ended) == 0.65
 
 
 def make_trial(plan: Plan, number: int, params: dict[str, Any], value: float | None) -> FrozenTrial:
