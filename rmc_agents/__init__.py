@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rmc_agents.cores import Feedforward as Feedforward
     from rmc_agents.cores import MinGRU as MinGRU
     from rmc_agents.cores import RelationalRNN as RelationalRNN
+    from rmc_agents.cores import Transformer as Transformer
     from rmc_agents.cores.registry import register_core as register_core
     from rmc_agents.encoders import register_encoder as register_encoder
     from rmc_agents.envs.making import make_env as make_env
@@ -65,6 +66,7 @@ _HOMES = {
     "Rollout": "types",
     "SpaceSpec": "spaces",
     "TimeStep": "types",
+    "Transformer": "cores",
     "UniformPolicy": "evaluate.episodes",
     "ablate_memory": "evaluate.scoring",
     "compare": "evaluate.compare",

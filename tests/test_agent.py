@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 ALL_FIRST = torch.ones(2, dtype=torch.bool)
 
 
-@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none"])
+@pytest.mark.parametrize("core", ["rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "transformer", "none"])
 @pytest.mark.parametrize("skip", [True, False])
 def test_unroll_is_steps(core: str, skip: bool) -> None:
     torch.manual_seed(0)  # the tolerance is that of float32, which a few of all weights exceed
@@ -46,7 +46,7 @@ def test_unroll_is_steps(core: str, skip: bool) -> None:
     assert outputs.value.shape == (7, 3)
 
 
-@pytest.mark.parametrize("core", ["rmc", "lstm", "mingru", "relational-rnn", "none"])
+@pytest.mark.parametrize("core", ["rmc", "lstm", "mingru", "relational-rnn", "transformer", "none"])
 def test_stepping_is_step(core: str) -> None:
     torch.manual_seed(0)
     agent = make_agent(core)

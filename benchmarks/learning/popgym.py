@@ -21,7 +21,7 @@ from rmc_agents.evaluate.comparison import ComparedRun, mean_with_interval, read
 
 RESULTS = Path(__file__).parent.parent / "results"
 EPOCH = 65_536
-CORES = ("rmc", "lstm", "gru", "mingru", "none")
+CORES = ("rmc", "lstm", "gru", "mingru", "transformer", "none")
 PUBLISHED: dict[str, tuple[float | None, float | None]] = {
     "RepeatFirstEasy": (1.0, 1.0),
     "RepeatPreviousEasy": (1.0, 1.0),

@@ -32,7 +32,7 @@ __all__ = [
     "TrainConfig",
 ]
 
-CORES = ("rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none")
+CORES = ("rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "transformer", "none")
 """Built-in cores."""
 ENCODERS = ("auto", "mlp", "conv", "grid")
 """Built-in encoders."""

@@ -85,20 +85,22 @@ class CoreConfig(Section):
 
     core: str = "rmc"
     """rmc: Relational Memory Core; lstm; gru; mingru: minimal GRU, whose gates read only the input; rnn: Elman;
-    relational-rnn: an LSTM with a relational memory; none: no memory. module:Class: a custom core; or a name that an
-    imported module registers."""
+    relational-rnn: an LSTM with a relational memory; transformer: attention over the last steps; none: no memory.
+    module:Class: a custom core; or a name that an imported module registers."""
     core_args: KeywordArguments = field(default_factory=dict)
     """Arguments of a custom core, as in --core-args size=64 decay=0.9; values are read as YAML."""
     hidden_size: PositiveInt = 256
     """Units of lstm, gru, rnn and relational-rnn, and of each layer of mingru."""
     num_layers: FewInt = 2
-    """mingru: number of stacked layers; the gates of the second layer see the memory of the first."""
+    """mingru, transformer: number of stacked layers; the second layer sees the memory of the first."""
     mem_slots: PositiveInt = 4
     """Memory slots of rmc and relational-rnn."""
     num_heads: PositiveInt = 2
-    """Attention heads of rmc and relational-rnn."""
+    """Attention heads of rmc, relational-rnn and transformer."""
     head_size: PositiveInt = 32
-    """Width of one head; a slot has width num_heads * head_size."""
+    """Width of one head; a slot, or the output of a transformer, has width num_heads * head_size."""
+    memory_length: PositiveInt = 64
+    """transformer: steps that each layer looks back."""
     key_size: PositiveInt | None = None
     """rmc: width of queries and keys per head; None: head_size."""
     num_blocks: FewInt = 1

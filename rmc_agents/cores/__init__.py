@@ -10,6 +10,7 @@ from .registry import make_core, register_core, settings_unused
 from .relational_rnn import RelationalRNN
 from .rmc import RMC
 from .rnn import RNN
+from .transformer import Transformer
 
 __all__ = [
     "GRU",
@@ -20,6 +21,7 @@ __all__ = [
     "Feedforward",
     "MinGRU",
     "RelationalRNN",
+    "Transformer",
     "as_core",
     "make_core",
     "register_core",

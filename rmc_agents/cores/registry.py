@@ -18,6 +18,7 @@ from .mingru import MinGRU
 from .relational_rnn import RelationalRNN
 from .rmc import RMC
 from .rnn import RNN
+from .transformer import Transformer
 
 
 def register_core(name: str, build: Callable[..., nn.Module]) -> None:
@@ -77,6 +78,7 @@ _BUILT_IN: dict[str, type[Core]] = {
     "mingru": MinGRU,
     "rnn": RNN,
     "relational-rnn": RelationalRNN,
+    "transformer": Transformer,
     "none": Feedforward,
 }
 """Built-in cores. Their arguments, except the input size, are the settings of the same names in `CoreConfig`."""

@@ -26,6 +26,10 @@ class RelationalRNNState(NamedTuple):
     memory: Tensor  # [B, N, D]
 
 
+class TransformerState(NamedTuple):
+    memory: Tensor  # [B, layers, M, D]: each layer's normalised inputs of the last M steps, the oldest first
+
+
 class LSTMGates(NamedTuple):
     """Between 0 and 1."""
 

@@ -15,7 +15,7 @@ def core(request):
     return build(request.param)
 
 
-@pytest.fixture(params=["rmc-plain", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none"])
+@pytest.fixture(params=["rmc-plain", "lstm", "gru", "mingru", "rnn", "relational-rnn", "transformer", "none"])
 def each_kind(request):
     """One core of each class, for tests that do not depend on the settings."""
     return build(request.param)

@@ -16,7 +16,8 @@ from helpers.cores import (
 )
 from oracles import mingru as mingru_oracle
 from oracles import rmc as oracle
-from rmc_agents.cores import LSTM, RMC, RNN, MinGRU, RelationalRNN
+from oracles import transformer as transformer_oracle
+from rmc_agents.cores import LSTM, RMC, RNN, MinGRU, RelationalRNN, Transformer
 
 
 class TestGradients:
@@ -196,6 +197,56 @@ class TestMinGRU:
         nothing, never = torch.zeros(1, INPUT), torch.zeros(1, dtype=torch.bool)
         _, after = core.step(nothing, never, type(core.initial_leaves())(torch.ones(1, 12)))
         torch.testing.assert_close(after.hidden[:, :6], torch.sigmoid(torch.tensor(2.0)).expand(1, 6))
+
+
+class TestTransformer:
+    @pytest.mark.parametrize("name", [name for name in CORES if name.startswith("transformer")])
+    def test_outputs_and_state_are_the_oracles(self, name):
+        core = build(name)
+        inputs, should_reset = random_inputs(), flags((0, 1), (2, 0), (4, 0), (6, 2))
+        state = random_state(core)
+        outputs, after = core.unroll(inputs, should_reset, state)
+        arguments = inputs.numpy(), should_reset.numpy(), state.memory.numpy()
+        heads = core.layers[0].num_heads
+        expected, memory = transformer_oracle.transformer_unroll(arrays(core), heads, *arguments)
+        np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(after.memory.detach().numpy(), memory, rtol=0, atol=1e-12)
+
+    def test_all_steps_together_have_the_gradients_of_one_step_at_a_time(self):
+        """Of inputs, state and every parameter, with strided gradients; twice as many steps as the memory holds."""
+        core = build("transformer")
+        inputs, should_reset = random_inputs(9).requires_grad_(), flags((0, 1), (2, 0), (7, 2), steps=9)
+        state = type(s := random_state(core))(*(leaf.requires_grad_() for leaf in s))
+        found = []
+        for unroll in (core.scan, super(Transformer, core).scan):
+            outputs, after = unroll(inputs, should_reset, state)
+            weights = torch.linspace(-1, 1, 2 * outputs.numel(), dtype=torch.float64).reshape(-1, LANES, 9, 2)
+            loss = (outputs * weights[..., 0].permute(2, 1, 0)).sum() + after.memory.sin().sum()
+            found.append(torch.autograd.grad(loss, [inputs, *state, *core.parameters()]))
+        torch.testing.assert_close(*found, rtol=1e-11, atol=1e-12)
+
+    def test_a_new_one_is_a_linear_map_of_its_input(self):
+        core = Transformer(INPUT).double()
+        x = random_inputs()
+        torch.testing.assert_close(core(x)[0], core.input(x))
+
+    def test_an_initial_state_of_ones_own_is_where_episodes_begin(self):
+        class Begun(Transformer):
+            def initial_leaves(self):
+                return type(super().initial_leaves())(*(leaf + 1.0 for leaf in super().initial_leaves()))
+
+        core = Begun(INPUT, memory_length=2).double()
+        with torch.no_grad():
+            for layer in core.layers:
+                layer.output.weight.normal_()
+        x = random_inputs(1)
+        fresh, _ = core(x)
+        after_reset, _ = core(
+            x,
+            core.initial_state(LANES)._replace(memory=torch.zeros(LANES, 2, 2, 64).double()),
+            should_reset=torch.ones(1, LANES, dtype=torch.bool),
+        )
+        assert torch.equal(fresh, after_reset)
 
 
 class TestRelationalRNN:

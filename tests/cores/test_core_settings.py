@@ -13,7 +13,7 @@ from helpers.cores import (
     random_inputs,
 )
 from rmc_agents.config import CoreConfig
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, MinGRU, RelationalRNN, make_core
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, MinGRU, RelationalRNN, Transformer, make_core
 
 
 class TestRefusals:
@@ -88,6 +88,7 @@ class TestRefusals:
             (GRU, "hidden_size"),
             (MinGRU, "hidden_size num_layers"),
             (RNN, "hidden_size"),
+            (Transformer, "num_layers num_heads head_size memory_length"),
         ],
     )
     def test_sizes(self, kind, names):
@@ -113,6 +114,7 @@ class TestMakeCore:
             ("mingru", MinGRU, 256),
             ("rnn", RNN, 256),
             ("relational-rnn", RelationalRNN, 256),
+            ("transformer", Transformer, 2 * 32),
             ("none", Feedforward, INPUT),
         ],
     )

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, Feedforward, MinGRU, RelationalRNN
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, Core, Feedforward, MinGRU, RelationalRNN, Transformer
 from rmc_agents.types import State, map_leaves
 
 INPUT = 5
@@ -55,6 +55,8 @@ CORES: dict[str, tuple[type[Core], dict[str, Any]]] = {
         RelationalRNN,
         {"hidden_size": 5, "mem_slots": 1, "num_heads": 1, "head_size": 3},
     ),
+    "transformer": (Transformer, {"num_layers": 2, "num_heads": 2, "head_size": 3, "memory_length": 4}),
+    "transformer-long": (Transformer, {"num_layers": 1, "num_heads": 1, "head_size": 5, "memory_length": 9}),
     "none": (Feedforward, {}),
 }
 

@@ -37,6 +37,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mingru, as wide as its inputs": {"hidden_size": INPUTS, "num_layers": 3},
     "rnn": {},
     "relational-rnn": {},
+    "transformer": {"memory_length": 5},
     "none": {},
 }
 SMALL = "--num-envs 4 --unroll-length 3 --num-heads 2 --head-size 4 --mem-slots 3 --hidden-size 16 --encoder-sizes 8"
@@ -99,6 +100,11 @@ FORWARD_PER_SAMPLE = {
         + (SLOTS + 1) * (3 + 1 + 4) * WIDTH**2  # queries, keys, values; what was attended; the MLP
         + SLOTS * 3 * WIDTH**2  # gates
         + HIDDEN * (HIDDEN + WIDTH)  # the output
+    ),
+    "transformer": (
+        INPUTS * WIDTH
+        + 2 * (1 + 1 + 4) * WIDTH**2  # two layers: queries, output, MLP
+        + 2 * 2 * WIDTH**2 * (STEPS + 5) / STEPS  # and keys and values, also of the steps in memory
     ),
     "none": 0,
 }

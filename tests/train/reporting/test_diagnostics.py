@@ -45,7 +45,7 @@ def inspected(core: torch.nn.Module) -> tuple[Inspection, Tensor, Tensor, object
     return inspect(core, inputs, should_reset, state), inputs, should_reset, state
 
 
-@pytest.mark.parametrize("name", ["rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "none"])
+@pytest.mark.parametrize("name", ["rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "transformer", "none"])
 def test_an_inspection_takes_the_cores_steps(name: str) -> None:
     torch.manual_seed(0)
     core = make_core(CoreConfig(core=name, hidden_size=8, num_heads=2, head_size=4), INPUTS)
