@@ -79,6 +79,8 @@ class SpaceSpec(NamedTuple):
         spec = cls(*map(_frozen, fields))
         if not isinstance(spec.obs_parts, tuple) or not isinstance(spec.action_parts, tuple | str):
             raise TypeError(f"spec: expected lists of parts, got {fields}")
+        if not isinstance(spec.vocabulary, str) or not isinstance(spec.is_masked, bool):
+            raise TypeError(f"spec: expected a text and a bool at the end, got {fields}")
         # Older files have the action space in words in place of the parts.
         actions = () if isinstance(spec.action_parts, str) else (ActionPart(*part) for part in spec.action_parts)
         return spec._replace(action_parts=tuple(actions), obs_parts=tuple(ArraySpec(*part) for part in spec.obs_parts))

@@ -170,15 +170,15 @@ class TestModes:
         assert rough.dtype == torch.float32
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("lengths", [None, [2, 3, 1]])
+    @pytest.mark.parametrize("lengths", [None, [1, 2, 1]])
     def test_compiled(self, rmc: RMC, x: Tensor, lengths: list[int] | None) -> None:
         torch._dynamo.reset()
-        compiled, x = torch.compile(rmc, backend="eager", fullgraph=lengths is None), x[:3]  # each step takes time
+        compiled, x = torch.compile(rmc, backend="eager", fullgraph=lengths is None), x[:2]  # each step takes time
         torch.testing.assert_close(compiled(x, lengths=lengths), rmc(x, lengths=lengths), rtol=1e-4, atol=1e-4)
 
     @pytest.mark.slow
     def test_exported_for_any_batch(self, rmc: RMC, x: Tensor) -> None:
-        other = random_inputs(lanes=2).float()
+        x, other = x[:2], random_inputs(2, lanes=2).float()  # each step takes time
         program = torch.export.export(rmc, (x,), dynamic_shapes={"x": {1: torch.export.Dim("b")}})
         torch.testing.assert_close(program.module()(other), rmc(other), rtol=1e-4, atol=1e-4)
 

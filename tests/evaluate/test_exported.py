@@ -35,7 +35,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {  # format, environment, se
     "gru": ("torch", TOKENS, {"core": "gru", "head_sizes": [6, 5]}),
     "mingru": ("onnx", CATEGORIES, {"core": "mingru"}),
     "relational-rnn": ("torch", VECTOR, {"core": "relational-rnn"}),
-    "transformer": ("onnx", TOKENS, {"core": "transformer", "memory_length": 6}),
+    "transformer": ("onnx", TOKENS, {"core": "transformer", "num_layers": 1, "memory_length": 6}),
     "none": ("torch", "minipacman", {"core": "none"}),
     "nested observations in torch": ("torch", "Zoo-Tuple-v0", {"core": "gru"}),
     "actions of several kinds": ("torch", "Zoo-TupleActions-v0", {"core": "gru"}),

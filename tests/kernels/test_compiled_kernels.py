@@ -57,11 +57,11 @@ def digest(*tensors):
     return hashlib.sha256(b"".join(x.detach().contiguous().numpy().tobytes() for x in tensors)).hexdigest()
 
 
-core = make_core(CoreConfig(core="lstm", hidden_size=72), INPUT)
+core = make_core(CoreConfig(core="rnn", hidden_size=72), INPUT)
 inputs = torch.randn(STEPS, LANES, INPUT, requires_grad=True)
 outputs, state = core.unroll(inputs, torch.rand(STEPS, LANES) < 0.3, core.initial_state(LANES))
 (outputs * torch.randn(outputs.shape)).sum().backward()
-print("lstm", digest(outputs, *state, inputs.grad, *(p.grad for p in core.parameters())))
+print("rnn", digest(outputs, *state, inputs.grad, *(p.grad for p in core.parameters())))
 
 table, bias, weight = (torch.randn(*shape, requires_grad=True) for shape in ((30, 40), (40,), (40, 40)))
 x = rectified_linear(rectified_lookup(torch.randint(30, (50, 9), dtype=torch.int32), table, bias), weight, bias)
@@ -72,7 +72,7 @@ print("encoder", digest(x, table.grad, bias.grad, weight.grad))
 
 @pytest.mark.slow
 def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> None:
-    """The lstm and the encoder, which compile fast; the test above holds for all."""
+    """The rnn and the encoder, which compile fast; the test above holds for all."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     compiling, cached = (
         subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)

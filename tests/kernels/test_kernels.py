@@ -7,7 +7,7 @@ from torch.nn import functional
 from helpers.cores import CORES, INPUT, RMC_OPTIONS
 from helpers.scans import case
 from rmc_agents.config import Config, CoreConfig
-from rmc_agents.cores import GRU, LSTM, RMC, RNN, MinGRU, RelationalRNN, make_core
+from rmc_agents.cores import GRU, LSTM, RMC, RNN, MinGRU, RelationalRNN, Transformer, make_core
 from rmc_agents.kernels import dispatch, lookup, products
 from rmc_agents.kernels.products import bf16_supported
 from rmc_agents.kernels.tape import Tape, tensors
@@ -306,7 +306,7 @@ class TestChoice:
     def test_auto_takes_what_can_do_it(self, name):
         kind, options = CORES[name]
         core = kind(INPUT, **options)
-        can = kind is not RelationalRNN and options.get("num_blocks", 1) == 1
+        can = kind not in (RelationalRNN, Transformer) and options.get("num_blocks", 1) == 1
         expected = "none" if name == "none" else "fused" if can else "reference"
         assert core.chosen_backend() == expected
         if name != "none":
