@@ -151,7 +151,7 @@ def arguments(place: Path, *flags: str, frames: int = 800) -> list[str]:
 def test_a_killed_comparison_continues_and_then_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SEEN)
     agents = ["--agents", str(tmp_path / "small.yaml"), "--seeds", "0"]
-    run, frames = tmp_path / "runs" / "small-seed0", 10_000
+    run, frames = tmp_path / "runs" / "small-seed0", 4_000
     flags = [*arguments(tmp_path, *agents, frames=frames), "--save-every", "1e-9"]
     process = forked.Program(COMMAND, flags, tmp_path / "log")
     wait_for_checkpoints(run, 1, process)

