@@ -132,7 +132,7 @@ class _Layer(nn.Module):
         u = self.norm(x)
         seen = torch.cat([memory.transpose(0, 1), u])  # [M+T, B, D]
         episodes = functional.pad(episode, (0, 0, self.memory_length, 0))  # [M+T, B]
-        is_same = (episode.unsqueeze(1) == episodes).permute(2, 0, 1).unsqueeze(1).to(x.dtype)  # [B, 1, T, M+T]
+        is_same = (episode.t().unsqueeze(2) == episodes.t().unsqueeze(1)).unsqueeze(1).to(x.dtype)  # [B, 1, T, M+T]
         query = self._queries(u).permute(1, 2, 0, 3)  # [B, heads, T, head_size]
         key, value = (self._split(functional.linear(seen, each)) for each in (self.key, self.value))
         by_content = query @ key.permute(1, 2, 3, 0)  # [B, heads, T, M+T]
