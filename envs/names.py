@@ -131,5 +131,8 @@ def unknown(name: str) -> ValueError:
     module, _, attribute = name.rpartition(".")
     if module and attribute[:1].isupper():  # a class; a text's file has a suffix
         near = [f"{module}:{attribute}"]
-    hint = f"did you mean {near[0]!r}?" if near else f"short names are {', '.join(SHORT_NAMES)}, text:PATH"
+    variants = {each for each in SHORT_NAMES for root in SHORT_NAMES if each.startswith(f"{root}-")}
+    few = ", ".join(each for each in SHORT_NAMES if each not in variants)
+    listed = f"short names are {few}, text:PATH, and variants such as minipacman-hunt, boxworld-small, program-copy"
+    hint = f"did you mean {near[0]!r}?" if near else listed
     return ValueError(f"there is no environment {name!r}; {hint}")
