@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rmc_agents.spaces import SpaceSpec as SpaceSpec
     from rmc_agents.train.run import resume as resume
     from rmc_agents.train.run import train as train
+    from rmc_agents.train.sweep.cli import sweep as sweep
     from rmc_agents.types import AgentOutput as AgentOutput
     from rmc_agents.types import Rollout as Rollout
     from rmc_agents.types import TimeStep as TimeStep
@@ -83,6 +84,7 @@ _HOMES = {
     "register_encoder": "encoders",
     "resume": "train.run",
     "sample_text": "evaluate.sampling",
+    "sweep": "train.sweep.cli",
     "train": "",
 }
 """Public name -> its module; '': the name is itself a module or a callable package (see `lazy`)."""

@@ -1,18 +1,19 @@
 """rmc-sweep: searches ranges of settings with many trainings."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
 
 from rmc_agents import command_line, plugins
 from rmc_agents.command_line import parsing
 
 from .plan import DECIDED, Plan
-from .results import importances, make_rows, print_results
+from .results import Row, importances, make_rows, print_results
 from .trials import PLAN, Sweep, open_study, owned, trials_of
 
 DEFAULT_TRIALS = 16
@@ -74,8 +75,7 @@ def _main(argv: Sequence[str] | None) -> int:
         fixed = parsing.assignments(arguments.set)
     except ValueError as error:
         raise ValueError(f"--set: {error}") from None
-    named = {name: str(fixed[name]) for name in ("env", "core", "encoder") if name in fixed}
-    plugins.load(arguments.imports, named.get("core"), named.get("encoder"), env=named.get("env"))
+    _load_parts(fixed, arguments.imports)
     console = command_line.console()
     if arguments.show is not None:
         plan = Plan.from_description(arguments.show / PLAN)
@@ -89,11 +89,66 @@ def _main(argv: Sequence[str] | None) -> int:
     for name in fixed.keys() & decided.keys():
         raise ValueError(f"--set {name}: {decided[name]}")
     plan = Plan.read(
-        arguments.study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, list(arguments.seeds)
+        arguments.study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, arguments.seeds
     )
     out = arguments.out or Path("runs/sweeps") / arguments.study.stem
     with owned(out, plan):
         return Sweep(plan, out, arguments.trials or DEFAULT_TRIALS, console, arguments.trust).run(arguments.jobs)
+
+
+def sweep(
+    study: str | Path | Mapping[str, Any],
+    out: str | Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    trials: int | None = None,
+    one_at_a_time: bool = False,
+    seeds: Sequence[int] = (),
+    jobs: int = 1,
+    seed: int = 0,
+    eval_episodes: int = 100,
+    console: Console | None = None,
+) -> list[Row]:
+    """Search ranges of settings, as rmc-sweep does; a sweep that `out` holds continues.
+
+        search = {"learning_rate": {"log": [3e-4, 1e-2]}, "core": {"choice": ["lstm", "gru"]}}
+        best = rmc.sweep({"base": "recall", "search": search}, "runs/sweeps/recall", trials=8, jobs=2)[0]
+
+    Every trial is a training in a process of its own. Ctrl-C, SIGTERM and SIGHUP stop and save all trials.
+
+    Args:
+      study: a YAML file, the name of an included one, or the content of such a file: `base`, `settings`, `search`.
+      out: the sweep's folder.
+      settings: fixed for every trial, and not searched. Custom parts are named as module:Class.
+      trials: trials of a search, earlier parts of the sweep included; None: 16.
+      one_at_a_time: no search: the base, then every choice and both ends of every range, one change at a time.
+      seeds: with one_at_a_time: every change with each of these; none: with the base's.
+      jobs: trials at a time.
+      seed: of the search.
+      eval_episodes: episodes of every trial's evaluation.
+      console: where progress is shown; None: standard output.
+
+    Returns:
+      The settings tried, with their scores, the best first.
+
+    Raises:
+      ValueError: for an invalid study, a folder that holds another sweep, or if no trial has a result.
+    """
+    study = study if isinstance(study, Mapping) else Path(study)
+    arguments = Arguments(Path("study"), Path(out), (), trials, one_at_a_time, tuple(seeds), jobs, seed, eval_episodes)
+    _check(arguments)
+    _load_parts(settings or {})
+    plan = Plan.read(study, settings or {}, eval_episodes, one_at_a_time, seed, seeds)
+    with owned(Path(out), plan):
+        started = Sweep(plan, Path(out), trials or DEFAULT_TRIALS, console or command_line.console())
+        started.run(jobs)
+        return started.rows()
+
+
+def _load_parts(fixed: Mapping[str, Any], imports: Sequence[str] = ()) -> None:
+    """Import the modules that the settings name."""
+    named = {name: str(fixed[name]) for name in ("env", "core", "encoder") if name in fixed}
+    plugins.load(imports, named.get("core"), named.get("encoder"), env=named.get("env"))
 
 
 def _check(arguments: Arguments) -> None:

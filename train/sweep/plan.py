@@ -1,7 +1,7 @@
 """The plan of a sweep: base settings, with ranges or choices for some of them."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -56,20 +56,26 @@ class Plan:
 
     @classmethod
     def read(
-        cls, name: Path, fixed: dict[str, Any], eval_episodes: int, one_at_a_time: bool, seed: int, seeds: list[int]
+        cls,
+        study: Path | Mapping[str, Any],
+        fixed: Mapping[str, Any],
+        eval_episodes: int,
+        one_at_a_time: bool,
+        seed: int,
+        seeds: Sequence[int],
     ) -> Self:
-        """The plan of a study's YAML file.
+        """The plan of a study.
 
         Args:
-          name: the file, or the name of one included in the project.
-          fixed: settings that override the file's; they are not searched.
+          study: its YAML file, the name of one included in the project, or the content of such a file.
+          fixed: settings that override the study's; they are not searched.
           eval_episodes: of every trial's evaluation.
 
         Raises:
           ValueError: if the file cannot be read, or has an unknown name or invalid value; the message says where.
         """
-        path = configs.find(name, configs.SWEEPS)
-        study = read_yaml(path)
+        path = Path("study") if isinstance(study, Mapping) else configs.find(study, configs.SWEEPS)
+        study = study if isinstance(study, Mapping) else read_yaml(path)
         _check_names(study, KEYS, str(path), "key")
         settings, search = (_mapping(study.get(key), f"{path}: {key}") for key in ("settings", "search"))
         base = Config().updated({"video": False}, "default")
@@ -78,7 +84,7 @@ class Plan:
             base = base.updated_from_yaml(beside if beside.is_file() else str(study["base"]))
         for decided in settings.keys() & DECIDED.keys():
             raise ValueError(f"{path}: settings: {decided}: {DECIDED[decided]}")
-        base = base.updated(settings, f"{path}: settings").updated(fixed, "--set")
+        base = base.updated(settings, f"{path}: settings").updated(dict(fixed), "--set")
         base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
         for each in seeds:
             base.updated({"seed": each}, "--seeds")

@@ -210,13 +210,14 @@ class Sweep:
             reason = trainings.last_line(folder)
             self._failures.append(reason.replace(str(folder), "its folder"))
             self._say(f"trial {number} failed: {reason}")
-        write_results(self.plan, self._rows(), importances(self.plan, self.study), self.out)
+        write_results(self.plan, self.rows(), importances(self.plan, self.study), self.out)
 
-    def _rows(self) -> list[Row]:
+    def rows(self) -> list[Row]:
+        """The settings tried, the best first."""
         return make_rows(self.plan, self._trials(), self.out)
 
     def _conclude(self, received: signal.Signals | None) -> int:
-        rows, shares = self._rows(), importances(self.plan, self.study)
+        rows, shares = self.rows(), importances(self.plan, self.study)
         written = write_results(self.plan, rows, shares, self.out)
         print_results(self.plan, rows, shares, self.out, self.console)
         self._say(f"written to {', '.join(map(str, written))}")

@@ -15,9 +15,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
 
+import rmc_agents as rmc
 from helpers import forked
 from helpers.runs import wait_for_checkpoints
-from helpers.studies import SEARCH, read_plan, run, write_study
+from helpers.studies import SEARCH, SETTINGS, read_plan, run, write_study
 from rmc_agents import configs
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, scheduler, trainings
@@ -44,6 +45,21 @@ pytestmark = pytest.mark.usefixtures("forked_trainings")
 ENDLESS = 10**9
 # Goes on with a run as rmc-train does, but is content with the frames it has.
 NO_FURTHER = "from rmc_agents.train.cli import main; sys.exit(main([*sys.argv[1:], '--total-frames', '1']))"
+
+
+def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = {"settings": SETTINGS, "search": SEARCH}
+    rows = rmc.sweep(study, tmp_path / "out", settings={"learning_rate": 0.01}, trials=2, eval_episodes=5)
+    assert [row.settings.keys() for row in rows] == [{"encoder_sizes"}] * 2
+    assert rows[0].score is not None
+    assert rows[0].score >= (rows[1].score or 0)
+    capsys.readouterr()
+    assert run(write_study(tmp_path, SEARCH), tmp_path / "out", "--set", "learning_rate=0.01", "--trials", "2") == 0
+    assert "trial 2" not in capsys.readouterr().out
+    with pytest.raises(ValueError, match="study: search: there is no setting 'learning_rat'; did you mean"):
+        rmc.sweep({"search": {"learning_rat": {"choice": [1]}}}, tmp_path / "other")
 
 
 @pytest.mark.slow
