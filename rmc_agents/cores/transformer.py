@@ -1,5 +1,7 @@
 """A Transformer over the last steps of the episode."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -39,6 +41,8 @@ class Transformer(Core):
     Raises:
       ValueError: for a size that is not a positive integer.
     """
+
+    layers: Any  # a ModuleList of _Layer
 
     def __init__(
         self,
@@ -101,6 +105,8 @@ class Transformer(Core):
 
 class _Layer(nn.Module):
     """One layer; the memory is `[B, M, D]`, its oldest step first."""
+
+    mlp: Any  # a ModuleList of two linear layers
 
     def __init__(self, width: int, num_heads: int, memory_length: int) -> None:
         super().__init__()
