@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose
+from rmc_agents.cores.inspection import is_window
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.stream import Lanes
 
@@ -76,7 +77,7 @@ def _play(
                 f"infos['{CUE}'] at every step, such as nth-farthest"
             )
         attention = agent.attention(lanes.steps, state)
-        if attention is None:
+        if attention is None or is_window(*attention.shape[3:]):
             raise ValueError(f"core {agent.core.class_name()}: expected one whose memory slots attend, such as rmc")
         weights.append(attention[:, -1, :MAX_HEADS].cpu().numpy())
         cues.append(playing & np.asarray(lanes.infos[CUE], bool))

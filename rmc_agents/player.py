@@ -166,8 +166,8 @@ class Player:
     def attention(self) -> Tensor | None:
         """Attention weights of the last step: `Core.attention_weights`, without the lane axis for a plain observation.
 
-        For an rmc `[B, blocks, heads, slots, slots + 1]`, the input last. None before the first step and for cores
-        without attention.
+        For an rmc `[B, blocks, heads, slots, slots + 1]`, the input last; for a transformer
+        `[B, layers, heads, 1, M + 1]`, this step last. None before the first step and for cores without attention.
         """
         look = getattr(self.policy, "attention", None)
         if look is None or self._seen is None:

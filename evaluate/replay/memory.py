@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.cores.inspection import attention_of, gates_of
+from rmc_agents.cores.inspection import attention_columns, attention_of, gates_of, is_window
 from rmc_agents.evaluate.ablation import ResetMemory, WindowedMemory
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, at
@@ -88,9 +88,12 @@ def peaks(values: Sequence[float]) -> list[int]:
 def strips(agent: ActorCritic, played: Played) -> list[dict[str, Any]]:
     """A core's memory as strips along the episode: attention, gates, slots, state."""
     encoded, is_first = agent.encode(played.steps), played.steps.is_first
-    found = _attention(attention_of(agent.core, encoded, is_first, played.before))
+    attention = attention_of(agent.core, encoded, is_first, played.before)
+    found = _attention(attention)
     for name, gate in gates_of(agent.core, encoded, is_first, played.before).items():
         found.append(_per_slot_or_unit(f"{name} gate", gate, "gates", 0.0, 1.0))
+    if attention is not None and is_window(*attention.shape[3:]):
+        return found  # the state holds the steps themselves
     names = getattr(played.after, "_fields", [f"state {i + 1}" for i in range(len(played.after))])
     for name, before, after in zip(names, played.before, played.after, strict=True):
         if not after.numel():
@@ -106,13 +109,14 @@ def _attention(weights: Tensor | None) -> list[dict[str, Any]]:
     """One strip per head of the last block; `shape` says that its rows form a table of slots by slots and input."""
     if weights is None:
         return []
-    heads, slots = weights.shape[2], weights.shape[3]
-    to = [f"slot {i + 1}" for i in range(slots)] + ["input"]
-    labels = [f"{start} → {end}" for start in to[:-1] for end in to]
+    heads, slots, columns = weights.shape[2:]
+    to = attention_columns(slots, columns)
+    is_table = not is_window(slots, columns)
+    labels = [f"{start} → {end}" for start in to[:-1] for end in to] if is_table else to
     packed = []
     for head in range(heads):
         one = strip(f"head {head + 1}", "attention", labels, _array(weights[:, -1, head].flatten(1)), 0.0, 1.0)
-        packed.append(one | ({"shape": [slots, slots + 1]} if len(one["labels"]) == len(labels) else {}))
+        packed.append(one | ({"shape": [slots, columns]} if is_table and len(one["labels"]) == len(labels) else {}))
     return packed
 
 

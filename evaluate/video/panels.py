@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from rmc_agents.cores.inspection import is_window
+
 BACKGROUND, PANEL, TRACK = (16, 18, 26), (27, 31, 43), (38, 43, 58)
 TEXT, DIM = (232, 235, 242), (138, 148, 168)
 ZERO = (66, 73, 94)
@@ -54,7 +56,7 @@ class FrameInfo:
     values: Sequence[float] = ()
     """Value estimates of the episode so far, the current one last."""
     attention: NDArray[np.floating] | None = None
-    """Attention weights of N slots, `[heads, N, N+1]`: from each slot to the slots and, last, the input."""
+    """Attention weights `[heads, rows, columns]`, see `Core.attention_weights`."""
     legend: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     """The meaning of the observation's colours."""
     note: str = ""
@@ -198,22 +200,26 @@ def _draw_values(draw: ImageDraw.ImageDraw, values: Sequence[float], box: Box) -
 
 
 def _draw_attention(draw: ImageDraw.ImageDraw, attention: NDArray[np.floating], box: Box) -> None:
-    """An attention map per head: one row per slot, one column per slot and, set apart, one for the input."""
+    """An attention map per head: a row per slot, or one of a window; the last column, set apart, is the input's."""
     left, top, right, bottom = box
-    heads, slots = min(len(attention), MAX_HEADS), attention.shape[1]
-    _text(draw, (left, top + 6), "where each slot looks", 13, DIM, "lm")
+    heads, (rows, columns) = min(len(attention), MAX_HEADS), attention.shape[1:]
+    window = is_window(rows, columns)
+    _text(draw, (left, top + 6), "which steps it looks at" if window else "where each slot looks", 13, DIM, "lm")
+    first, last = (f"{columns - 1} steps ago", "now") if window else ("slots", "input")
     top += HEADING
     apart = GAP // 2
     room = (bottom - top) // heads - 2 * HEADING
-    cell = max(2, min((right - left - apart) // (slots + 1), room // slots, MAX_CELL))
+    width = max(2, min((right - left - apart) // columns, MAX_CELL if window else room // rows, MAX_CELL))
+    height = min(room, MAX_CELL) if window else width
     for head, weights in enumerate(attention[:heads]):
         _text(draw, (left, top + HEADING // 2), f"head {head + 1}", 14, TEXT, "lm")
         for (row, column), weight in np.ndenumerate(weights):
-            x, y = left + column * cell + (apart if column == slots else 0), top + HEADING + row * cell
-            draw.rectangle((x, y, x + cell - 2, y + cell - 2), _blended(TRACK, VALUE, float(weight)))
-        top += HEADING + slots * cell
-        _text(draw, (left, top + 8), "slots", 13, DIM, "lm")
-        _text(draw, (left + (slots + 1) * cell + apart, top + 8), "input", 13, DIM, "rm")
+            x, y = left + column * width + (apart if column == columns - 1 else 0), top + HEADING + row * height
+            gap = 2 if width > 4 else 1
+            draw.rectangle((x, y, x + width - gap, y + height - gap), _blended(TRACK, VALUE, float(weight)))
+        top += HEADING + rows * height
+        _text(draw, (left, top + 8), first, 13, DIM, "lm")
+        _text(draw, (left + columns * width + apart, top + 8), last, 13, DIM, "rm")
         top += HEADING
 
 

@@ -132,7 +132,7 @@ class _Show:
         yield self._picture(replace(self._facts(name, score, step, values, attention), note=note), 1 + hold)
 
     def _attention(self, state: State) -> NDArray[np.floating] | None:
-        """Attention weights of the next step, `[heads, N, N+1]`, of the last block if there are several."""
+        """Attention weights of the next step, `[heads, rows, columns]`, of the last block if there are several."""
         attention = look(self.lanes.steps, state) if (look := getattr(self.policy, "attention", None)) else None
         return None if attention is None else attention[0, -1].cpu().numpy()
 

@@ -224,7 +224,8 @@ class Core(nn.Module, ABC):
         """The attention weights of one step; None for a core without attention. Arguments as in `step`.
 
         Returns:
-          Softmax weights `[B, blocks, heads, N, N+1]`: from each slot (axis -2) to the N slots and, last, the input.
+          Softmax weights. Of a memory of N slots `[B, blocks, heads, N, N+1]`: from each slot (axis -2) to the slots
+          and, last, the input. Of a window `[B, layers, heads, 1, M+1]`: from a step to the last M and, last, itself.
         """
         return None
 

@@ -17,7 +17,7 @@ class Inspection(NamedTuple):
 
     outputs: Tensor  # [T, B, H]
     gates: dict[str, Tensor]  # by name, each [T, B, ...] between 0 and 1; {} for a core without gates
-    attention: Tensor | None  # [T, B, blocks, heads, N, N+1], see Core.attention_weights; None without attention
+    attention: Tensor | None  # [T, B, blocks, heads, N or 1, columns], see Core.attention_weights; None without
 
 
 @torch.no_grad()
@@ -62,14 +62,26 @@ def products_of(core: Core, steps: int, lanes: int) -> Sequence[Product] | None:
 
 
 def attention_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> Tensor | None:
-    """The core's `attention_weights`. Raises ValueError unless they are `[B, blocks, heads, N, N+1]` or None."""
+    """The core's `attention_weights`. Raises ValueError unless they are None or have one of the two shapes."""
     weights: Any = core.attention_weights(inputs, should_reset, state)
     if weights is None:
         return None
     shape = list(weights.shape) if isinstance(weights, Tensor) else []
-    if len(shape) != 5 or shape[0] != len(inputs) or shape[4] != shape[3] + 1:
+    if len(shape) != 5 or shape[0] != len(inputs) or shape[4] != max(shape[3] + 1, shape[4] * (shape[3] == 1)):
         raise ValueError(
-            f"{core.class_name()}.attention_weights: expected [{len(inputs)}, blocks, heads, N, N+1], got "
-            f"{shape or type(weights).__name__}"
+            f"{core.class_name()}.attention_weights: expected [{len(inputs)}, blocks, heads, N, N+1], or 1 and M+1 at "
+            f"the end, got {shape or type(weights).__name__}"
         )
     return weights
+
+
+def attention_columns(rows: int, columns: int) -> list[str]:
+    """What each column of `Core.attention_weights` is the weight of."""
+    if is_window(rows, columns):
+        return [f"{columns - 1 - i} back" for i in range(columns - 1)] + ["now"]
+    return [f"slot {i + 1}" for i in range(rows)] + ["input"]
+
+
+def is_window(rows: int, columns: int) -> bool:
+    """Whether attention weights of this shape are those of a window of steps, not of slots."""
+    return rows == 1 and columns > 2

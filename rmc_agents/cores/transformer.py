@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rmc_agents.kernels import reference
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product, Use, linear_products
 from rmc_agents.kernels.weights import TransformerState
-from rmc_agents.types import State
+from rmc_agents.types import State, map_leaves
 
 from .base import Core, linear, truncated_normal
 from .checks import check_hooks, check_sizes
@@ -86,6 +87,19 @@ class Transformer(Core):
                 after.append(memory)
         return x, TransformerState(torch.stack(after, 1))
 
+    @torch.no_grad()
+    def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: TransformerState) -> Tensor:
+        """`[B, num_layers, num_heads, 1, M+1]`: of one step, to the last M steps and, last, to itself."""
+        self._check(inputs, should_reset, state, axes=("B",))
+        (memory,) = reference.reset(should_reset, self.initial_leaves(), map_leaves(self.cast, state))
+        with no_autocast(inputs.device.type):
+            x, found = self.input(self.cast(inputs)), []
+            for layer, before in zip(self.layers, memory.unbind(1), strict=True):
+                u = layer.norm(x)
+                found.append(layer.attention(u, torch.cat([before, u.unsqueeze(1)], 1)))
+                x, _ = layer.step(x, before)
+        return torch.stack(found, 1).unsqueeze(3)
+
     def matrix_products(self, steps: int, lanes: int) -> list[Product]:
         """See `Core.matrix_products`; keys and values are computed of the steps in memory too."""
         rows = Use(steps * lanes, 1)
@@ -126,11 +140,15 @@ class _Layer(nn.Module):
         """x `[B, D]`; returns the output `[B, D]` and the next memory."""
         u = self.norm(x)
         seen = torch.cat([memory, u.unsqueeze(1)], 1)  # [B, M+1, D]
-        query = self._queries(u)  # [B, heads, head_size]
-        scores = torch.einsum("bhd,hdi->bhi", query, self._heads(self.key)) @ seen.transpose(1, 2)
-        scores = scores + torch.einsum("bhd,hda->bha", query, self._distance_keys())  # [B, heads, M+1]
-        sums = torch.einsum("bhi,hdi->bhd", scores.softmax(-1) @ seen, self._heads(self.value))
+        sums = torch.einsum("bhi,hdi->bhd", self.attention(u, seen) @ seen, self._heads(self.value))
         return self._outputs(x, sums.flatten(1)), seen[:, 1:]
+
+    def attention(self, u: Tensor, seen: Tensor) -> Tensor:
+        """The attention weights of one step, `[B, heads, M+1]`, from u `[B, D]` to seen `[B, M+1, D]`."""
+        query = self._queries(u)  # [B, heads, head_size]
+        by_content = torch.einsum("bhd,hdi->bhi", query, self._heads(self.key)) @ seen.transpose(1, 2)
+        by_distance = torch.einsum("bhd,hda->bha", query, self._distance_keys())
+        return (by_content + by_distance).softmax(-1)
 
     def unroll(self, x: Tensor, memory: Tensor, episode: Tensor) -> tuple[Tensor, Tensor]:
         """x `[T, B, D]`, and of each step the number of resets before it, `[T, B]`; returns as `step` does."""

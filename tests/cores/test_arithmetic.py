@@ -225,6 +225,22 @@ class TestTransformer:
             found.append(torch.autograd.grad(loss, [inputs, *state, *core.parameters()]))
         torch.testing.assert_close(*found, rtol=1e-11, atol=1e-12)
 
+    def test_attention_is_that_of_the_last_step(self):
+        """Of a layer whose values are ones where it looks: they sum to 1, and what precedes the episode counts too."""
+        core = build("transformer-long")
+        state, inputs = random_state(core), random_inputs()[0]
+        weights = core.attention_weights(inputs, flags((0, 1))[0], state)
+        assert weights.shape == (LANES, 1, 1, 1, 9 + 1)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(LANES, 1, 1, 1, dtype=torch.float64))
+        layer = core.layers[0]
+        for lane, memory in enumerate(state.memory[:, 0]):
+            u = layer.norm(core.input(inputs[lane]))
+            seen = torch.cat([memory if lane != 1 else torch.zeros_like(memory), u[None]])
+            oracle = transformer_oracle.layer_attention(
+                arrays(core), "layers.0", 1, u.detach().numpy(), [*seen.detach().numpy()]
+            )
+            np.testing.assert_allclose(weights[lane, 0, :, 0].numpy(), oracle, rtol=0, atol=1e-12)
+
     def test_a_new_one_is_a_linear_map_of_its_input(self):
         core = Transformer(INPUT).double()
         x = random_inputs()

@@ -82,6 +82,7 @@ def test_the_command_draws_a_figure(tmp_path: Path) -> None:
     [
         ("rmc", "recall", "expected one that marks the decisive observation"),
         ("lstm", "nth-farthest-vectors3-size2", "expected one whose memory slots attend, such as rmc"),
+        ("transformer", "nth-farthest-vectors3-size2", "core Transformer: expected one whose memory slots attend"),
     ],
 )
 def test_what_has_no_such_figure_is_refused(

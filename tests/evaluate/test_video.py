@@ -355,8 +355,8 @@ def test_attention_is_a_bright_cell_where_a_slot_looks() -> None:
         assert (head[:, 1].min() - left) // width == before  # cells are left of it, and for the input a gap
 
 
-@pytest.mark.parametrize(("core", "shape"), [("rmc", (2, 3, 4)), ("lstm", None)])
-def test_a_video_of_an_rmc_shows_where_its_slots_look(
+@pytest.mark.parametrize(("core", "shape"), [("rmc", (2, 3, 4)), ("transformer", (2, 1, 65)), ("lstm", None)])
+def test_a_video_shows_where_slots_or_steps_look(
     core: str, shape: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = CoreConfig(core=core, mem_slots=3, num_heads=2, head_size=4, num_blocks=2 if core == "rmc" else 1)

@@ -25,20 +25,28 @@ def sinusoids(distance: int, width: int) -> np.ndarray:
     return np.array([*map(np.sin, angles), *map(np.cos, angles)])[:width]
 
 
-def layer_step(weights: Weights, name: str, heads: int, x: np.ndarray, past: Past) -> tuple[np.ndarray, Past]:
-    u = layer_norm(weights, f"{name}.norm", x)
-    seen = [*past, u]
+def layer_attention(weights: Weights, name: str, heads: int, u: np.ndarray, seen: Past) -> np.ndarray:
+    """The attention weights `[heads, M+1]` from u to what is seen."""
     query = affine(weights, f"{name}.query", u)
-    size, sums = len(u) // heads, []
+    size, shares = len(u) // heads, []
     for head in range(heads):
         rows = slice(head * size, (head + 1) * size)
         scores = []
         for index, other in enumerate(seen):
             key = weights[f"{name}.key"][rows] @ other
-            of_distance = weights[f"{name}.distance"][rows] @ sinusoids(len(past) - index, len(u))
+            of_distance = weights[f"{name}.distance"][rows] @ sinusoids(len(seen) - 1 - index, len(u))
             scores.append(query[rows] @ (key + of_distance) / np.sqrt(size))
-        shares = np.exp(scores) / np.exp(scores).sum()
-        sums += list(sum(s * (weights[f"{name}.value"][rows] @ o) for s, o in zip(shares, seen, strict=True)))
+        shares.append(np.exp(scores) / np.exp(scores).sum())
+    return np.array(shares)
+
+
+def layer_step(weights: Weights, name: str, heads: int, x: np.ndarray, past: Past) -> tuple[np.ndarray, Past]:
+    u = layer_norm(weights, f"{name}.norm", x)
+    seen = [*past, u]
+    sums = []
+    for head, shares in enumerate(layer_attention(weights, name, heads, u, seen)):
+        values = weights[f"{name}.value"].reshape(heads, -1, len(u))[head]
+        sums += list(sum(share * (values @ other) for share, other in zip(shares, seen, strict=True)))
     x = x + affine(weights, f"{name}.output", np.array(sums))
     between = np.maximum(affine(weights, f"{name}.mlp.0", layer_norm(weights, f"{name}.mlp_norm", x)), 0)
     return x + affine(weights, f"{name}.mlp.1", between), seen[1:]

@@ -17,7 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector
-from rmc_agents.cores.inspection import Inspection, inspect
+from rmc_agents.cores.inspection import Inspection, attention_columns, inspect
 from rmc_agents.kernels.modes import eval_mode
 from rmc_agents.train.evaluating import untouched_generators
 from rmc_agents.types import at
@@ -215,15 +215,16 @@ def draw_gates(gates: dict[str, Tensor]) -> Figure:
 
 
 def draw_attention(attention: Tensor) -> Figure:
-    """Attention maps: one row per lane, one column per head; `attention` `[B, heads, N, N+1]`."""
+    """Attention maps: one row per lane, one column per head; `attention` `[B, heads, rows, columns]`."""
     attention = attention[:, :MAX_HEADS].cpu()
-    lanes, heads, slots, _ = attention.shape
+    lanes, heads, rows, columns = attention.shape
+    names = attention_columns(rows, columns)
     figure = Figure(figsize=(2.2 * heads + 1, 2 * lanes), layout="constrained")
     grid = figure.subplots(lanes, heads, squeeze=False)
     for (lane, head), axes in np.ndenumerate(grid):
-        image = axes.imshow(attention[lane, head].numpy(), vmin=0, vmax=1)
-        axes.set(title=f"lane {lane}, head {head}", xticks=[0, slots], yticks=[0, slots - 1])
-        axes.set_xticklabels(["slot 0", "input"])
-    figure.supylabel("query slot")
+        image = axes.imshow(attention[lane, head].numpy(), vmin=0, vmax=1, aspect="auto" if rows == 1 else None)
+        axes.set(title=f"lane {lane}, head {head}", xticks=[0, columns - 1], yticks=[0, rows - 1])
+        axes.set_xticklabels([names[0], names[-1]])
+    figure.supylabel("query slot" if rows > 1 else "")
     figure.colorbar(image, ax=grid, label="attention")
     return figure

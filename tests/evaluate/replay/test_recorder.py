@@ -92,6 +92,17 @@ def test_strips_of_slots_are_the_cores() -> None:
     assert {"input gate", "forget gate", "memory: change"} < set(found)
 
 
+def test_strips_of_a_window_are_the_steps_that_it_looks_at() -> None:
+    agent = decided_agent("transformer", memory_length=3)
+    episode = played(agent)
+    first, second = strips(agent, episode)
+    assert first["labels"] == ["3 back", "2 back", "1 back", "now"]
+    assert "shape" not in first  # a table of slots
+    attention = agent.attention(episode.steps, episode.before)
+    assert attention is not None
+    np.testing.assert_allclose(unpacked(second), attention[:, -1, 1, 0], atol=1 / 255)
+
+
 def test_strips_of_units_are_those_that_vary_most() -> None:
     values = np.zeros((5, 100), np.float32)
     values[2, 90] = -3.0

@@ -54,7 +54,7 @@ def test_an_inspection_takes_the_cores_steps(name: str) -> None:
     gates = {"lstm": {"input", "forget", "output"}, "gru": {"reset", "update"}, "rmc": {"input", "forget"}}
     gates["mingru"] = {"input", "output"}
     assert inspection.gates.keys() == gates.get(name, set())
-    assert (inspection.attention is not None) == (name == "rmc")
+    assert (inspection.attention is not None) == (name in ("rmc", "transformer"))
 
 
 def states_before(states: list[Tensor], first: Tensor, initial: Tensor, should_reset: Tensor) -> list[Tensor]:
