@@ -135,7 +135,7 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
     run = quoted(run_dir)
     lines.append("next:")
     if not _only_python_opens(trainer.config):
-        if summary["video"] or (not trainer.config.run.video and can_render(env_of(trainer))):
+        if summary["video"] or not trainer.config.run.video:  # otherwise the environment cannot render
             lines.append(f"  rmc-watch {run} --episodes 3{flags}")
         lines += [
             f"  rmc-evaluate {run} --episodes 200{flags}",

@@ -133,12 +133,6 @@ def test_the_run_folder_explains_the_run(tmp_path: Path) -> None:
     assert events.Scalars("losses/entropy")[-1].step == 400
 
 
-def test_a_video_is_suggested_only_where_one_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for env, can_render in (("minipacman", True), ("helpers.wandering:Wanderer-v0", False)):
-        assert train("--env", env, "--total-frames", "40", "--run-dir", str(tmp_path / env)) == 0
-        assert ("rmc-watch" in capsys.readouterr().out) == can_render
-
-
 @pytest.mark.slow
 def test_seeds_repeat_and_differ(tmp_path: Path) -> None:
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
