@@ -67,7 +67,7 @@ def attention_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State)
     if weights is None:
         return None
     shape = list(weights.shape) if isinstance(weights, Tensor) else []
-    if len(shape) != 5 or shape[0] != len(inputs) or shape[4] != max(shape[3] + 1, shape[4] * (shape[3] == 1)):
+    if len(shape) != 5 or shape[0] != len(inputs) or not (shape[4] == shape[3] + 1 or is_window(*shape[3:])):
         raise ValueError(
             f"{core.class_name()}.attention_weights: expected [{len(inputs)}, blocks, heads, N, N+1], or 1 and M+1 at "
             f"the end, got {shape or type(weights).__name__}"

@@ -163,7 +163,7 @@ class _Layer(nn.Module):
         by_distance = _to_columns(query @ self._distance_keys())
         weights = torch.addcmul(by_distance, by_content, is_same).softmax(-1) * is_same
         sums = weights @ value.permute(1, 2, 0, 3)  # [B, heads, T, head_size]
-        after = seen[steps:] * (episodes[steps:] == episode[-1]).unsqueeze(2)
+        after = seen[steps:].masked_fill((episodes[steps:] != episode[-1]).unsqueeze(2), 0.0)
         return self._outputs(x, sums.permute(2, 0, 1, 3).flatten(2)), after.transpose(0, 1)
 
     def _queries(self, u: Tensor) -> Tensor:

@@ -355,6 +355,17 @@ def test_attention_is_a_bright_cell_where_a_slot_looks() -> None:
         assert (head[:, 1].min() - left) // width == before  # cells are left of it, and for the input a gap
 
 
+def test_attention_to_a_window_is_a_bright_cell_at_the_step() -> None:
+    looks = np.zeros((1, 1, 5))  # [heads, 1, four steps back and this one]
+    looks[0, 0, 1] = 1
+    without, pixels = picture(0, [0.2, 0.3, 0.5]), picture(0, [0.2, 0.3, 0.5], attention=looks)
+    beside = pixels[:, without.shape[1] :]
+    bright, dark = (where(beside, colour) for colour in (panels.VALUE, panels.TRACK))
+    assert len(dark) / len(bright) == pytest.approx(4, rel=0.01)
+    width = np.ptp(bright[:, 1]) + 1
+    assert (bright[:, 1].min() - dark[:, 1].min()) // width == 1
+
+
 @pytest.mark.parametrize(("core", "shape"), [("rmc", (2, 3, 4)), ("transformer", (2, 1, 65)), ("lstm", None)])
 def test_a_video_shows_where_slots_or_steps_look(
     core: str, shape: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -85,12 +85,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return 0
     _check(arguments)
     assert arguments.study is not None
-    decided = DECIDED | ({"seed": "the runs have those of --seeds"} if arguments.seeds else {})
-    for name in fixed.keys() & decided.keys():
-        raise ValueError(f"--set {name}: {decided[name]}")
-    plan = Plan.read(
-        arguments.study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, arguments.seeds
-    )
+    plan = _read_plan(arguments.study, fixed, arguments)
     out = arguments.out or Path("runs/sweeps") / arguments.study.stem
     with owned(out, plan):
         return Sweep(plan, out, arguments.trials or DEFAULT_TRIALS, console, arguments.trust).run(arguments.jobs)
@@ -134,15 +129,30 @@ def sweep(
     Raises:
       ValueError: for an invalid study, a folder that holds another sweep, or if no trial has a result.
     """
-    study = study if isinstance(study, Mapping) else Path(study)
-    arguments = Arguments(Path("study"), Path(out), (), trials, one_at_a_time, tuple(seeds), jobs, seed, eval_episodes)
+    arguments = Arguments(
+        Path("study"),
+        trials=trials,
+        one_at_a_time=one_at_a_time,
+        seeds=tuple(seeds),
+        jobs=jobs,
+        seed=seed,
+        eval_episodes=eval_episodes,
+    )
     _check(arguments)
     _load_parts(settings or {})
-    plan = Plan.read(study, settings or {}, eval_episodes, one_at_a_time, seed, seeds)
+    plan = _read_plan(study if isinstance(study, Mapping) else Path(study), settings or {}, arguments)
     with owned(Path(out), plan):
         started = Sweep(plan, Path(out), trials or DEFAULT_TRIALS, console or command_line.console())
         started.run(jobs)
         return started.rows()
+
+
+def _read_plan(study: Path | Mapping[str, Any], fixed: Mapping[str, Any], arguments: Arguments) -> Plan:
+    """The plan of a study. Raises ValueError as `Plan.read` does, and for settings that arguments decide."""
+    decided = DECIDED | ({"seed": "the runs have those of --seeds"} if arguments.seeds else {})
+    for name in fixed.keys() & decided.keys():
+        raise ValueError(f"--set {name}: {decided[name]}")
+    return Plan.read(study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, arguments.seeds)
 
 
 def _load_parts(fixed: Mapping[str, Any], imports: Sequence[str] = ()) -> None:
