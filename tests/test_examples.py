@@ -54,11 +54,18 @@ def test_a_page_shows_it(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_deployment_without_torch_and_this_package(tmp_path: Path) -> None:
-    exported = tmp_path / "recall-rmc.onnx"
-    assert export.main(["recall-rmc", str(exported), "--format", "onnx", "--episodes", "5"]) == 0
+def test_deployment_without_torch_and_this_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert export.main(["recall-rmc", "--format", "onnx", "--episodes", "5"]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("recall-rmc.onnx (")  # named after the policy
+    assert "mean return 1.00" in output
+    assert "its probabilities differ by at most " in output
     program = f"""import runpy, sys
 sys.modules.update(torch=None, rmc_agents=None)  # not to be imported
 runpy.run_path({str(DEPLOY)!r}, run_name="__main__")"""
-    command = [sys.executable, "-c", program, str(exported)]
+    command = [sys.executable, "-c", program]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3 of 3 cues remembered\n"
+    assert os.listdir() == ["recall-rmc.onnx"]

@@ -9,7 +9,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.on_policy import OnPolicy
-from rmc_agents.train.trainer import Metrics
+from rmc_agents.train.trainer import Metrics, Trainer
 from rmc_agents.types import Rollout, TimeStep
 
 CPU = torch.device("cpu")
@@ -51,16 +51,18 @@ def rollout_with_every_ending() -> Rollout:
     return Rollout(steps, logits, value, make_agent("lstm").initial_state(LANES))
 
 
-def before_update(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> None:
+def before_update(
+    monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], object], kind: type[Trainer] = OnPolicy
+) -> None:
     """Call `act` before the update that follows the first `number` of a training."""
-    update = OnPolicy.update
+    update = kind.update
 
-    def acting(trainer: OnPolicy) -> Metrics:
+    def acting(trainer: Trainer) -> Metrics:
         if trainer.updates == number:
             act()
         return update(trainer)
 
-    monkeypatch.setattr(OnPolicy, "update", acting)
+    monkeypatch.setattr(kind, "update", acting)
 
 
 def small_trainer(algo: str = "a2c", core: str = "none", **settings: object) -> OnPolicy:

@@ -45,8 +45,6 @@ import torch
 
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import make_core
-from rmc_agents.kernels.lookup import rectified_lookup
-from rmc_agents.kernels.products import rectified_linear
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -61,23 +59,18 @@ core = make_core(CoreConfig(core="rnn", hidden_size=72), INPUT)
 inputs = torch.randn(STEPS, LANES, INPUT, requires_grad=True)
 outputs, state = core.unroll(inputs, torch.rand(STEPS, LANES) < 0.3, core.initial_state(LANES))
 (outputs * torch.randn(outputs.shape)).sum().backward()
-print("rnn", digest(outputs, *state, inputs.grad, *(p.grad for p in core.parameters())))
-
-table, bias, weight = (torch.randn(*shape, requires_grad=True) for shape in ((30, 40), (40,), (40, 40)))
-x = rectified_linear(rectified_lookup(torch.randint(30, (50, 9), dtype=torch.int32), table, bias), weight, bias)
-(x * torch.randn(x.shape)).sum().backward()
-print("encoder", digest(x, table.grad, bias.grad, weight.grad))
+print(digest(outputs, *state, inputs.grad, *(p.grad for p in core.parameters())))
 """
 
 
 @pytest.mark.slow
 def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> None:
-    """The rnn and the encoder, which compile fast; the test above holds for all."""
+    """An rnn, which compiles fast; the test above holds for all."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     compiling, cached = (
         subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
         for _ in range(2)
     )
-    assert len(compiling.stdout.splitlines()) == 2
+    assert compiling.stdout
     assert list(tmp_path.rglob("*.nbc"))
     assert compiling.stdout == cached.stdout

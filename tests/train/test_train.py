@@ -106,10 +106,8 @@ def test_a_run_whose_output_is_closed_is_saved(
 @pytest.mark.slow
 def test_the_run_folder_explains_the_run(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    status = cli.main(
-        [*SMALL, "--no-video", "--eval-episodes", "3", "--total-frames", "400", "--run-dir", str(run_dir)]
-    )
-    assert status == 0
+    flags = ["--env", "recall", "--no-video", "--eval-episodes", "3", "--total-frames", "400"]
+    assert cli.main([*SMALL, *flags, "--run-dir", str(run_dir)]) == 0
     config = Config().updated_from_yaml(run_dir / "config.yaml")
     assert (config.env.num_envs, config.core.mem_slots) == (8, 3)
     summary = json.loads((run_dir / "summary.json").read_text())

@@ -6,12 +6,14 @@ import socket
 import subprocess
 import sys
 import time
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from helpers.agents import before_update
 from helpers.runs import QUIET, SMALL, assert_same, find_and_load, newest, wait_for_checkpoints
 from helpers.system import descendants, last_child, running
 from rmc_agents.config import Config
@@ -27,21 +29,8 @@ from rmc_agents.types import Rollout
 pytestmark = pytest.mark.slow
 SETTINGS = {"algo": "impala", "core": "lstm", "hidden_size": 16, "unroll_length": 5, "lanes_per_actor": 4, "actors": 2}
 CONFIG = Config().updated(SETTINGS | {"normalize_advantages": False, "max_grad_norm": 1e-3, "device": "cpu"}, "test")
-# Settings of the started programs: nothing that takes long to import or to load.
 FLAGS = ["--algo", "impala", "--env", "recall", "--core", "none", "--unroll-length", "5", "--lanes-per-actor", "4"]
-FLAGS += [
-    "--encoder-sizes",
-    "8",
-    "--actors",
-    "1",
-    "--batch-rollouts",
-    "1",
-    "--device",
-    "cpu",
-    "--no-video",
-    "--eval-episodes",
-    "0",
-]
+FLAGS += ["--encoder-sizes", "8", "--actors", "1", "--batch-rollouts", "1", "--device", "cpu", *QUIET]
 FRAMES_PER_UPDATE = 2 * 5 * 4
 
 
@@ -159,17 +148,19 @@ def wait_until_ended(processes: set[int]) -> None:
         time.sleep(0.1)
 
 
-def test_impala_loses_a_learner_and_continues_with_one(tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    process = start(*FLAGS, "--run-dir", str(run_dir), "--total-frames", "10000000", "--save-every", "1e-9")
-    wait_for_checkpoints(run_dir, 2, process)
-    processes = descendants(process.pid)
-    assert len(processes) >= 4  # learners and actors
-    os.kill(last_child(process.pid), signal.SIGKILL)
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 1
-    wait_until_ended(processes)
-    assert [line for line in said_by_learners(err) if line.startswith("[rank")] == []
+def test_impala_loses_a_learner_and_continues_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir, started = tmp_path / "run", []
+
+    def kill() -> None:
+        started.extend(active_children())
+        (other,) = (process for process in started if not process.daemon)  # the rest are actors
+        other.kill()
+
+    before_update(monkeypatch, 2, kill, Impala)
+    flags = [*FLAGS, "--learners", "2", "--run-dir", str(run_dir)]
+    assert cli.main([*flags, "--total-frames", "10000000", "--save-every", "1e-9"]) == 2
+    assert len(started) == 2
+    assert active_children() == []
     saved = newest(run_dir)
     assert saved["frames"] == saved["updates"] * FRAMES_PER_UPDATE
     assert [actor["sequence"] for actor in saved["actors"]] == [saved["updates"]] * 2

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -40,7 +41,7 @@ SETTINGS: dict[str, Any] = {
 }
 CONFIG = Config().updated(SETTINGS, "test").settled()
 FLAGS = ["--algo", "impala", "--actor-engine", "ray", "--core", "lstm", "--hidden-size", "8", "--encoder-sizes", "8"]
-FLAGS += ["--actors", "2", "--lanes-per-actor", "3", "--unroll-length", "4"]
+FLAGS += ["--actors", "1", "--lanes-per-actor", "3", "--unroll-length", "4"]
 FLAGS += ["--no-video", "--eval-episodes", "0", "--device", "cpu"]
 LIGHT = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
 
@@ -59,7 +60,8 @@ def cluster() -> Iterator[Cluster]:
     noticing = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000}
     noticing |= {"health_check_timeout_ms": 2000, "health_check_failure_threshold": 3}
     as_urgent = {"worker_niceness": 0}  # otherwise actors wait for all other tests
-    head = {"num_cpus": 2, **LIGHT, "_system_config": noticing | as_urgent}
+    few = {"prestart_worker_first_driver": False}  # starts no processes before they are needed
+    head = {"num_cpus": 2, **LIGHT, "_system_config": noticing | as_urgent | few}
     cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
     yield cluster
     cluster.shutdown()
@@ -131,18 +133,18 @@ def test_a_run_on_a_cluster_continues_without_one(
 ) -> None:
     run = tmp_path / "run"
     handler = signal.getsignal(signal.SIGTERM)
-    assert cli.main([*FLAGS, "--ray-address", cluster.address, "--total-frames", "96", "--run-dir", str(run)]) == 0
+    assert cli.main([*FLAGS, "--ray-address", cluster.address, "--total-frames", "48", "--run-dir", str(run)]) == 0
     assert signal.getsignal(signal.SIGTERM) == handler
     assert not ray.is_initialized()
     captured = capsys.readouterr()
-    assert "2 actors of 3 lanes (ray), 2 rollouts per update" in captured.out
+    assert "1 actors of 3 lanes (ray), 1 rollouts per update" in captured.out
     assert captured.err == ""
     tree = find_and_load(run)[1]
-    assert tree["frames"] == 96
-    assert any(tree["actors"])  # all the rollouts may have come of one, while the other was still being started
+    assert tree["frames"] == 48
+    assert all(tree["actors"])
     elsewhere = ["--actor-engine", "local", "--ray-address", "None", "--rollouts-ahead", "1", "--max-policy-lag", "2"]
-    assert cli.main(["--resume", str(run), "--total-frames", "144", *elsewhere]) == 0
-    assert find_and_load(run)[1]["frames"] == 144
+    assert cli.main(["--resume", str(run), "--total-frames", "96", *elsewhere]) == 0
+    assert find_and_load(run)[1]["frames"] == 96
 
 
 def test_rollouts_are_those_of_actors_here_though_a_node_dies(cluster: Cluster, example: Actor) -> None:
@@ -151,6 +153,7 @@ def test_rollouts_are_those_of_actors_here_though_a_node_dies(cluster: Cluster, 
     with started(partial(Actor, CONFIG), 2, cluster.address, example) as (engine, pool):
 
         def take_one() -> None:
+            time.sleep(0.05)  # the machine is needed for starting actors
             (parcel,) = pool.take(1)
             received[parcel.actor].append(parcel)
 
