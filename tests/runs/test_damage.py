@@ -95,7 +95,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
     generator, refused = random.Random(0), 0
     file = tmp_path / "checkpoints" / path.name
     file.parent.mkdir()
-    for _ in range(80):
+    for _ in range(50):
         spoiled_tree, what = damaged(tree, generator)
         checkpoint.save(file, spoiled_tree)
         resuming = refusal(partial(reopen, tmp_path, lambda config: config, trust=False))
@@ -108,7 +108,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
         may_pass |= what == f"replace {newest_field}" and spoiled_tree["spec"][-1] is True  # it knows action masks
         assert resuming or may_pass or {} in spoiled_tree["optimizer"], what
         refused += resuming is not None
-    assert refused > 50
+    assert refused > 30
 
 
 @pytest.mark.parametrize(
