@@ -1,5 +1,6 @@
 """Helpers for worker processes: how many, safe start with respect to signals, reliable termination, error reports."""
 
+import gc
 import os
 import signal
 import sys
@@ -24,7 +25,8 @@ else:
     from multiprocessing.context import SpawnContext as Context
     from multiprocessing.context import SpawnProcess as Process
 
-PACKAGE = __name__.partition(".")[0] + "."
+PRELOADED = (__name__.partition(".")[0] + ".", "numba.", "scipy.")
+"""Packages whose modules the server of forks imports: numba's kernels need most of it when the first one is loaded."""
 SECONDS_TO_END = 5.0  # grace period before a process is killed
 GUARD = "a script that uses several processes needs the usual `if __name__ == '__main__':`"
 LONGEST_TEMPORARY = 107 - len("/pymp-12345678/listener-12345678")  # a socket's path has 107 characters at most
@@ -117,6 +119,7 @@ class Child(Process):
         os.environ.clear()
         os.environ.update(self._environ)
         leave_stops_to_the_parent()
+        gc.freeze()  # collections would copy the memory that is shared with the server
         Thread(target=end_with_the_parent, daemon=True).start()
         super().run()
 
@@ -124,7 +127,7 @@ class Child(Process):
 class ChildContext(Context):
     """Starts processes of the class `Child`.
 
-    On Linux they are forks of a server, which has the modules of the package that this process has at its first use.
+    On Linux they are forks of a server, which has the `PRELOADED` modules that this process has at its first use.
     A fork is ready in a tenth of a second instead of importing torch again, and shares the memory of the imports.
     Elsewhere they are spawned: macOS's libraries do not survive a fork.
 
@@ -139,7 +142,7 @@ class ChildContext(Context):
         folder = tempfile.gettempdir()
         if sys.platform == "linux" and len(folder) > LONGEST_TEMPORARY:
             raise ValueError(f"TMPDIR: expected at most {LONGEST_TEMPORARY} characters, got {len(folder)}: {folder}")
-        self.set_forkserver_preload([name for name in sys.modules if name.startswith(PACKAGE)])
+        self.set_forkserver_preload([name for name in sys.modules if name.startswith(PRELOADED)])
 
     def start(self, target: Callable[..., None], *arguments: Any, daemon: bool = True) -> tuple[Connection, Child]:
         """A started process, and this end of a pipe to it; `target` gets the other end as its last argument.
