@@ -32,7 +32,7 @@ def test_gymnasium_checker_raises_no_warning(kind: Kind, monkeypatch: pytest.Mon
 @every_pair
 def test_vector_env_is_a_sync_vector_env(kind: Kind) -> None:
     """So lanes are single environments of their seeds, and do not depend on their number."""
-    check_vector_env(lambda mode: kind.lanes(6, autoreset_mode=mode), kind.one)
+    check_vector_env(lambda mode: kind.lanes(3, autoreset_mode=mode), kind.one)
 
 
 @pytest.mark.parametrize("vectorization_mode", [None, "vector_entry_point", "sync"])
