@@ -120,6 +120,7 @@ class GuardedVectorEnv(VectorWrapper):
         self.name = name
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
         self._closing = Blame(name, "close()")
+        self._is_closed = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As the environment's. Raises EnvError."""
@@ -143,9 +144,11 @@ class GuardedVectorEnv(VectorWrapper):
         return {path: PartCheck(leaf, path, (self.num_envs,)) for path, leaf in leaves.items()}
 
     def close(self, **kwargs: Any) -> None:
-        """Close the environment; errors are logged, not raised."""
-        with _logging_errors(), self._closing:
-            self.env.close(**kwargs)
+        """Close the environment, once; errors are logged, not raised."""
+        if not self._is_closed:
+            self._is_closed = True
+            with _logging_errors(), self._closing:
+                self.env.close(**kwargs)
 
     def __getattr__(self, name: str) -> Any:
         """The environment's; `get_state` and `set_state` are those of `SavableVectorEnv`."""

@@ -103,7 +103,7 @@ def evaluate_beside_random(
     if episodes < asked:
         on_progress(2 * (asked - episodes))
     parts = parts_of(policy, env, episodes, settings)
-    at_random = settings._replace(device=torch.device("cpu"), deterministic=False)
+    at_random = settings._replace(device=torch.device("cpu"), deterministic=False, answers=False)
     played = play_all([*parts, *parts_of(uniform, env, episodes, at_random)], jobs, settings.device, on_progress)
     statistics, random = (Statistics.of(concatenated(each)) for each in (played[: len(parts)], played[len(parts) :]))
     return {

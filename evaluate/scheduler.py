@@ -74,6 +74,9 @@ class Training:
             self._say(f"{verb}, see {folder / LOG}")
         if self._process.poll() is None:
             return False
+        if self._process.returncode and is_in_use(folder):  # another began there while this one was starting
+            self._process = None
+            return False
         self.status = self._process.returncode
         return True
 

@@ -11,7 +11,7 @@ from rmc_agents.command_line import quoted, say
 from rmc_agents.config import CORES, ENCODERS, Config
 from rmc_agents.envs.making import make_env, with_arguments
 from rmc_agents.envs.names import NAMESPACE
-from rmc_agents.envs.sequences.names import is_text
+from rmc_agents.envs.sequences.names import TEXT, is_text
 from rmc_agents.envs.sequences.vocabulary import Words
 from rmc_agents.evaluate.episodes import evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
@@ -34,7 +34,7 @@ VIDEO_STEPS = 500  # for an impression; rmc-watch records more
 def write_vocabulary(trainer: Trainer, folder: RunFolder) -> None:
     """Keep the words that an agent's tokens stand for, if it reads a text in words."""
     config = trainer.config.env
-    if not is_text(config.env):
+    if not is_text(config.env) and config.env != TEXT:
         return
     with closing(make_env(with_arguments(config.env, config.env_kwargs))) as env:
         vocabulary = env.lanes.vocabulary  # type: ignore[attr-defined]

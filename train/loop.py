@@ -144,8 +144,8 @@ class RunLoop:
                 if order == SAVE:  # after the first update too: from then on the run can be resumed
                     trainer.save(path, reporter.seconds)
                     saved_at = reporter.seconds
-            reporter.finish()
             trainer.save(path, reporter.seconds)
+            reporter.finish()  # may fail to print
             return reporter.seconds
 
     def _evaluate(self, evaluator: Evaluator, reporter: Reporter) -> Statistics:

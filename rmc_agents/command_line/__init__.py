@@ -75,6 +75,8 @@ def run(program: str, main: Callable[[], int]) -> int:
             "alloc|out of memory|size calculation overflow", str(error).partition("\n")[0]
         ):
             raise
+        if os.environ.get("RMC_TRACEBACK"):
+            raise
         return _fail(program, "not enough memory for these sizes")
     except (ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError) and _output_is_closed():

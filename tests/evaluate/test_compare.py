@@ -226,6 +226,21 @@ def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out == f"a-seed0 waits: {job.folder} is in use by another training\n"
 
 
+def test_a_training_that_finds_another_in_its_folder_waits_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has taken the folder after this one was started, and before it could."""
+    statuses = iter([2, 0])
+    monkeypatch.setattr(scheduler, "start", lambda *_: SimpleNamespace(poll=lambda: 0, returncode=next(statuses)))
+    job = Job("a", tmp_path / "a-seed0", Config())
+    training = Training(job, Console(), trust=False)
+    is_in_use = iter([False, True, True, False])
+    monkeypatch.setattr(scheduler, "is_in_use", lambda folder: next(is_in_use))
+    assert [training.has_ended() for _ in range(3)] == [False, False, True]
+    assert training.status == 0
+    assert "a-seed0 waits: " in capsys.readouterr().out
+
+
 DECIDED = {
     "preset": (["--config", "x.yaml"], "--config cannot come after --: name presets and files by --agents"),
     "core": (["--core", "lstm"], "--core cannot come after --: name cores by --cores"),

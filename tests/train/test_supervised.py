@@ -263,11 +263,12 @@ def test_a_text_too_short_to_hold_a_part_out_is_trained_on(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_words_keep_their_meaning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("env", ["text-words:{}", "rmc_agents.envs:Text-v0 --env-kwargs unit=words path={}"])
+def test_words_keep_their_meaning(env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, other, run = tmp_path / "one.txt", tmp_path / "two.txt", tmp_path / "run"
     text.write_text("to be or not to be " * 40)
     other.write_text("be not to or be not " * 40)  # the same four words, in another order of frequency
-    flags = f"--env text-words:{text} --algo supervised --core none --encoder-sizes 4 --num-envs 2 --unroll-length 5"
+    flags = f"--env {env.format(text)} --algo supervised --core none --encoder-sizes 4 --num-envs 2 --unroll-length 5"
     assert train_cli.main([*flags.split(), "--eval-episodes", "0", "--total-frames", "10", "--run-dir", str(run)]) == 0
     evaluation = [str(run), "--env", f"text-words:{other}", "--episodes", "2", "--max-steps", "9"]
     assert evaluate_cli.main(evaluation) == 2

@@ -89,15 +89,23 @@ def test_a_stop_finishes_the_update_saves_and_says_how_to_continue(
     assert newest(tmp_path / "run")["frames"] == 4 * FRAMES_PER_UPDATE
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_run_whose_output_is_closed_is_saved(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    is_stopped: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here; that the process then ends in silence is a test of all commands."""
+    """At its next line, or if it was stopped meanwhile: Ctrl-C also ends `| tee`. That the process then ends in silence
+    is a test of all commands."""
     read, write = os.pipe()
-    before_update(monkeypatch, 2, lambda: os.close(read))
+
+    def close() -> None:
+        os.close(read)
+        if is_stopped:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before_update(monkeypatch, 2, close)
     with open(write, "w") as output:
         monkeypatch.setattr(sys, "stdout", output)
-        flags = ["--log-every", "1e-9", "--total-frames", "1000000"]
+        flags = ["--log-every", "1000" if is_stopped else "1e-9", "--total-frames", "1000000"]
         assert train(*flags, "--run-dir", str(tmp_path / "run")) == 128 + signal.SIGPIPE
     assert capsys.readouterr().err == ""
     assert newest(tmp_path / "run")["frames"] == 3 * FRAMES_PER_UPDATE

@@ -65,6 +65,7 @@ class Impala(Learner):
         super().__init__(config, spec, device)
         self.lanes = ActorLanes(device)
         self._states: Sequence[dict[str, Any] | None] = [None] * (int(config.run.learners) * config.actors.actors)
+        self._learned: list[dict[str, Any] | None] = []  # states of this learner's actors, once there is a pool
         self._pool: ActorPool | None = None
 
     def update(self) -> Metrics:
@@ -73,6 +74,7 @@ class Impala(Learner):
         began = time.perf_counter()
         with distributed.failing_together():
             parcels = pool.take(self.config.actors.rollouts_per_update)
+        self._learned = pool.get_state()  # not if another learner has failed
         idle = time.perf_counter() - began
         self.lanes.episodes += pool.take_episodes()
         rollout = concatenated([parcel.rollout for parcel in parcels], self.lanes.device)
@@ -130,6 +132,7 @@ class Impala(Learner):
             max_policy_lag=settings.max_policy_lag,
             timeout=settings.actor_timeout,
         )
+        self._learned = self._pool.get_state()
         self._pool.start(self.updates, weights)
         return self._pool
 
@@ -164,7 +167,7 @@ class Impala(Learner):
 
     def get_state(self) -> dict[str, Any]:
         """The tree of a checkpoint (see `checkpoint`). Collective once actors run: all learners call this together."""
-        states = self._states if self._pool is None else distributed.gather(self._pool.get_state())
+        states = self._states if self._pool is None else distributed.gather(self._learned)
         return super().get_state() | {"actors": list(states)}
 
     def expected_state(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """rmc-sweep: searches ranges of settings with many trainings."""
 
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,6 +129,7 @@ def sweep(
 
     Raises:
       ValueError: for an invalid study, a folder that holds another sweep, or if no trial has a result.
+      KeyboardInterrupt: after one of these signals.
     """
     arguments = Arguments(
         Path("study"),
@@ -143,7 +145,8 @@ def sweep(
     plan = _read_plan(study if isinstance(study, Mapping) else Path(study), settings or {}, arguments)
     with owned(Path(out), plan):
         started = Sweep(plan, Path(out), trials or DEFAULT_TRIALS, console or command_line.console())
-        started.run(jobs)
+        if (status := started.run(jobs)) > 128:
+            raise KeyboardInterrupt(signal.Signals(status - 128))
         return started.rows()
 
 

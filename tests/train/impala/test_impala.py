@@ -1,6 +1,8 @@
 """IMPALA's learner: without lag it equals A2C, with lag V-trace corrects it, and its runs are like any other."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,7 @@ from helpers.runs import find_and_load
 from rmc_agents import losses
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.distributions import Categorical
+from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.train import cli
 from rmc_agents.train.impala import learner, pool
@@ -229,6 +232,26 @@ def test_rollouts_per_update_follow_the_number_of_actors(actors: int, rollouts: 
     config = Config().updated({"algo": "impala", "actors": actors}, "test")
     check_settings(config)
     assert config.actors.rollouts_per_update == rollouts
+
+
+def test_rollouts_taken_when_another_learner_fails_are_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, states = Impala(small_trainer().config.updated(ACTORS, "test"), CPU), [None, None]
+
+    def take(count: int) -> list[Any]:
+        states[:] = [{"sequence": 1}] * count
+        return []
+
+    @contextmanager
+    def failing_together() -> Iterator[None]:
+        yield
+        raise WorkerError("learner 1 has failed")
+
+    monkeypatch.setattr(learner.distributed, "failing_together", failing_together)
+    trainer._pool = SimpleNamespace(take=take, get_state=lambda: list(states))  # type: ignore[assignment]
+    trainer._learned = [None, None]
+    with pytest.raises(WorkerError):
+        trainer.update()
+    assert trainer.get_state()["actors"] == [None, None]
 
 
 @pytest.mark.slow

@@ -64,6 +64,15 @@ def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
         rmc.sweep(study, tmp_path / "other", settings={"eval_episodes": 3})
 
 
+def test_in_python_a_signal_that_stops_a_sweep_is_raised_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sweep, "run", lambda *_: 128 + signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        rmc.sweep({"settings": SETTINGS, "search": SEARCH}, tmp_path / "out")
+    assert raised.value.args == (signal.SIGTERM,)
+
+
 @pytest.mark.slow
 def test_a_search_makes_ordinary_runs_and_continues_with_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
