@@ -35,8 +35,8 @@ Takes finished runs, earlier comparisons, or a grid of agents and seeds, which i
 
 Flags of rmc-train after -- apply to all trainings. OUT.json (raw numbers), OUT.md and OUT.png are rewritten after
 every run. When started again, it keeps finished runs and resumes the others. Runs that differ only in the seed belong
-to one agent. Scores are the share of right answers in supervised learning, success rates if
-every environment reports them, else mean returns."""
+to one agent. Scores are accuracies in supervised learning, success rates if every environment
+reports them, else mean returns."""
 
 SUFFIXES = (".json", ".md", ".png")
 DECIDED = {

@@ -48,7 +48,7 @@ class Points:
     successes: list[float] | None = None
     """The success rate; None if the environment does not report it."""
     accuracies: list[float] | None = None
-    """In supervised learning, the share of right answers in single updates."""
+    """In supervised learning, the accuracy of single updates."""
 
     def __post_init__(self) -> None:
         scores = self.returns, self.successes, self.accuracies
@@ -80,7 +80,7 @@ class ComparedRun:
     curve: Points
     random_success_rate: float | None = None
     chance: float | None = None
-    """The share of right answers that guessing gets."""
+    """The accuracy of guessing."""
 
     @property
     def config(self) -> Config:

@@ -49,7 +49,7 @@ class Metric(NamedTuple):
 METRICS = {
     "return": Metric("mean episode return", "charts/episodic_return"),
     "success": Metric("success rate", "charts/success_rate"),
-    "accuracy": Metric("share of right answers", "charts/accuracy"),
+    "accuracy": Metric("accuracy", "charts/accuracy"),
     "evaluation": Metric("mean return of evaluations", "evaluation/return"),
 }
 

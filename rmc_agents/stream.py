@@ -35,7 +35,7 @@ class Episode(NamedTuple):
 
 
 class EndedEpisodes:
-    """What collects `episodes` that ended, until they are taken."""
+    """Keeps `episodes` that have ended until `take_episodes` returns them."""
 
     episodes: list[Episode]
 

@@ -94,7 +94,7 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, base: Config, n
 
     def with_flags(saved: Config) -> Config:
         config = _parse(argv, saved)
-        parsing.check_names(config, first.resume)  # its initial weights are not needed any more
+        parsing.check_names(config, first.resume)  # not init_from: a resumed run has its own weights
         return config
 
     console = command_line.console()

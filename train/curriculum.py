@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 ENOUGH = 500
 """The number of answers or episodes a mean needs before it is compared with a stage's threshold.
 
-Every lane contributes the same number of episodes, the first that it begins, whatever their lengths. The first episodes
-to end in any lane would be the shortest, and those are often the successful ones.
+Every lane contributes its first episodes, equally many. Counting whichever end first would favour short episodes, which
+are often the successful ones.
 """
 
 

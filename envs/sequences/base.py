@@ -31,7 +31,7 @@ class Sequences(Task):
             time        int64 [N]   steps since the beginning of the sequence; -1 before the first reset
             length      int64 [N]   steps of the sequence
             all_right   bool [N]    whether every answer so far was right
-        chance: the share of right answers that guessing achieves.
+        chance: the accuracy of guessing.
         is_answer_whole: whether the answers of a sequence form one answer together, so that `is_success` is meaningful.
     """
 

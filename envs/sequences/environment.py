@@ -30,7 +30,7 @@ class SequenceEnv(NativeEnv):
         render_mode: "rgb_array" or "ansi": `render` returns the observation in words.
 
     Attributes:
-        metadata: with `chance`, the share of right answers that guessing gets, and `action_names`.
+        metadata: with `chance`, the accuracy of guessing, and `action_names`.
     """
 
     metadata = METADATA
@@ -53,7 +53,7 @@ class SequenceVectorEnv(NativeVectorEnv):
         autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
 
     Attributes:
-        metadata: with `chance`, the share of right answers that guessing gets, and `action_names`.
+        metadata: with `chance`, the accuracy of guessing, and `action_names`.
 
     Raises:
         ValueError: for a value that is not allowed.

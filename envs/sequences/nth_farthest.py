@@ -77,7 +77,7 @@ class NthFarthest(Sequences):
         start_lanes(self.state, mask, self.fewest, self.most, self.active, self.thinking, self._distances)
 
     def _guessing(self) -> float:
-        """The share of right answers when guessing among the vectors shown so far."""
+        """The accuracy of guessing among the vectors shown so far."""
         right = asked = 0.0
         for count in range(self.fewest, self.most + 1):
             shown = np.arange(1, count + 1) if self.ask == "every" else np.array([count])

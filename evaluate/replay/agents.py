@@ -44,8 +44,8 @@ def summary(run: dict[str, Any]) -> str:
     line = f"{run['name']}: return {plain_number(sum(run['rewards']))} in {run['length']} steps, {run['end']}"
     if run["compared"]:
         reset, recent = run["compared"]
-        line += f"; without memory, another action is most likely at {reset['changed']} of them"
-        line += f", with only the {recent['name'].removesuffix(' only')} at {recent['changed']}"
+        line += f"; resetting the memory changes the most likely action at {reset['changed']} of them"
+        line += f", keeping only the {recent['name'].removesuffix(' only')} at {recent['changed']}"
     if run["peaks"]:
         line += f"; memory matters most at steps {', '.join(map(str, run['peaks']))}"
     return line

@@ -37,7 +37,7 @@ class Stage(NamedTuple):
 
     Attributes:
       env_kwargs: arguments of the environment, which override those of the setting `env_kwargs`.
-      measure: accuracy: the share of right answers; success: the share of successful episodes; return: the mean
+      measure: accuracy, in supervised learning; success: the share of successful episodes; return: the mean
         return; frames: the frames of all lanes in this stage.
       threshold: the next stage begins once the measure reaches this value.
     """

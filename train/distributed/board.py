@@ -21,8 +21,8 @@ GRACE = 1.0  # seconds to wait for what a process may have posted just before it
 class Board:
     """Shared memory in which each of several processes posts a vector and reads the vectors of all.
 
-    A process has two slots and alternates between them. When it overwrites its vector of two rounds ago, all processes
-    have posted in the last round, and so have read that vector.
+    Each process alternates between two slots. Before it writes to one again, all processes have posted in the round
+    between, and so have read it.
 
     A process that posts wakes each of the others once, and continues when it has been woken as many times as there are
     others. If A is two rounds ahead of C, B may count A's wake-up as C's; but A is only ahead because C has posted.

@@ -52,5 +52,5 @@ def _draw_scores(axes: "Axes", rows: Sequence["Row"]) -> None:
 def _draw_shares(axes: "Axes", shares: Mapping[str, float]) -> None:
     names = sorted(shares, key=lambda name: shares[name])
     axes.barh(names, [shares[name] for name in names], color="C0")
-    axes.set(xlabel="share in being among the best tenth (PED-ANOVA)", xlim=(0, 1))
+    axes.set(xlabel="importance for being among the best tenth (PED-ANOVA)", xlim=(0, 1))
     plain_axes(axes)

@@ -174,7 +174,7 @@ def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     lines = [heading, ["---"] * len(heading), *body]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
     if shares:
-        text += f"\nShares in being among the best tenth (PED-ANOVA): {describe(shares)}\n"
+        text += f"\nImportance for being among the best tenth (PED-ANOVA): {describe(shares)}\n"
     if has_figure(plan, rows):
         title = f"{plan.base.env.env}: search over {len(rows)} trials"
         written.append(out / FIGURE)
@@ -211,10 +211,10 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     console.print(table)
     lines = []
     if shares:
-        lines.append(f"shares in being among the best tenth: {describe(shares)}")
+        lines.append(f"importance for being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:
         best, flags = trial_folder(out, rows[0].trials[0]), plugins.flags_text() or _flags_of(plan)
         lines.append(f"best: {best}   rmc-watch {quoted(best)}{flags}   rmc-plot {quoted(best)}")
-        lines.append(f"its score on episodes that did not select it: rmc-evaluate {quoted(best)} --seed 2000000{flags}")
+        lines.append(f"evaluate on fresh episodes: rmc-evaluate {quoted(best)} --seed 2000000{flags}")
     if lines:
         say(console, "\n".join(lines))
