@@ -17,7 +17,7 @@ from .guarded import GuardedEnv, OneHotObservation
 from .minipacman.tokens import MapTokens
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
 from .nested import MAX_CATEGORIES, is_nested
-from .own import check_arguments, check_lanes
+from .own import check_arguments, check_lanes, takes
 from .processes import EnvError
 from .saving import guarded, sync_lanes
 from .sequences import names as sequences
@@ -70,9 +70,11 @@ def make_vector_env(
         views = make_vector_env(base, num_envs, render_mode, num_workers, backend, autoreset_mode, env_kwargs, wrapper)
         return stack_views(views, num_views)
     env_id, arguments = sequences.find_sequences(name) or SHORT_NAMES.get(name, (name, {}))
-    rendered = {} if render_mode is None else {"render_mode": render_mode}  # some constructors lack it
-    arguments = {**arguments, **rendered, **(env_kwargs or {})}
     spec = _find_spec(env_id, name)
+    make = spec.entry_point or spec.vector_entry_point
+    if render_mode is not None and (not callable(make) or takes(make, "render_mode")):  # some constructors lack it
+        arguments = {**arguments, "render_mode": render_mode}
+    arguments = {**arguments, **(env_kwargs or {})}
     _check_arguments(spec, name, env_kwargs or {})
     view: dict[str, Any] = {"actions": "moves"} if name in MOVES_ONLY else {}
     if _is_memory(spec):

@@ -81,6 +81,10 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_own_parts(command: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert COMMANDS[command](str(run)) == 0, capsys.readouterr().err
+    if command == "bench":  # this core does not report its products
+        output = capsys.readouterr().out
+        assert "products by torch.mm" not in output
+        assert " 0.0 GFLOP/s" not in output
 
 
 def test_settings_that_a_built_in_part_does_not_have_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,6 +106,26 @@ def test_a_class_is_an_environment_on_the_command_line(kind: str, capsys: pytest
     assert f"{PARTS} has not registered 'Unlike' with gymnasium" in capsys.readouterr().err
 
 
+def test_a_constructor_without_render_mode_is_called_without() -> None:
+    plugins.load([], env=f"{PARTS}:Drawn")
+    env = rmc.make_env(f"{PARTS}:Drawn", 1, render_mode="rgb_array")
+    env.reset(seed=0)
+    assert env.render()[0].shape == (40, 40, 3)
+
+
+def test_what_cannot_be_drawn_has_no_video_and_none_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--env", f"{PARTS}:Unseen", "--core", "none", *SMALL, "--total-frames", "20", "--eval-episodes", "0"]
+    assert cli.main([*flags, "--run-dir", "run"]) == 0
+    assert (
+        "no video: environment 'helpers.own_parts:Unseen' cannot be recorded: its metadata" in capsys.readouterr().out
+    )
+    assert not Path("run/videos").exists()
+    assert cli.main([*flags, "--no-video", "--run-dir", "other"]) == 0
+    assert "rmc-watch" not in capsys.readouterr().out
+    assert cli.main([*flags, "--env", f"{PARTS}:Walk", "--no-video", "--run-dir", "drawn"]) == 0
+    assert "rmc-watch" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("flag", "typed", "meant"), [("core", "Slot", "Slots"), ("encoder", "Flta", "Flat"), ("env", "Wall", "Walk")]
 )
@@ -112,6 +136,13 @@ def test_a_typo_in_the_name_of_an_own_part_gets_a_suggestion(
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{PARTS}:{typed}" in line
     assert line.endswith(f"; did you mean {meant!r}?")
+
+
+def test_a_run_that_failed_says_that_its_episodes_restart(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--env", f"{PARTS}:Failing", "--core", "none", *FLAGS]
+    assert cli.main([*flags, "--run-dir", "run"]) == 2
+    assert cli.main(["--resume", "run", "--import", PARTS]) == 2
+    assert "the checkpoint has no state of the environment: its episodes restart" in capsys.readouterr().out
 
 
 @pytest.mark.slow

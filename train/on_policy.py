@@ -202,8 +202,12 @@ class OnPolicy(Learner):
             )
         if state["collector"]["device"] != self.lanes.device.type:
             notes.append("the device has changed: action sampling restarts from the seed, so the resume is not exact")
-        if state["collector"]["lanes"] is None or not self.lanes.is_savable:
+        if not self.lanes.is_savable:
             notes.append("this environment's state cannot be saved: its episodes restart, so the resume is not exact")
+        elif state["collector"]["lanes"] is None:
+            notes.append(
+                "the checkpoint has no state of the environment: its episodes restart, so the resume is not exact"
+            )
         if self.config.has_own_parts and (len(self.shares) > 1 or self.lanes.device.type == "cuda"):
             notes.append(
                 "if a custom core or encoder draws random numbers, as dropout does, the resume is not exact: those of "

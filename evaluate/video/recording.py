@@ -41,16 +41,14 @@ class RecordedVideo(NamedTuple):
     cut: list[bool]  # whether the episode was cut off by the step limit
 
 
-def can_render(env: str | EnvFactory) -> bool:
-    """Whether the environment can be recorded."""
-    with closing(make_env(env)) as one:
-        return "rgb_array" in one.metadata.get("render_modes", [])
-
-
 def check_can_render(env: str | EnvFactory) -> None:
     """Raises ValueError for an environment that cannot be recorded."""
-    if not can_render(env):
-        raise ValueError(f"environment {name_of(env)!r} cannot be recorded: it has no render mode rgb_array")
+    with closing(make_env(env)) as one:
+        modes = one.metadata.get("render_modes", [])
+    if "rgb_array" not in modes:
+        raise ValueError(
+            f"environment {name_of(env)!r} cannot be recorded: its metadata['render_modes'] has no rgb_array"
+        )
 
 
 def record(

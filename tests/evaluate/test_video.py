@@ -228,11 +228,6 @@ def test_floating_point_frames(scale: int) -> None:
         assert np.unique(recording.render(env)).tolist() == [127]
 
 
-def test_can_render() -> None:
-    assert recording.can_render("minipacman")
-    assert not recording.can_render("Wanderer-v0")
-
-
 def test_a_pretrained_policy_of_recall_is_filmed(tmp_path: Path) -> None:
     saved = load_agent(pretrained.find("recall-rmc"), CPU)
     recorded = film(tmp_path / "a.gif", saved.agent, "recall", deterministic=True)

@@ -75,6 +75,31 @@ class Walk(gym.Env):
         return np.float32([self.place / self.length])
 
 
+class Drawn(Walk):
+    """A walk that is always drawn: its constructor takes no `render_mode`."""
+
+    def __init__(self, length: int = 4) -> None:
+        super().__init__(length, "rgb_array")
+
+
+class Failing(Walk):
+    """A walk that ends with an error at its eighth step."""
+
+    steps = 0
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.steps += 1
+        if self.steps == 8:
+            raise OSError("no connection")
+        return super().step(action)
+
+
+class Unseen(Walk):
+    """A walk that cannot be drawn."""
+
+    metadata = {}  # noqa: RUF012
+
+
 class ManyWalks(VectorEnv):
     """The same without randomness, for all lanes together."""
 

@@ -124,7 +124,7 @@ def _difference(whole: list[float], part: list[float]) -> list[float]:
 
 
 def _arithmetic(timing: Timing, operations: int) -> dict[str, float | None]:
-    return timing.as_json() | {"gflop_per_second": timing.rate(operations / 1e9)}
+    return timing.as_json() | {"gflop_per_second": timing.rate(operations / 1e9) if operations else None}
 
 
 def _work(trainer: OnPolicy, backends: Sequence[str], products: Sequence[Product]) -> dict[str, Callable[[], object]]:
@@ -229,7 +229,8 @@ def _print_report(report: dict[str, Any], console: Console) -> None:
         table.add_column(column, justify="right")
     rows = [(name, part, f"{_number(part['frames_per_second'], ',.0f')} frames/s") for name, part in parts.items()]
     arithmetic = {_scan(name): scan for name, scan in report["scan"].items()}
-    arithmetic |= {"products": report["products"], "products by torch.mm": report["torch.mm"]}
+    if report["scan_gflop"] is not None:
+        arithmetic |= {"products": report["products"], "products by torch.mm": report["torch.mm"]}
     rows += [(name, part, f"{_number(part['gflop_per_second'], ',.1f')} GFLOP/s") for name, part in arithmetic.items()]
     for name, part, rate in rows:
         table.add_row(name, rate, f"{part['ms']:,.2f}", _number(part["spread"], ".0%"), f"{part['ms'] / whole:.0%}")
