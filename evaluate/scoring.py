@@ -123,7 +123,7 @@ def record_video(
 
     Args:
       agent: as in `evaluate`.
-      env: as in `evaluate`; it must support render mode rgb_array.
+      env: as in `evaluate`; without the render mode rgb_array its observations are shown.
       path: a file name that ends in .mp4 or .gif, in an existing folder.
       episodes: number of episodes, in sequence; episode i starts from seed + i.
       seed: of the environment and of action sampling.
@@ -137,7 +137,7 @@ def record_video(
       The path, the number of frames, and the return of each episode.
 
     Raises:
-      ValueError: for an invalid path or number, or an environment that cannot render or does not fit the agent.
+      ValueError: for an invalid path or number, or an environment whose `render` fails or that does not fit the agent.
       OSError: if the file cannot be written; nothing is left behind.
       EnvError: if the environment's own code fails.
     """
@@ -214,7 +214,7 @@ def record_replay(
 
     Args:
       agents: the agents by the names that the page shows; each as in `evaluate`.
-      env: as in `evaluate`, the same for all; it must support render mode rgb_array.
+      env: as in `evaluate`, the same for all; without the render mode rgb_array its observations are shown.
       path: a file name that ends in .html, in an existing folder.
       seed: of the environment and of action sampling.
       deterministic: take the most likely action instead of sampling.
@@ -222,7 +222,8 @@ def record_replay(
       window: compare each agent with one that only knows this many last steps.
 
     Raises:
-      ValueError: for an invalid path or number, agents of different environments, or an environment that cannot render.
+      ValueError: for an invalid path or number, agents of different environments, or an environment whose
+        `render` fails.
       OSError: if the file cannot be written; nothing is left behind.
       EnvError: if the environment's own code fails.
     """

@@ -16,7 +16,7 @@ from rmc_agents.envs.sequences.vocabulary import Words
 from rmc_agents.evaluate.episodes import evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
-from rmc_agents.evaluate.video.recording import check_can_render, record
+from rmc_agents.evaluate.video.recording import record
 from rmc_agents.files import write_atomically
 from rmc_agents.formatting import with_interval
 from rmc_agents.runs import checkpoint
@@ -100,7 +100,6 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
     path = folder.path / VIDEOS / f"update-{trainer.updates:09d}.mp4"
     title = f"{trainer.config.env.env} · {trainer.config.core.core} · {trainer.frames:,} frames"
     try:
-        check_can_render(env_of(trainer))
         path.parent.mkdir(exist_ok=True)
         record(
             trainer.agent,
@@ -122,12 +121,6 @@ def _only_python_opens(config: Config) -> bool:
     return config.env.env.startswith(NAMESPACE) or (bool(own) and not plugins.flags())
 
 
-def _may_render(trainer: Trainer) -> bool:
-    """Whether the lanes can be drawn; those of actors are in other processes, which may."""
-    env = getattr(trainer.lanes, "env", None)
-    return env is None or "rgb_array" in env.metadata.get("render_modes", [])
-
-
 def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], console: Console) -> None:
     flags = extra_flags(trainer)
     lines = [
@@ -142,7 +135,7 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
     run = quoted(run_dir)
     lines.append("next:")
     if not _only_python_opens(trainer.config):
-        if summary["video"] or (not trainer.config.run.video and _may_render(trainer)):
+        if summary["video"] or not trainer.config.run.video:
             lines.append(f"  rmc-watch {run} --episodes 3{flags}")
         lines += [
             f"  rmc-evaluate {run} --episodes 200{flags}",

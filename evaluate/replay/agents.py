@@ -18,7 +18,7 @@ def record_all(
     """Play the same seed with every agent.
 
     Raises:
-      ValueError: for agents of different environments, or an environment that cannot render.
+      ValueError: for agents of different environments, or an environment whose `render` fails.
     """
     names = list(dict.fromkeys(name_of(one.env) for one in opened))
     if len(names) > 1 or not all(opened[0].saved.spec.fits(one.saved.spec) for one in opened):

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose
-from rmc_agents.envs.making import EnvFactory, make_env
+from rmc_agents.envs.making import EnvFactory
 from rmc_agents.evaluate.episodes import PlaySettings
-from rmc_agents.evaluate.video.recording import action_names, check_can_render, counters_of, end_note, render
-from rmc_agents.spaces import SpaceSpec
+from rmc_agents.evaluate.video.recording import action_names, counters_of, end_note, make_drawn, picture
 from rmc_agents.stream import Lanes
-from rmc_agents.types import AgentOutput, Observation, Policy, State, TimeStep, map_leaves
+from rmc_agents.types import AgentOutput, Policy, State, TimeStep, map_leaves
 
 from .frames import Frames
 from .grids import CellGrid, Film
@@ -46,10 +45,9 @@ def record(
       reward_scale: of the policy's training, removed from displayed values.
 
     Raises:
-      ValueError: for an environment that cannot render.
+      ValueError: for an environment whose `render` returns no image.
     """
-    check_can_render(env)
-    with closing(make_env(env, render_mode="rgb_array")) as one:
+    with closing(make_drawn(env)) as one:
         episode = _Episode(policy, Lanes(one, settings.seed, settings.device), reward_scale)
         episode.play(settings)
     memory = _memory(policy, episode.played(), window)
@@ -77,7 +75,7 @@ class _Episode:
         self.rewards: list[float] = []
         self.counters: dict[str, list[float]] = {}
         self.mission, self.note = "", ""
-        self.camera = _Camera(lanes.env, lanes.spec)
+        self.camera = _Camera(lanes)
 
     def play(self, settings: PlaySettings) -> None:
         """Play from the seed to the end, or to `max_steps`."""
@@ -100,7 +98,7 @@ class _Episode:
             self.note = end_note(after, len(self.steps), settings.max_steps)
 
     def _look(self) -> None:
-        self.camera.shoot(self.lanes.steps.obs)
+        self.camera.shoot()
         for key, value in counters_of(self.lanes).items():
             self.counters.setdefault(key, []).append(value)
 
@@ -146,14 +144,15 @@ def _mission(env: VectorEnv) -> str:
 class _Camera:
     """Records the environment and the observation at every step, each as cells or as frames."""
 
-    def __init__(self, env: VectorEnv, spec: SpaceSpec) -> None:
-        self.env, self.spec, self.draw = env, spec, scene_of(env)
+    def __init__(self, lanes: Lanes) -> None:
+        self.lanes, self.draw = lanes, scene_of(lanes.env)
         self.scene: Film | Frames | None = None
         self.view: Film | Frames | None = None
 
-    def shoot(self, obs: Observation) -> None:
-        self.scene = _added(self.scene, render(self.env) if self.draw is None else self.draw())
-        view = None if self.spec.obs_parts else view_of(self.env, self.spec, obs[0].cpu().numpy())
+    def shoot(self) -> None:
+        env, spec, obs = self.lanes.env, self.lanes.spec, self.lanes.steps.obs
+        self.scene = _added(self.scene, picture(self.lanes) if self.draw is None else self.draw())
+        view = None if spec.obs_parts else view_of(env, spec, obs[0].cpu().numpy())
         self.view = None if view is None else _added(self.view, view)
 
     def packed(self) -> dict[str, Any]:

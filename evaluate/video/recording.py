@@ -30,6 +30,8 @@ from .panels import FrameInfo, compose
 
 HOLD_SECONDS = 1.0
 COUNTERS = ("level", "power")
+SQUARE = 24  # pixels, of a number's square in a picture of numbers
+SQUARES_IN_ROW, MOST_SQUARES = 16, 256
 
 
 class RecordedVideo(NamedTuple):
@@ -41,14 +43,15 @@ class RecordedVideo(NamedTuple):
     cut: list[bool]  # whether the episode was cut off by the step limit
 
 
-def check_can_render(env: str | EnvFactory) -> None:
-    """Raises ValueError for an environment that cannot be recorded."""
+def make_drawn(env: str | EnvFactory) -> VectorEnv:
+    """The environment with one lane, which `picture` draws."""
     with closing(make_env(env)) as one:
-        modes = one.metadata.get("render_modes", [])
-    if "rgb_array" not in modes:
-        raise ValueError(
-            f"environment {name_of(env)!r} cannot be recorded: its metadata['render_modes'] has no rgb_array"
-        )
+        can_render = _can_render(one)
+    return make_env(env, render_mode="rgb_array") if can_render else make_env(env)
+
+
+def _can_render(env: VectorEnv) -> bool:
+    return "rgb_array" in env.metadata.get("render_modes", [])
 
 
 def record(
@@ -76,16 +79,15 @@ def record(
       reward_scale: of the policy's training, removed from displayed values.
 
     Raises:
-      ValueError: for an invalid path or number, or an environment that cannot render.
+      ValueError: for an invalid path or number, or an environment whose `render` returns no image.
       OSError: if the file cannot be written; nothing is left behind.
     """
     path = Path(path)
     check_target(path)
     checked_int("fps", fps, 1, HIGHEST_FPS)
     checked_int("episodes", episodes, 1)
-    check_can_render(env)
     write = write_gif if path.suffix.lower() == ".gif" else write_mp4
-    with replacing(path) as temporary, closing(make_env(env, render_mode="rgb_array")) as one:
+    with replacing(path) as temporary, closing(make_drawn(env)) as one:
         lanes = Lanes(one, settings.seed, settings.device)
         show = _Show(policy, lanes, settings, title or name_of(env), reward_scale)
         frames = write(temporary, show.play(episodes, round(HOLD_SECONDS * fps)), fps)
@@ -159,7 +161,7 @@ class _Show:
     def _picture(self, facts: FrameInfo, repeats: int) -> HeldFrame:
         env, spec, obs = self.lanes.env, self.lanes.spec, self.lanes.steps.obs
         view = None if spec.obs_parts else newest_image(env, spec, obs[0].cpu().numpy())
-        image = compose(render(env), view, facts)
+        image = compose(picture(self.lanes), view, facts)
         self._size = self._size or image.size
         return HeldFrame(image if image.size == self._size else ImageOps.pad(image, self._size), repeats)
 
@@ -183,6 +185,23 @@ def newest_image(env: VectorEnv, spec: SpaceSpec, obs: NDArray[Any]) -> NDArray[
     if spec.obs_dtype != "uint8" or obs.shape[2:] != (3 * views,):
         return None
     return (obs[..., -3:] * (spec.obs_scale * 255)).round().astype(np.uint8)
+
+
+def picture(lanes: Lanes) -> NDArray[np.uint8]:
+    """What the first lane shows, `[height, width, 3]`: rendered, if the environment has the render mode rgb_array; else
+    the observation, as an image or as a square for each of its numbers, black for -inf, grey for 0, white for inf."""
+    if _can_render(lanes.env):
+        return render(lanes.env)
+    obs = lanes.steps.obs
+    arrays = [part[0].cpu().numpy() for part in (obs.values() if isinstance(obs, dict) else [obs])]
+    if len(arrays) == 1 and (image := newest_image(lanes.env, lanes.spec, arrays[0])) is not None:
+        return image
+    numbers = np.concatenate([array.astype(np.float32).ravel() for array in arrays])[:MOST_SQUARES]
+    rows = -(-len(numbers) // SQUARES_IN_ROW)
+    grey = np.zeros(rows * -(-len(numbers) // rows), np.uint8)
+    grey[: len(numbers)] = np.round(255 * (0.5 + np.arctan(numbers) / np.pi))
+    squares = grey.reshape(rows, -1).repeat(SQUARE, 0).repeat(SQUARE, 1)
+    return np.repeat(squares[..., None], 3, 2)
 
 
 def render(env: VectorEnv) -> NDArray[np.uint8]:

@@ -9,11 +9,10 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from PIL import Image
 
-from helpers import wandering  # noqa: F401  # registers an environment that cannot render
 from rmc_agents import pretrained
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import AgentConfig, CoreConfig
@@ -26,6 +25,7 @@ from rmc_agents.evaluate.video import panels, recording
 from rmc_agents.evaluate.video.panels import BAR, CHOSEN, FrameInfo, compose, enlarge_view, plain_number
 from rmc_agents.evaluate.video.recording import RecordedVideo, record
 from rmc_agents.runs.saved import load_agent
+from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, TimeStep
 
 LENGTH = 5
@@ -209,7 +209,6 @@ def test_refuses_before_playing(tmp_path: Path) -> None:
         (tmp_path / "a.mp4", {"episodes": 0}, "episodes"),
         (tmp_path / "a.mp4", {"max_steps": 2.5}, "max_steps: expected an int"),
         (tmp_path / "a.mp4", {"seed": -1}, "seed: expected an int"),
-        (tmp_path / "a.mp4", {"env": "Wanderer-v0"}, "cannot be recorded"),
     ):
         with pytest.raises(ValueError, match=message):
             film(path, policy, **options)
@@ -226,6 +225,20 @@ def test_floating_point_frames(scale: int) -> None:
     with closing(make_env(Grey, render_mode="rgb_array")) as env:
         env.reset()
         assert np.unique(recording.render(env)).tolist() == [127]
+
+
+def test_numbers_are_drawn_as_grey_squares() -> None:
+    class Silent(gym.Env):
+        observation_space = Dict(a=Box(-np.inf, np.inf, (2,)), b=Discrete(2))
+        action_space = Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
+            return {"a": np.float32([-1e9, 0]), "b": 1}, {}
+
+    lanes = Lanes(recording.make_drawn(Silent), 0, CPU)
+    picture = recording.picture(lanes)
+    assert picture.shape == (recording.SQUARE, 3 * recording.SQUARE, 3)
+    assert picture[0, :: recording.SQUARE, 0].tolist() == [0, 128, 191]
 
 
 def test_a_pretrained_policy_of_recall_is_filmed(tmp_path: Path) -> None:
