@@ -201,6 +201,7 @@ def picture(lanes: Lanes) -> NDArray[np.uint8]:
     grey = np.zeros(rows * -(-len(numbers) // rows), np.uint8)
     grey[: len(numbers)] = np.round(255 * (0.5 + np.arctan(numbers) / np.pi))
     squares = grey.reshape(rows, -1).repeat(SQUARE, 0).repeat(SQUARE, 1)
+    squares[SQUARE - 1 :: SQUARE] = squares[:, SQUARE - 1 :: SQUARE] = 0  # lines between them
     return np.repeat(squares[..., None], 3, 2)
 
 
