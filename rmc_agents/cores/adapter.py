@@ -12,7 +12,7 @@ from rmc_agents.registry import check_module
 from rmc_agents.types import State, map_leaves
 
 from .base import Core
-from .checks import check_result
+from .checks import check_result, described
 
 METHODS = ("initial_state", "step", "unroll")
 
@@ -171,7 +171,7 @@ def _output_size(module: Any, input_size: int) -> int:
     state, name = module.initial_state(1), type(module).__name__
     if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) and len(leaf) == 1 for leaf in state):
         raise ValueError(
-            f"core: {name}.initial_state: expected a tuple of tensors [B, ...], got {type(state).__name__}"
+            f"core: {name}.initial_state: expected a tuple of tensors [B, ...], got {described(state)} for B = 1"
         )
     if hasattr(module, "output_size"):
         return int(module.output_size)

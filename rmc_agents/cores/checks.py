@@ -63,7 +63,7 @@ def check_leaves(core: object, leaves: Any) -> State:
         return leaves
     if not isinstance(leaves, tuple) or not all(isinstance(x, Tensor) and x.dim() and len(x) == 1 for x in leaves):
         raise ValueError(
-            f"{type(core).__name__}.initial_leaves: expected a tuple of tensors [1, ...], got {_described(leaves)}"
+            f"{type(core).__name__}.initial_leaves: expected a tuple of tensors [1, ...], got {described(leaves)}"
         )
     return leaves
 
@@ -87,8 +87,8 @@ def check_result(core: object, method: str, result: Any, shape: Sequence[int], i
     is_pair = isinstance(result, tuple | list) and len(result) == 2 and isinstance(result[0], Tensor)
     if not is_pair or _shapes(result[1]) != [(shape[-2], *leaf.shape[1:]) for leaf in initial]:
         raise ValueError(
-            f"{name}: expected an output and the next state, {_described(initial)} with {shape[-2]} lanes, got "
-            f"{_described(result)}"
+            f"{name}: expected an output and the next state, {described(initial)} with {shape[-2]} lanes, got "
+            f"{described(result)}"
         )
     output, state = result
     if output.shape != tuple(shape):
@@ -108,12 +108,12 @@ def _shapes(state: Any) -> list[Any]:
     return [tuple(leaf.shape) if isinstance(leaf, Tensor) else None for leaf in state]
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
     """A description of a value: the types of its parts, and the shapes of tensors."""
     if isinstance(value, Tensor):
         return f"a tensor {list(value.shape)}"
     if isinstance(value, tuple | list):
-        parts = ", ".join(map(_described, value))
+        parts = ", ".join(map(described, value))
         return f"a list [{parts}]" if isinstance(value, list) else f"({parts})"
     return type(value).__name__
 

@@ -176,7 +176,7 @@ class TestRefusals:
         module = Module(SIZE)
         module.initial_state = lambda batch_size: torch.zeros(batch_size, 5)  # type: ignore[method-assign]
         with pytest.raises(
-            ValueError, match=r"Module.initial_state: expected a tuple of tensors \[B, ...\], got Tensor"
+            ValueError, match=r"Module.initial_state: expected a tuple of tensors \[B, ...\], got a tensor"
         ):
             as_core(module, SIZE)
 
