@@ -16,8 +16,8 @@ train: $(INSTALLED)
 	$(BIN)/rmc-train --config minipacman-rmc --learners auto
 	@echo "before you type one of these: source $(BIN)/activate"
 
-# In a fresh clone, where kernels are compiled first, two idle cores of a Zen 3 took 7:15. A third worker computes while
-# tests wait for processes of their own.
+# Two idle cores took 6:11; in a fresh clone, where kernels are compiled first, with `make check docs` beside it, 7:52 and
+# 8:13. A third worker computes while tests wait for processes of their own.
 test: $(DEV) .venv/triton
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 

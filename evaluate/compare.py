@@ -18,7 +18,7 @@ from rmc_agents.command_line import parsing
 from rmc_agents.config import CORES, Config
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.runs import archive
-from rmc_agents.runs.folder import CONFIG, plain_name, read_config
+from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
 from .plot import agent_names, learning_settings, parse_mark
@@ -172,7 +172,7 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
                     f"{label}: expected core {used}, which {config.train.algo} has, got {config.core.core}"
                 )
     return [
-        Job(name, arguments.folder / f"{plain_name(name)}-seed{seed}", config.updated({"seed": seed}, "--seeds"))
+        Job(name, arguments.folder / f"{name}-seed{seed}", config.updated({"seed": seed}, "--seeds"))
         for seed in arguments.seeds
         for name, config in agents.items()
     ]

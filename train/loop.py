@@ -144,8 +144,10 @@ class RunLoop:
                 if order == SAVE:  # after the first update too: from then on the run can be resumed
                     trainer.save(path, reporter.seconds)
                     saved_at = reporter.seconds
-            trainer.save(path, reporter.seconds)
-            reporter.finish()  # may fail to print
+            try:
+                reporter.finish()
+            finally:  # its output may have closed: Ctrl-C ends `| tee` too
+                trainer.save(path, reporter.seconds)
             return reporter.seconds
 
     def _evaluate(self, evaluator: Evaluator, reporter: Reporter) -> Statistics:

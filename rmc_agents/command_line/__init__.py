@@ -71,11 +71,9 @@ def run(program: str, main: Callable[[], int]) -> int:
     except KeyboardInterrupt as interrupt:
         return _fail(program, "interrupted", 128 + signal_of(interrupt))
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not re.search(
-            "alloc|out of memory|size calculation overflow", str(error).partition("\n")[0]
-        ):
-            raise
-        if os.environ.get("RMC_TRACEBACK"):
+        first = str(error).partition("\n")[0]
+        is_memory = isinstance(error, MemoryError) or re.search("alloc|out of memory|size calculation overflow", first)
+        if not is_memory or os.environ.get("RMC_TRACEBACK"):
             raise
         return _fail(program, "not enough memory for these sizes")
     except (ValueError, OSError) as error:

@@ -156,17 +156,12 @@ def branch_path(source: Path) -> Path:
     return source.with_suffix("") if run is None else run.with_name(f"{run.name}-{source.stem}")
 
 
-def plain_name(text: str) -> str:
-    """A text without characters that are special in paths, and not too long."""
-    return re.sub(r"[^\w.,-]+", "-", text, flags=re.ASCII)[:MAX_LETTERS]
-
-
 def new_folder(config: Config) -> Path:
-    """Create `runs/ENV-CORE-seedN-TIME`.
+    """Create `runs/ENV-CORE-seedN-TIME`, without characters that are special in paths, and not too long.
 
     If several runs begin in the same second, a number follows.
     """
-    agent = plain_name(f"{config.env.env}-{config.core.core}")
+    agent = re.sub(r"[^\w.,-]+", "-", f"{config.env.env}-{config.core.core}", flags=re.ASCII)[:MAX_LETTERS]
     name = f"{agent}-seed{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
     folder, runs = Path("runs") / name, 1
     while True:

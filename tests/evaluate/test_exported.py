@@ -221,6 +221,16 @@ def test_bad_flags_are_refused_in_one_line(
 
 
 @pytest.mark.slow
+def test_the_command_names_the_file_after_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert export.main(["recall-rmc", "--format", "torch", "--episodes", "5"]) == 0
+    assert capsys.readouterr().out.startswith("recall-rmc.pt2 (")
+    assert [path.name for path in tmp_path.iterdir()] == ["recall-rmc.pt2"]
+
+
+@pytest.mark.slow
 def test_a_state_of_whole_numbers_is_exported() -> None:
     agent = ActorCritic(env_spec("recall"), Counter, encoder_sizes=[4]).eval()
     assert 0 <= compare(agent, "torch", "recall").largest < 1e-5

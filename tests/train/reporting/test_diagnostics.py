@@ -273,7 +273,7 @@ def test_points_leave_dropout_as_it_was() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["rmc", "none"])
+@pytest.mark.parametrize("core", ["rmc", "gru", "none"])
 def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
     flags = ["--core", core, "--log-every", "1e-9", "--total-frames", "160"]
     assert train(*flags, "--run-dir", str(tmp_path / "without")) == 0
@@ -282,11 +282,11 @@ def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path / "with" / "tensorboard")).Reload()
     tags = events.Tags()
     expected = {f"diagnostics/{n}/encoder" for n in ("gradient_norm", "update_ratio", "effective_rank", "policy")}
-    if core == "rmc":
+    if core in ("rmc", "lstm", "gru"):
+        expected |= {"diagnostics/effective_rank/core", "diagnostics/value/core"}
         assert "diagnostics/gates" in tags["images"]
+    if core == "rmc":
         expected |= {
-            "diagnostics/effective_rank/core",
-            "diagnostics/value/core",
             "diagnostics/attention_entropy",
             "diagnostics/slot_difference",
             "diagnostics/gate_saturated/forget",
