@@ -16,8 +16,7 @@ train: $(INSTALLED)
 	$(BIN)/rmc-train --config minipacman-rmc --learners auto
 	@echo "before you type one of these: source $(BIN)/activate"
 
-# Two idle cores took 6:11; in a fresh clone, where kernels are compiled first, with `make check docs` beside it, 7:52 and
-# 8:13. A third worker computes while tests wait for processes of their own.
+# Two idle Zen 5 cores took 2:39, two slower ones 6:11. A third worker computes while tests wait for processes of their own.
 test: $(DEV) .venv/triton
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 

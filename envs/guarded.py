@@ -95,8 +95,8 @@ class GuardedEnv(gym.Wrapper):
             usable["action_mask"] = mask = as_array(usable["action_mask"])
             if mask.shape != (size,) or mask.dtype.kind not in "biuf":
                 raise ValueError(f"infos['action_mask']: expected {size} flags, got {mask.dtype} {mask.shape}")
-            if not np.isfinite(mask).all():
-                raise ValueError(f"infos['action_mask']: expected {size} flags, got {mask.tolist()}")
+            if (mask != mask.astype(bool)).any():
+                raise ValueError(f"infos['action_mask']: expected {size} flags, 0 or 1, got {mask.tolist()}")
         return usable
 
     def _checked(self, obs: Any) -> Any:

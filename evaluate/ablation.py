@@ -150,5 +150,5 @@ def ablate(
         on_progress(len(policies) * (asked - episodes))
     parts = {name: parts_of(policy, env, episodes, settings) for name, policy in policies.items()}
     every = [part for variant in parts.values() for part in variant]
-    played = iter(play_all(every, jobs, settings.device, on_progress))
+    played = iter(play_all(every, env, jobs, settings.device, on_progress))
     return {name: Statistics.of(concatenated([next(played) for _ in variant])) for name, variant in parts.items()}

@@ -22,7 +22,7 @@ from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
 from .plot import agent_names, learning_settings, parse_mark
-from .scheduler import Job, Scheduler, Training, is_finished
+from .scheduler import Job, Training, is_finished, train_jobs
 
 DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, in one table and one figure.
 
@@ -223,7 +223,7 @@ def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool =
     finished = [is_finished(job.folder) for job in jobs]  # once: another process may train some of them
     yield from itertools.compress(jobs, finished)
     missing = [job for job, is_done in zip(jobs, finished, strict=True) if not is_done]
-    with closing(Scheduler(at_once, console, trust).run(iter(missing))) as ended:
+    with closing(train_jobs(iter(missing), at_once, console, trust)) as ended:
         for training in ended:
             check_success(training)
             yield training.job

@@ -134,7 +134,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:
         "parameters": parameters,
         "frames": summary.frames,
         "seconds": round(summary.seconds, 3),
-        "evaluation": summary.evaluation.of_the_agent(),
+        "evaluation": asdict(summary.evaluation),  # those of random play are not read
         "random_mean_return": summary.evaluation.random_mean_return,
         "random_success_rate": summary.evaluation.random_success_rate,
         "chance": summary.evaluation.chance,

@@ -104,7 +104,7 @@ def evaluate_beside_random(
         on_progress(2 * (asked - episodes))
     parts = parts_of(policy, env, episodes, settings)
     at_random = settings._replace(device=torch.device("cpu"), deterministic=False, answers=False)
-    played = play_all([*parts, *parts_of(uniform, env, episodes, at_random)], jobs, settings.device, on_progress)
+    played = play_all([*parts, *parts_of(uniform, env, episodes, at_random)], env, jobs, settings.device, on_progress)
     statistics, random = (Statistics.of(concatenated(each)) for each in (played[: len(parts)], played[len(parts) :]))
     return {
         "env": name_of(env),
@@ -176,7 +176,7 @@ def play(
     """
     with closing(make_env(env)) as one:
         episodes = episodes_to_play(one, episodes)
-    return concatenated(play_all(parts_of(policy, env, episodes, settings), jobs, settings.device, on_progress))
+    return concatenated(play_all(parts_of(policy, env, episodes, settings), env, jobs, settings.device, on_progress))
 
 
 def parts_of(policy: Policy, env: str | EnvFactory, episodes: int, settings: PlaySettings) -> list[Part]:

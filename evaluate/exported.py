@@ -115,7 +115,7 @@ class Compared:
         if difference > limit or not _same_choices(expected, actual, limit):
             raise ValueError(
                 f"the exported program differs from the agent: expected the same actions and probabilities "
-                f"within {limit:.1e}, got a difference of {difference:.2e}"
+                f"within {limit:.1e}, got a difference of {difference:.2e} (does its core draw random numbers?)"
             )
         pairs = [("value", output.value, value), *(("state", *leaves) for leaves in zip(own, after, strict=True))]
         for what, wanted, found in pairs:
@@ -130,6 +130,8 @@ class Compared:
 def _relative_error(wanted: Tensor, found: Tensor) -> float:
     """The largest difference, relative to 1 + |wanted|; of flags, 1 is true. Equal infinities do not differ."""
     wanted, found = wanted.double(), found.double()
+    if not wanted.numel():
+        return 0.0
     error = (found - wanted).abs() / (1 + wanted.abs())
     return error.where(found != wanted, 0.0).max().item()
 

@@ -11,6 +11,7 @@ import cloudpickle
 import torch
 
 from rmc_agents import plugins
+from rmc_agents.envs.making import EnvFactory
 from rmc_agents.envs.processes import (
     ChildContext,
     Fault,
@@ -32,9 +33,13 @@ Jobs = int | Literal["auto"]
 
 
 def play_all(
-    parts: Sequence[Part], jobs: Jobs, device: torch.device, on_progress: OnProgress = ignore_progress
+    parts: Sequence[Part],
+    env: str | EnvFactory,
+    jobs: Jobs,
+    device: torch.device,
+    on_progress: OnProgress = ignore_progress,
 ) -> list[Episodes]:
-    """Play all parts; the episodes are the same with any number of processes.
+    """Play all parts, which make this environment; the episodes are the same with any number of processes.
 
     Raises:
       ValueError: for a number below 1.
@@ -51,7 +56,9 @@ def play_all(
     played: dict[int, Episodes] = {}
     with _pool(processes) as pool:
         with stops_held_back():
-            numbers = {pool.submit(_play, cloudpickle.dumps(plugins.carried(part))): i for i, part in enumerate(parts)}
+            numbers = {
+                pool.submit(_play, cloudpickle.dumps(plugins.carried(part, env))): i for i, part in enumerate(parts)
+            }
         for future in as_completed(numbers):
             try:
                 episodes = future.result()

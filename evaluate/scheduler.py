@@ -98,54 +98,43 @@ class Training:
         say(self._console, f"{self.job.folder.name} {text}")
 
 
-class Scheduler:
-    """Trains jobs, several at a time, and shows the progress of each.
+def train_jobs(
+    jobs: Iterator[Job], at_once: int, console: Console, trust: bool, ending: Callable[[], bool] = lambda: False
+) -> Generator[Training, None, None]:
+    """Train jobs, show their progress, and yield each that has ended; when closed, the running ones save and end.
 
     Args:
+      jobs: consumed when another training can start.
       at_once: number of parallel trainings.
       console: for the progress.
       trust: as in `Training`.
+      ending: whether to stop: no further job starts, and the running ones save and stop.
     """
-
-    def __init__(self, at_once: int, console: Console, trust: bool) -> None:
-        self._at_once, self._console, self._trust = at_once, console, trust
-
-    def run(self, jobs: Iterator[Job], ending: Callable[[], bool] = lambda: False) -> Generator[Training, None, None]:
-        """Yield every training when it has ended; when closed, running trainings save and end.
-
-        Args:
-          jobs: consumed when another training can start.
-          ending: whether to stop: no further job starts, and the running ones save and stop.
-        """
-        running: dict[Training, TaskID] = {}
-        line = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
-        quiet = not self._console.is_terminal
-        shown = Progress(line, TimeElapsedColumn(), console=self._console, transient=True, disable=quiet)
-        with shown as progress:
-            try:
-                while self._fill(running, jobs, ending(), progress) or running:
-                    for training, task in list(running.items()):
-                        if ending():
-                            training.stop()
-                        if training.has_ended():
-                            progress.remove_task(running.pop(training))
-                            yield training
-                        else:
-                            said = trainings.last_line(training.job.folder)
-                            progress.update(task, description=f"{training.job.folder.name}: {said}")
-                    time.sleep(POLL)
-            finally:
-                for training in running:
-                    training.stop()
-                for training in running:
-                    training.wait()
-
-    def _fill(self, running: dict[Training, TaskID], jobs: Iterator[Job], ending: bool, progress: Progress) -> bool:
-        """Start as many jobs as allowed; returns whether any was started."""
-        before = len(running)
-        while not ending and len(running) < self._at_once and (job := next(jobs, None)) is not None:
-            running[Training(job, self._console, self._trust)] = progress.add_task("")
-        return len(running) > before
+    running: dict[Training, TaskID] = {}
+    line = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+    quiet = not console.is_terminal
+    with Progress(line, TimeElapsedColumn(), console=console, transient=True, disable=quiet) as progress:
+        try:
+            while True:
+                while not ending() and len(running) < at_once and (job := next(jobs, None)) is not None:
+                    running[Training(job, console, trust)] = progress.add_task("")
+                if not running:
+                    return
+                for training, task in list(running.items()):
+                    if ending():
+                        training.stop()
+                    if training.has_ended():
+                        progress.remove_task(running.pop(training))
+                        yield training
+                    else:
+                        said = trainings.last_line(training.job.folder)
+                        progress.update(task, description=f"{training.job.folder.name}: {said}")
+                time.sleep(POLL)
+        finally:
+            for training in running:
+                training.stop()
+            for training in running:
+                training.wait()
 
 
 def is_in_use(folder: Path) -> bool:

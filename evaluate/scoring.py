@@ -1,5 +1,6 @@
 """rmc-evaluate and rmc-watch as Python functions."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -144,6 +145,8 @@ def record_video(
     policy, env = policy_and_env(agent, env)
     settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     scale = _reward_scale(agent) if reward_scale is None else reward_scale
+    if not isinstance(scale, int | float) or not 0 < scale < math.inf:
+        raise ValueError(f"reward_scale: expected a number above 0, got {scale!r}")
     with evaluating(policy):
         return recording.record(
             policy, env, path, settings, episodes=episodes, title=title, fps=fps, reward_scale=scale

@@ -130,14 +130,14 @@ def _bits(nats: np.ndarray | None, asked: np.ndarray | None) -> float | None:
 
 
 def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
-    """Success rates by each group with more than one value."""
+    """Success rates by each group with more than one value, all of them whole numbers."""
     if (successes := episodes.successes) is None:
         return {}
     values = {name: (group, np.unique(group[~np.isnan(group)])) for name, group in episodes.groups.items()}
     return {
         name: {int(value): float(successes[group == value].mean()) for value in found}
         for name, (group, found) in values.items()
-        if len(found) > 1
+        if len(found) > 1 and not (found % 1).any()
     }
 
 

@@ -1,9 +1,9 @@
 """Reading `summary.json` of runs."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -24,11 +24,6 @@ class Evaluation(Statistics):
     random_mean_return: float
     random_success_rate: float | None
     chance: float | None = None
-
-    def of_the_agent(self) -> dict[str, Any]:
-        """The statistics without those of uniform random play."""
-        own = Statistics.__dataclass_fields__
-        return {name: value for name, value in asdict(self).items() if name in own}
 
 
 @dataclass(frozen=True)

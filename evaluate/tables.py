@@ -3,6 +3,7 @@
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rmc_agents import command_line
@@ -15,7 +16,7 @@ def print_result(result: dict[str, Any], console: Console) -> None:
     """Print an evaluation, or an ablation of memory, as rmc-evaluate writes it to JSON."""
     acting = "most likely actions" if result["deterministic"] else "sampled actions"
     title = f"{result['env']} · {result['core']} · {result['frames']:,} frames"
-    table = Table(title=title, caption=f"{result['episodes']} episodes from seed {result['seed']}, {acting}")
+    table = Table(title=escape(title), caption=f"{result['episodes']} episodes from seed {result['seed']}, {acting}")
     (_fill_ablation if "ablation" in result else _fill)(table, result)
     command_line.say(console, f"checkpoint {result['checkpoint']}")
     console.print(table)

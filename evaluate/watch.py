@@ -76,9 +76,12 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.out is not None:
         check_target(arguments.out, (*SUFFIXES, PAGE, FIGURE))
     is_live = arguments.port is not None
-    is_page = is_live or (arguments.out is not None and arguments.out.suffix.lower() == PAGE)
+    suffix = "" if arguments.out is None else arguments.out.suffix.lower()
+    is_page, is_figure = is_live or suffix == PAGE, suffix == FIGURE
     if not is_page:
         parsing.check_unused(arguments, "without a page, by --out replay.html or --port", "window")
+    if is_page or is_figure:
+        parsing.check_unused(arguments, "without a video", "fps")
     _check_extent(arguments, is_page)
     find_one = find_source if is_live else find
     paths = [find_one(run, arguments.pretrained, arguments.trust) for run in arguments.runs or (None,)]
@@ -87,7 +90,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if is_live:
         return _serve(arguments, paths)
     opened = _open_all(arguments, paths)
-    if arguments.out is not None and arguments.out.suffix.lower() == FIGURE:
+    if is_figure and arguments.out is not None:
         return _draw_attention(arguments.out, arguments, opened[0])
     return _write_page(arguments, opened) if is_page else _film(arguments, opened[0])
 
@@ -169,6 +172,8 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
 
 
 def _film(arguments: Arguments, opened: Opened) -> int:
+    from rich.markup import escape
+
     from rmc_agents.envs.making import name_of
 
     from .episodes import PlaySettings
@@ -176,7 +181,7 @@ def _film(arguments: Arguments, opened: Opened) -> int:
     from .video.recording import record
 
     (saved, env), console = opened, command_line.console()
-    with console.status(f"recording {name_of(env)}"):
+    with console.status(escape(f"recording {name_of(env)}")):
         recorded = record(
             saved.agent,
             env,

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,11 +47,10 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         length = max(0, LONGEST_NAME - len(os.fsencode(path.suffix)))
         stem = os.fsdecode(os.fsencode(path.stem)[:length])
-        descriptor, temporary = tempfile.mkstemp(path.suffix, f".{stem}.", path.parent)
-        os.close(descriptor)
-        yield Path(temporary)
+        temporary = path.with_name(f".{stem}.{secrets.token_hex(4)}{path.suffix}")
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the user's umask
+        yield temporary
         _flush(temporary)
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
         if error.errno is None:

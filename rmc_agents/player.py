@@ -95,6 +95,7 @@ class Player:
             return cls(agent, 1, deterministic, seed, AutoresetMode.NEXT_STEP if resets_itself else None)
         return cls(agent, env.num_envs, deterministic, seed, env.metadata.get("autoreset_mode"))
 
+    @torch.no_grad()
     def reset(self, seed: int | None = None) -> None:
         """Clear the state: the next observations begin new episodes. With a seed, seed the action sampling again."""
         if seed is not None:

@@ -23,6 +23,8 @@ Result = TypeVar("Result")
 OWN = __name__.partition(".")[0]  # this package
 EXTRAS = ("popgym",)
 """Modules of environments that are optional dependencies; the extras have the same names."""
+PACKAGES = (OWN, "gymnasium", "minigrid", *EXTRAS)
+"""Packages that register their environments when they are imported, which every process does when it makes one."""
 _typed: dict[str, None] = {}  # module names in import order
 _envs: dict[str, None] = {}  # environments 'module:Name' registered with gymnasium
 registered: dict[str, dict[str, Callable[..., Any]]] = {"core": {}, "encoder": {}}
@@ -216,17 +218,36 @@ def flags_text() -> str:
     return "".join(f" {shlex.quote(word)}" for word in flags())
 
 
-def carried(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Wrap a function for another process, where the same modules are imported and the same parts registered first."""
-    if not _typed and not any(registered.values()):
+def carried(function: Callable[..., Result], env: Any) -> Callable[..., Result]:
+    """Wrap a function for another process, where the same modules are imported and the same parts registered first.
+
+    Args:
+      function: what the process calls.
+      env: the environment that it makes, by its name or otherwise.
+    """
+    spec = _given_spec(env)
+    if spec is None and not _typed and not any(registered.values()):
         return function
-    return partial(_prepare_and_call, list(_typed), list(_envs), registered, os.getcwd(), function)
+    return partial(_prepare_and_call, list(_typed), list(_envs), registered, spec, os.getcwd(), function)
+
+
+def _given_spec(env: Any) -> Any:
+    """An environment's registration with gymnasium, unless importing a package makes it."""
+    import gymnasium as gym
+
+    from rmc_agents.envs.names import split_stack
+
+    name = getattr(env, "name", env)
+    spec = gym.registry.get(split_stack(name)[0]) if isinstance(name, str) else None
+    makes = spec and (spec.entry_point or spec.vector_entry_point)
+    return None if isinstance(makes, str) and makes.partition(".")[0] in PACKAGES else spec
 
 
 def _prepare_and_call(
     modules: list[str],
     envs: list[str],
     builders: dict[str, dict[str, Callable[..., Any]]],
+    spec: Any,
     folder: str,
     function: Callable[..., Result],
     *arguments: Any,
@@ -238,4 +259,8 @@ def _prepare_and_call(
         _register_env(name)
     for kind, named in builders.items():
         registered[kind] |= named
+    if spec is not None:
+        import gymnasium as gym
+
+        gym.registry.setdefault(spec.id, spec)
     return function(*arguments)

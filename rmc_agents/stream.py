@@ -92,7 +92,7 @@ class Lanes(EndedEpisodes):
             self._check(obs, zeros, zeros.astype(np.int64))
             false = zeros.astype(bool)
             self._is_last, self._is_stepping = false, False
-            self.targets = self._to_targets() if "target" in self.infos and self.spec.num_actions else None
+            self.targets = self._first_targets()
             self._returns, self._lengths, self.numbers = zeros.copy(), zeros.astype(np.int64), zeros.astype(np.int64)
             self.spec = self.spec._replace(is_masked=self.spec.action_mask(obs, self.infos) is not None)
             if not self.spec.mask_sizes and (ACTION_MASK in self.infos or ACTION_MASK in self.spec.arrays):
@@ -126,7 +126,7 @@ class Lanes(EndedEpisodes):
                     "episode's end, as autoreset_mode NEXT_STEP says"
                 )
             if self.targets is not None:
-                self.targets = self._to_targets()
+                self.targets = self.read_targets()
             self.rewards = reward
             self._returns += reward
             self._lengths += ~is_first
@@ -189,7 +189,18 @@ class Lanes(EndedEpisodes):
         arrays = {name: np.asarray(pick(obs, array.path)) for name, array in self.spec.arrays.items()}
         check_finite(self.env, arrays, reward, lengths)
 
-    def _to_targets(self) -> Tensor:
+    def _first_targets(self) -> Tensor | None:
+        """The targets of the first step; None without, and if the name means something else to the environment."""
+        if "target" not in self.infos or not self.spec.num_actions:
+            return None
+        try:
+            return self.read_targets()
+        except ValueError as error:
+            _warn_of_targets(name_of_env(self.env), str(error))
+            return None
+
+    def read_targets(self) -> Tensor:
+        """The targets `[B]` in the infos of the last step. Raises ValueError if they are not actions."""
         raw = np.asarray(self.infos.get("target", np.full(self.num_lanes, NO_TARGET)))
         if raw.shape != (self.num_lanes,) or raw.dtype.kind not in "biuf":
             raise ValueError(f"infos['target']: expected an action per lane, got {raw.dtype} {list(raw.shape)}")
@@ -251,6 +262,11 @@ class Lanes(EndedEpisodes):
 @cache
 def _warn_of_mask(name: str) -> None:
     logger.warning("the action masks of %r are ignored: masks are for Discrete and MultiDiscrete actions", name)
+
+
+@cache
+def _warn_of_targets(name: str, error: str) -> None:
+    logger.warning("infos['target'] of %r is not used as right actions: %s", name, error)
 
 
 def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:

@@ -1,5 +1,6 @@
 """Player: it acts as in evaluation and training, however the environment is reset."""
 
+import copy
 import math
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate.episodes import PlaySettings, play
 from rmc_agents.player import Player
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.types import map_leaves
 
 SEED, LANES = 5, 6
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
@@ -144,6 +146,14 @@ def test_reset_forgets_and_seeds_the_draws(agent: ActorCritic) -> None:
     assert play_all() == first
     random = [Player(agent, num_envs=2, seed=None) for _ in range(2)]
     assert random[0]._generator.initial_seed() != random[1]._generator.initial_seed()
+
+
+def test_a_learned_initial_state_has_no_gradient(agent: ActorCritic) -> None:
+    class Learned(LSTM):
+        def initial_leaves(self) -> Any:
+            return map_leaves(lambda leaf: leaf + self.bias.sum(), super().initial_leaves())
+
+    copy.deepcopy(Player(ActorCritic(agent.spec, partial(Learned, hidden_size=4))))
 
 
 def test_attention_is_that_of_the_last_step() -> None:

@@ -5,6 +5,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 import torch
 
@@ -156,14 +157,16 @@ def test_another_process_has_the_same_modules_and_registered_cores(module: str, 
 
     plugins.load([module])
     register_core("carried-core", Registered)
-    calls = plugins.flags, partial(make_core, CoreConfig(core="carried-core"), 3)
+    gym.register("Given-v0", entry_point=lambda: None)
+    calls = plugins.flags, partial(make_core, CoreConfig(core="carried-core"), 3), partial(gym.spec, "Given-v0")
     carried = tmp_path / "carried"
-    carried.write_bytes(cloudpickle.dumps([plugins.carried(call) for call in calls]))
+    carried.write_bytes(cloudpickle.dumps([plugins.carried(call, "Given-v0") for call in calls]))
     elsewhere = f"import os, pickle; os.chdir('/'); sys.path = [each for each in sys.path if each != {str(tmp_path)!r}]"
     program = f"{elsewhere}; print(*(call() for call in pickle.load(open(sys.argv[1], 'rb'))), sep='\\n')"
-    flags, core = forked.run(program, str(carried), log=tmp_path / "log").splitlines()[:2]
+    flags, core, *_, spec = forked.run(program, str(carried), log=tmp_path / "log").splitlines()
     assert flags == str(["--import", module])
     assert core.startswith("Registered(")
+    assert "id='Given-v0'" in spec
 
 
 def test_no_settings_file_imports_a_module(module: str, capsys: pytest.CaptureFixture[str]) -> None:

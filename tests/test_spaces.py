@@ -98,6 +98,8 @@ def test_a_player_asks_for_the_masks_of_the_training(kind: str, tmp_path: Path) 
     with pytest.raises(ValueError, match=r"action_mask: expected one, as in .* training .* pass action_mask=info\["):
         player.act(obs)
     allowed = np.arange(4) == 2
+    with pytest.raises(ValueError, match=r"expected 4 flags, 0 or 1, in each lane, got -1000000000"):
+        player.act(obs, action_mask=np.where(allowed, 0.0, -1e9))
     assert player.act(obs, action_mask=allowed) == 2 + (kind == "MaskInfo")
 
 

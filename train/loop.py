@@ -108,7 +108,7 @@ class RunLoop:
                 f"{self._resume_command()}"
             )
             raise
-        except Exception:
+        except (Exception, KeyboardInterrupt):
             if any((self.folder.path / checkpoint.FOLDER).glob("update-*")):
                 self._say(
                     "once the cause is removed, continue from the newest checkpoint with: " + self._resume_command()
@@ -125,7 +125,7 @@ class RunLoop:
             while trainer.frames < trainer.train.total_frames and not wants_end and not stop.agreed():
                 try:
                     metrics = trainer.update()
-                except WorkerError:  # of an environment or an actor: nothing was learned since the last complete update
+                except WorkerError:  # of an environment or an actor: the agent is that of the last complete update
                     trainer.save(path, reporter.seconds)
                     raise
                 try:
@@ -135,7 +135,11 @@ class RunLoop:
                     wants_end = self._call_back(metrics, episodes, evaluation, reporter.seconds)
                 except distributed.LearnerLost:
                     raise
-                except (Exception, SystemExit):  # for example the callback's; SystemExit: by rich, if its output closed
+                except (
+                    Exception,
+                    SystemExit,
+                    KeyboardInterrupt,
+                ):  # the callback's; SystemExit: rich's, its output closed
                     distributed.highest(END)
                     trainer.save(path, reporter.seconds)
                     raise

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
@@ -220,26 +219,27 @@ class OnPolicy(Learner):
         states = distributed.gather([self.collector.get_state()])
         own = {"collector": states[0] if len(states) == 1 else shares.merged(states)}
         own["shuffling"] = self.shuffling.get_state()
-        numbers = distributed.gather([self.lanes.numbers]) if self.curriculum.stages else []
-        return super().get_state() | own | self._curriculum_state(*numbers)
-
-    def _curriculum_state(self, *numbers: NDArray[np.int64]) -> dict[str, Any]:
-        """The part about the curriculum, with the numbers of all learners' lanes."""
-        if not self.curriculum.stages:
-            return {}
-        return {"curriculum": self.curriculum.get_state() | {"numbers": np.concatenate(numbers)}}
+        if self.curriculum.stages:
+            numbers = np.concatenate(distributed.gather([self.lanes.numbers]))
+            own["curriculum"] = self.curriculum.get_state() | {"numbers": numbers}
+        return super().get_state() | own
 
     def expected_state(self) -> dict[str, Any]:
         """As `Learner.expected_state`."""
         own = {"collector": self.collector.expected_state(), "shuffling": self.shuffling.get_state()}
-        return super().expected_state() | own | self._curriculum_state(np.zeros(self.share.total, np.int64))
+        if self.curriculum.stages:
+            own["curriculum"] = self._expected_curriculum()
+        return super().expected_state() | own
+
+    def _expected_curriculum(self) -> dict[str, Any]:
+        return self.curriculum.get_state() | {"numbers": np.zeros(self.share.total, np.int64)}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint's tree: exactly, if the environment can be saved."""
         if self.curriculum.stages:
-            zeros = np.zeros(self.share.total, np.int64)
-            saved = {"numbers": zeros} | state.get("curriculum", {})  # older files have no numbers
-            check_like(saved, self._curriculum_state(zeros)["curriculum"], "curriculum")
+            expected = self._expected_curriculum()
+            saved = {"numbers": expected["numbers"]} | state.get("curriculum", {})  # older files have no numbers
+            check_like(saved, expected, "curriculum")
             self.curriculum.set_state(saved)
             state = state | {"curriculum": saved}
             self.close()

@@ -11,7 +11,7 @@ from rmc_agents.envs.own import check_given_once
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.runs import archive, checkpoint
-from rmc_agents.runs.folder import CONFIG, RunFolder
+from rmc_agents.runs.folder import CONFIG, RunFolder, run_of
 from rmc_agents.runs.saved import to_settings
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import check_progress
@@ -23,26 +23,9 @@ from .own_env import OwnEnv, settle_env
 from .trainer import Trainer
 
 MAY_CHANGE_ON_RESUME = frozenset(
-    {
-        "total_frames",
-        "env_workers",
-        "rollouts_ahead",
-        "max_policy_lag",
-        "actor_timeout",
-        "actor_engine",
-        "ray_address",
-        "device",
-        "threads",
-        "learners",
-        "save_every",
-        "keep_checkpoints",
-        "log_every",
-        "diagnostics",
-        "eval_episodes",
-        "eval_every",
-        "eval_max_steps",
-        "video",
-    }
+    {"total_frames", "env_workers", "rollouts_ahead", "max_policy_lag", "actor_timeout", "actor_engine", "ray_address"}
+    | {"device", "threads", "learners", "save_every", "keep_checkpoints", "log_every", "diagnostics", "video"}
+    | {"eval_episodes", "eval_every", "eval_max_steps"}
 )
 
 
@@ -54,6 +37,11 @@ class Saved(NamedTuple):
     seconds: float  # of training so far
     tree: dict[str, Any]  # for the trainer's set_state
     spec: SpaceSpec | None = None  # None: in an archive of Stable-Baselines3
+
+    def is_of(self, run_dir: Path) -> bool:
+        """Whether the checkpoint lies in this run's folder."""
+        run = run_of(self.path)
+        return run is not None and run.resolve() == run_dir.resolve()
 
 
 def reopen(
@@ -139,8 +127,7 @@ def _check_unchanged(old: Config, new: Config) -> None:
 
 def notes(trainer: Trainer, saved: Saved, folder: RunFolder) -> list[str]:
     """Notes for the user before the run continues."""
-    is_branch = not saved.path.is_relative_to(folder.path)
-    where = f" in a new folder, {folder.path}; the checkpoint's run is not changed" if is_branch else ""
+    where = "" if saved.is_of(folder.path) else f" in a new folder, {folder.path}; the checkpoint's run is not changed"
     return [
         f"resumed from {saved.path} at {trainer.frames:,} frames{where}",
         *_edited(saved.config, trainer.config, folder),

@@ -181,8 +181,15 @@ def _clock(console: Console) -> TrainingClock:
 
 @contextmanager
 def _restored() -> Iterator[None]:
-    """Context that afterwards restores torch's number of threads and global generators."""
-    with torch_threads(torch.get_num_threads()), torch.random.fork_rng(range(torch.cuda.device_count())):
+    """Context that computes gradients and afterwards restores torch's modes, number of threads and global generators.
+
+    Raises:
+      ValueError: if torch's default device is not the CPU.
+    """
+    if (device := torch.get_default_device()).type != "cpu":
+        raise ValueError(f"torch's default device: expected cpu, got {device}; the setting device is for the training")
+    generators = torch.random.fork_rng(range(torch.cuda.device_count()))
+    with torch_threads(torch.get_num_threads()), generators, torch.inference_mode(False), torch.enable_grad():
         yield
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -47,4 +48,5 @@ class StopSignals:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
         if not distributed.by_torchrun():
-            signal.signal(number, signal.SIG_DFL)
+            is_interactive = hasattr(sys, "ps1")  # where the next one must not end the session
+            signal.signal(number, self._previous[number] if is_interactive else signal.SIG_DFL)

@@ -55,6 +55,8 @@ class Supervised(OnPolicy):
     def _check_lanes(self) -> None:
         if self.lanes.targets is None:
             env = self.config.env.env
+            if "target" in self.lanes.infos and self.lanes.spec.num_actions:
+                self.lanes.read_targets()  # says what is wrong with them
             if "target" in self.lanes.infos:
                 spaces = self.lanes.spec.described()
                 raise ValueError(f"--algo supervised: expected Discrete actions for targets, in {env!r} got {spaces}")

@@ -122,7 +122,7 @@ def _attention(weights: Tensor | None) -> list[dict[str, Any]]:
 
 def _slots(name: str, before: Tensor, after: Tensor) -> list[dict[str, Any]]:
     """The relative change of each slot, and the similarity of slots; `before` and `after` are `[T, N, D]`."""
-    slots = after.shape[1]
+    before, after, slots = before.float(), after.float(), after.shape[1]
     change = (after - before).norm(dim=2) / torch.maximum(before.norm(dim=2), after.norm(dim=2)).clamp(min=1e-6)
     packed = [strip(f"{name}: change", "slots", [f"slot {i + 1}" for i in range(slots)], _array(change), 0.0)]
     if pairs := list(combinations(range(slots), 2)):

@@ -11,9 +11,8 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from .plain_yaml import shortened
-from .stages import KeywordArguments, stages_of
+from .stages import MAX_NUMBER, KeywordArguments, stages_of
 
-MAX_NUMBER = 10**15  # products of settings must stay below float32's limit, 3.4e38
 Float = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 PositiveFloat = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
 NonNegativeFloat = Annotated[float, Field(ge=0, le=MAX_NUMBER)]

@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BeforeValidator, JsonValue, TypeAdapter, ValidationError
 
+MAX_NUMBER = 10**15  # products of settings must stay below float32's limit, 3.4e38
 MEASURES = ("accuracy", "success", "return", "frames")
 
 
@@ -56,6 +57,8 @@ class Stage(NamedTuple):
         measure, threshold, given = measures[0], setting[measures[0]], setting.get("env_kwargs")
         if isinstance(threshold, bool) or not isinstance(threshold, int | float):
             raise ValueError(f"{name}: {measure}: expected a number, got {threshold!r}")
+        if not abs(threshold) <= MAX_NUMBER:  # not NaN
+            raise ValueError(f"{name}: {measure}: expected a number up to {MAX_NUMBER:g}, got {threshold}")
         highest = 1 if measure in ("accuracy", "success") else float("inf")
         if measure != "return" and not 0 < threshold <= highest:
             limits = "above 0, up to 1" if highest == 1 else "above 0"

@@ -98,6 +98,9 @@ def check_result(core: object, method: str, result: Any, shape: Sequence[int], i
     if not is_free and [leaf.dtype for leaf in state] != [leaf.dtype for leaf in initial]:
         expected, got = ([str(leaf.dtype) for leaf in leaves] for leaves in (initial, state))
         raise ValueError(f"{name}: expected a next state of {expected}, got one of {got}")
+    wanted = initial[0].device if initial else output.device
+    if wrong := [str(each.device) for each in (output, *state) if each.device != wanted]:
+        raise ValueError(f"{name}: expected an output and a next state on {wanted}, got one on {wrong[0]}")
     return output, state
 
 

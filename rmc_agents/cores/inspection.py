@@ -43,13 +43,14 @@ def inspect(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> I
 
 
 def gates_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
-    """The core's `gate_values`. Raises ValueError unless they are tensors `[B, ...]` by name."""
+    """The core's `gate_values`. Raises ValueError unless they are tensors `[B, ...]` of floats by name."""
     gates: Any = core.gate_values(inputs, should_reset, state)
-    values = gates.values() if isinstance(gates, dict) else [None]
-    if not all(isinstance(gate, Tensor) and gate.shape[:1] == inputs.shape[:1] for gate in values):
-        raise ValueError(
-            f"{core.class_name()}.gate_values: expected a dict of tensors [{len(inputs)}, ...], got {gates}"
-        )
+    for gate in gates.values() if isinstance(gates, dict) else [gates]:
+        is_gate = isinstance(gate, Tensor) and gate.shape[:1] == inputs.shape[:1] and gate.is_floating_point()
+        if not is_gate or not isinstance(gates, dict):
+            got = f"{gate.dtype} {list(gate.shape)}" if isinstance(gate, Tensor) else type(gate).__name__
+            expected = f"a dict of tensors [{len(inputs)}, ...] of floats"
+            raise ValueError(f"{core.class_name()}.gate_values: expected {expected}, got {got}")
     return gates
 
 

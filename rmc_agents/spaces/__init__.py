@@ -147,7 +147,7 @@ class SpaceSpec(NamedTuple):
         """The allowed actions `[B, sum of mask_sizes]` from observations or infos; None: all.
 
         Raises:
-          ValueError: for a mask of the wrong shape.
+          ValueError: for a mask of the wrong shape, or of other values than 0 and 1.
         """
         in_obs = isinstance(obs, Mapping) and not any(part.path == (ACTION_MASK,) for part in self.obs_parts)
         mask = obs.get(ACTION_MASK) if in_obs else None
@@ -157,12 +157,13 @@ class SpaceSpec(NamedTuple):
             return None
         allowed: NDArray[Any] = np.asarray(mask)
         is_right = allowed.ndim == 2 and allowed.shape[1] == sum(self.mask_sizes) and allowed.dtype.kind in "biuf"
-        if not is_right or not np.isfinite(allowed).all():
+        flags = allowed.astype(bool) if is_right else allowed
+        if not is_right or (wrong := allowed[allowed != flags]).size:
             raise ValueError(
-                f"action_mask: expected {sum(self.mask_sizes)} flags in each lane, got {allowed.dtype} {allowed.shape}"
-                + (" that are not finite" if is_right else "")
+                f"action_mask: expected {sum(self.mask_sizes)} flags, 0 or 1, in each lane, got "
+                + (f"{wrong[0]}" if is_right else f"{allowed.dtype} {allowed.shape}")
             )
-        return allowed.astype(bool)
+        return flags
 
     @property
     def action_limits(self) -> list[int | None]:

@@ -284,6 +284,13 @@ class TestWhatTheMethodsReturn:
         with pytest.raises(ValueError, match=r"Counter.cell: expected a next state of .*int64.*, got one of .*float32"):
             Counter(SIZE)(torch.zeros(STEPS, LANES, SIZE))
 
+    def test_of_cell_on_another_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Decay, "cell", lambda _, x, state: (x, (state[0].to("meta"),)))
+        with pytest.raises(
+            ValueError, match=r"Decay.cell: expected an output and a next state on cpu, got one on meta"
+        ):
+            Decay(SIZE)(torch.zeros(STEPS, LANES, SIZE))
+
     def test_of_a_modules_output_size(self) -> None:
         module = InPlace(SIZE)
         core, x = as_core(module, SIZE), torch.zeros(STEPS, LANES, SIZE)
@@ -311,7 +318,12 @@ class TestWhatTheMethodsReturn:
         core, x = Decay(SIZE), torch.zeros(STEPS, LANES, SIZE)
         arguments = (core, x, torch.zeros(STEPS, LANES, dtype=torch.bool), core.initial_state(LANES))
         for method, result, expected in (
-            ("gate_values", {"open": torch.zeros(2)}, r"expected a dict of tensors \[18, ...\], got"),
+            (
+                "gate_values",
+                {"open": torch.zeros(2)},
+                r"expected a dict of tensors \[18, ...\] of floats, got torch.float32 \[2\]",
+            ),
+            ("gate_values", {"open": torch.zeros(18) > 0}, r".* got torch.bool \[18\]"),
             ("gate_values", None, "expected a dict of tensors .* got None"),
             (
                 "attention_weights",

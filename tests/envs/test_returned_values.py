@@ -56,7 +56,8 @@ ONE = Box(-1, 1, (1,))
         (ONE, [0.0], {"first": np.zeros(1)}, r"expected \(obs, info\), got ndarray"),
         (ONE, [0.0], {"info": {"action_mask": [0, 1, 1, 1], "target": 0}}, "asks in lane 0, at step 0 .* forbids: 0"),
         (ONE, [0.0], {"info": {"action_mask": [1, [0], 1, 1]}}, "action_mask.*expected 4 flags, got object"),
-        (ONE, [0.0], {"info": {"action_mask": [float("nan"), 0, 0, 1]}}, r"expected 4 flags, got \[nan"),
+        (ONE, [0.0], {"info": {"action_mask": [float("nan"), 0, 0, 1]}}, r"expected 4 flags, 0 or 1, got \[nan"),
+        (ONE, [0.0], {"info": {"action_mask": [0, -1e9, 0, 0]}}, r"expected 4 flags, 0 or 1, got \[0.0, -1"),
     ],
 )
 def test_what_is_not_in_its_space_or_of_the_wrong_type_is_refused(

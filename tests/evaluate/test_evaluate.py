@@ -1,15 +1,19 @@
 """The commands that evaluate and record: what they write, and one line for bad input."""
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from helpers import wandering  # noqa: F401  # registers an environment that cannot render
 from helpers.runs import refused, save_agent
 from rmc_agents.evaluate import cli, watch
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec, evaluate_beside_random
+from rmc_agents.evaluate.progress import shown
+from rmc_agents.evaluate.tables import print_result
 
 CPU = torch.device("cpu")
 
@@ -29,6 +33,15 @@ def test_command_writes_what_it_measures(tmp_path: Path, capsys: pytest.CaptureF
 def test_evaluate_is_plain_json() -> None:
     result = evaluate_beside_random(UniformPolicy(env_spec("recall")), "recall", 30, PlaySettings(0, CPU))
     assert json.loads(json.dumps(result, allow_nan=False))["mean_return"] == result["random_mean_return"]
+
+
+def test_a_name_with_brackets_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    result = evaluate_beside_random(UniformPolicy(env_spec("recall")), "recall", 2, PlaySettings(0, CPU))
+    named = {"env": "text:[/b].txt", "core": "none", "frames": 0, "checkpoint": "[/b]"}
+    print_result(result | named, Console(width=200))
+    assert "text:[/b].txt · none" in capsys.readouterr().out
+    with shown(Console(force_terminal=True, file=StringIO()), "playing [/b]", 2):
+        pass
 
 
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,6 +42,8 @@ def test_success_by_group_known_values() -> None:
     played = episodes(1.0, 0.0, 1.0, 1.0)._replace(successes=successes, groups=groups)
     assert Statistics.of(played).success_by == {"corridor_length": {0: 1.0, 2: pytest.approx(2 / 3)}}
     assert Statistics.of(played._replace(successes=None)).success_by == {}
+    fractions = {name: group + 0.5 for name, group in played.groups.items()}
+    assert Statistics.of(played._replace(groups=fractions)).success_by == {}, "which have no whole numbers as names"
 
 
 def test_interval_covers_the_mean_as_often_as_it_says() -> None:

@@ -96,14 +96,15 @@ def refused(capsys: pytest.CaptureFixture[str], program: Any, *argv: object) -> 
 
 
 def assert_same(left: object, right: object) -> None:
-    """Two trees of checkpoints are bitwise equal, types and dtypes included."""
+    """Two trees, such as those of checkpoints, are bitwise equal, types and dtypes included."""
     if isinstance(left, dict):
         assert isinstance(right, dict)
         assert left.keys() == right.keys()
         for key in left:
             assert_same(left[key], right[key])
-    elif isinstance(left, list):
-        assert isinstance(right, list)
+    elif isinstance(left, list | tuple):
+        assert isinstance(right, list | tuple)
+        assert type(left) is type(right)
         for a, b in zip(left, right, strict=True):
             assert_same(a, b)
     elif isinstance(left, torch.Tensor):

@@ -114,6 +114,15 @@ def test_a_long_name_can_be_written(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [path.name]
 
 
+def test_who_may_read_a_file_is_the_users_choice(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        checkpoint.save(tmp_path / "x", {"x": 1})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_disk_that_fails_is_not_a_damaged_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for update in (7, 8):
         checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=4)

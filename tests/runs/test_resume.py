@@ -218,6 +218,9 @@ def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
     assert_same(newest(branch), newest(tmp_path / "run"))
     assert (branch / "tensorboard").stat().st_mode & 0o200, "the curve's copy can be written, though the run's cannot"
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    above = ["--run-dir", str(tmp_path)]  # a folder above the run is another one, too
+    assert cli.main(["--resume", str(chosen), *above]) == 0
+    assert f"at 80 frames in a new folder, {tmp_path}" in capsys.readouterr().out
     curve = EventAccumulator(str(branch / "tensorboard")).Reload().Scalars("losses/entropy")
     assert sorted({event.step for event in curve}) == [40, 80, 120, 160]  # files of one second are read in any order
 

@@ -1,6 +1,7 @@
 """A curriculum: when a stage ends, what the next one plays, exact resume across stages, and refusals."""
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,8 @@ gym.register("Aiming-v1", Aiming)
         ({"curriculum": [{"env_kwargs": {"most": 2}}]}, "stage 1: expected env_kwargs and one of accuracy, success"),
         ({"curriculum": [{"env_kwargs": {"most": 2}, "accuracy": 85}]}, "accuracy: expected a number above 0, up to 1"),
         ({"curriculum": [{"env_kwargs": {"most": 2}, "frames": "x"}]}, "frames: expected a number, got 'x'"),
+        ({"curriculum": [{"env_kwargs": {"most": 2}, "frames": 10**400}]}, r"frames: expected a number up to 1e\+15"),
+        ({"curriculum": [{"env_kwargs": {"most": 2}, "return": math.nan}]}, "return: expected a number up to .* nan"),
         ({"algo": "impala"}, "curriculum: expected algo a2c, ppo or supervised, got impala"),
         (
             {"env": "recall", "algo": "ppo", "curriculum": [{"env_kwargs": {"delay": 2}, "accuracy": 0.5}]},

@@ -157,12 +157,14 @@ def test_torchs_global_generator_is_the_users(tmp_path: Path) -> None:
     assert_same(weights("b", lambda progress: bool(torch.rand(2).sum() > 2)), expected)
 
 
-def test_a_callback_that_fails_loses_nothing(tmp_path: Path) -> None:
-    def callback(progress: Progress) -> bool:
-        return progress.updates == 3 and progress.metrics["no such metric"] > 0
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+def test_a_callback_that_fails_loses_nothing(error: type[BaseException], tmp_path: Path) -> None:
+    def callback(progress: Progress) -> None:
+        if progress.updates == 3:
+            raise error
 
     console = Console(file=(out := StringIO()), width=1000)
-    with pytest.raises(KeyError, match="no such metric"):
+    with pytest.raises(error):
         train(SMALL | {"total_frames": 100}, env=Walk, run_dir=tmp_path / "run", callback=callback, console=console)
     assert find_and_load(tmp_path / "run")[1]["frames"] == 60
     assert f"continue from the newest checkpoint with: rmc.resume('{tmp_path / 'run'}', env=...)" in out.getvalue()
@@ -226,4 +228,17 @@ def test_what_cannot_be_is_refused(settings: dict[str, Any], env: Any, expected:
 def test_a_callback_that_is_no_function_is_refused_before_the_training(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="callback: expected a function of a Progress, got 'stop'"):
         train({}, env=Walk, callback="stop", run_dir=tmp_path / "run")  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+def test_gradients_are_computed_in_any_mode_of_torch(tmp_path: Path) -> None:
+    for number, mode in enumerate((torch.no_grad(), torch.inference_mode())):
+        with mode:
+            run = train(SMALL | {"total_frames": 20}, env=Walk, run_dir=tmp_path / f"{number}", console=QUIET)
+        assert run.summary["frames"] == 20
+
+
+def test_another_default_device_is_refused(tmp_path: Path) -> None:
+    with torch.device("meta"), pytest.raises(ValueError, match="default device: expected cpu, got meta"):
+        train(SMALL, env=Walk, run_dir=tmp_path / "run", console=QUIET)
     assert not (tmp_path / "run").exists()

@@ -179,16 +179,30 @@ def test_nothing_is_asked_at_an_episodes_last_observation() -> None:
     assert asked == [2, 2, -1, 2]
 
 
+def read_targets(env: gym.Env) -> None:
+    """Where they are no actions, the name means something else, unless they are what is learned."""
+    lanes = Lanes(SyncVectorEnv([lambda: env] * 2), 0, CPU)
+    assert lanes.targets is None
+    lanes.read_targets()
+
+
+def test_a_target_that_means_something_else_matters_to_supervised_learning_alone(tmp_path: Path) -> None:
+    settings = {"num_envs": 2, "core": "none", "encoder_sizes": [8], "unroll_length": 2, "total_frames": 4}
+    assert train_in(settings, env=lambda: Asking("left"), run_dir=tmp_path / "run").summary["frames"] == 4
+    with pytest.raises(ValueError, match=r"infos\['target'\]: expected an action per lane, got"):
+        train_in(settings | {"algo": "supervised"}, env=lambda: Asking("left"), run_dir=tmp_path / "other")
+
+
 @pytest.mark.parametrize("target", [3, -2, 0.5])
 def test_targets_that_are_no_actions_are_refused(target: object) -> None:
     with pytest.raises(ValueError, match=r"infos\['target'\]: expected actions from 0 to 2, or -1"):
-        Lanes(SyncVectorEnv([lambda: Asking(target)] * 2), 0, CPU)
+        read_targets(Asking(target))
 
 
 @pytest.mark.parametrize("target", [np.array([0, 1]), "left"])
 def test_targets_are_one_action_per_lane(target: object) -> None:
     with pytest.raises(ValueError, match=r"infos\['target'\]: expected an action per lane, got"):
-        Lanes(SyncVectorEnv([lambda: Asking(target)] * 2), 0, CPU)
+        read_targets(Asking(target))
 
 
 class AskedWrongly(Asking):
@@ -215,7 +229,7 @@ def test_targets_count_as_the_environment_counts_its_actions(start: int, target:
 @pytest.mark.parametrize(("start", "message"), [(1, "actions from 1 to 3, or -1"), (-1, "count from 0 or more")])
 def test_targets_below_the_first_action_are_refused(start: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Lanes(SyncVectorEnv([lambda: Asking(0, start)] * 2), 0, CPU)
+        read_targets(Asking(0, start))
 
 
 class AskedLate(Asking):

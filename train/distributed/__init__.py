@@ -197,15 +197,10 @@ def failing_together() -> Iterator[None]:
         if rank() != FIRST:
             raise OtherFailed("the first learner reports the reason") from error
         if error is None:
-            raise _first_failure(faults)
+            number, fault = next((number, fault) for number, fault in enumerate(faults) if fault is not None)
+            raise Fault(*fault).error(f"learner {number}: ")
     if error is not None:
         raise error
-
-
-def _first_failure(faults: Sequence[list[Any] | None]) -> WorkerError:
-    """The first failure among those of all learners."""
-    number, found = next((number, Fault(*found)) for number, found in enumerate(faults) if found is not None)
-    return found.error(f"learner {number}: ")
 
 
 def broadcast_tree(tree: dict[str, Any] | None) -> dict[str, Any]:

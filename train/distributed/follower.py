@@ -34,7 +34,7 @@ def lead(trainer: Trainer, saved: Saved | None, run_dir: Path) -> None:
         distributed.broadcast_tree(start | {"weights": trainer.agent.state_dict(), "torch_rng": torch.get_rng_state()})
         with distributed.failing_together():
             pass
-    is_branch = saved is not None and not saved.path.is_relative_to(run_dir)
+    is_branch = saved is not None and not saved.is_of(run_dir)
     if distributed.highest(SAVE if is_branch else CONTINUE) and saved is not None:
         trainer.save(run_dir, saved.seconds)
 

@@ -14,11 +14,9 @@ from multiprocessing.connection import Connection
 from typing import TypeVar
 
 import cloudpickle
-import gymnasium as gym
 import psutil
 import torch
 import torch.distributed as dist
-from gymnasium.envs.registration import EnvSpec
 
 from rmc_agents import plugins
 from rmc_agents.config import SB3_ALGORITHMS, Config
@@ -187,10 +185,9 @@ class _Other:
 
 def _start(others: list[_Other], config: Config, port: int, board: Board) -> None:
     """Add processes to `others` and wait until they are ready to connect."""
-    spec = gym.spec(config.env.env) if config.env.env.startswith(NAMESPACE) else None
     learners = int(config.run.learners)
     try:
-        follow = cloudpickle.dumps(plugins.carried(partial(_follow, spec, learners, port)))
+        follow = cloudpickle.dumps(plugins.carried(partial(_follow, learners, port), config.env.env))
     except Exception as error:
         raise ValueError(
             f"learners: expected 1 for {config.env.env}, which cannot be sent to another process: {error}"
@@ -231,11 +228,9 @@ def _run(follow: bytes, number: int, board: Board, connection: Connection) -> No
             connection.send(fault._replace(summary=f"failed: {fault.summary}"))
 
 
-def _follow(spec: EnvSpec | None, learners: int, port: int, number: int, board: Board, connection: Connection) -> None:
+def _follow(learners: int, port: int, number: int, board: Board, connection: Connection) -> None:
     from .follower import follow
 
-    if spec is not None:
-        gym.registry[spec.id] = spec
     connection.send(None)
     _meet(dist.TCPStore(LOOPBACK, port, learners), number, learners)
     try:

@@ -57,11 +57,7 @@ def _merged(trees: Sequence[Any]) -> Any:
         return {name: _merged([tree[name] for tree in trees]) for name in first}
     if isinstance(first, list):
         return [_merged(parts) for parts in zip(*trees, strict=True)]
-    if isinstance(first, Tensor):
-        return torch.cat(list(trees))
-    if isinstance(first, np.ndarray):
-        return np.concatenate(_padded(trees))
-    return first
+    return torch.cat(list(trees)) if isinstance(first, Tensor) else np.concatenate(_padded(trees))
 
 
 def _padded(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import safetensors.torch
 import torch
-from torch import Tensor
 
 from rmc_agents.collect import Collector
 from rmc_agents.config import Config
@@ -17,6 +16,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Episode, Lanes, check_ranges, seed_after
 from rmc_agents.train.learner import make_agent
+from rmc_agents.tree_checks import check_like
 from rmc_agents.types import Rollout, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
@@ -42,11 +42,10 @@ class Parcel(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Serialise in the format of checkpoints, which cannot carry code and detects damage."""
-        rollout, episodes = self.rollout, self.episodes
+        episodes = self.episodes
         successes = [UNKNOWN if episode.success is None else int(episode.success) for episode in episodes]
-        parts = rollout._replace(distribution=None)._asdict()  # the learner derives it from the spaces
         tree = self._asdict() | {
-            "rollout": {name: list(v) if isinstance(v, tuple) else v for name, v in parts.items()},
+            "rollout": _packed(self.rollout),
             "episodes": {
                 "returns": np.array([episode.episode_return for episode in episodes], np.float64),
                 "lengths": np.array([episode.length for episode in episodes], np.int64),
@@ -144,8 +143,7 @@ class ParcelReader:
     def __init__(self, example: Rollout, spec: SpaceSpec) -> None:
         self.spec = spec
         self._most_episodes = example.value.numel()
-        self._state = example.initial_state
-        self._expected = {name: (tensor.dtype, tensor.shape) for name, tensor in named_tensors(example).items()}
+        self._state, self._expected = example.initial_state, _packed(example)
 
     def open(self, content: bytes, actor: int) -> Parcel:
         """The parcel that `Parcel.to_bytes` packed.
@@ -159,7 +157,7 @@ class ParcelReader:
         """
         try:
             tree = checkpoint.from_bytes(content, "the parcel")
-            rollout = self._rollout(**tree["rollout"])
+            rollout = self._rollout(tree["rollout"])
             parcel = Parcel(**tree)._replace(rollout=rollout, episodes=self._episodes(**tree["episodes"]))
             next_sequence = parcel.snapshot["sequence"]
         except ValueError as error:
@@ -176,25 +174,14 @@ class ParcelReader:
                 raise UnfitParcel(f"acted, waited: expected seconds, got {seconds}")
         return parcel
 
-    def _rollout(self, steps: list[Tensor], initial_state: list[Tensor], **others: Any) -> Rollout:
-        state = map_leaves(lambda _, leaf: leaf, self._state, initial_state)  # of the core's own type
-        rollout = Rollout(TimeStep(*steps), initial_state=state, **others)._replace(distribution=self.spec.distribution)
-        self._check_tensors(named_tensors(rollout))
+    def _rollout(self, parts: dict[str, Any]) -> Rollout:
+        check_like(parts, self._expected, "rollout")
+        state = map_leaves(lambda _, leaf: leaf, self._state, tuple(parts["initial_state"]))  # of the core's own type
+        own = {"steps": TimeStep(**parts["steps"]), "initial_state": state, "distribution": self.spec.distribution}
+        rollout = Rollout(**parts | own)
         check_ranges(rollout.steps, self.spec)
         _check_boundaries(rollout.steps)
         return rollout
-
-    def _check_tensors(self, tensors: dict[str, Tensor]) -> None:
-        if tensors.keys() != self._expected.keys():
-            raise UnfitParcel(f"expected {', '.join(self._expected)}, got {', '.join(tensors)}")
-        for name, tensor in tensors.items():
-            dtype, shape = self._expected[name]
-            if tensor.dtype != dtype or tensor.shape != shape:
-                got = f"{tensor.dtype} {list(tensor.shape)}"
-                raise UnfitParcel(f"{name}: expected {dtype} {list(shape)}, got {got}")
-            is_state = name.startswith("initial_state")  # of a custom core, which may begin with infinity
-            if dtype.is_floating_point and (tensor.isnan() if is_state else ~tensor.isfinite()).any():
-                raise UnfitParcel(f"{name}: expected finite numbers, got NaN or infinity")
 
     def _episodes(self, returns: np.ndarray, lengths: np.ndarray, successes: np.ndarray) -> list[Episode]:
         if not len(returns) == len(lengths) == len(successes) <= self._most_episodes or not np.isfinite(returns).all():
@@ -209,11 +196,7 @@ def _check_boundaries(steps: TimeStep) -> None:
         raise UnfitParcel("is_first: expected it after the last step of an episode, and nowhere else")
 
 
-def named_tensors(rollout: Rollout) -> dict[str, Tensor]:
-    """All tensors of a rollout by unique names."""
-    fields = {name: field for name, field in rollout.steps._asdict().items() if field is not None}
-    tensors = {**fields, "policy_logits": rollout.policy_logits, "value": rollout.value}
-    if isinstance(obs := rollout.steps.obs, dict):
-        del tensors["obs"]
-        tensors |= {f"obs {name}": leaf for name, leaf in obs.items()}
-    return tensors | {f"initial_state {i}": leaf for i, leaf in enumerate(rollout.initial_state)}
+def _packed(rollout: Rollout) -> dict[str, Any]:
+    """The rollout as part of a tree (see `checkpoint`), without the distribution, which follows from the spaces."""
+    parts = {"steps": rollout.steps._asdict(), "initial_state": list(rollout.initial_state), "distribution": None}
+    return rollout._asdict() | parts

@@ -95,15 +95,11 @@ class Impala(Learner):
     def _loss(self, output: AgentOutput, rollout: Rollout) -> tuple[Tensor, Metrics]:
         """The loss with V-trace, or, with `vtrace` off, as if the current weights had acted."""
         config = self.train
-        returns = {
-            "discount": config.discount,
-            "trace_lambda": config.trace_lambda,
-            "reward_scale": config.reward_scale,
-        }
-        costs = {"value_cost": config.value_cost, "entropy_cost": config.entropy_cost}
-        clips = {"clip_rho": config.clip_rho, "clip_pg_rho": config.clip_pg_rho} if config.vtrace else {}
-        loss = losses.vtrace if config.vtrace else losses.a2c
-        return loss(output, rollout, **returns, **clips, **costs, normalize_advantages=config.normalize_advantages)
+        names = ("discount", "trace_lambda", "reward_scale", "normalize_advantages", "value_cost", "entropy_cost")
+        options = {name: getattr(config, name) for name in names}
+        if not config.vtrace:
+            return losses.a2c(output, rollout, **options)
+        return losses.vtrace(output, rollout, **options, clip_rho=config.clip_rho, clip_pg_rho=config.clip_pg_rho)
 
     def _actor_metrics(self, pool: ActorPool, parcels: Sequence[Parcel], idle: float) -> Metrics:
         lag = [self.updates - 1 - parcel.version for parcel in parcels]
@@ -138,7 +134,7 @@ class Impala(Learner):
 
     def _make_engine(self, weights_bytes: int) -> ActorEngine:
         settings = self.config.actors
-        make_actor = plugins.carried(partial(Actor, self.config, learner=distributed.rank()))
+        make_actor = plugins.carried(partial(Actor, self.config, learner=distributed.rank()), self.config.env.env)
         if settings.actor_engine == "ray":
             from .ray_engine import RayEngine
 
@@ -204,18 +200,10 @@ class ActorLanes(EndedEpisodes):
 
 def concatenated(rollouts: Sequence[Rollout], device: torch.device) -> Rollout:
     """Concatenate rollouts along the lane axis."""
-
-    def side_by_side(lane_axis: int, *parts: Tensor) -> Tensor:
-        return torch.cat(parts, dim=lane_axis).to(device)
-
-    by_time, by_lane = (partial(side_by_side, lane_axis) for lane_axis in (1, 0))
-    return Rollout(
-        map_leaves(by_time, *(rollout.steps for rollout in rollouts)),
-        by_time(*(rollout.policy_logits for rollout in rollouts)),
-        by_time(*(rollout.value for rollout in rollouts)),
-        map_leaves(by_lane, *(rollout.initial_state for rollout in rollouts)),
-        distribution=rollouts[0].distribution,
-    )
+    by_time = [rollout._replace(initial_state=None, targets=None, distribution=None) for rollout in rollouts]
+    joined: Rollout = map_leaves(lambda *parts: torch.cat(parts, dim=1).to(device), *by_time)
+    state = map_leaves(lambda *parts: torch.cat(parts).to(device), *(rollout.initial_state for rollout in rollouts))
+    return joined._replace(initial_state=state, distribution=rollouts[0].distribution)
 
 
 def check_settings(config: Config) -> None:

@@ -70,7 +70,8 @@ class _Seat:
     failures: int = 0
 
 
-class PoolCounts(NamedTuple):
+@dataclass
+class PoolCounts:
     """Counts of rollouts and actors since the start of the run."""
 
     stale: int = 0  # rollouts dropped because of too old weights
@@ -195,12 +196,12 @@ class ActorPool(EndedEpisodes):
                     f"version: expected at most {self._version}, which is the newest, got {parcel.version}"
                 )
         except UnfitParcel as error:
-            self._count(unfit=1)
+            self.counts.unfit += 1
             self._note_failure(Failure(event.actor, f"sent something other than a rollout of this run: {error}"))
             self._grant(event.actor)
             return
         if parcel.sequence < seat.next_sequence:
-            self._count(repeated=1)
+            self.counts.repeated += 1
             self._grant(event.actor)
             return
         seat.next_sequence, seat.snapshot, seat.failures = parcel.sequence + 1, parcel.snapshot, 0
@@ -208,7 +209,7 @@ class ActorPool(EndedEpisodes):
 
     def _replace(self, failure: Failure) -> None:
         self._note_failure(failure)
-        self._count(replaced=1)
+        self.counts.replaced += 1
         self._start(failure.actor)
 
     def _note_failure(self, failure: Failure) -> None:
@@ -227,10 +228,7 @@ class ActorPool(EndedEpisodes):
         oldest = self._version - self._max_policy_lag
         dropped = [parcel for parcel in self._queue if parcel.version < oldest]
         self._queue = deque(parcel for parcel in self._queue if parcel.version >= oldest)
-        self._count(stale=len(dropped))
+        self.counts.stale += len(dropped)
         for parcel in dropped:
             self.episodes += parcel.episodes
             self._grant(parcel.actor)
-
-    def _count(self, **more: int) -> None:
-        self.counts = self.counts._replace(**{name: getattr(self.counts, name) + n for name, n in more.items()})

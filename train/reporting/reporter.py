@@ -24,6 +24,7 @@ from rmc_agents.train.trainer import Metrics, Trainer
 
 from .tracking import Tracking, final_scores
 
+CENTURY = 100 * 365 * 24 * 3600  # seconds; an ETA beyond is not shown
 RECENT = 200  # episodes in the displayed mean return
 SHOWN = {
     "curriculum/stage": "stage {:.0f}",
@@ -171,7 +172,8 @@ class Reporter:
         headline = extra if "charts/accuracy" in metrics else f"return {shown}"
         self._progress.update(self._task, speed=f"{speed:,.0f}", headline=headline)
         if not self.console.is_terminal:
-            eta = timedelta(seconds=round((self.total_frames - frames) / speed)) if frames < self.total_frames else "-"
+            left = (self.total_frames - frames) / speed
+            eta = timedelta(seconds=round(left)) if 0 < left < CENTURY else "-"
             done = f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s"
             say(self.console, f"{done}  return {shown}  {extra}  ETA {eta}")
 

@@ -4,6 +4,7 @@ import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,15 +135,16 @@ class Sweep:
         Raises:
           ValueError: if the first trials fail with the same error, or none has a result at the end.
         """
-        from rmc_agents.evaluate.scheduler import Scheduler
+        from rmc_agents.evaluate.scheduler import train_jobs
         from rmc_agents.train.stopping import StopSignals
 
         if self.plan.left_out:
             self._say(f"not searched, as the core or the algorithm does not use them: {', '.join(self.plan.left_out)}")
-        scheduler = Scheduler(jobs, self.console, self.trust)
-        with StopSignals() as stop, closing(scheduler.run(self._jobs(), lambda: self._is_ending(stop))) as ended:
-            for training in ended:
-                self._store(training)
+        with StopSignals() as stop:
+            is_ending = partial(self._is_ending, stop)
+            with closing(train_jobs(self._jobs(), jobs, self.console, self.trust, is_ending)) as ended:
+                for training in ended:
+                    self._store(training)
         return self._conclude(stop.received)
 
     def _is_ending(self, stop: "StopSignals") -> bool:

@@ -131,6 +131,20 @@ def test_a_state_of_one_number_is_a_strip_too() -> None:
     assert (packed["low"], packed["high"]) == (1, STEPS)
 
 
+def test_the_slots_of_a_state_may_be_flags() -> None:
+    class Flags(Clock):
+        def initial_leaves(self) -> tuple[Tensor, ...]:
+            return torch.zeros(1), torch.zeros(1, 2, 3, dtype=torch.bool)
+
+        def cell(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+            output, (number,) = super().cell(x, state)
+            return output, (number, ~state[1])
+
+    agent = ActorCritic(SPEC, Flags, encoder_sizes=[8])
+    change = next(packed for packed in strips(agent, played(agent)) if packed["name"] == "state 2: change")
+    np.testing.assert_allclose(unpacked(change), 1.0, atol=1 / 255)
+
+
 def test_an_empty_state_has_no_strip() -> None:
     class Empty(Clock):
         def initial_leaves(self) -> tuple[Tensor, ...]:

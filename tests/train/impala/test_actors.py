@@ -20,7 +20,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.runs import checkpoint
 from rmc_agents.train.impala import processes
-from rmc_agents.train.impala.actors import Actor, Parcel, UnfitParcel, named_tensors, pack_weights
+from rmc_agents.train.impala.actors import Actor, Parcel, UnfitParcel, pack_weights
 from rmc_agents.train.impala.pool import TRIES, ActorPool, Arrival, Failure
 
 
@@ -88,9 +88,7 @@ def test_a_parcel_arrives_as_it_was_sent() -> None:
         reader = reader_of(actor)
         sent = parcel_of(actor)
         received = reader.open(sent.to_bytes(), 0)
-        expected = named_tensors(sent.rollout)
-        for name, tensor in named_tensors(received.rollout).items():
-            assert torch.equal(tensor, expected[name]), name
+        assert_same(*(parcel.rollout._replace(distribution=None) for parcel in (received, sent)))
         assert received.episodes == [episode._replace(number=0) for episode in sent.episodes] != []
         assert received[:5] == sent[:5]
         assert type(received.rollout.initial_state) is type(sent.rollout.initial_state)
@@ -127,7 +125,7 @@ def with_at_last(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
         (changed("value", with_at_last(torch.inf)), "value: expected finite"),
         (changed("obs", with_at_last(torch.nan)), "obs: expected finite"),
         (changed("prev_reward", with_at_last(-torch.inf)), "prev_reward: expected finite"),
-        (changed("initial_state", with_at_last(torch.nan)), "initial_state 0: expected finite"),
+        (changed("initial_state", with_at_last(torch.nan)), "initial_state/0: expected finite"),
         (changed("prev_action", with_at_last(3)), "prev_action: expected 0 to 2, got 0 to 3"),
         (changed("prev_action", with_at_last(-1)), "prev_action: expected 0 to 2, got -1"),
         (changed("value", lambda value: value[:-1]), r"value: expected torch.float32 \[8, 3\], got"),
@@ -143,7 +141,10 @@ def with_at_last(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
         ),
         (lambda parcel: parcel._replace(snapshot={"sequence": None}), "snapshot: expected one after rollout 1"),
         (lambda parcel: parcel._replace(snapshot=[]), "TypeError"),
-        (lambda parcel: parcel._replace(rollout=parcel.rollout._replace(value="many")), "AttributeError"),
+        (
+            lambda parcel: parcel._replace(rollout=parcel.rollout._replace(value="many")),
+            "value: expected a tensor, got str",
+        ),
     ],
 )
 def test_what_is_no_rollout_of_this_run_is_reported_by_name(spoil: Callable[[Parcel], Parcel], message: str) -> None:

@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,13 +14,13 @@ from typing import Any
 import pytest
 import torch
 
-from helpers.runs import find_and_load
+from helpers.runs import assert_same, find_and_load
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.train import cli
 from rmc_agents.train.impala import learner as impala
 from rmc_agents.train.impala import pool as pools
-from rmc_agents.train.impala.actors import Actor, MakeActor, Parcel, ParcelReader, named_tensors, pack_weights
+from rmc_agents.train.impala.actors import Actor, MakeActor, Parcel, ParcelReader, pack_weights
 from rmc_agents.train.impala.pool import ActorPool
 
 ray = pytest.importorskip("ray")
@@ -86,9 +87,7 @@ def started(
 
 
 def assert_same_rollouts(received: Parcel, expected: Parcel) -> None:
-    ours, theirs = (named_tensors(parcel.rollout) for parcel in (received, expected))
-    for name, tensor in theirs.items():
-        assert torch.equal(ours[name], tensor), name
+    assert_same(*(parcel.rollout._replace(distribution=None) for parcel in (received, expected)))
     ended, as_expected = ([e._replace(number=0) for e in parcel.episodes] for parcel in (received, expected))
     assert ended == as_expected  # a new actor counts a lane's episodes from 0
 
@@ -168,7 +167,7 @@ def test_rollouts_are_those_of_actors_here_though_a_node_dies(cluster: Cluster, 
         came = len(received[lost])
         while len(received[lost]) < came + 3:
             take_one()
-        assert pool.counts._asdict() == {"stale": 0, "unfit": 0, "repeated": 0, "replaced": 1}
+        assert asdict(pool.counts) == {"stale": 0, "unfit": 0, "repeated": 0, "replaced": 1}
         assert {node_of(engine, actor) for actor in range(2)} == {places[1 - lost]}
     for index, parcels in received.items():
         assert_continues(parcels)
