@@ -41,7 +41,6 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
     """Title of the window for "human"."""
 
     def __init__(self, lanes: Task, render_mode: str | None) -> None:
-        """See the class."""
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         self.lanes = lanes
         self.observation_space, self.action_space = lanes.observation_space, lanes.action_space
@@ -128,7 +127,6 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
     """
 
     def __init__(self, lanes: Task, render_mode: str | None, autoreset_mode: AutoresetMode | str) -> None:
-        """See the class."""
         modes = [mode for mode in self.metadata["render_modes"] if mode != "human"]
         self.render_mode = checked_render_mode(render_mode, modes)
         self.autoreset_mode = as_autoreset_mode(autoreset_mode)

@@ -29,7 +29,6 @@ class StackedViews(VectorWrapper):
     """
 
     def __init__(self, env: VectorEnv, num_views: int) -> None:
-        """See the class."""
         super().__init__(env)
         space = env.single_observation_space
         if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:

@@ -67,7 +67,6 @@ class WorkerVectorEnv(AnyInfos):
     """
 
     def __init__(self, make_lanes: MakeLanes, num_envs: int, num_workers: int) -> None:
-        """See the class."""
         if not 1 <= num_workers <= num_envs:
             raise ValueError(f"env_workers: expected at most as many as lanes, {num_envs}, got {num_workers}")
         with closing(make_lanes(1)) as example:

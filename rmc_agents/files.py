@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 
+TEMPORARY = f".*.{8 * '[0-9a-f]'}.*"
+"""A glob pattern of the temporary files of `replacing`; a process that is killed leaves its own."""
 LONGEST_NAME = 200  # bytes of the target's name in a temporary file's name; file systems allow 255 in all
 
 

@@ -89,8 +89,7 @@ class Evaluator:
         self._every = trainer.config.run.eval_every
         self._rounds = self._due_rounds()
         best = best_of(run_dir) if self._every else None
-        is_earlier = best is not None and best.frames <= trainer.frames  # else the run continues from before it
-        self._best = best.provenance if best is not None and is_earlier else None
+        self._best = None if best is None else best.provenance  # also if the run continues from before it
 
     def _due_rounds(self) -> int:
         """Number of evaluations due so far."""

@@ -1,6 +1,5 @@
 """The end of a run: its evaluation, its video, its summary, and what to type next."""
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +8,11 @@ from rich.console import Console
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, say
 from rmc_agents.config import CORES, ENCODERS, Config
-from rmc_agents.envs.making import make_env, with_arguments
 from rmc_agents.envs.names import NAMESPACE
-from rmc_agents.envs.sequences.names import TEXT, is_text
-from rmc_agents.envs.sequences.vocabulary import Words
 from rmc_agents.evaluate.episodes import evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
 from rmc_agents.evaluate.video.recording import record
-from rmc_agents.files import write_atomically
 from rmc_agents.formatting import with_interval
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
@@ -27,19 +22,7 @@ from .evaluating import env_of, eval_jobs, play_settings
 from .reporting.reporter import write_hparams
 from .trainer import Trainer
 
-VOCABULARY = "vocabulary.json"
 VIDEO_STEPS = 500  # for an impression; rmc-watch records more
-
-
-def write_vocabulary(trainer: Trainer, folder: RunFolder) -> None:
-    """Keep the words that an agent's tokens stand for, if it reads a text in words."""
-    config = trainer.config.env
-    if not is_text(config.env) and config.env != TEXT:
-        return
-    with closing(make_env(with_arguments(config.env, config.env_kwargs))) as env:
-        vocabulary = env.lanes.vocabulary  # type: ignore[attr-defined]
-    if isinstance(vocabulary, Words):
-        write_atomically(folder.path / VOCABULARY, vocabulary.to_json().encode())
 
 
 def extra_flags(trainer: Trainer) -> str:

@@ -21,12 +21,13 @@ from . import distributed
 from .distributed import learners
 from .distributed.follower import CONTINUE, END, SAVE, lead
 from .evaluating import Evaluator
-from .finish import extra_flags, finish, summarize, write_vocabulary
+from .finish import extra_flags, finish, summarize
 from .reporting.clock import TrainingClock
 from .reporting.reporter import Reporter
 from .reporting.tracking import MakeTracker, Tracking
 from .resuming import Saved, notes
 from .stopping import StopSignals
+from .texts import keep_text
 from .trainer import Metrics, TrainedAgent, Trainer
 
 
@@ -86,7 +87,7 @@ class RunLoop:
         with self.tracking:
             self._print_header()
             folder.write_config(trainer.config)
-            write_vocabulary(trainer, folder)
+            keep_text(trainer.config.env, folder.path)
             if trainer.frames < trainer.train.total_frames:
                 folder.drop_summary()
             with closing(trainer), learners.with_other_learners(trainer.config), StopSignals() as stop:

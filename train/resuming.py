@@ -20,6 +20,7 @@ from rmc_agents.types import NotRegistered
 from .algorithms import new_trainer
 from .learner import learning_rate_at
 from .own_env import OwnEnv, settle_env
+from .texts import check_text
 from .trainer import Trainer
 
 MAY_CHANGE_ON_RESUME = frozenset(
@@ -69,6 +70,8 @@ def reopen(
         else:
             config, lanes = settle_env(config, env)
         _check_unchanged(saved.config, config)
+        if (run := run_of(path)) is not None:
+            check_text(config.env, run)
         trainer = new_trainer(config, lanes)
         try:
             if env is not None and saved.spec is not None:

@@ -127,6 +127,5 @@ class BoxWorldVectorEnv(NativeVectorEnv):
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        """See the class."""
         self.rules = checked_rules(room_size, viewport, max_solution_length, max_distractors, max_steps)
         super().__init__(Rooms(checked_num_envs(num_envs), self.rules), render_mode, autoreset_mode)

@@ -54,7 +54,6 @@ class MiniGridView(gym.Wrapper):
     """
 
     def __init__(self, env: gym.Env, view_size: int | None = None, actions: str = "all") -> None:
-        """See the class."""
         super().__init__(env)
         if view_size is not None:
             _set_view_size(env, view_size)

@@ -117,7 +117,6 @@ class MemoryVectorEnv(NativeVectorEnv):
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        """See the class."""
         self.level = make_level(size, random_length, max_steps, checked_view_size(view_size))
         """The data that all lanes share, read-only."""
         lanes = MemoryLanes(checked_num_envs(num_envs), self.level, num_actions(actions, len(Actions)))

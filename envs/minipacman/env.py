@@ -124,6 +124,5 @@ class MiniPacmanVectorEnv(NativeVectorEnv):
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        """See the class."""
         super().__init__(Games(checked_num_envs(num_envs), mode, viewport, frame_cap), render_mode, autoreset_mode)
         self.mode, self.viewport, self.frame_cap = mode, viewport, frame_cap

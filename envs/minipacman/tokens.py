@@ -81,7 +81,6 @@ class MapTokens(VectorObservationWrapper):
     """
 
     def __init__(self, env: VectorEnv) -> None:
-        """See the class."""
         if env.single_observation_space.shape != (ROWS, COLUMNS, 3):
             raise ValueError(f"expected images of the whole map, got observations in {env.single_observation_space}")
         if env.metadata["autoreset_mode"] != AutoresetMode.NEXT_STEP:

@@ -36,7 +36,6 @@ class SequenceEnv(NativeEnv):
     metadata = METADATA
 
     def __init__(self, sequences: Sequences, render_mode: str | None) -> None:
-        """See the class."""
         super().__init__(sequences, render_mode)
         self.metadata = self.metadata | _metadata(sequences)
 
@@ -72,7 +71,6 @@ class SequenceVectorEnv(NativeVectorEnv):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         **task_settings: Any,
     ) -> None:
-        """See the class."""
         sequences = self.task(num_envs, *task_args, **task_settings)
         super().__init__(sequences, render_mode, autoreset_mode)
         self.metadata = self.metadata | _metadata(sequences)

@@ -44,7 +44,6 @@ class NthFarthest(Sequences):
         ask: Literal["last", "every"] = "last",
         absent: Literal["nearest", "farthest"] = "nearest",
     ) -> None:
-        """See the class."""
         lanes = checked_num_envs(num_envs)
         self.vectors = checked_int("vectors", vectors, 2, MAX_VECTORS)
         self.size = checked_int("size", size, 1, MAX_SIZE)

@@ -64,7 +64,6 @@ class Programs(Sequences):
         at_maxima: bool = False,
         teacher_forcing: bool = False,
     ) -> None:
-        """See the class."""
         lanes = checked_num_envs(num_envs)
         nesting = checked_int("nesting", nesting, 1, DEEPEST_NESTING)
         length = checked_int("length", length, 1, LONGEST_LITERAL)

@@ -67,7 +67,6 @@ class Text(Sequences):
         vocabulary_size: int | None = None,
         steps: int | None = None,
     ) -> None:
-        """See the class."""
         lanes = checked_num_envs(num_envs)
         checked_choice("unit", unit, UNITS)
         checked_choice("part", part, PARTS)

@@ -44,7 +44,6 @@ class Words:
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        """See the class."""
         if not all(isinstance(word, str) and word and (word == LINE_END or word.split() == [word]) for word in words):
             raise ValueError("vocabulary: expected words without whitespace in them, or a line's end")
         self.words = tuple(words)

@@ -23,7 +23,6 @@ class Frames:
     """Images in display order, without duplicates."""
 
     def __init__(self) -> None:
-        """See the class."""
         self._numbers: dict[str, int] = {}
         self._order: list[int] = []
 

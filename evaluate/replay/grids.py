@@ -28,7 +28,6 @@ class Film:
     """Pictures of equal size, one per step, stored as differences."""
 
     def __init__(self) -> None:
-        """See the class."""
         self._glyphs: dict[Glyph, int] = {}
         self._shown: list[int] = []
         self._size = (0, 0)

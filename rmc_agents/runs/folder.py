@@ -14,7 +14,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from rmc_agents.config import SB3_ALGORITHMS, Config
-from rmc_agents.files import write_atomically
+from rmc_agents.files import TEMPORARY, write_atomically
 
 from . import archive, checkpoint
 from .checkpoint import FOLDER, numbered
@@ -64,6 +64,8 @@ class RunFolder:
                 self._lock.release()
                 raise
             self._clean()
+        for leftover in path.glob(TEMPORARY):  # of killed processes
+            leftover.unlink(missing_ok=True)
 
     def _clean(self) -> None:
         """Remove the files of a run that ended before its first checkpoint, to not mix them with the new run's."""

@@ -71,7 +71,6 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         lr_schedule: Schedule,
         **options: Any,
     ) -> None:
-        """See the class."""
         _check_shapes(observation_space, action_space)
         sb3_options = {name: options.pop(name) for name in list(options) if name in SB3_OPTIONS}
         sb3_options.setdefault("features_extractor_class", _extractor_for(observation_space))

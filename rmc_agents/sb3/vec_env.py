@@ -113,7 +113,6 @@ class EngineVecEnv(VecEnv):
     """Whether the environment reported action masks at its last reset."""
 
     def __init__(self, vector_env: VectorEnv) -> None:
-        """See the class."""
         self.vector_env, self._access = vector_env, access_to(vector_env)
         self.autoreset_mode = vector_env.metadata.get("autoreset_mode")
         if not isinstance(self.autoreset_mode, AutoresetMode):

@@ -37,7 +37,10 @@ def test_processes_play_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> No
     torch.manual_seed(0)
     agent, told = ActorCritic(env_spec("memory-s13-random"), "lstm", encoder_sizes=[8]), []
     parts = parts_of(agent, "memory-s13-random", 10, PlaySettings(3, CPU, False, 300))
-    one, two = concatenated(play_all(parts, "recall", 1, CPU)), concatenated(play_all(parts, "recall", 2, CPU, told.append))
+    one, two = (
+        concatenated(play_all(parts, "recall", 1, CPU)),
+        concatenated(play_all(parts, "recall", 2, CPU, told.append)),
+    )
     assert sorted(told) == [2, 4, 4]
     for name, expected in one._asdict().items():
         if isinstance(expected, dict):

@@ -110,8 +110,9 @@ def test_the_best_agent_so_far_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert best is not None
     assert (best.frames, best.provenance.mean_return) == (25, 3.0)
     assert set(seeds) == {SELECTION_SEED} != {EVALUATION_SEED}
-    trainer.frames, score = 50, 2.5
-    assert not Evaluator(trainer, tmp_path).evaluate().is_best
+    for frames in (50, 20):  # also after a resume from a checkpoint before the best agent
+        trainer.frames, score = frames, 2.5
+        assert not Evaluator(trainer, tmp_path).evaluate().is_best
 
 
 def test_the_best_agent_of_supervised_learning_has_the_most_right_answers(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from torch.utils.tensorboard import SummaryWriter
 
 from helpers.runs import assert_same, find_and_load
 from rmc_agents.config import Config
@@ -242,3 +243,12 @@ def test_another_default_device_is_refused(tmp_path: Path) -> None:
     with torch.device("meta"), pytest.raises(ValueError, match="default device: expected cpu, got meta"):
         train(SMALL, env=Walk, run_dir=tmp_path / "run", console=QUIET)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_curve_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(writer: SummaryWriter) -> None:
+        raise OSError(28, "No space left on device")  # as TensorBoard's thread does, without a file's name
+
+    monkeypatch.setattr(SummaryWriter, "flush", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*tensorboard"):
+        train(SMALL, env=Walk, run_dir=tmp_path / "run", console=QUIET)

@@ -291,7 +291,7 @@ def test_words_keep_their_meaning(env: str, tmp_path: Path, capsys: pytest.Captu
     text.write_text(other.read_text())
     capsys.readouterr()
     line = refused(capsys, train_cli, "--resume", run, "--total-frames", "20")
-    assert "spec: expected that of the environment" in line
+    assert "its training part is not the one" in line
 
 
 @pytest.mark.slow
@@ -309,6 +309,10 @@ def test_a_text_is_modelled_measured_in_bits_and_written(tmp_path: Path, capsys:
     assert capsys.readouterr().out == "cabcabcabca\n"
     line = refused(capsys, evaluate_cli, "minipacman-rmc", "--sample", "9")
     assert "expected an agent of a text" in line
+    for changed in ("abd" * 2_000, "abc"):  # as long, and too short for the saved lanes
+        text.write_text(changed)
+        line = refused(capsys, train_cli, "--resume", str(run), "--total-frames", "13000")
+        assert f"its training part is not the one that the run in {run} has read" in line
 
 
 def test_an_evaluation_that_cannot_be_made_is_refused_before_the_training(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,9 @@ class Reporter:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
-        self._writer.close()
         WARNINGS.removeHandler(self._warnings)
+        with self._writing():
+            self._writer.close()
 
     @property
     def seconds(self) -> float:
@@ -112,8 +114,9 @@ class Reporter:
             self._write_point(now)
         if self._measure is not None:
             if is_due:
-                self._measure.write(self.trainer.frames)
-                self._writer.flush()
+                with self._writing():
+                    self._measure.write(self.trainer.frames)
+                    self._writer.flush()
             self._measure.remember_parameters()
 
     def finish(self) -> None:
@@ -178,10 +181,19 @@ class Reporter:
             say(self.console, f"{done}  return {shown}  {extra}  ETA {eta}")
 
     def _add(self, scalars: dict[str, float], frames: int) -> None:
-        for name, value in scalars.items():
-            self._writer.add_scalar(name, value, frames)
-        self._writer.flush()
+        with self._writing():
+            for name, value in scalars.items():
+                self._writer.add_scalar(name, value, frames)
+            self._writer.flush()
         self._tracking.log(scalars, frames)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Context that names the folder in errors of TensorBoard's thread, which may name no file."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._writer.log_dir) from error
 
 
 def write_hparams(run_dir: Path, config: Config, summary: Mapping[str, Any]) -> None:

@@ -1,0 +1,46 @@
+"""What a run keeps of the text that it reads: the words, and a hash that shows whether it has changed."""
+
+import hashlib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rmc_agents.config import EnvConfig
+from rmc_agents.envs.making import make_env, with_arguments
+from rmc_agents.envs.sequences.names import TEXT, is_text
+from rmc_agents.envs.sequences.vocabulary import Words
+from rmc_agents.files import read_regular, write_atomically
+
+VOCABULARY, HASH = "vocabulary.json", "text.sha256"
+
+
+def keep_text(config: EnvConfig, folder: Path) -> None:
+    """Write the files of a run, if it reads a text: the words, if it reads in words, and the text's hash."""
+    if (lanes := _reader(config)) is None:
+        return
+    if isinstance(lanes.vocabulary, Words):
+        write_atomically(folder / VOCABULARY, lanes.vocabulary.to_json().encode())
+    write_atomically(folder / HASH, _hash(lanes).encode())
+
+
+def check_text(config: EnvConfig, folder: Path) -> None:
+    """Raises ValueError if the run in `folder` has read another text than is there now."""
+    if not (folder / HASH).is_file() or (lanes := _reader(config)) is None:
+        return
+    if read_regular(folder / HASH).decode(errors="replace") != _hash(lanes):
+        raise ValueError(
+            f"{config.env}: its training part is not the one that the run in {folder} has read; put that back, or "
+            "start a new run, by --init-from with this agent"
+        )
+
+
+def _reader(config: EnvConfig) -> Any:
+    """The lanes of a text; None for another environment."""
+    if not is_text(config.env) and config.env != TEXT:
+        return None
+    with closing(make_env(with_arguments(config.env, config.env_kwargs))) as env:
+        return env.lanes  # type: ignore[attr-defined]
+
+
+def _hash(lanes: Any) -> str:
+    return hashlib.sha256(lanes.tokens).hexdigest() + "\n"
