@@ -24,7 +24,7 @@ MAX_HEADS = 8
 Floats = NDArray[np.float64]
 
 
-class Looks(NamedTuple):
+class MeanAttention(NamedTuple):
     """Mean attention of the core's last block, by head: from N slots to N slots and, last, the input.
 
     Attributes:
@@ -41,7 +41,7 @@ class Looks(NamedTuple):
 
 
 @torch.no_grad()
-def look(agent: ActorCritic, env: str | EnvFactory, episodes: int, settings: PlaySettings) -> Looks:
+def mean_attention(agent: ActorCritic, env: str | EnvFactory, episodes: int, settings: PlaySettings) -> MeanAttention:
     """Play episodes, each in its own lane, and average the memory's attention. For the arguments see
     `episodes.play`.
 
@@ -59,7 +59,7 @@ def look(agent: ActorCritic, env: str | EnvFactory, episodes: int, settings: Pla
     phases = {name: _mean(attention, counts & phase) for name, phase in named.items()}
     steps = np.unique(relative[counts])
     on_input = np.stack([_mean(attention, counts & (relative == step))[..., -1] for step in steps])
-    return Looks(phases, steps, on_input, int(cued.sum()))
+    return MeanAttention(phases, steps, on_input, int(cued.sum()))
 
 
 def _play(
@@ -95,16 +95,16 @@ def _mean(attention: Floats, chosen: NDArray[np.bool_]) -> Floats:
     return attention[chosen].mean(axis=0, dtype=np.float64)
 
 
-def draw(looks: Looks, title: str) -> "Figure":
+def draw(mean: MeanAttention, title: str) -> "Figure":
     """A row for each head: its mean attention in the three phases, and each slot's attention to the input by step."""
     from matplotlib.figure import Figure
 
-    heads, slots, _ = looks.phases["at"].shape
+    heads, slots, _ = mean.phases["at"].shape
     figure = Figure(figsize=(12, 0.6 + 2.4 * heads), layout="constrained")
-    figure.suptitle(f"{title}, {looks.episodes:,} episodes", fontweight="bold")
+    figure.suptitle(f"{title}, {mean.episodes:,} episodes", fontweight="bold")
     grid = figure.subplots(heads, 4, squeeze=False, width_ratios=[1, 1, 1, 1.6])
     for head, (*matrices, along) in enumerate(grid):
-        for axes, (name, phase) in zip(matrices, looks.phases.items(), strict=True):
+        for axes, (name, phase) in zip(matrices, mean.phases.items(), strict=True):
             image = axes.imshow(phase[head], vmin=0, vmax=1, cmap="magma")
             axes.set(xticks=range(slots + 1), yticks=range(slots))
             axes.set_xticklabels([*map(str, range(1, slots + 1)), "input"], fontsize="x-small")
@@ -112,7 +112,7 @@ def draw(looks: Looks, title: str) -> "Figure":
             axes.set_title(f"{name} the cue" if head == 0 else "")
         matrices[0].set_ylabel(f"head {head + 1}: slot")
         for slot in range(slots):
-            along.plot(looks.steps, looks.on_input[:, head, slot], marker=".", label=f"slot {slot + 1}")
+            along.plot(mean.steps, mean.on_input[:, head, slot], marker=".", label=f"slot {slot + 1}")
         along.axvline(0, color="0.6", linestyle="--")
         along.set(ylim=(0, 1), title="weight on the input" if head == 0 else "")
     grid[-1][0].set_xlabel("looks at")

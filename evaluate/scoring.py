@@ -163,7 +163,7 @@ def record_attention(
     deterministic: bool = False,
     max_steps: int = MAX_VIDEO_STEPS,
     title: str = "",
-) -> attention.Looks:
+) -> attention.MeanAttention:
     """Play episodes and write a figure of what each memory slot attends to before, at and after their cue.
 
         rmc.record_attention(rmc.load("nth-farthest-rmc"), None, "attention.png")
@@ -196,9 +196,9 @@ def record_attention(
         raise ValueError(f"{path}: expected an agent of this project's own algorithms, got {what}")
     settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
-        looks = attention.look(policy, env, checked_int("episodes", episodes, 1), settings)
-    write_png(attention.draw(looks, title or name_of(env)), Path(path))
-    return looks
+        mean = attention.mean_attention(policy, env, checked_int("episodes", episodes, 1), settings)
+    write_png(attention.draw(mean, title or name_of(env)), Path(path))
+    return mean
 
 
 def record_replay(

@@ -157,7 +157,7 @@ def _serve(arguments: Arguments, paths: list[Path]) -> int:
 def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
     from .scoring import record_attention
 
-    looks = record_attention(
+    mean = record_attention(
         opened.saved,
         opened.env,
         out,
@@ -167,7 +167,7 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
         max_steps=arguments.max_steps,
         title=opened.title,
     )
-    command_line.say(command_line.console(), f"{out} ({looks.episodes:,} episodes)")
+    command_line.say(command_line.console(), f"{out} ({mean.episodes:,} episodes)")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,10 @@ from rmc_agents.types import State
 
 from . import distributed
 from .optimizers import make_optimizer
-from .trainer import Measure, Metrics, TrainingLanes, describe
+from .trainer import Metrics, TrainingLanes, describe
+
+if TYPE_CHECKING:
+    from .reporting.diagnostics import Diagnostics
 
 
 class Diverged(ValueError):
@@ -97,8 +100,8 @@ class Learner(ABC):
         """Start with the `state_dict` of another agent with the same settings."""
         self.agent.load_state_dict(weights)
 
-    def measure(self, writer: SummaryWriter) -> Measure | None:
-        """As `Trainer.measure`: nothing."""
+    def diagnostics(self, writer: SummaryWriter) -> "Diagnostics | None":
+        """As `Trainer.diagnostics`: None."""
         return None
 
     def describe(self) -> list[str]:

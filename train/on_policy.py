@@ -17,7 +17,7 @@ the parts that all learners have of a minibatch.
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -37,7 +37,10 @@ from . import distributed
 from .curriculum import Curriculum
 from .distributed import shares
 from .learner import Learner, state_norm
-from .trainer import Measure, Metrics
+from .trainer import Metrics
+
+if TYPE_CHECKING:
+    from .reporting.diagnostics import Diagnostics
 
 
 class OnPolicy(Learner):
@@ -178,8 +181,8 @@ class OnPolicy(Learner):
         """The first lines that a run prints."""
         return super().describe() + self.curriculum.describe()
 
-    def measure(self, writer: SummaryWriter) -> Measure | None:
-        """As `Trainer.measure`."""
+    def diagnostics(self, writer: SummaryWriter) -> "Diagnostics | None":
+        """As `Trainer.diagnostics`."""
         if not self.config.run.diagnostics:
             return None
         from .reporting.diagnostics import Diagnostics  # matplotlib is slow to load

@@ -1,7 +1,7 @@
 """The interface of trainers: this project's own and those of Stable-Baselines3's algorithms."""
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
@@ -14,17 +14,10 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Episode
 from rmc_agents.types import Policy
 
-__all__ = ["Measure", "Metrics", "TrainedAgent", "Trainer", "TrainingLanes", "describe"]
+if TYPE_CHECKING:
+    from .reporting.diagnostics import Diagnostics
 
-
-class Measure(Protocol):
-    """Writes further measurements to TensorBoard; see `diagnostics`."""
-
-    def remember_parameters(self) -> None:
-        """Call this after every update."""
-
-    def write(self, frames: int) -> None:
-        """Write a point; call this after an update, before `remember_parameters`."""
+__all__ = ["Metrics", "TrainedAgent", "Trainer", "TrainingLanes", "describe"]
 
 
 class TrainedAgent(Policy, Protocol):
@@ -90,8 +83,8 @@ class Trainer(Protocol):
     def take_weights(self, weights: dict[str, Any]) -> None:
         """Start with another agent's `state_dict`. Raises ValueError if that is not supported."""
 
-    def measure(self, writer: SummaryWriter) -> Measure | None:
-        """Further measurements that the settings ask for, if any."""
+    def diagnostics(self, writer: SummaryWriter) -> "Diagnostics | None":
+        """Further measurements, if the settings ask for them and the trainer has them."""
 
     def close(self) -> None:
         """Close the environments and end their processes; the agent stays usable."""

@@ -162,7 +162,7 @@ class Config:
                 hint = suggestion(name, known, f"expected {', '.join(known)}; {remedy(name)}")
                 raise ValueError(f"{kind}: there is no {kind} {name!r}; {hint}")
         if self.core.core_args:
-            raise ValueError(self.core.unused_core_args())
+            raise ValueError(self.core.core_args_error())
 
     def to_yaml(self) -> str:
         """YAML text from which `updated_from_yaml` restores an equal configuration."""

@@ -120,7 +120,7 @@ class CoreConfig(Section):
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming equal; not in the
     paper, and on Mini PacMan stable only with coupled gates (docs/decisions/slots.md)."""
 
-    def unused_core_args(self) -> str:
+    def core_args_error(self) -> str:
         """Error message: a built-in core takes no `core_args`."""
         return (
             f"core_args: expected none for core {self.core}, which has settings of its own (such as hidden_size), "

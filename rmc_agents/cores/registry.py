@@ -44,7 +44,7 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
     """
     if (kind := _BUILT_IN.get(config.core)) is not None:
         if config.core_args:
-            raise ValueError(config.unused_core_args())
+            raise ValueError(config.core_args_error())
         return kind(input_size, **{name: getattr(config, name) for name in _settings_of(kind)})
     build = _registry.find(config.core)
     check_class(build, config.core)

@@ -11,7 +11,7 @@ from torch import Tensor
 from helpers.runs import refused, save_agent
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
 from rmc_agents.evaluate import watch
-from rmc_agents.evaluate.attention import look
+from rmc_agents.evaluate.attention import mean_attention
 from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.types import AgentOutput, TimeStep
 
@@ -52,22 +52,22 @@ def cue_steps() -> list[int]:
 
 def test_steps_are_counted_from_the_cue_in_each_episode() -> None:
     agent: Any = Counter()
-    looks = look(agent, f"nth-farthest-vectors{STEPS}-size{SIZE}", LANES, PlaySettings(7, CPU, True, 100))
+    mean = mean_attention(agent, f"nth-farthest-vectors{STEPS}-size{SIZE}", LANES, PlaySettings(7, CPU, True, 100))
     cues = cue_steps()
     assert len(set(cues)) > 2
     expected: dict[int, list[float]] = {}
     for cue in cues:
         for step in range(STEPS):
             expected.setdefault(step - cue, []).append(step / 10)
-    assert looks.episodes == LANES
-    assert looks.steps.tolist() == sorted(expected)
+    assert mean.episodes == LANES
+    assert mean.steps.tolist() == sorted(expected)
     np.testing.assert_allclose(
-        looks.on_input[:, 0, 1], [np.mean(expected[step]) for step in sorted(expected)], atol=1e-6
+        mean.on_input[:, 0, 1], [np.mean(expected[step]) for step in sorted(expected)], atol=1e-6
     )
     for name, chosen in (("before", range(-9, 0)), ("at", range(1)), ("after", range(1, 9))):
         values = [value for step in chosen for value in expected.get(step, [])]
-        np.testing.assert_allclose(looks.phases[name][0, 1], [1 - np.mean(values), 0, np.mean(values)], atol=1e-6)
-        assert not looks.phases[name][0, 0].any()
+        np.testing.assert_allclose(mean.phases[name][0, 1], [1 - np.mean(values), 0, np.mean(values)], atol=1e-6)
+        assert not mean.phases[name][0, 0].any()
 
 
 @pytest.mark.slow

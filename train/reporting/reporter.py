@@ -63,7 +63,7 @@ class Reporter:
         self.total_frames = trainer.train.total_frames
         purge_step = trainer.frames + 1 if trainer.frames else None
         self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=purge_step)
-        self._measure = trainer.measure(self._writer)
+        self._diagnostics = trainer.diagnostics(self._writer)
         self._warnings = _ConsoleHandler(console)
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
@@ -112,12 +112,12 @@ class Reporter:
         finished = self.trainer.frames >= self.total_frames
         if is_due := now - self._point[0] >= self.trainer.config.run.log_every or finished:
             self._write_point(now)
-        if self._measure is not None:
+        if self._diagnostics is not None:
             if is_due:
                 with self._writing():
-                    self._measure.write(self.trainer.frames)
+                    self._diagnostics.write(self.trainer.frames)
                     self._writer.flush()
-            self._measure.remember_parameters()
+            self._diagnostics.remember_parameters()
 
     def finish(self) -> None:
         """Call this after the last update: the curve ends there, whatever ended the training."""

@@ -121,8 +121,8 @@ class Sb3Trainer:
         """Not supported: `_check` rejects it before a trainer is created."""
         raise ValueError("--init-from: expected one of this project's own algorithms")
 
-    def measure(self, writer: SummaryWriter) -> None:
-        """As `Trainer.measure`: nothing."""
+    def diagnostics(self, writer: SummaryWriter) -> None:
+        """As `Trainer.diagnostics`: None."""
 
     def close(self) -> None:
         """Close the environments."""
@@ -216,7 +216,7 @@ def _memory(policy: nn.Module) -> list[nn.Module]:
 def _check(config: Config) -> None:
     """Raises ValueError for settings that only apply to this project's own agents."""
     if config.core.core in CORES and config.core.core_args:
-        raise ValueError(config.core.unused_core_args())
+        raise ValueError(config.core.core_args_error())
     for flag, is_set in (("--init-from", config.run.init_from is not None), ("--diagnostics", config.run.diagnostics)):
         if is_set:
             raise ValueError(
