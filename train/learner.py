@@ -10,6 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
+from rmc_agents.kernels.modes import reuse_freed_memory
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import BEST
 from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent, weights_like
@@ -49,6 +50,7 @@ class Learner(ABC):
     def __init__(self, config: Config, spec: SpaceSpec, device: torch.device) -> None:
         self.config, self.train, self.spec = config, config.train, spec
         self.trust_flag = ""
+        reuse_freed_memory()
         torch.manual_seed(config.run.seed)
         self.agent = make_agent(config, spec, device)
         self.backend = self.agent.core.chosen_backend()

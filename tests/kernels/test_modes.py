@@ -1,7 +1,9 @@
 """Torch's modes and defaults: inference, autocast, another dtype, threads; tracing, exporting and compiling."""
 
+import platform
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from helpers import forked
 from helpers.scans import CORES, EVERY_SCAN, LANES, STEPS, build, case
 from rmc_agents.cores import RMC, RNN, Core
 from rmc_agents.kernels.lookup import rectified_lookup
@@ -294,3 +297,19 @@ def test_second_derivatives_of_the_layers_before_a_core_are_those_of_torch() -> 
             first = torch.autograd.grad(make(x, weight, bias).square().sum(), (weight, bias), create_graph=True)
             found.append(torch.autograd.grad(sum(g.square().sum() for g in first), (x, weight, bias)))
         torch.testing.assert_close(*found)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_freed_memory_is_not_asked_for_again(tmp_path: Path) -> None:
+    program = """if True:
+        import resource, torch
+        from rmc_agents.kernels.modes import reuse_freed_memory
+
+        reuse_freed_memory()
+        faults = []
+        for _ in range(9):
+            torch.ones(4_000_000)
+            faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+        print(faults[-1] - faults[3])
+    """
+    assert int(forked.run(program, log=tmp_path / "log")) < 1000
