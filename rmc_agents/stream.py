@@ -2,12 +2,14 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rmc_agents.envs.blame import Blame
@@ -32,6 +34,22 @@ class Episode(NamedTuple):
     length: int
     success: bool | None  # None if the environment has not reported any so far
     number: int = 0  # in its lane, see `Lanes.numbers`; 0 for algorithms without a curriculum
+
+
+OUTCOMES = (None, False, True)
+
+
+def to_rows(episodes: Sequence[Episode]) -> NDArray[np.float64]:
+    """Episodes as numbers `[E, 4]`, for another process; its inverse is `from_rows`."""
+    rows = [(total, length, OUTCOMES.index(success), number) for total, length, success, number in episodes]
+    return np.array(rows, np.float64).reshape(-1, len(Episode._fields))
+
+
+def from_rows(rows: NDArray[np.float64]) -> list[Episode]:
+    """The episodes of `to_rows`."""
+    return [
+        Episode(total, int(length), OUTCOMES[int(code)], int(number)) for total, length, code, number in rows.tolist()
+    ]
 
 
 class EndedEpisodes:

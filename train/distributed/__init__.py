@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from rmc_agents.envs.processes import Fault, WorkerError
 from rmc_agents.losses import Metrics
 from rmc_agents.runs import checkpoint
-from rmc_agents.stream import Episode
+from rmc_agents.stream import Episode, from_rows, to_rows
 
 from .board import Board
 
@@ -229,16 +229,8 @@ def gather_episodes(episodes: list[Episode]) -> list[Episode]:
     """
     if size() == 1:
         return episodes
-    codes = {None: -1.0, False: 0.0, True: 1.0}
-    rows = [(total, length, codes[success], number) for total, length, success, number in episodes]
-    parts = _gather(torch.tensor(rows, dtype=torch.float64).flatten())
-    if parts is None:
-        return episodes
-    every = torch.cat(parts).reshape(-1, len(Episode._fields)).tolist()
-    return [
-        Episode(total, int(length), None if code < 0 else code > 0, int(number))
-        for total, length, code, number in every
-    ]
+    parts = _gather(torch.from_numpy(to_rows(episodes)).flatten())
+    return episodes if parts is None else from_rows(torch.cat(parts).reshape(-1, len(Episode._fields)).numpy())
 
 
 def _gather(content: Tensor) -> list[Tensor] | None:

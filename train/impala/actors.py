@@ -14,13 +14,12 @@ from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.stream import Episode, Lanes, check_ranges, seed_after
+from rmc_agents.stream import Episode, Lanes, check_ranges, from_rows, seed_after, to_rows
 from rmc_agents.train.learner import make_agent
 from rmc_agents.tree_checks import check_like
 from rmc_agents.types import Rollout, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
-UNKNOWN = -1  # an episode's success if the environment does not report it
 
 
 class Parcel(NamedTuple):
@@ -42,16 +41,7 @@ class Parcel(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Serialise in the format of checkpoints, which cannot carry code and detects damage."""
-        episodes = self.episodes
-        successes = [UNKNOWN if episode.success is None else int(episode.success) for episode in episodes]
-        tree = self._asdict() | {
-            "rollout": _packed(self.rollout),
-            "episodes": {
-                "returns": np.array([episode.episode_return for episode in episodes], np.float64),
-                "lengths": np.array([episode.length for episode in episodes], np.int64),
-                "successes": np.array(successes, np.int8),
-            },
-        }
+        tree = self._asdict() | {"rollout": _packed(self.rollout), "episodes": to_rows(self.episodes)}
         return checkpoint.to_bytes(tree)
 
 
@@ -158,7 +148,7 @@ class ParcelReader:
         try:
             tree = checkpoint.from_bytes(content, "the parcel")
             rollout = self._rollout(tree["rollout"])
-            parcel = Parcel(**tree)._replace(rollout=rollout, episodes=self._episodes(**tree["episodes"]))
+            parcel = Parcel(**tree)._replace(rollout=rollout, episodes=self._episodes(tree["episodes"]))
             next_sequence = parcel.snapshot["sequence"]
         except ValueError as error:
             raise UnfitParcel(str(error)) from error
@@ -183,11 +173,9 @@ class ParcelReader:
         _check_boundaries(rollout.steps)
         return rollout
 
-    def _episodes(self, returns: np.ndarray, lengths: np.ndarray, successes: np.ndarray) -> list[Episode]:
-        if not len(returns) == len(lengths) == len(successes) <= self._most_episodes or not np.isfinite(returns).all():
-            raise UnfitParcel("episodes: expected as many finite returns as lengths and successes")
-        outcomes = (None if success == UNKNOWN else bool(success) for success in successes)
-        return [Episode(float(r), int(n), s) for r, n, s in zip(returns, lengths, outcomes, strict=True)]
+    def _episodes(self, rows: np.ndarray) -> list[Episode]:
+        check_like(rows, np.zeros((min(len(rows), self._most_episodes), len(Episode._fields))), "episodes")
+        return from_rows(rows)
 
 
 def _check_boundaries(steps: TimeStep) -> None:

@@ -150,11 +150,11 @@ class Impala(Learner):
     def describe(self) -> list[str]:
         """The first lines that a run prints."""
         settings, learners = self.config.actors, int(self.config.run.learners)
-        each = f"{learners} learners, each with " if learners > 1 else ""
+        each = f" of each of {learners} learners" if learners > 1 else ""
         return [
             *super().describe(),
-            f"{each}{settings.actors} actors of {settings.lanes_per_actor} lanes ({settings.actor_engine}), "
-            f"{settings.rollouts_per_update} rollouts per update",
+            f"actors{each}: {settings.actors} of {settings.lanes_per_actor} lanes ({settings.actor_engine}), rollouts "
+            f"per update: {settings.rollouts_per_update}",
         ]
 
     def resume_notes(self, state: dict[str, Any]) -> list[str]:

@@ -185,7 +185,7 @@ def test_a_run_resumes_evaluates_and_shows_its_lag(tmp_path: Path, capsys: pytes
     assert cli.main([*FLAGS, "--log-every", "1e-9", "--total-frames", "1280", "--run-dir", str(run)]) == 0
     assert cli.main(["--resume", str(run), "--total-frames", "2560"]) == 0
     output = capsys.readouterr().out
-    assert "2 actors of 4 lanes (local)" in output
+    assert "actors: 2 of 4 lanes (local)" in output
     assert "resumed from" in output
     assert "the resume is not exact" in output
     assert json.loads((run / "summary.json").read_text())["frames"] == 2560

@@ -136,7 +136,7 @@ def test_a_run_on_a_cluster_continues_without_one(
     assert signal.getsignal(signal.SIGTERM) == handler
     assert not ray.is_initialized()
     captured = capsys.readouterr()
-    assert "1 actors of 3 lanes (ray), 1 rollouts per update" in captured.out
+    assert "actors: 1 of 3 lanes (ray), rollouts per update: 1" in captured.out
     assert captured.err == ""
     tree = find_and_load(run)[1]
     assert tree["frames"] == 48
