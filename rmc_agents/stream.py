@@ -213,8 +213,8 @@ class Lanes(EndedEpisodes):
             return None
         try:
             return self.read_targets()
-        except ValueError as error:
-            _warn_of_targets(name_of_env(self.env), str(error))
+        except ValueError:
+            _warn_of_targets(name_of_env(self.env))
             return None
 
     def read_targets(self) -> Tensor:
@@ -283,8 +283,8 @@ def _warn_of_mask(name: str) -> None:
 
 
 @cache
-def _warn_of_targets(name: str, error: str) -> None:
-    logger.warning("infos['target'] of %r is not used as right actions: %s", name, error)
+def _warn_of_targets(name: str) -> None:
+    logger.warning("infos['target'] of %r is ignored: its values are not actions", name)
 
 
 def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:
