@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,7 @@ def record_video(
     policy, env = policy_and_env(agent, env)
     settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     scale = _reward_scale(agent) if reward_scale is None else reward_scale
-    if not isinstance(scale, int | float) or not 0 < scale < math.inf:
+    if not isinstance(scale, Real) or not 0 < scale < math.inf:
         raise ValueError(f"reward_scale: expected a number above 0, got {scale!r}")
     with evaluating(policy):
         return recording.record(

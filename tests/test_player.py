@@ -153,7 +153,10 @@ def test_a_learned_initial_state_has_no_gradient(agent: ActorCritic) -> None:
         def initial_leaves(self) -> Any:
             return map_leaves(lambda leaf: leaf + self.bias.sum(), super().initial_leaves())
 
-    copy.deepcopy(Player(ActorCritic(agent.spec, partial(Learned, hidden_size=4))))
+    player = Player(ActorCritic(agent.spec, partial(Learned, hidden_size=4)))
+    assert not any(leaf.requires_grad for leaf in player._state)
+    obs = np.float32([0.1, 0.2, 0.3])
+    assert copy.deepcopy(player).act(obs) == player.act(obs)  # deepcopy takes no tensors of a graph
 
 
 def test_attention_is_that_of_the_last_step() -> None:

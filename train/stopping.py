@@ -13,7 +13,7 @@ from . import distributed
 
 class StopSignals:
     """Context that records `command_line.stop_signals` in `received`; a second one of the same kind ends the
-    process immediately; in an interactive session, it does what it did before.
+    process immediately. In an interactive session its earlier handler runs instead: Ctrl-C raises KeyboardInterrupt.
 
     Except under torchrun, which forwards a signal that a scheduler has already sent to all processes. It kills the
     processes that do not end.

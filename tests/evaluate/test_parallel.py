@@ -38,8 +38,8 @@ def test_processes_play_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> No
     agent, told = ActorCritic(env_spec("memory-s13-random"), "lstm", encoder_sizes=[8]), []
     parts = parts_of(agent, "memory-s13-random", 10, PlaySettings(3, CPU, False, 300))
     one, two = (
-        concatenated(play_all(parts, "recall", 1, CPU)),
-        concatenated(play_all(parts, "recall", 2, CPU, told.append)),
+        concatenated(play_all(parts, "memory-s13-random", 1, CPU)),
+        concatenated(play_all(parts, "memory-s13-random", 2, CPU, told.append)),
     )
     assert sorted(told) == [2, 4, 4]
     for name, expected in one._asdict().items():

@@ -5,6 +5,7 @@ from datetime import datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -246,9 +247,9 @@ def test_another_default_device_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_curve_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(writer: SummaryWriter) -> None:
-        raise OSError(28, "No space left on device")  # as TensorBoard's thread does, without a file's name
-
-    monkeypatch.setattr(SummaryWriter, "flush", full)
-    with pytest.raises(OSError, match=r"No space left on device: .*tensorboard"):
-        train(SMALL, env=Walk, run_dir=tmp_path / "run", console=QUIET)
+    failures = (OSError(28, "No space left on device"), OSError("Writer is closed"))  # TensorBoard's name no file
+    expected = (r"No space left on device: .*tensorboard", r"tensorboard: Writer is closed")
+    for number, (failure, message) in enumerate(zip(failures, expected, strict=True)):
+        monkeypatch.setattr(SummaryWriter, "flush", Mock(side_effect=failure))
+        with pytest.raises(OSError, match=message):
+            train(SMALL, env=Walk, run_dir=tmp_path / f"{number}", console=QUIET)

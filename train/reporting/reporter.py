@@ -193,6 +193,8 @@ class Reporter:
         try:
             yield
         except OSError as error:
+            if error.errno is None:
+                raise OSError(f"{self._writer.log_dir}: {error}") from error
             raise OSError(error.errno, error.strerror, self._writer.log_dir) from error
 
 
