@@ -10,6 +10,7 @@ from rich.console import Console
 
 from helpers import wandering  # noqa: F401  # registers an environment that cannot render
 from helpers.runs import refused, save_agent
+from rmc_agents import load, record_video
 from rmc_agents.evaluate import cli, watch
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec, evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
@@ -91,3 +92,15 @@ def test_watch_records_into_the_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     output = capsys.readouterr().out
     assert "seed 4: return" in output
     assert "update-000000003-seed4.mp4" in output
+
+
+def test_options_of_a_video_are_refused_without_effect_or_sense(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for suffix in ("html", "png"):
+        line = refused(capsys, watch, "recall-rmc", "--out", str(tmp_path / f"x.{suffix}"), "--fps", "3")
+        assert "--fps: has no effect without a video" in line
+    for scale in (0, "x"):
+        with pytest.raises(ValueError, match="reward_scale: expected a number above 0, got"):
+            record_video(load("recall-rmc"), None, tmp_path / "x.gif", reward_scale=scale)
+    assert not list(tmp_path.iterdir())

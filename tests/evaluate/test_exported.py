@@ -231,8 +231,16 @@ def test_the_command_names_the_file_after_the_policy(
 
 
 @pytest.mark.slow
-def test_a_state_of_whole_numbers_is_exported() -> None:
-    agent = ActorCritic(env_spec("recall"), Counter, encoder_sizes=[4]).eval()
+def test_a_state_of_whole_numbers_with_an_empty_leaf_is_exported() -> None:
+    class Empty(Counter):
+        def initial_leaves(self) -> tuple[Tensor, ...]:
+            return *super().initial_leaves(), torch.zeros(1, 0)
+
+        def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+            output, after = super().cell(x, state[:-1])
+            return output, (*after, state[-1])
+
+    agent = ActorCritic(env_spec("recall"), Empty, encoder_sizes=[4]).eval()
     assert 0 <= compare(agent, "torch", "recall").largest < 1e-5
 
 

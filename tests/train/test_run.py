@@ -1,5 +1,7 @@
 """Training from Python: a custom environment in any form, and a callback that observes and may end the run."""
 
+import signal
+import sys
 import threading
 from datetime import datetime
 from io import StringIO
@@ -21,6 +23,7 @@ from rmc_agents.evaluate.curves import read_curve
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import folder
 from rmc_agents.train.run import Progress, train
+from rmc_agents.train.stopping import StopSignals
 
 SMALL = {"core": "gru", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 4, "unroll_length": 5, "eval_episodes": 4}
 QUIET = Console(quiet=True)
@@ -253,3 +256,12 @@ def test_a_curve_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(SummaryWriter, "flush", Mock(side_effect=failure))
         with pytest.raises(OSError, match=message):
             train(SMALL, env=Walk, run_dir=tmp_path / f"{number}", console=QUIET)
+
+
+def test_a_second_stop_in_an_interactive_session_raises_and_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with StopSignals() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.received == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
