@@ -260,8 +260,12 @@ def test_a_curve_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
 
 def test_a_second_stop_in_an_interactive_session_raises_and_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-    with StopSignals() as stop:
-        signal.raise_signal(signal.SIGINT)
-        assert stop.received == signal.SIGINT
-        with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test's process may have another
+    try:
+        with StopSignals() as stop:
             signal.raise_signal(signal.SIGINT)
+            assert stop.received == signal.SIGINT
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
