@@ -85,7 +85,7 @@ class GuardedEnv(gym.Wrapper):
 
     @cached_property
     def _checks(self) -> dict[Place, PartCheck]:
-        """By the part's path; made at the first reset: spaces that agents cannot read are refused between."""
+        """One check per leaf, by path. Created at the first reset, after unsupported spaces have been rejected."""
         return {path: PartCheck(leaf, path) for path, leaf in numbers(self.observation_space).items()}
 
     def _usable(self, info: Any) -> dict[str, Any]:

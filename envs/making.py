@@ -77,7 +77,7 @@ def make_env(
 
 
 def with_arguments(env: str, env_kwargs: Mapping[str, Any]) -> str | EnvFactory:
-    """A named environment with arguments, for `make_env` and what passes it on to that."""
+    """A named environment with arguments, in a form that `make_env` takes."""
     return _Named(env, env_kwargs) if env_kwargs else env  # type: ignore[return-value]  # it is never called
 
 

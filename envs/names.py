@@ -115,8 +115,8 @@ def unknown(name: str) -> ValueError:
 
     if name.startswith(NAMESPACE):
         return ValueError(
-            f"environment {name!r} was given in Python: continue its run there, by rmc.resume(run, env=...); "
-            "rmc.evaluate and the like take it as env, commands that play as --env module:Class"
+            f"environment {name!r} exists only in the Python process that passed it: pass it again, as "
+            "rmc.resume(run, env=...) or rmc.evaluate(saved, env); commands take --env module:Class"
         )
     module, _, attribute = name.rpartition(":")
     if module:

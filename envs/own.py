@@ -35,8 +35,8 @@ def check_given_once(env_id: str) -> None:
     """Raises ValueError if the id stands for several environments that were given in Python."""
     if env_id in _given_twice:
         raise ValueError(
-            f"environment {env_id!r}: several of this name were given in this process; expected the right one: "
-            "rmc.evaluate(saved, env), rmc.resume(run, env=...)"
+            f"environment {env_id!r} is ambiguous: several environments with this name were passed in this process; "
+            "pass the right one, as rmc.evaluate(saved, env) or rmc.resume(run, env=...)"
         )
 
 

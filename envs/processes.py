@@ -108,7 +108,10 @@ def stops_held_back() -> Iterator[None]:
 
 
 class Child(Process):
-    """A process that leaves the `STOPS` to its parent and ends when the parent dies; start it in `stops_held_back`."""
+    """A process that ignores the `STOPS`, which its parent handles, and exits when the parent dies.
+
+    Start it inside `stops_held_back`.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -143,8 +143,8 @@ def ablate(
         if episodes < asked:
             remedy = "the environment has no more" + ("; leave one out" if episodes > 1 else "")
         raise ValueError(
-            f"episodes: {MAX_LANES} are played in parallel and swap memories, which leaves one of {episodes} alone: "
-            f"{remedy}"
+            f"episodes: groups of {MAX_LANES} parallel episodes swap memories, and one of {episodes} would be alone in "
+            f"its group: {remedy}"
         )
     if episodes < asked:
         on_progress(len(policies) * (asked - episodes))

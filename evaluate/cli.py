@@ -73,6 +73,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
+    _check(arguments)
+    path = find(arguments.run, arguments.pretrained, arguments.trust)
+    plugins.load(arguments.imports, env=arguments.env)
+    check_env(arguments.env)
+    opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
+    if arguments.sample is not None:
+        return _sample(arguments, opened, arguments.sample)
+    return _score(arguments, opened)
+
+
+def _check(arguments: Arguments) -> None:
+    """Raises ValueError for a number out of range, an option without effect, or a file that cannot be written."""
     parsing.check_numbers(arguments, "episodes", "max_steps", "seed", "sample")
     if arguments.jobs != "auto" and arguments.jobs < 1:
         raise ValueError(f"--jobs: expected auto or at least 1, got {arguments.jobs}")
@@ -85,26 +97,15 @@ def _main(argv: Sequence[str] | None) -> int:
         parsing.check_unused(arguments, "without --ablate-memory", "windows")
     if arguments.json is not None:
         check_writable(arguments.json)
-    path = find(arguments.run, arguments.pretrained, arguments.trust)
-    plugins.load(arguments.imports, env=arguments.env)
-    check_env(arguments.env)
-    opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
-    if arguments.sample is not None:
-        return _sample(arguments, opened, arguments.sample)
 
-    from rmc_agents.envs.making import name_of
 
-    from .episodes import PlaySettings, evaluate_beside_random
+def _score(arguments: Arguments, opened: Opened) -> int:
+    """Evaluate, or ablate the memory; write the result and print it."""
+    from .episodes import PlaySettings
 
     saved, console = opened.saved, command_line.console()
     settings = PlaySettings.of(saved, arguments.seed, arguments.deterministic, arguments.max_steps)
-    if arguments.ablate_memory:
-        result = _ablate(arguments, opened, settings, console)
-    else:
-        with shown(console, f"playing {name_of(opened.env)}, and randomly", 2 * arguments.episodes) as on_progress:
-            result = evaluate_beside_random(
-                saved.agent, opened.env, arguments.episodes, settings, on_progress, arguments.jobs
-            )
+    result = (_ablate if arguments.ablate_memory else _evaluate)(arguments, opened, settings, console)
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     if arguments.json is not None:  # before printing, which may fail
         write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
@@ -131,6 +132,17 @@ def _sample(arguments: Arguments, opened: Opened, tokens: int) -> int:
     )
     print(written)
     return 0
+
+
+def _evaluate(arguments: Arguments, opened: Opened, settings: "PlaySettings", console: Console) -> dict[str, Any]:
+    """Statistics of the agent and of random play, as plain values for JSON."""
+    from rmc_agents.envs.making import name_of
+
+    from .episodes import evaluate_beside_random
+
+    agent, episodes = opened.saved.agent, arguments.episodes
+    with shown(console, f"playing {name_of(opened.env)}, and randomly", 2 * episodes) as on_progress:
+        return evaluate_beside_random(agent, opened.env, episodes, settings, on_progress, arguments.jobs)
 
 
 def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", console: Console) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -48,14 +48,6 @@ DECIDED = {
     "log_every": "a comparison logs every second",
 }
 """Settings that flags after -- cannot change, and what to do instead."""
-
-
-class InFolder(Protocol):
-    """A run, such as `rmc.train` returns it."""
-
-    @property
-    def path(self) -> Path:
-        """Its folder."""
 
 
 @dataclass(frozen=True)
@@ -150,32 +142,40 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
     if not arguments.seeds:
         raise ValueError("--seeds: expected at least one, got none")
     _check_left_to_flags(arguments, flags)
-    own = {"eval_episodes": arguments.episodes, "video": False, "log_every": 1.0}
+    agents: dict[str, Config] = {}
+    for agent, core in itertools.product(arguments.agents or (None,), arguments.cores or (None,)):
+        name = None if agent is None else Path(agent).name.removesuffix(".yaml")
+        label = "-".join(part for part in (name, core) if part)
+        if label in agents or len(set(arguments.seeds)) < len(arguments.seeds):
+            raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
+        agents[label] = _agent_config(arguments, flags, agent, core, label)
+    return [
+        Job(label, arguments.folder / f"{label}-seed{seed}", config.updated({"seed": seed}, "--seeds"))
+        for seed in arguments.seeds
+        for label, config in agents.items()
+    ]
+
+
+def _agent_config(
+    arguments: Arguments, flags: Sequence[str], agent: str | None, core: str | None, label: str
+) -> Config:
+    """The settings of one agent: of its preset or file, then its core, then the flags of rmc-train."""
+    preset = Config().updated_from_yaml(agent)
+    if core is not None:
+        preset = preset.updated({"core": core}, "--cores")
+    config = parsing.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", preset)
+    if config.core.core in CORES and set(arguments.cores) - set(CORES):  # --core-args are for the custom cores
+        config = config.updated({"core_args": {}}, "--core-args")
+    parsing.check_names(config, agent)
+    own: dict[str, Any] = {"eval_episodes": arguments.episodes, "video": False, "log_every": 1.0}
     if arguments.total_frames is not None:
         own["total_frames"] = arguments.total_frames
-    agents = {}
-    for agent in arguments.agents or (None,):
-        preset = Config().updated_from_yaml(agent)
-        name = None if agent is None else Path(agent).name.removesuffix(".yaml")
-        for core in arguments.cores or (None,):
-            label = "-".join(part for part in (name, core) if part)
-            if label in agents or len(set(arguments.seeds)) < len(arguments.seeds):
-                raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
-            settings = preset if core is None else preset.updated({"core": core}, "--cores")
-            config = parsing.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", settings)
-            if config.core.core in CORES and set(arguments.cores) - set(CORES):  # the arguments of other cores
-                config = config.updated({"core_args": {}}, "--core-args")
-            parsing.check_names(config, agent)
-            agents[label] = config.updated(own, "command line").settled()
-            if (used := agents[label].core.core) != config.core.core:
-                raise ValueError(
-                    f"{label}: expected core {used}, which {config.train.algo} has, got {config.core.core}"
-                )
-    return [
-        Job(name, arguments.folder / f"{name}-seed{seed}", config.updated({"seed": seed}, "--seeds"))
-        for seed in arguments.seeds
-        for name, config in agents.items()
-    ]
+    settled = config.updated(own, "command line").settled()
+    if settled.core.core != config.core.core:
+        raise ValueError(
+            f"{label}: expected core {settled.core.core}, which {config.train.algo} has, got {config.core.core}"
+        )
+    return settled
 
 
 def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
@@ -290,7 +290,7 @@ def _folders(agents: Any) -> list[tuple[str, str | PathLike[str]]]:
     """Every run's agent and folder. Raises ValueError for anything but runs by the agent's name."""
     given = agents if isinstance(agents, Mapping) else {}
     lists = [runs for runs in given.values() if isinstance(runs, Iterable) and not isinstance(runs, str)]
-    runs = [(name, getattr(run, "path", run)) for name, each in zip(given, lists, strict=False) for run in each]
+    runs = [(name, run) for name, each in zip(given, lists, strict=False) for run in each]
     found = [(name, folder) for name, folder in runs if isinstance(folder, str | PathLike)]
     if not found or len(found) < len(runs) or len(lists) < len(given):
         got = " ".join(reprlib.repr(agents).split())
@@ -299,7 +299,7 @@ def _folders(agents: Any) -> list[tuple[str, str | PathLike[str]]]:
 
 
 def compare(
-    agents: Mapping[str, Sequence[str | PathLike[str] | InFolder]],
+    agents: Mapping[str, Sequence[str | PathLike[str]]],
     out: str | PathLike[str],
     *,
     frame_marks: Sequence[float] = (),

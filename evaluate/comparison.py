@@ -35,6 +35,7 @@ from .summary import Count, Evaluation, Seconds, read_json, read_summary
 
 COMMITS = "commits.txt"  # in a run's folder: the code versions it was trained with, one line each
 MARKS = 4
+MEAN = "mean (95 % interval)"  # a column of the table
 
 
 @dataclass(frozen=True)
@@ -243,25 +244,32 @@ def table(
     runs = [run for group in groups.values() for run in group]
     metric = metric_of(runs)
     digits = 3 if metric != "return" else decimals(*(run.evaluation.mean_return for run in runs))
-    frame_marks = frame_marks or default_marks(max(run.frames for run in runs))
-    minute_marks = minute_marks or default_marks(max(run.seconds for run in runs) / 60)
-    marks = [*(("frames", mark) for mark in frame_marks), *(("minutes", mark) for mark in minute_marks)]
-    heads = ["agent", "parameters", *(f"{_short(mark)} {'min' if name == 'minutes' else name}" for name, mark in marks)]
-    heads += ["evaluation, by seed", "mean (95 % interval)", "interquartile mean (95 % bootstrap)"]
-    heads += ["frames/s", "seconds"]
-    lines = [_line(heads), "|---" * len(heads) + "|"]
-    for label, group in groups.items():
-        scores = [score for run in group if (score := run.score(metric)) is not None]
-        reached = [mean_at(group, metric, name, mark) for name, mark in marks]
-        cells = [label, f"{group[0].parameters:,}"]
-        cells += ["" if mean is None else f"{mean:.{digits}f}" for mean in reached]
-        cells += [", ".join(f"{score:.{digits}f}" for score in scores), mean_with_interval(scores, digits)]
-        cells += [interquartile_with_interval(scores, digits)]
-        cells += [f"{np.mean([run.frames / run.seconds for run in group]):,.0f}", _span([run.seconds for run in group])]
-        lines.append(_line(cells))
-    for name, random in random_play(groups, metric).items():
-        lines.append(_line([name, *[""] * (len(heads) - 5), f"{random:.{digits}f}", "", "", ""]))
+    marks = [("frames", mark) for mark in frame_marks or default_marks(max(run.frames for run in runs))]
+    marks += [("minutes", mark) for mark in minute_marks or default_marks(max(run.seconds for run in runs) / 60)]
+    rows = [_agent_row(label, group, metric, marks, digits) for label, group in groups.items()]
+    columns = list(rows[0])
+    rows += [{"agent": name, MEAN: f"{score:.{digits}f}"} for name, score in random_play(groups, metric).items()]
+    lines = [_line(columns), "|---" * len(columns) + "|"]
+    lines += [_line([row.get(column, "") for column in columns]) for row in rows]
     return "\n".join([*lines, "", _notes(groups, metric), ""])
+
+
+def _agent_row(
+    label: str, group: Sequence[ComparedRun], metric: str, marks: Sequence[tuple[str, float]], digits: int
+) -> dict[str, str]:
+    """An agent's cells, by column."""
+    row = {"agent": label, "parameters": f"{group[0].parameters:,}"}
+    for name, mark in marks:
+        mean = mean_at(group, metric, name, mark)
+        row[f"{_short(mark)} {'min' if name == 'minutes' else name}"] = "" if mean is None else f"{mean:.{digits}f}"
+    scores = [score for run in group if (score := run.score(metric)) is not None]
+    return row | {
+        "evaluation, by seed": ", ".join(f"{score:.{digits}f}" for score in scores),
+        MEAN: mean_with_interval(scores, digits),
+        "interquartile mean (95 % bootstrap)": interquartile_with_interval(scores, digits),
+        "frames/s": f"{np.mean([run.frames / run.seconds for run in group]):,.0f}",
+        "seconds": _span([run.seconds for run in group]),
+    }
 
 
 def random_play(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> dict[str, float]:

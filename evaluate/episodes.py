@@ -39,14 +39,14 @@ class PlaySettings(NamedTuple):
     device: torch.device  # the policy's
     deterministic: bool = False  # take the most likely action instead of sampling
     max_steps: int = MAX_STEPS  # of an episode; a longer one is cut off and counts with the return so far
-    answers: bool = False  # take the most likely action also where the environment reports the right ones
+    answers: bool = False  # take the most likely action in environments that report targets
 
     @classmethod
     def of(cls, agent: SavedAgent[Any] | Policy, seed: int, deterministic: bool, max_steps: int) -> "PlaySettings":
-        """Those of an agent. Checks the numbers.
+        """The settings for an agent. Raises ValueError for numbers out of range.
 
-        A saved agent of supervised learning takes the most likely actions. Nothing says how an `ActorCritic` was
-        trained, but accuracy is about its best answer, which some environments read back.
+        A saved agent of supervised learning takes the most likely actions. How a bare `ActorCritic` was trained is not
+        known: it takes the most likely actions in environments that report targets, and samples in others.
         """
         seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
         if not isinstance(agent, SavedAgent):
@@ -205,21 +205,12 @@ def episodes_to_play(env: VectorEnv, episodes: int) -> int:
 def concatenated(parts: list[Episodes]) -> Episodes:
     """The episodes of all parts as one."""
     lengths = [len(part.returns) for part in parts]
-    return Episodes(
-        np.concatenate([part.returns for part in parts]),
-        np.concatenate([part.lengths for part in parts]),
-        _joined([part.levels for part in parts], lengths, np.nan),
-        _joined([part.successes for part in parts], lengths, 0.0),
-        np.concatenate([part.cut for part in parts]),
-        _joined([part.asked for part in parts], lengths, 0.0),
-        _joined([part.right for part in parts], lengths, 0.0),
-        _joined([part.nats for part in parts], lengths, 0.0),
-        {
-            name: known
-            for name in GROUPS
-            if (known := _joined([part.groups.get(name) for part in parts], lengths, np.nan)) is not None
-        },
-    )
+    arrays: dict[str, Any] = {
+        name: _joined([getattr(part, name) for part in parts], lengths, np.nan if name == "levels" else 0.0)
+        for name in Episodes._fields[:-1]  # all but the groups
+    }
+    groups = {name: _joined([part.groups.get(name) for part in parts], lengths, np.nan) for name in GROUPS}
+    return Episodes(**arrays, groups={name: group for name, group in groups.items() if group is not None})
 
 
 def _joined(parts: list[np.ndarray | None], lengths: list[int], missing: float) -> np.ndarray | None:

@@ -170,7 +170,7 @@ def record_attention(
         rmc.record_attention(rmc.load("nth-farthest-rmc"), None, "attention.png")
 
     Args:
-      agent: the result of `rmc.load`, or an `ActorCritic`; its core's slots attend, as those of an RMC.
+      agent: the result of `rmc.load`, or an `ActorCritic`, with a core whose memory slots attend, such as an RMC.
       env: as in `evaluate`; it reports `info["cue"]`, whether an observation is the decisive one of its episode.
       path: ends in .png.
       episodes: whole episodes, each in its own lane; episode i starts from seed + i.

@@ -75,7 +75,7 @@ class Statistics:
 
     @property
     def score(self) -> float:
-        """What agents are chosen by: the accuracy where there are right answers, else the mean return."""
+        """The score for comparing agents: the accuracy if the environment reports targets, else the mean return."""
         return self.mean_return if self.accuracy is None else self.accuracy
 
     @property

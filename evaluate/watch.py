@@ -113,40 +113,54 @@ def _check_extent(arguments: Arguments, is_page: bool) -> None:
 
 
 def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
-    from .replay import agents, page
+    from .replay import page, recorder
 
     assert arguments.out is not None
     console = command_line.console()
     with console.status("recording"):
         runs = _record_all(arguments, opened)
         written = page.write(arguments.out, runs)
-    for line in (*map(agents.summary, runs), f"{arguments.out} ({written})"):
+    for line in (*map(recorder.summary, runs), f"{arguments.out} ({written})"):
         command_line.say(console, line)
     return 0
 
 
 def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, Any]]:
-    from .replay import agents
+    """One episode of each agent, from the same seed. Raises ValueError for agents of different environments."""
+    from rmc_agents.envs.making import name_of
 
-    return agents.record_all(
-        opened,
-        seed=arguments.seed,
-        deterministic=arguments.deterministic,
-        max_steps=arguments.max_steps,
-        window=arguments.window,
-    )
+    from .episodes import PlaySettings
+    from .replay.recorder import record
+
+    names = list(dict.fromkeys(name_of(one.env) for one in opened))
+    if len(names) > 1 or not all(opened[0].saved.spec.fits(one.saved.spec) for one in opened):
+        raise ValueError(
+            f"expected runs of one environment, got {', '.join(names)}; --env NAME plays all of them in the same one"
+        )
+    return [
+        record(
+            one.saved.agent,
+            one.env,
+            PlaySettings.of(one.saved, arguments.seed, arguments.deterministic, arguments.max_steps),
+            name=run.name if (run := run_of(one.saved.path)) else one.saved.path.stem,
+            facts=f"{one.title} · seed {arguments.seed}",
+            window=arguments.window,
+            reward_scale=one.saved.config.train.reward_scale,
+        )
+        for one in opened
+    ]
 
 
 def _serve(arguments: Arguments, paths: list[Path]) -> int:
     """Serve the page of the newest checkpoints until Ctrl-C, SIGTERM or SIGHUP, which end it normally."""
-    from .replay import agents, page
+    from .replay import page, recorder
 
     def make_page(version: str) -> tuple[page.Page, list[str]]:
         opened = _open_all(arguments, paths)
         runs = _record_all(arguments, opened)
         made = page.fitted(runs, version)
         frames = ", ".join(f"{one.saved.frames:,}" for one in opened)
-        return made, [f"{agents.summary(run)}" for run in runs] + [f"showing {frames} frames ({made})"]
+        return made, [*map(recorder.summary, runs), f"showing {frames} frames ({made})"]
 
     assert arguments.port is not None
     with command_line.interrupted_by_stops():

@@ -219,7 +219,7 @@ def flags_text() -> str:
 
 
 def carried(function: Callable[..., Result], env: Any) -> Callable[..., Result]:
-    """Wrap a function for another process, where the same modules are imported and the same parts registered first.
+    """Wrap a function for another process, which first imports the same modules and registers the same custom parts.
 
     Args:
       function: what the process calls.
@@ -232,7 +232,7 @@ def carried(function: Callable[..., Result], env: Any) -> Callable[..., Result]:
 
 
 def _given_spec(env: Any) -> Any:
-    """An environment's registration with gymnasium, unless importing a package makes it."""
+    """The gymnasium registration of an environment; None if importing one of `PACKAGES` creates it."""
     import gymnasium as gym
 
     from rmc_agents.envs.names import split_stack

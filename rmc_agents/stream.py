@@ -324,7 +324,7 @@ def check_targets(asked: Tensor, spec: SpaceSpec) -> None:
 
 
 def seed_after(seed: int, frames: int) -> int:
-    """The seed of a run's lanes that start after `frames` frames: for episodes that no evaluation has.
+    """The seed of a run's lanes that start after `frames` frames; its range does not overlap with evaluation seeds.
 
     Runs with different seeds share no lanes, as they would with `seed + frames`.
     """

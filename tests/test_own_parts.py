@@ -197,9 +197,11 @@ def test_the_environment_of_a_run_is_asked_for_if_several_have_its_name() -> Non
     assert rmc.evaluate(rmc.load(first.path), episodes=1).episodes == 1
     other = rmc.train(settings, env=Walk(3), console=QUIET)
     for run in (first, other):
-        with pytest.raises(ValueError, match="'own/Walk-v0': several of this name were given in this process"):
+        with pytest.raises(
+            ValueError, match="'own/Walk-v0' is ambiguous: several environments with this name were passed"
+        ):
             rmc.evaluate(rmc.load(run.path), episodes=1)
-    with pytest.raises(ValueError, match="several of this name were given in this process"):
+    with pytest.raises(ValueError, match="several environments with this name were passed"):
         rmc.resume(first.path, {"total_frames": 42}, console=QUIET)
     assert rmc.evaluate(rmc.load(first.path), Walk, episodes=1).episodes == 1
 
@@ -286,8 +288,8 @@ def test_what_cannot_be_resumed_is_one_line() -> None:
         "Walk", (Walk,), {"observation_space": gym.spaces.Box(-1, 1, (2,)), "_observation": lambda _: np.ones(2)}
     )
     for call, expected in (
-        (lambda: rmc.resume("run", console=QUIET), r"given in Python.*rmc.resume\(run, env=...\)"),
-        (lambda: rmc.evaluate(rmc.load("run")), r"given in Python.*rmc.evaluate and the like take it as env"),
+        (lambda: rmc.resume("run", console=QUIET), r"pass it again, as rmc.resume\(run, env=...\)"),
+        (lambda: rmc.evaluate(rmc.load("run")), r"or rmc.evaluate\(saved, env\)"),
         (lambda: rmc.resume("run", {"core": "lstm"}, env=Walk, console=QUIET), "cannot change core"),
         (lambda: rmc.resume("run", {"cor": 1}, env=Walk, console=QUIET), "settings: there is no setting 'cor'"),
         (lambda: rmc.resume("run", env=ManyWalks, console=QUIET), "cannot change env: expected 'own/Walk-v0', got"),

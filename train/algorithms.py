@@ -56,4 +56,4 @@ def _check_curriculum(config: Config, env: VectorEnv | None) -> None:
     if config.train.algo not in (*ON_POLICY, "supervised"):
         raise ValueError(f"curriculum: expected algo a2c, ppo or supervised, got {config.train.algo}")
     if env is not None:
-        raise ValueError("curriculum: expected an environment that can be made again, got a vector environment")
+        raise ValueError("curriculum: every stage creates a new environment: expected its name or class, got an object")

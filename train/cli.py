@@ -100,8 +100,8 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, base: Config, n
     console = command_line.console()
     if first.resume is None:
         if names := without_effect(base, new):
-            does = f"core {new.core.core} and algo {new.train.algo}"
-            command_line.say(console, f"warning: without effect with {does}: {', '.join(names)}")
+            users = f"core {new.core.core} and algo {new.train.algo}"
+            command_line.say(console, f"warning: {users} do not use: {', '.join(names)}")
         return _status(train(new, run_dir=first.run_dir, console=console, track=first.track))
     went_on = resume(
         first.resume, with_flags, run_dir=first.run_dir, trust=first.trust, console=console, track=first.track

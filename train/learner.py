@@ -1,12 +1,10 @@
 """The base class of this project's trainers: an agent, its optimizer, and optimizer steps from losses."""
 
-from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
@@ -20,36 +18,26 @@ from rmc_agents.types import State
 
 from . import distributed
 from .optimizers import make_optimizer
-from .trainer import Metrics, TrainingLanes, describe
-
-if TYPE_CHECKING:
-    from .reporting.diagnostics import Diagnostics
+from .trainer import Metrics, Trainer, describe
 
 
 class Diverged(ValueError):
     """Training cannot continue: the gradient is not finite."""
 
 
-class Learner(ABC):
-    """An agent with its optimizer; subclasses define the experience it learns from (see `Trainer`).
+class Learner(Trainer):
+    """An agent with its optimizer; subclasses define the experience it learns from.
 
     Args:
       config: all settings.
       spec: the environment's spaces.
       device: the agent's device.
-
-    Attributes:
-      backend: the implementation of the core's scan.
-      frames: environment steps learned from so far, over all lanes.
-      updates: calls of `update` so far.
-      trust_flag: see `Trainer`.
     """
 
-    lanes: TrainingLanes
+    agent: ActorCritic
 
     def __init__(self, config: Config, spec: SpaceSpec, device: torch.device) -> None:
         self.config, self.train, self.spec = config, config.train, spec
-        self.trust_flag = ""
         reuse_freed_memory()
         torch.manual_seed(config.run.seed)
         self.agent = make_agent(config, spec, device)
@@ -57,18 +45,6 @@ class Learner(ABC):
         self.optimizer = make_optimizer(self.agent, self.train)
         self.frames = 0
         self.updates = 0
-
-    @abstractmethod
-    def update(self) -> Metrics:
-        """Collect experience and learn from it. Returns metrics."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the environments and end their processes; the agent stays usable."""
-
-    @abstractmethod
-    def resume_notes(self, state: dict[str, Any]) -> list[str]:
-        """Reasons why the run does not resume exactly from a checkpoint's tree; empty if it does."""
 
     def _optimize(self, loss: Tensor, metrics: Metrics, steps: Tensor) -> Metrics:
         """One optimizer step along the clipped gradient of a loss; returns the metrics with further ones.
@@ -99,12 +75,8 @@ class Learner(ABC):
         return metrics | {"losses/grad_norm": grad_norm, "charts/learning_rate": torch.tensor(learning_rate)}
 
     def take_weights(self, weights: dict[str, Any]) -> None:
-        """Start with the `state_dict` of another agent with the same settings."""
+        """As `Trainer.take_weights`."""
         self.agent.load_state_dict(weights)
-
-    def diagnostics(self, writer: SummaryWriter) -> "Diagnostics | None":
-        """As `Trainer.diagnostics`: None."""
-        return None
 
     def describe(self) -> list[str]:
         """The first lines that a run prints."""

@@ -32,12 +32,15 @@ from .trainer import Metrics, TrainedAgent, Trainer
 
 
 class Run(NamedTuple):
-    """A finished run."""
+    """A finished run; also the path of its folder, for functions that take one."""
 
     path: Path  # its folder
     summary: dict[str, Any]  # as in summary.json: frames, seconds, evaluation, ...
     agent: TrainedAgent  # in eval mode, unless the run was stopped by a signal
     stopped_by: signal.Signals | None = None  # the signal that ended it early; it is saved and can be resumed
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
 
 class Progress(NamedTuple):
@@ -118,42 +121,47 @@ class RunLoop:
 
     def _train(self, stop: StopSignals) -> float:
         """The training loop; returns the seconds it took, earlier parts of the run included."""
-        trainer, path, settings = self.trainer, self.folder.path, self.trainer.config.run
+        trainer, path, save_every = self.trainer, self.folder.path, self.trainer.config.run.save_every
         earlier = saved_at = self.saved.seconds if self.saved else 0.0
-        wants_end = False
-        evaluator = Evaluator(trainer, path)
+        evaluator, wants_end = Evaluator(trainer, path), False
         with Reporter(path, trainer, earlier, self.watch.console, self.watch.clock, self.tracking) as reporter:
             while trainer.frames < trainer.train.total_frames and not wants_end and not stop.agreed():
-                try:
-                    metrics = trainer.update()
-                except WorkerError:  # of an environment or an actor: the agent is that of the last complete update
-                    trainer.save(path, reporter.seconds)
-                    raise
-                try:
-                    episodes = distributed.gather_episodes(trainer.lanes.take_episodes())
-                    reporter.update(metrics, episodes)
-                    evaluation = self._evaluate(evaluator, reporter) if evaluator.is_due else None
-                    wants_end = self._call_back(metrics, episodes, evaluation, reporter.seconds)
-                except distributed.LearnerLost:
-                    raise
-                except (
-                    Exception,
-                    SystemExit,
-                    KeyboardInterrupt,
-                ):  # the callback's; SystemExit: rich's, its output closed
-                    distributed.highest(END)
-                    trainer.save(path, reporter.seconds)
-                    raise
-                is_due = trainer.updates == 1 or reporter.seconds - saved_at >= settings.save_every
-                order = distributed.highest(END if wants_end else SAVE if is_due else CONTINUE)
-                if order == SAVE:  # after the first update too: from then on the run can be resumed
+                metrics = self._update(reporter)
+                wants_end = self._report(metrics, evaluator, reporter)
+                is_due = trainer.updates == 1 or reporter.seconds - saved_at >= save_every  # 1: resumable from now on
+                if distributed.highest(END if wants_end else SAVE if is_due else CONTINUE) == SAVE:
                     trainer.save(path, reporter.seconds)
                     saved_at = reporter.seconds
             try:
                 reporter.finish()
-            finally:  # its output may have closed: Ctrl-C ends `| tee` too
+            finally:  # printing may fail: Ctrl-C also ends `| tee`
                 trainer.save(path, reporter.seconds)
             return reporter.seconds
+
+    def _update(self, reporter: Reporter) -> Metrics:
+        """One update. If an environment or an actor fails, the agent of the last complete update is saved."""
+        try:
+            return self.trainer.update()
+        except WorkerError:
+            self.trainer.save(self.folder.path, reporter.seconds)
+            raise
+
+    def _report(self, metrics: Metrics, evaluator: Evaluator, reporter: Reporter) -> bool:
+        """Report an update, evaluate if that is due, and call back; returns whether the callback ends the training.
+
+        If one of these raises, all learners end and the run is saved.
+        """
+        try:
+            episodes = distributed.gather_episodes(self.trainer.lanes.take_episodes())
+            reporter.update(metrics, episodes)
+            evaluation = self._evaluate(evaluator, reporter) if evaluator.is_due else None
+            return self._call_back(metrics, episodes, evaluation, reporter.seconds)
+        except distributed.LearnerLost:
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt):  # SystemExit: rich's, when its output is closed
+            distributed.highest(END)
+            self.trainer.save(self.folder.path, reporter.seconds)
+            raise
 
     def _evaluate(self, evaluator: Evaluator, reporter: Reporter) -> Statistics:
         """An evaluation between two updates; its time is not training time."""
@@ -189,7 +197,7 @@ class RunLoop:
         return Run(path, summary, agent)
 
     def _how_to_evaluate(self) -> str:
-        """How to make up for an evaluation that was interrupted."""
+        """The command for the evaluation that was interrupted."""
         if self.trainer.frames < self.trainer.train.total_frames:  # the callback ended it: resuming would train on
             return f"evaluate with: rmc.evaluate(rmc.load({str(self.folder.path)!r}))"
         return f"evaluate and record with: {self._resume_command()}"

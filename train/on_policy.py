@@ -212,8 +212,8 @@ class OnPolicy(Learner):
             )
         if self.config.has_own_parts and (len(self.shares) > 1 or self.lanes.device.type == "cuda"):
             notes.append(
-                "if a custom core or encoder draws random numbers, as dropout does, the resume is not exact: those of "
-                "further learners and of GPUs are not saved"
+                "the resume is not exact if a custom core or encoder draws random numbers, as dropout does: only the "
+                "first learner's CPU generator is saved"
             )
         return notes
 

@@ -62,7 +62,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
 
 
 def _again(env: gym.Env) -> Callable[..., gym.Env]:
-    """What creates the environment again: a copy, which keeps its changes, or its spec.
+    """A function that creates the environment again: by copying it, or from its gymnasium spec.
 
     Raises:
       ValueError: if it can neither be copied nor has a spec.

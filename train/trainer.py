@@ -1,5 +1,6 @@
-"""The interface of trainers: this project's own and those of Stable-Baselines3's algorithms."""
+"""The base class of trainers: this project's own and those of Stable-Baselines3's algorithms."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,7 +51,7 @@ class TrainingLanes(Protocol):
         """The episodes that ended since the last call."""
 
 
-class Trainer(Protocol):
+class Trainer(ABC):
     """A training: created from settings, it learns update by update and can be saved in between.
 
     Attributes:
@@ -59,6 +60,8 @@ class Trainer(Protocol):
       backend: the implementation of the core's scan.
       frames: environment steps so far, over all lanes.
       updates: calls of `update` so far.
+      agent: the agent that learns.
+      lanes: the lanes it acts in.
       trust_flag: the flag, with a leading space, that commands need to open the run's checkpoints; or ''.
     """
 
@@ -67,42 +70,45 @@ class Trainer(Protocol):
     backend: str
     frames: int
     updates: int
-    trust_flag: str
+    agent: TrainedAgent
+    lanes: TrainingLanes
+    trust_flag: str = ""
 
-    @property
-    def agent(self) -> TrainedAgent:
-        """The agent that learns."""
-
-    @property
-    def lanes(self) -> TrainingLanes:
-        """The lanes it acts in."""
-
+    @abstractmethod
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns metrics."""
 
     def take_weights(self, weights: dict[str, Any]) -> None:
-        """Start with another agent's `state_dict`. Raises ValueError if that is not supported."""
+        """Start with the `state_dict` of another agent with the same settings."""
+        raise ValueError("--init-from: expected one of this project's own algorithms")
 
     def diagnostics(self, writer: SummaryWriter) -> "Diagnostics | None":
         """Further measurements, if the settings ask for them and the trainer has them."""
+        return None
 
+    @abstractmethod
     def close(self) -> None:
         """Close the environments and end their processes; the agent stays usable."""
 
+    @abstractmethod
     def describe(self) -> list[str]:
         """The first lines that a run prints."""
 
+    @abstractmethod
     def save(self, run_dir: Path, seconds: float) -> Path:
         """Save a checkpoint in a run's folder; `seconds` is the training time so far."""
 
+    @abstractmethod
     def save_best(self, run_dir: Path, provenance: Provenance) -> None:
         """Save the agent in a run's folder as the best so far, with its evaluation (see `runs.best`)."""
 
+    @abstractmethod
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
 
+    @abstractmethod
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
-        """Reasons why the run does not resume exactly; empty if it does."""
+        """Reasons why the run does not resume exactly from a saved state; empty if it does."""
 
 
 def describe(trainer: Trainer, *memory: nn.Module) -> str:

@@ -13,6 +13,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory
 from rmc_agents.evaluate.episodes import PlaySettings
+from rmc_agents.evaluate.video.panels import plain_number
 from rmc_agents.evaluate.video.recording import action_names, counters_of, end_note, make_drawn, picture
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, map_leaves
@@ -61,6 +62,18 @@ def _memory(policy: Policy, played: Played, window: int) -> dict[str, Any]:
         return {"note": "This agent has no memory: it only knows its observation, last action and last reward."}
     compared = comparisons(policy, played, window)
     return {"compared": compared, "peaks": peaks(compared[0]["divergence"]), "strips": strips(policy, played)}
+
+
+def summary(run: dict[str, Any]) -> str:
+    """A summary of the episode, with the steps at which memory matters most."""
+    line = f"{run['name']}: return {plain_number(sum(run['rewards']))} in {run['length']} steps, {run['end']}"
+    if run["compared"]:
+        reset, recent = run["compared"]
+        line += f"; resetting the memory changes the most likely action at {reset['changed']} of them"
+        line += f", keeping only the {recent['name'].removesuffix(' only')} at {recent['changed']}"
+    if run["peaks"]:
+        line += f"; memory matters most at steps {', '.join(map(str, run['peaks']))}"
+    return line
 
 
 class _Episode:

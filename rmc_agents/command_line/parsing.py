@@ -252,7 +252,7 @@ def check_unused(arguments: Any, when: str, *names: str) -> None:
 
 
 def check_numbers(arguments: Any, *names: str) -> None:
-    """Raises ValueError for a number below 1, or a seed that is out of range; None, which is not given, is right."""
+    """Raises ValueError for a number below 1 or a seed out of range; None, an option that is not given, passes."""
     for name in names:
         value, least = getattr(arguments, name), 0 if name == "seed" else 1
         if value is not None and value < least:

@@ -50,7 +50,7 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """Context in which torch has this number of CPU threads at first. Afterwards it has as many as before."""
+    """Context with this number of CPU threads for torch; restores the previous number at its end."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

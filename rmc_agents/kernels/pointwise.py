@@ -1,5 +1,3 @@
-# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (compiled functions take arrays; the compiler infers their types)
 """Elementary functions for compiled kernels, written so that LLVM turns loops over them into vector instructions.
 
 Sums may be reassociated (otherwise reductions are not vectorised), but NaN and infinity keep their meaning. Results are

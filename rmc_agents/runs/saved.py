@@ -241,7 +241,7 @@ def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:
 
 
 def count_parameters(parameters: Iterable[Tensor]) -> int:
-    """How many numbers the parameters hold."""
+    """The total number of elements of the parameters."""
     return sum(parameter.numel() for parameter in parameters)
 
 

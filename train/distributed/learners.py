@@ -95,7 +95,7 @@ def _check(config: Config, number: int, device: torch.device) -> None:
     here = distributed.on_this_machine(number)
     if device.type == "cuda" and (gpus := torch.cuda.device_count()) < here:
         raise ValueError(f"learners: expected a GPU for each of {here} on this machine, got {gpus}; or --device cpu")
-    is_alone = distributed.size() == 1  # the others have taken their memory by the time they come here
+    is_alone = distributed.size() == 1  # when the other learners run this check, they hold their memory already
     if is_alone and not distributed.by_torchrun() and number > (room := _room()):
         raise ValueError(f"learners: expected at most {room}, limited by memory, got {number}")
 

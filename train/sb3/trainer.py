@@ -14,7 +14,6 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 from torch import nn
-from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.config import CORES, Config
 from rmc_agents.envs.registry import make_vector_env
@@ -28,7 +27,7 @@ from rmc_agents.sb3.saved import Sb3Policy, load_model, make_policy
 from rmc_agents.sb3.vec_env import cheapest_autoreset
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import EndedEpisodes, Episode, seed_after
-from rmc_agents.train.trainer import Metrics, describe
+from rmc_agents.train.trainer import Metrics, Trainer, describe
 
 from .model import make_model
 
@@ -44,7 +43,7 @@ NAMES = {
 """Stable-Baselines3's metric names -> this project's. The losses use scaled rewards, as this project's do."""
 
 
-class Sb3Trainer:
+class Sb3Trainer(Trainer):
     """A model of Stable-Baselines3 in training; an update is one round of its `learn`.
 
     Args:
@@ -58,6 +57,8 @@ class Sb3Trainer:
       ValueError: for settings that do not fit together.
     """
 
+    agent: Sb3Policy
+    lanes: "Sb3Lanes"
     trust_flag = " --trust"
 
     def __init__(self, config: Config, device: torch.device) -> None:
@@ -80,7 +81,7 @@ class Sb3Trainer:
         policy = model.policy
         is_ours = isinstance(policy, RmcPolicy)
         self.backend = policy.lstm_actor.core.chosen_backend() if is_ours else "reference"
-        self.agent: Sb3Policy = make_policy(model, self.lanes.spec)
+        self.agent = make_policy(model, self.lanes.spec)
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns metrics."""
@@ -116,13 +117,6 @@ class Sb3Trainer:
         if self.lanes.venv.is_masked:
             lines.append("warning: Stable-Baselines3's algorithms ignore the environment's action masks")
         return lines
-
-    def take_weights(self, weights: dict[str, Any]) -> None:
-        """Not supported: `_check` rejects it before a trainer is created."""
-        raise ValueError("--init-from: expected one of this project's own algorithms")
-
-    def diagnostics(self, writer: SummaryWriter) -> None:
-        """As `Trainer.diagnostics`: None."""
 
     def close(self) -> None:
         """Close the environments."""

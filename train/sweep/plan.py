@@ -77,37 +77,27 @@ class Plan:
         path = Path("study") if isinstance(study, Mapping) else configs.find(study, configs.SWEEPS)
         study = study if isinstance(study, Mapping) else read_yaml(path)
         _check_names(study, KEYS, str(path), "key")
-        settings, search = (_mapping(study.get(key), f"{path}: {key}") for key in ("settings", "search"))
-        base = Config().updated({"video": False}, "default")
-        if study.get("base") is not None:
-            beside = path.parent / str(study["base"])
-            base = base.updated_from_yaml(beside if beside.is_file() else str(study["base"]))
-        for decided in settings.keys() & DECIDED.keys():
-            raise ValueError(f"{path}: settings: {decided}: {DECIDED[decided]}")
-        base = base.updated(settings, f"{path}: settings").updated(dict(fixed), "--set")
+        base = _read_base(study, path).updated(dict(fixed), "--set")
         base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
         for each in seeds:
-            base.updated({"seed": each}, "--seeds")
+            base.updated({"seed": each}, "--seeds")  # raises ValueError for an invalid one
         parsing.check_names(base, path)
-        read = {key: _read_range(key, value, base, f"{path}: search") for key, value in search.items()}
-        searched = {key: value for key, value in read.items() if key not in fixed}
-        from rmc_agents.cores import settings_unused  # loads torch
-
-        chosen = [key for key in DECIDING if key in searched and not one_at_a_time]
-        variants = [
-            base.updated(dict(zip(chosen, values, strict=True)), f"{path}: search").settled()
-            for values in product(*(searched[key][1] for key in chosen))
-        ]
-        cores = dict.fromkeys(variant.core.core for variant in variants)
-        without_effect = set.intersection(*(settings_unused(v.core.core) | v.unused() for v in variants))
-        unused = tuple(key for key in searched if key in without_effect)
-        searched = {key: values for key, values in searched.items() if key not in unused}
-        if not searched:
+        source = f"{path}: search"
+        ranges = {
+            name: _read_range(name, entry, base, source) for name, entry in _mapping(study, "search", path).items()
+        }
+        ranges = {name: values for name, values in ranges.items() if name not in fixed}
+        variants = _variants(base, {} if one_at_a_time else ranges, source)
+        unused = _unused_by_all(variants)
+        search = {name: values for name, values in ranges.items() if name not in unused}
+        if not search:
+            cores = " or ".join(dict.fromkeys(variant.core.core for variant in variants))
             raise ValueError(
-                f"{path}: search: expected at least one setting that {base.train.algo} with core {' or '.join(cores)} "
-                "uses and that --set does not fix"
+                f"{source}: expected at least one setting that {base.train.algo} with core {cores} uses and that --set "
+                "does not fix"
             )
-        return cls(base, searched, one_at_a_time, seed, tuple(seeds or [base.run.seed]), unused)
+        left_out = tuple(name for name in ranges if name in unused)
+        return cls(base, search, one_at_a_time, seed, tuple(seeds or [base.run.seed]), left_out)
 
     @classmethod
     def from_description(cls, path: Path) -> Self:
@@ -162,6 +152,32 @@ class Plan:
         return {name: _label(settings[name]) for name in self.search}
 
 
+def _read_base(study: Mapping[str, Any], path: Path) -> Config:
+    """The settings of a study's keys `base` and `settings`."""
+    base = Config().updated({"video": False}, "default")
+    if study.get("base") is not None:
+        beside = path.parent / str(study["base"])
+        base = base.updated_from_yaml(beside if beside.is_file() else str(study["base"]))
+    settings = _mapping(study, "settings", path)
+    for name in settings.keys() & DECIDED.keys():
+        raise ValueError(f"{path}: settings: {name}: {DECIDED[name]}")
+    return base.updated(settings, f"{path}: settings")
+
+
+def _variants(base: Config, ranges: Mapping[str, tuple[str, list[Any]]], source: str) -> list[Config]:
+    """The base with every combination of values of the settings that decide whether others have an effect."""
+    names = [name for name in DECIDING if name in ranges]
+    combinations = product(*(ranges[name][1] for name in names))
+    return [base.updated(dict(zip(names, values, strict=True)), source).settled() for values in combinations]
+
+
+def _unused_by_all(variants: Sequence[Config]) -> set[str]:
+    """Names of the settings that none of the variants uses."""
+    from rmc_agents.cores import settings_unused  # loads torch
+
+    return set.intersection(*(settings_unused(each.core.core) | each.unused() for each in variants))
+
+
 def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, list[Any]]:
     """The kind and the checked values of one line of `search`."""
     where = f"{source}: {name}"
@@ -214,9 +230,10 @@ def _unlabel(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) and value.startswith(("[", "{")) else value
 
 
-def _mapping(value: Any, source: str) -> dict[str, Any]:
+def _mapping(study: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
+    value = study.get(key)
     if value is not None and not isinstance(value, dict):
-        raise ValueError(f"{source}: expected lines of 'name: value', got {shortened(value)}")
+        raise ValueError(f"{path}: {key}: expected lines of 'name: value', got {shortened(value)}")
     return value or {}
 
 

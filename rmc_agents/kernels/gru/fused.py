@@ -1,5 +1,3 @@
-# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (compiled functions take arrays; the compiler infers their types)
 """The GRU's scan."""
 
 from functools import partial

@@ -1,5 +1,3 @@
-# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (compiled functions take arrays; the compiler infers their types)
 """The minGRU's scan: matrix products of all steps together, and one pass over time between them."""
 
 from functools import partial

@@ -1,5 +1,3 @@
-# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (compiled functions take arrays; the compiler infers their types)
 """Attention among the slots of each lane, compiled for given sizes, so that short loops are unrolled.
 
 Per step: memory [R, D], queries, keys and values [R, Q] with Q = H (2 dk + dv) and D = H dv; R = B N rows, those of one

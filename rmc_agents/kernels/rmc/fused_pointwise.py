@@ -1,5 +1,3 @@
-# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (compiled functions take arrays; the compiler infers their types)
 """The Relational Memory Core between its matrix products, except attention: passes over one step.
 
 B lanes, N slots of D units, so R = B N rows, those of one lane together. `normal` is a LayerNorm's input normalised to

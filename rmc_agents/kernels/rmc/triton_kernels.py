@@ -1,5 +1,3 @@
-# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (Triton kernels take pointers and scalars without Python types)
 """The Triton kernels of `triton`, which explains how they work together, and the tensors that they read and write."""
 
 import os

@@ -1,5 +1,3 @@
-# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
-# (compiled functions take arrays; the compiler infers their types)
 """The scan of the Elman network."""
 
 from functools import partial
