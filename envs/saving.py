@@ -20,6 +20,8 @@ from .vector_checks import checked_num_envs
 STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, OneHotObservation, DtypeObservation)
 EACH_LANE = "each lane"
 """The only key of a dict that holds a list with one state per lane."""
+ALL_LANES = "all lanes"
+"""The key of a vector environment's own state, next to its generator."""
 
 
 class SavableLanes(GuardedLanes):
@@ -48,12 +50,17 @@ class SavableVectorEnv(GuardedVectorEnv):
     """A user's vector environment that has `get_state` and `set_state`."""
 
     def get_state(self) -> Any:
-        """The environment's state, as plain data. Raises EnvError."""
+        """The environment's state, as plain data, with its generator if it has one. Raises EnvError."""
         with Blame(self.name, "get_state()"):
-            return _plain(self.env.get_state())  # type: ignore[attr-defined]
+            state = _plain(self.env.get_state())  # type: ignore[attr-defined]
+        generator = self.env.unwrapped._np_random  # `np_random` would create one
+        return state if generator is None else {ALL_LANES: state, "np_random": generator.bit_generator.state}
 
     def set_state(self, state: Any) -> None:
         """Restore a state from `get_state`. Raises EnvError."""
+        if isinstance(state, dict) and state.keys() == {ALL_LANES, "np_random"}:
+            self.env.unwrapped.np_random.bit_generator.state = state["np_random"]
+            state = state[ALL_LANES]
         with Blame(self.name, "set_state()"):
             self.env.set_state(state)  # type: ignore[attr-defined]
 

@@ -66,19 +66,26 @@ def make_program(agent: ActorCritic, format: str, about: dict[str, str]) -> Prog
     Raises:
       ValueError: for an agent that cannot be exported.
     """
-    step = _Step(agent)
+    step, captured = _Step(agent), None
     with _quiet():
         try:
             captured = step.captured()
             return (_to_onnx if format == "onnx" else _to_torch)(captured, step, about)
         except Exception as error:  # a custom core or encoder may raise anything
-            reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
-            if "marked batch as dynamic" in reason:
-                reason = "its code fixes the number of lanes: use x.shape[0] instead of len(x), and no int() of shapes"
+            failed = "be exported by torch.export" if captured is None else f"be written as {format}"
             core, encoder = agent.core.class_name(), type(agent.encoder).__name__
             raise ValueError(
-                f"--format {format}: core {core} with encoder {encoder} cannot be exported by torch.export: {reason}"
+                f"--format {format}: core {core} with encoder {encoder} cannot {failed}: {_reason(error)}"
             ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The first paragraph of the error's first cause."""
+    if "marked batch as dynamic" in str(error):
+        return "its code fixes the number of lanes: use x.shape[0] instead of len(x), and no int() of shapes"
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
 
 
 class Compared:

@@ -188,6 +188,23 @@ def test_a_custom_core_that_cannot_be_captured_is_refused(capfd: pytest.CaptureF
     assert capfd.readouterr() == ("", "")  # torch prints what it had captured
 
 
+class Bessel(Core):
+    """A core with a function that ONNX lacks."""
+
+    def initial_leaves(self) -> State:
+        return (torch.zeros(1, self.output_size),)
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        trace = x + torch.special.bessel_j0(state[0])
+        return trace, (trace,)
+
+
+def test_a_custom_core_that_onnx_lacks_is_refused() -> None:
+    agent = ActorCritic(env_spec("recall"), Bessel, encoder_sizes=[6]).eval()
+    with pytest.raises(ValueError, match=r"Encoder cannot be written as onnx: No ONNX function found for .*bessel_j0"):
+        make_program(agent, "onnx", {})
+
+
 @pytest.mark.slow
 def test_the_program_of_an_agent_in_training_opens_without_this_package(tmp_path: Path) -> None:
     agent = ActorCritic(env_spec("recall"), LSTM(6, hidden_size=5), encoder_sizes=[6])

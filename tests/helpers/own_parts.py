@@ -101,7 +101,7 @@ class Unseen(Walk):
 
 
 class ManyWalks(VectorEnv):
-    """The same without randomness, for all lanes together."""
+    """Such walks, all lanes together, with one generator for them."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
@@ -112,12 +112,14 @@ class ManyWalks(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
         self.place = np.zeros(self.num_envs, np.int64)
         return self._observation(), {}
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
-        self.place = np.where(self.place == self.length, 0, self.place + actions)
-        ends = self.place == self.length
+        moved = self.place + actions + self.np_random.integers(-1, 1, self.num_envs)
+        self.place = np.where(abs(self.place) == self.length, 0, moved)
+        ends = abs(self.place) == self.length
         return self._observation(), actions.astype(float), ends, np.zeros_like(ends), {}
 
     def get_state(self) -> dict[str, Any]:
