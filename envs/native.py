@@ -13,8 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from .task import Infos, Task
-from .vector_checks import (
+from .checks import (
     as_autoreset_mode,
     checked_actions,
     checked_render_mode,
@@ -23,6 +22,7 @@ from .vector_checks import (
     lane_seeds,
     refuse_ended,
 )
+from .task import Infos, Task
 from .window import Window
 
 

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from .blame import Blame
+from .checks import checked_choice
 from .guarded import GuardedEnv, OneHotObservation
 from .minipacman.tokens import MapTokens
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
@@ -23,7 +24,6 @@ from .saving import guarded, sync_lanes
 from .sequences import names as sequences
 from .stacking import stack_views
 from .token_space import Tokens
-from .vector_checks import checked_choice
 from .workers import WorkerVectorEnv
 
 ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Tuple)
@@ -157,7 +157,7 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
             raise ValueError(f"expected observations of at least one number, got {space}")
         return env if space.shape else FlattenObservation(env)
     if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space) and _is_minigrid(env):
-        from .minigrid.memory import MiniGridView
+        from .minigrid.view import MiniGridView
 
         return MiniGridView(env, **view)
     if isinstance(space, Tokens):

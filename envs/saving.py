@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation, OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from .blame import Blame
+from .checks import checked_num_envs
 from .guarded import SAVABLE, GuardedEnv, GuardedLanes, GuardedVectorEnv, OneHotObservation
-from .vector_checks import checked_num_envs
 
 STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, OneHotObservation, DtypeObservation)
 EACH_LANE = "each lane"

@@ -9,8 +9,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from .checks import check_field_names, copied_like
 from .token_space import Tokens
-from .vector_checks import check_field_names, copied_like
 
 
 class StackedViews(VectorWrapper):

@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import NDArray
 
+from .checks import lane_seeds
 from .guarded import AnyInfos
 from .nested import Place, numbers, pick, rebuild
 from .processes import (
@@ -30,7 +31,6 @@ from .processes import (
     end_all,
     stops_held_back,
 )
-from .vector_checks import lane_seeds
 
 REWARD, FLAG = Box(-np.inf, np.inf, (), np.float64), Box(0, 1, (), np.bool_)  # type: ignore[arg-type]
 MakeLanes = Callable[[int], VectorEnv]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
+from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, make_env
-from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at, map_leaves
 
 from .episodes import MAX_LANES, PlaySettings, concatenated, episodes_to_play, parts_of

@@ -15,8 +15,8 @@ from rmc_agents import __version__
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
+from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
-from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.player import device_of
 from rmc_agents.runs.saved import Provenance, SavedAgent
 from rmc_agents.spaces import SpaceSpec

@@ -11,6 +11,7 @@ import cloudpickle
 import torch
 
 from rmc_agents import plugins
+from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory
 from rmc_agents.envs.processes import (
     ChildContext,
@@ -19,7 +20,6 @@ from rmc_agents.envs.processes import (
     cpu_cores,
     stops_held_back,
 )
-from rmc_agents.envs.vector_checks import checked_int
 
 from .progress import OnProgress, ignore_progress
 from .statistics import Episodes

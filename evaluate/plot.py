@@ -14,7 +14,7 @@ import tyro
 from rmc_agents import command_line, plugins
 from rmc_agents.command_line import parsing
 from rmc_agents.config import Config
-from rmc_agents.envs.vector_checks import checked_choice, checked_int
+from rmc_agents.envs.checks import checked_choice, checked_int
 from rmc_agents.files import write_atomically
 from rmc_agents.runs.folder import read_config
 

@@ -5,9 +5,9 @@ from contextlib import closing
 import torch
 
 from rmc_agents.distributions import Categorical
+from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.sequences.text import Text
-from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.player import device_of
 from rmc_agents.types import TimeStep
 

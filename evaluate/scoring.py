@@ -13,9 +13,9 @@ from gymnasium.vector import VectorEnv
 from torch import nn
 
 from rmc_agents.agent import ActorCritic
+from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
-from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.runs.saved import SavedAgent, given_env, saved_env
 from rmc_agents.types import Policy

@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rmc_agents.envs.vector_checks import checked_int
+from rmc_agents.envs.checks import checked_int
 from rmc_agents.stream import Lanes
 from rmc_agents.tree_checks import ANYTHING, Either
 from rmc_agents.types import AgentOutput, Distribution, Policy, Rollout, State, TimeStep, map_leaves

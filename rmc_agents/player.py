@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from rmc_agents.collect import choose
+from rmc_agents.envs.checks import checked_int, checked_num_envs
 from rmc_agents.envs.nested import pick
 from rmc_agents.envs.saving import layers
-from rmc_agents.envs.vector_checks import checked_int, checked_num_envs
 from rmc_agents.runs.saved import SavedAgent
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 from rmc_agents.stream import check_categories

@@ -25,7 +25,7 @@ from rmc_agents.train import cli
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.distributed import shares
 from rmc_agents.train.impala.actors import Actor, ParcelReader
-from rmc_agents.train.impala.learner import concatenated
+from rmc_agents.train.impala.trainer import concatenated
 from rmc_agents.tree_checks import check_like
 from rmc_agents.types import at, map_leaves
 

@@ -21,7 +21,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.train.impala.actors import Actor, ParcelReader
-from rmc_agents.train.impala.learner import concatenated
+from rmc_agents.train.impala.trainer import concatenated
 from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.types import map_leaves
 

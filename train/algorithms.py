@@ -7,7 +7,7 @@ from rmc_agents.config import Config
 from rmc_agents.runs.saved import pick_device
 
 from .distributed import learners
-from .impala.learner import Impala
+from .impala.trainer import Impala
 from .on_policy import OnPolicy
 from .supervised import Supervised
 from .trainer import Trainer

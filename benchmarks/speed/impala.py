@@ -33,7 +33,7 @@ import torch  # noqa: E402
 from benchmarks.reports import describe, machine, table, write  # noqa: E402
 from rmc_agents.config import Config  # noqa: E402
 from rmc_agents.train.algorithms import make_trainer  # noqa: E402
-from rmc_agents.train.impala.learner import Impala  # noqa: E402
+from rmc_agents.train.impala.trainer import Impala  # noqa: E402
 from rmc_agents.train.on_policy import OnPolicy  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent

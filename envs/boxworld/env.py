@@ -4,8 +4,8 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from rmc_agents.envs.checks import checked_num_envs
 from rmc_agents.envs.native import NativeEnv, NativeVectorEnv
-from rmc_agents.envs.vector_checks import checked_num_envs
 
 from .rooms import Rooms
 from .state import checked_rules

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import check_field_names, check_range, checked_int, checked_odd, copied_like
+from rmc_agents.envs.checks import check_field_names, check_range, checked_int, checked_odd, copied_like
 
 FLOOR, GEM, WALL, AGENT = 0, 21, 22, 23
 COLOURS = 20

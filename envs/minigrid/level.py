@@ -7,7 +7,7 @@ import numpy as np
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import check_field_names, check_range, checked_int, checked_odd, copied_like
+from rmc_agents.envs.checks import check_field_names, check_range, checked_int, checked_odd, copied_like
 
 EMPTY, WALL, KEY, BALL = (OBJECT_TO_IDX[name] for name in ("empty", "wall", "key", "ball"))
 COLORS = np.zeros(len(OBJECT_TO_IDX), np.uint8)

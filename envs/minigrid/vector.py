@@ -11,13 +11,13 @@ from minigrid.core.grid import Grid
 from minigrid.envs import MemoryEnv
 from numpy.typing import NDArray
 
+from rmc_agents.envs.checks import checked_num_envs
 from rmc_agents.envs.native import NativeVectorEnv
 from rmc_agents.envs.task import Infos, StepArrays, Task
-from rmc_agents.envs.vector_checks import checked_num_envs
 
 from .engine import observe_lanes, start_lanes, step_lanes
 from .level import Level, State, grid_of, make_level, make_state, seed_lane, state_from_dict
-from .memory import ROOM_END, checked_view_size, num_actions, view_space
+from .view import ROOM_END, checked_view_size, num_actions, view_space
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": MemoryEnv.metadata["render_fps"]}
 

@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
+from rmc_agents.envs.checks import checked_choice, checked_int
 from rmc_agents.envs.task import Infos, StepArrays, Task
-from rmc_agents.envs.vector_checks import checked_choice, checked_int
 
 from .drawing import draw_frame, draw_text
 from .engine import observe_lanes, start_lanes, step_lanes

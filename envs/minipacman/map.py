@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import checked_odd
+from rmc_agents.envs.checks import checked_odd
 
 _UPPER_HALF = (
     "1111111111111111111",

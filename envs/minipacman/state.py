@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import check_field_names, check_range, copied_like
+from rmc_agents.envs.checks import check_field_names, check_range, copied_like
 
 from .map import CELLS
 

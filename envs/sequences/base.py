@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rmc_agents.envs.checks import check_field_names, check_range, copied_like
 from rmc_agents.envs.task import Infos, StepArrays, Task
-from rmc_agents.envs.vector_checks import check_field_names, check_range, copied_like
 
 from .drawing import draw_text
 

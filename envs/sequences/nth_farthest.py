@@ -6,8 +6,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
+from rmc_agents.envs.checks import check_range, checked_choice, checked_int, checked_num_envs
 from rmc_agents.envs.task import Infos, StepArrays
-from rmc_agents.envs.vector_checks import check_range, checked_choice, checked_int, checked_num_envs
 
 from .base import NO_TARGET, Sequences
 from .environment import SequenceEnv, SequenceVectorEnv

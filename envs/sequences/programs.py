@@ -4,8 +4,8 @@ import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
+from rmc_agents.envs.checks import check_range, checked_bool, checked_choice, checked_int, checked_num_envs
 from rmc_agents.envs.task import StepArrays
-from rmc_agents.envs.vector_checks import check_range, checked_bool, checked_choice, checked_int, checked_num_envs
 
 from .base import NO_TARGET, Sequences
 from .environment import SequenceEnv, SequenceVectorEnv

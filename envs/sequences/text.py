@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
+from rmc_agents.envs.checks import check_range, checked_choice, checked_int, checked_num_envs
 from rmc_agents.envs.token_space import Tokens
-from rmc_agents.envs.vector_checks import check_range, checked_choice, checked_int, checked_num_envs
 
 from .base import NO_TARGET, Sequences
 from .corpus import load_corpus, part_of, passages

@@ -12,8 +12,8 @@ from rmc_agents.envs.boxworld.palette import PALETTE
 from rmc_agents.envs.boxworld.state import FLOOR, GEM
 from rmc_agents.envs.minigrid.level import State as MemoryState
 from rmc_agents.envs.minigrid.level import grid_of
-from rmc_agents.envs.minigrid.memory import CELL_CATEGORIES
 from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
+from rmc_agents.envs.minigrid.view import CELL_CATEGORIES
 from rmc_agents.envs.minipacman.drawing import ENDING_STEPS, GHOSTS
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.minipacman.map import CELL_COLUMN, CELL_ROW, COLUMNS, ROWS, WALLS

@@ -16,9 +16,9 @@ from PIL import ImageOps
 from torch import Tensor
 
 from rmc_agents.collect import choose
+from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
-from rmc_agents.envs.vector_checks import checked_int
 from rmc_agents.evaluate.episodes import PlaySettings, numbers_of
 from rmc_agents.files import replacing
 from rmc_agents.spaces import SpaceSpec

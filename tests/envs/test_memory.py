@@ -17,8 +17,8 @@ from helpers.runs import assert_same, find_and_load
 from helpers.vector_env_checker import check_vector_env
 from rmc_agents.envs.minigrid.engine import draw_integer
 from rmc_agents.envs.minigrid.level import make_state, seed_lane
-from rmc_agents.envs.minigrid.memory import MiniGridView
 from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
+from rmc_agents.envs.minigrid.view import MiniGridView
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
 from rmc_agents.evaluate.video import recording

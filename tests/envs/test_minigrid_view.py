@@ -8,7 +8,7 @@ from minigrid.core.mission import MissionSpace
 from minigrid.envs import MemoryEnv
 from minigrid.wrappers import FullyObsWrapper
 
-from rmc_agents.envs.minigrid.memory import MiniGridView, MissionWords
+from rmc_agents.envs.minigrid.view import MiniGridView, MissionWords
 from rmc_agents.envs.registry import make_vector_env
 
 

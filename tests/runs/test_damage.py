@@ -18,7 +18,7 @@ from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
 from rmc_agents.runs.saved import load_agent
-from rmc_agents.train.impala.learner import Impala
+from rmc_agents.train.impala.trainer import Impala
 from rmc_agents.train.resuming import reopen
 
 CPU = torch.device("cpu")

@@ -23,7 +23,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.stream import Episode
 from rmc_agents.train import cli, distributed
 from rmc_agents.train.impala.actors import CPU, Actor, pack_weights
-from rmc_agents.train.impala.learner import Impala, concatenated
+from rmc_agents.train.impala.trainer import Impala, concatenated
 from rmc_agents.types import Rollout
 
 pytestmark = pytest.mark.slow

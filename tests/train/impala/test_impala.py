@@ -20,7 +20,7 @@ from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.train import cli
 from rmc_agents.train.impala import learner, pool
-from rmc_agents.train.impala.learner import Impala, check_settings, concatenated
+from rmc_agents.train.impala.trainer import Impala, check_settings, concatenated
 from rmc_agents.types import AgentOutput, at
 
 CPU = torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Argument checks of the native vector environments, with the same messages for all."""
+"""Argument checks of environments, evaluations and players, with the same messages for all."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence

@@ -11,7 +11,7 @@ from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 from minigrid.envs import MemoryEnv
 from numpy.typing import NDArray
 
-from rmc_agents.envs.vector_checks import checked_choice, checked_odd
+from rmc_agents.envs.checks import checked_choice, checked_odd
 
 CELL_CATEGORIES = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
 DIRECTIONS = 4
