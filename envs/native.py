@@ -4,7 +4,7 @@ Checks, seeds, autoreset, infos, rendering and saved states are the same for all
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -23,7 +23,6 @@ from .checks import (
     refuse_ended,
 )
 from .task import Infos, Task
-from .window import Window
 
 
 class NativeEnv(gym.Env[NDArray[Any], Any]):
@@ -31,20 +30,17 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
 
     Args:
         lanes: the rules, N = 1.
-        render_mode: one of `metadata["render_modes"]` or None; "human" shows what "rgb_array" returns.
+        render_mode: one of `metadata["render_modes"]` or None. For "human", which gymnasium shows in a window, use
+            `gymnasium.make` or `gymnasium.wrappers.HumanRendering`.
 
     Raises:
         ValueError: for another render mode.
     """
 
-    title: ClassVar[str] = ""
-    """Title of the window for "human"."""
-
     def __init__(self, lanes: Task, render_mode: str | None) -> None:
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         self.lanes = lanes
         self.observation_space, self.action_space = lanes.observation_space, lanes.action_space
-        self._window: Window | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -52,8 +48,6 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
         """Start an episode: (observation, info). Without a seed the random stream continues; `options` is not used."""
         super().reset(seed=seed)
         self.lanes.begin(np.ones(1, np.bool_), [seed], self.np_random)
-        if self.render_mode == "human":
-            self.render()
         return self.lanes.observe()[0], _of_one_lane(self.lanes.infos())
 
     def step(self, action: int) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
@@ -71,8 +65,6 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
         if lanes.needs_reset[0]:
             raise ResetNeeded("step was called after the episode's end: call reset first")
         observations, rewards, terminated, truncated = lanes.step(np.array([action], np.int64))
-        if self.render_mode == "human":
-            self.render()
         info = _of_one_lane(lanes.infos())
         if terminated[0] or truncated[0]:
             info |= _of_one_lane(lanes.outcome(rewards))
@@ -80,23 +72,11 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
         return observations[0], reward, bool(terminated[0]), bool(truncated[0]), info
 
     def render(self) -> NDArray[np.uint8] | str | None:
-        """The image, uint8 [height, width, 3] ("rgb_array"), the text ("ansi"), or None ("human": in a window)."""
+        """The image, uint8 [height, width, 3] ("rgb_array"), or the text ("ansi"); None without a render_mode."""
         if self.render_mode is None:
             _warn_of_no_render_mode()
             return None
-        picture = self.lanes.picture(0, self.render_mode)
-        if self.render_mode != "human":
-            return picture
-        assert not isinstance(picture, str)
-        self._window = self._window or Window(self.title, self.metadata["render_fps"])
-        self._window.show(picture)
-        return None
-
-    def close(self) -> None:
-        """Close the window, if there is one; may be called again."""
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+        return self.lanes.picture(0, self.render_mode)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """The complete state of the episode, copied."""
@@ -119,7 +99,7 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
 
     Args:
         lanes: the rules, of all lanes.
-        render_mode: one of `metadata["render_modes"]` except "human", or None: `render` returns one frame per lane.
+        render_mode: one of `metadata["render_modes"]`, or None: `render` returns one frame per lane.
         autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
 
     Raises:
@@ -127,10 +107,9 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
     """
 
     def __init__(self, lanes: Task, render_mode: str | None, autoreset_mode: AutoresetMode | str) -> None:
-        modes = [mode for mode in self.metadata["render_modes"] if mode != "human"]
-        self.render_mode = checked_render_mode(render_mode, modes)
+        self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         self.autoreset_mode = as_autoreset_mode(autoreset_mode)
-        self.metadata = {**self.metadata, "render_modes": modes, "autoreset_mode": self.autoreset_mode}
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.lanes = lanes
         self.num_envs = len(lanes.was_reset)
         self.single_observation_space, self.single_action_space = lanes.observation_space, lanes.action_space

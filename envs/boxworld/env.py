@@ -11,7 +11,7 @@ from .rooms import Rooms
 from .state import checked_rules
 
 METADATA: dict[str, Any] = {
-    "render_modes": ["human", "rgb_array", "ansi"],
+    "render_modes": ["rgb_array", "ansi"],
     "render_fps": 10,
     "action_names": ["up", "down", "left", "right"],
 }
@@ -73,7 +73,7 @@ class BoxWorldEnv(NativeEnv):
     - `max_distractors`: distractors are uniform in 0..this (default 5), each of length 1
     - `max_steps`: steps after which an episode is truncated; by default two for each cell of the room, 392 for 14 x 14.
       The papers name none. An agent that knows the room needs 42 steps on average and 101 at most (3,000 levels).
-    - `render_mode`: "human", "rgb_array" or "ansi"; pictures show the whole room with the window marked, and below it
+    - `render_mode`: "rgb_array" or "ansi"; pictures show the whole room with the window marked, and below it
       the key in hand and the way to the gem
 
     ## Registered configurations
@@ -83,7 +83,6 @@ class BoxWorldEnv(NativeEnv):
     """
 
     metadata = METADATA
-    title = "BoxWorld"
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from rmc_agents.envs.native import NativeEnv, NativeVectorEnv
 from .games import Games
 
 METADATA: dict[str, Any] = {
-    "render_modes": ["human", "rgb_array", "ansi"],
+    "render_modes": ["rgb_array", "ansi"],
     "render_fps": 10,
     "action_names": ["stay", "right", "up", "left", "down"],
     "legend": {
@@ -76,7 +76,7 @@ class MiniPacmanEnv(NativeEnv):
     - `mode`: "regular" (default), "avoid", "hunt", "ambush" or "rush"
     - `viewport`: side of the window in cells, odd (default 5), or None for the whole maze
     - `frame_cap`: steps after which an episode is truncated (default 3000)
-    - `render_mode`: "human", "rgb_array" or "ansi"; pictures show the whole maze with the window marked
+    - `render_mode`: "rgb_array" or "ansi"; pictures show the whole maze with the window marked
 
     ## Registered configurations
 
@@ -84,7 +84,6 @@ class MiniPacmanEnv(NativeEnv):
     """
 
     metadata = METADATA
-    title = "Mini PacMan"
 
     def __init__(
         self,

@@ -20,11 +20,9 @@ ONE = PAIRS["minipacman"]
 
 
 @every_pair
-def test_gymnasium_checker_raises_no_warning(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+def test_gymnasium_checker_raises_no_warning(kind: Kind) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("default", module="pygame")
         check_env(gym.make(kind.env_id, **kind.settings).unwrapped)
 
 
@@ -211,11 +209,12 @@ def test_pictures_of_lanes_are_those_of_single_envs(kind: Kind, render_mode: str
         np.testing.assert_array_equal(frame, single.render(), strict=True)
 
 
-def test_window(monkeypatch: pytest.MonkeyPatch) -> None:
+@every_pair
+def test_gymnasium_shows_a_window(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    env = ONE.one(render_mode="human")
+    with pytest.warns(UserWarning, match="HumanRendering wrapper is being applied"):
+        env = gym.make(kind.env_id, render_mode="human", **kind.settings)
     env.reset(seed=1)
     env.step(1)
     assert env.render() is None
-    env.close()
     env.close()
