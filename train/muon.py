@@ -16,16 +16,18 @@ EPSILON = 1e-7
 class Muon(torch.optim.Optimizer):
     """Muon (Jordan et al., 2024) with Nesterov momentum; its steps have the same RMS as Adam's (Liu et al., 2025).
 
-    The same as `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"` and no weight decay, except that it computes in
-    float32, with fewer multiplications: see `orthogonal`.
+    The same as `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"`, except that it computes in float32, with fewer
+    multiplications: see `orthogonal`.
 
     Args:
       matrices: the parameters.
       lr: learning rate.
+      weight_decay: a step first multiplies the matrices by 1 - lr * weight_decay (Loshchilov & Hutter, 2019). A matrix
+        `[M, N]` then keeps singular values below about 0.2 sqrt(max(M, N)) / weight_decay.
     """
 
-    def __init__(self, matrices: Iterable[Tensor], lr: float) -> None:
-        super().__init__(matrices, {"lr": lr})
+    def __init__(self, matrices: Iterable[Tensor], lr: float, weight_decay: float = 0.0) -> None:
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -40,6 +42,8 @@ class Muon(torch.optim.Optimizer):
                 mean = state["momentum_buffer"]
                 mean.lerp_(gradient, 1 - MOMENTUM)
                 direction = orthogonal(gradient.lerp(mean, MOMENTUM))
+                if group["weight_decay"]:
+                    matrix.mul_(1 - group["lr"] * group["weight_decay"])
                 matrix.add_(direction, alpha=-group["lr"] * 0.2 * math.sqrt(max(matrix.shape)))
 
 

@@ -139,7 +139,7 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
     rest = [parameter for parameter in agent.parameters() if id(parameter) not in taken]
     parts: list[torch.optim.Optimizer] = [Adam(rest, lr=config.learning_rate, eps=config.adam_epsilon, fused=True)]
     if matrices:
-        parts.append(Muon(matrices, lr=config.learning_rate))
+        parts.append(Muon(matrices, lr=config.learning_rate, weight_decay=config.weight_decay))
     return Optimizers(*parts)
 
 

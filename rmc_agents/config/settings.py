@@ -176,6 +176,8 @@ class TrainConfig(Section):
     """linear: decays to zero at total_frames."""
     decay_start: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of total_frames after which the linear schedule begins to decay."""
+    weight_decay: NonNegativeFloat = 0.0
+    """muon: its matrices shrink by learning_rate * weight_decay in every step (decoupled weight decay)."""
     adam_epsilon: PositiveFloat = 1e-5
     """Adam's epsilon."""
     discount: UnitFloat = 0.99

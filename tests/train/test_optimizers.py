@@ -62,12 +62,13 @@ def test_adam_is_torchs() -> None:
         torch.testing.assert_close(one, other)  # ours is fused, which rounds differently
 
 
-def test_muons_steps_are_torchs_up_to_its_bfloat16() -> None:
+@pytest.mark.parametrize("weight_decay", [0.0, 30.0])
+def test_muons_steps_are_torchs_up_to_its_bfloat16(weight_decay: float) -> None:
     generator = torch.Generator().manual_seed(0)
     shapes = (64, 192), (192, 64), (48, 48)
     mine, theirs = ([torch.zeros(shape, requires_grad=True) for shape in shapes] for _ in range(2))
-    scale = "match_rms_adamw"
-    optimizers = Muon(mine, lr=RATE), torch.optim.Muon(theirs, lr=RATE, weight_decay=0.0, adjust_lr_fn=scale)
+    scale, decay = "match_rms_adamw", {"weight_decay": weight_decay}
+    optimizers = Muon(mine, lr=RATE, **decay), torch.optim.Muon(theirs, lr=RATE, **decay, adjust_lr_fn=scale)
     for _ in range(3):
         for one, other in zip(mine, theirs, strict=True):
             one.grad = torch.randn(one.shape, generator=generator)
