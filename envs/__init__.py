@@ -3,9 +3,10 @@
 if __name__ == "envs":
     raise ImportError("this folder is the package rmc_agents.envs: install the project and import that instead")
 
-from gymnasium.envs.registration import register
+from gymnasium.envs.registration import register, registry
 
-register("Recall-v0", "rmc_agents.envs.recall:RecallEnv")
+if "Recall-v0" not in registry:
+    register("Recall-v0", "rmc_agents.envs.recall:RecallEnv")
 for _name, _module in {
     "MiniPacman": "minipacman.env",
     "BoxWorld": "boxworld.env",
@@ -13,5 +14,6 @@ for _name, _module in {
     "Program": "sequences.programs",
     "Text": "sequences.text",
 }.items():
-    _path = f"rmc_agents.envs.{_module}:{_name}"
-    register(f"{_name}-v0", f"{_path}Env", vector_entry_point=f"{_path}VectorEnv")
+    if f"{_name}-v0" not in registry:
+        _path = f"rmc_agents.envs.{_module}:{_name}"
+        register(f"{_name}-v0", f"{_path}Env", vector_entry_point=f"{_path}VectorEnv")

@@ -23,6 +23,7 @@ from rmc_agents.evaluate.curves import MAX_POINTS, Curve, at_frames, read_curve,
 from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG, RunFolder
+from rmc_agents.train.loop import Run
 
 pytestmark = pytest.mark.usefixtures("forked_trainings")
 COMMAND = f"{forked.TRAININGS}; from rmc_agents.evaluate.compare import main; sys.exit(main())"
@@ -359,7 +360,7 @@ def test_finished_runs_are_compared_by_success_where_it_is_reported(
     assert list(rows) == ["none", "uniform random play"]
     assert compare.main([str(tmp_path / "none-seed0"), "--out", str(tmp_path / "b")]) == 0
     assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text()
-    rmc.compare({"none": [SimpleNamespace(path=tmp_path / "none-seed0")]}, tmp_path / "c")  # as rmc.train returns it
+    rmc.compare({"none": [Run(tmp_path / "none-seed0", {}, agent=None)]}, tmp_path / "c")
     assert (tmp_path / "a.json").read_text() == (tmp_path / "c.json").read_text()
     for run in comparison.read(tmp_path / "a.json"):
         assert 0 <= run.evaluation.success_rate <= 1

@@ -19,7 +19,7 @@ from rmc_agents.distributions import Categorical
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.train import cli
-from rmc_agents.train.impala import learner, pool
+from rmc_agents.train.impala import pool, trainer
 from rmc_agents.train.impala.trainer import Impala, check_settings, concatenated
 from rmc_agents.types import AgentOutput, at
 
@@ -220,8 +220,8 @@ def test_settings_that_do_not_fit_are_one_line(
 
 
 def test_the_actors_of_all_learners_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = SimpleNamespace(available=10 * learner.BYTES_OF_ACTOR)
-    monkeypatch.setattr(learner.psutil, "virtual_memory", lambda: memory)
+    memory = SimpleNamespace(available=10 * trainer.BYTES_OF_ACTOR)
+    monkeypatch.setattr(trainer.psutil, "virtual_memory", lambda: memory)
     check_settings(Config().updated({"algo": "impala", "actors": 8}, "test"))
     with pytest.raises(ValueError, match="actors: expected at most 2 of each learner, limited by memory, got 8"):
         check_settings(Config().updated({"algo": "impala", "actors": 8, "learners": 4}, "test"))
@@ -235,7 +235,7 @@ def test_rollouts_per_update_follow_the_number_of_actors(actors: int, rollouts: 
 
 
 def test_rollouts_taken_when_another_learner_fails_are_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer, states = Impala(small_trainer().config.updated(ACTORS, "test"), CPU), [None, None]
+    impala, states = Impala(small_trainer().config.updated(ACTORS, "test"), CPU), [None, None]
 
     def take(count: int) -> list[Any]:
         states[:] = [{"sequence": 1}] * count
@@ -246,12 +246,12 @@ def test_rollouts_taken_when_another_learner_fails_are_not_skipped(monkeypatch: 
         yield
         raise WorkerError("learner 1 has failed")
 
-    monkeypatch.setattr(learner.distributed, "failing_together", failing_together)
-    trainer._pool = SimpleNamespace(take=take, get_state=lambda: list(states))  # type: ignore[assignment]
-    trainer._learned = [None, None]
+    monkeypatch.setattr(trainer.distributed, "failing_together", failing_together)
+    impala._pool = SimpleNamespace(take=take, get_state=lambda: list(states))  # type: ignore[assignment]
+    impala._learned = [None, None]
     with pytest.raises(WorkerError):
-        trainer.update()
-    assert trainer.get_state()["actors"] == [None, None]
+        impala.update()
+    assert impala.get_state()["actors"] == [None, None]
 
 
 @pytest.mark.slow

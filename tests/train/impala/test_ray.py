@@ -18,8 +18,8 @@ from helpers.runs import assert_same, find_and_load
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.train import cli
-from rmc_agents.train.impala import learner as impala
 from rmc_agents.train.impala import pool as pools
+from rmc_agents.train.impala import trainer as impala
 from rmc_agents.train.impala.actors import Actor, MakeActor, Parcel, ParcelReader, pack_weights
 from rmc_agents.train.impala.pool import ActorPool
 
