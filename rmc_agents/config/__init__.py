@@ -143,7 +143,7 @@ class Config:
             names |= {"encoder_sizes"}
         if self.train.learning_rate_schedule == "constant":
             names |= {"decay_start"}
-        if self.train.optimizer == "adam" or algo in SB3_ALGORITHMS:
+        if self.settled().train.optimizer == "adam":
             names |= {"weight_decay"}
         if algo == "supervised":
             names |= {"discount", "trace_lambda", "reward_scale", "normalize_advantages", "entropy_cost", "value_cost"}

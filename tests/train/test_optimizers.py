@@ -80,6 +80,16 @@ def test_muons_steps_are_torchs_up_to_its_bfloat16(weight_decay: float) -> None:
         assert (one - other).norm() < 0.02 * other.norm()
 
 
+def test_weight_decay_is_a_setting_of_muon_alone() -> None:
+    agent, _ = make("muon")
+    config = Config().updated({"optimizer": "muon", "weight_decay": 0.5}, "test")
+    groups = [group for part in make_optimizer(agent, config.train).parts for group in part.param_groups]
+    assert [group["weight_decay"] for group in groups] == [0, 0.5]
+    assert "weight_decay" not in config.unused()
+    for other in ({"optimizer": "adam"}, {"algo": "recurrent-ppo"}):
+        assert "weight_decay" in config.updated(other, "test").unused()
+
+
 @pytest.mark.parametrize("shape", [(64, 192), (100, 40), (48, 48)])
 @pytest.mark.parametrize("decades", [0, 8])
 def test_muons_direction_is_that_of_the_iteration_as_published(shape: tuple[int, int], decades: int) -> None:
