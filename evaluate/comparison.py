@@ -30,12 +30,12 @@ from .curves import (
     thinned,
 )
 from .plot import draw, labels, write_png
-from .statistics import Statistics, student_interval
+from .statistics import Statistics, student_interval, welch_interval
 from .summary import Count, Evaluation, Seconds, read_json, read_summary
 
 COMMITS = "commits.txt"  # in a run's folder: the code versions it was trained with, one line each
 MARKS = 4
-MEAN = "mean (95 % interval)"  # a column of the table
+MEAN, DIFFERENCE = "mean (95 % interval)", "difference from the first (95 % interval)"  # columns of the table
 
 
 @dataclass(frozen=True)
@@ -218,9 +218,20 @@ def mean_at(runs: Sequence[ComparedRun], metric: str, name: str, mark: float) ->
     return float(np.mean([np.interp(mark * unit, getattr(curve, field), curve.values) for curve in curves]))
 
 
+def scores_of(runs: Sequence[ComparedRun], metric: str) -> list[float]:
+    """The scores of an agent's seeds."""
+    return [score for run in runs if (score := run.score(metric)) is not None]
+
+
 def mean_with_interval(scores: Sequence[float], digits: int) -> str:
     """The mean over seeds with Student's 95 % interval, if there are several seeds."""
     return with_interval(float(np.mean(scores)), student_interval(scores) if len(scores) > 1 else None, digits)
+
+
+def difference_with_interval(scores: Sequence[float], others: Sequence[float], digits: int) -> str:
+    """The difference of the means over seeds with Welch's 95 % interval, if both have several seeds."""
+    interval = welch_interval(scores, others) if min(len(scores), len(others)) > 1 else None
+    return with_interval(float(np.mean(scores) - np.mean(others)), interval, digits)
 
 
 def interquartile_with_interval(scores: Sequence[float], digits: int) -> str:
@@ -247,7 +258,10 @@ def table(
     marks = [("frames", mark) for mark in frame_marks or default_marks(max(run.frames for run in runs))]
     marks += [("minutes", mark) for mark in minute_marks or default_marks(max(run.seconds for run in runs) / 60)]
     rows = [_agent_row(label, group, metric, marks, digits) for label, group in groups.items()]
-    columns = list(rows[0])
+    first, *others = (scores_of(group, metric) for group in groups.values())
+    for row, scores in zip(rows[1:], others, strict=True):
+        row[DIFFERENCE] = difference_with_interval(scores, first, digits)
+    columns = [column for column in rows[0] if column != DIFFERENCE or others]
     rows += [{"agent": name, MEAN: f"{score:.{digits}f}"} for name, score in random_play(groups, metric).items()]
     lines = [_line(columns), "|---" * len(columns) + "|"]
     lines += [_line([row.get(column, "") for column in columns]) for row in rows]
@@ -262,10 +276,11 @@ def _agent_row(
     for name, mark in marks:
         mean = mean_at(group, metric, name, mark)
         row[f"{_short(mark)} {'min' if name == 'minutes' else name}"] = "" if mean is None else f"{mean:.{digits}f}"
-    scores = [score for run in group if (score := run.score(metric)) is not None]
+    scores = scores_of(group, metric)
     return row | {
         "evaluation, by seed": ", ".join(f"{score:.{digits}f}" for score in scores),
         MEAN: mean_with_interval(scores, digits),
+        DIFFERENCE: "",
         "interquartile mean (95 % bootstrap)": interquartile_with_interval(scores, digits),
         "frames/s": f"{np.mean([run.frames / run.seconds for run in group]):,.0f}",
         "seconds": _span([run.seconds for run in group]),
@@ -303,8 +318,8 @@ def _notes(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> str:
     return (
         f"Columns of frames and minutes (of training alone): {label} in training around there, mean over\n"
         f"seeds; curves are {smoothing(SMOOTH)}. The evaluation's {label} is of {episodes} episodes\n"
-        "a seed; intervals are over seeds: Student's of the mean, percentile bootstrap of the interquartile mean\n"
-        "(Agarwal et al., 2021).\n"
+        "a seed; intervals are over seeds: Student's of the mean, Welch's of the difference from the first\n"
+        "agent's mean, percentile bootstrap of the interquartile mean (Agarwal et al., 2021).\n"
         f"Seeds: {seeds}. Trained at commit {', '.join(commits)}."
     )
 

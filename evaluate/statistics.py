@@ -51,7 +51,7 @@ class Statistics:
       episodes: how many.
       mean_level: the level at the end, from `info["level"]`.
       success_rate: the fraction of episodes with `info["is_success"]`.
-      episodes_cut: how many ended by the step limit.
+      episodes_cut: how many ended by the step limit; 0 in results of earlier versions, which do not say.
       accuracy: the fraction of right answers, where `info["target"]` says what is right.
       accuracy_ci95: its bootstrap interval, over episodes.
       bits: the mean of -log2 of the right answers' probabilities: bits per character of a text.
@@ -67,7 +67,7 @@ class Statistics:
     episodes: int
     mean_level: float | None
     success_rate: float | None
-    episodes_cut: int
+    episodes_cut: int = 0
     accuracy: float | None = None
     accuracy_ci95: tuple[float, float] | None = None
     bits: float | None = None
@@ -169,6 +169,19 @@ def student_interval(samples: Sequence[float]) -> tuple[float, float]:
     mean = float(np.mean(samples))
     half = stdtrit(len(samples) - 1, 0.975) * float(np.std(samples, ddof=1)) / len(samples) ** 0.5
     return mean - half, mean + half
+
+
+def welch_interval(samples: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
+    """Welch's 95 % interval of the difference of two means, of at least two samples each; a point if all are equal."""
+    from scipy.special import stdtrit
+
+    difference = float(np.mean(samples) - np.mean(others))
+    freedom = [len(samples) - 1, len(others) - 1]
+    variances = np.array([np.var(samples, ddof=1) / len(samples), np.var(others, ddof=1) / len(others)])
+    if (variance := variances.sum()) == 0:
+        return difference, difference
+    half = float(stdtrit(variance**2 / (variances**2 / freedom).sum(), 0.975) * variance**0.5)
+    return difference - half, difference + half
 
 
 def accuracy_text(result: dict[str, Any]) -> str:

@@ -49,7 +49,7 @@ def rows_of(table: str) -> dict[str, dict[str, str]]:
 
 def test_table_known_values() -> None:
     runs = [make_run("fast", seed, score, 100.0) for seed, score in enumerate((10.0, 12.0, 14.0))]
-    groups = comparison.grouped([*runs, make_run("slow", 4, 9.0)])
+    groups = comparison.grouped([*runs, make_run("slow", 4, 9.0), *(make_run("twice", seed, 9.0) for seed in (0, 1))])
     rows = rows_of(comparison.table(groups, frame_marks=[3000, 7000], minute_marks=[0.5, 1.5]))
     fast, slow, random = rows["fast"], rows["slow"], rows["uniform random play"]
     assert (fast["3000 frames"], fast["7000 frames"], fast["0.5 min"], fast["1.5 min"]) == ("3.0", "", "3.0", "")
@@ -59,6 +59,14 @@ def test_table_known_values() -> None:
     assert (fast["evaluation, by seed"], fast["frames/s"], fast["seconds"]) == ("10.0, 12.0, 14.0", "100", "60")
     assert (slow["mean (95 % interval)"], slow["parameters"]) == ("9.0", "1,234")
     assert random["mean (95 % interval)"] == "2.5"
+    # The agent "twice" does not vary, so the difference has fast's standard error and degrees of freedom.
+    difference = "difference from the first (95 % interval)"
+    assert [row[difference] for row in rows.values()] == ["", "-3.0", "-3.0 (-8.0 to 2.0)", ""]
+    assert difference not in comparison.table({"fast": runs})
+
+
+def test_a_published_comparison_of_an_earlier_version_is_read() -> None:
+    assert len(comparison.read(Path(__file__).parents[2] / "benchmarks/results/learning-50M.json")) == 15
 
 
 def test_agents_that_differ_in_more_than_the_seed_are_distinguished_and_no_seed_counts_twice() -> None:

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from scipy.stats import bootstrap, norm, t
+from scipy.stats import bootstrap, norm, t, ttest_ind
 
 from rmc_agents.evaluate.statistics import (
     Episodes,
     Statistics,
     bootstrap_interval,
     student_interval,
+    welch_interval,
 )
 
 
@@ -75,6 +76,15 @@ def test_intervals_are_scipys(count: int) -> None:
     np.testing.assert_allclose(bootstrap_interval(samples), expected, rtol=1e-9)
     half = t.ppf(0.975, count - 1) * samples.std(ddof=1) / count**0.5
     np.testing.assert_allclose(student_interval(samples), (samples.mean() - half, samples.mean() + half), rtol=1e-9)
+
+
+def test_the_interval_of_a_difference_is_scipys() -> None:
+    few, many = (
+        np.random.default_rng(seed).normal(scale=scale, size=size) for seed, scale, size in ((0, 5, 3), (1, 1, 7))
+    )
+    expected = ttest_ind(few, many, equal_var=False).confidence_interval()
+    np.testing.assert_allclose(welch_interval(few, many), (expected.low, expected.high), rtol=1e-9)
+    assert welch_interval([7.0, 7.0], [4.0, 4.0]) == (3.0, 3.0)
 
 
 @pytest.mark.parametrize("returns", [[7.0], [7.0, 7.0], [0.1, 0.1, 0.1 + 1e-17, 0.1]])
