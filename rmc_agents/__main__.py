@@ -2,7 +2,7 @@
 
 import sys
 
-from rmc_agents import __version__
+from rmc_agents import __version__, command_line
 
 COMMANDS = {
     "rmc-train": "train an agent, evaluate it, record a video",
@@ -18,6 +18,10 @@ COMMANDS = {
 
 def main() -> int:
     """Prints the commands; returns the exit status."""
+    return command_line.run("rmc-agents", _main)
+
+
+def _main() -> int:
     if "--version" in sys.argv[1:]:
         print(f"rmc-agents {__version__}")
         return 0
