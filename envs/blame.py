@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TypeVar
 
-from .processes import EnvError
+from .processes import EnvError, WorkerError
 
 Reported = TypeVar("Reported", bound=Exception)
 
@@ -28,7 +28,7 @@ class Blame:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, Exception | SystemExit) or isinstance(error, EnvError):
+        if not isinstance(error, Exception | SystemExit) or isinstance(error, WorkerError):
             return
         theirs: BaseException = error
         if error.__cause__ is not None and not _their_frames(error):  # gymnasium rephrases a constructor's TypeError

@@ -280,7 +280,7 @@ def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneIn
 
 def _to_send(infos: dict[str, Any], lanes: slice, ended: NDArray[np.bool_]) -> LaneInfos:
     """All infos of the lanes that `ended` `[N]`, and the infos that are always sent of the others."""
-    always = {key: values for key, values in infos.items() if key.removeprefix("_") in ALWAYS}
+    always = {key: values for key, values in infos.items() if str(key).removeprefix("_") in ALWAYS}
     sent = ((lane, _lane_info(infos if ended[lane] else always, lane)) for lane in range(len(ended)))
     return [(lanes.start + lane, info) for lane, info in sent if info or ended[lane]]
 

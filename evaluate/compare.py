@@ -21,7 +21,7 @@ from rmc_agents.runs import archive
 from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
-from .plot import agent_names, learning_settings, parse_mark
+from .plot import agent_names, learning_settings, parse_mark, with_effect
 from .scheduler import Job, Training, is_finished, train_jobs
 
 DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, in one table and one figure.
@@ -250,11 +250,11 @@ def check_success(training: Training) -> None:
 
 
 def differing(one: Config, other: Config, *of_run: str) -> list[str]:
-    """Names of the settings that differ between two agents: those that matter for learning, and `of_run`."""
+    """Names of the settings that differ between two agents and have an effect on learning, and of those `of_run`."""
     before, after = (
         learning_settings(config) | {name: getattr(config.run, name) for name in of_run} for config in (one, other)
     )
-    names = [name for name in before if before[name] != after[name]]
+    names = with_effect([name for name in before if before[name] != after[name]], (one, other))
     return [name for name in names if name != "learners" or "auto" not in (before[name], after[name])]
 
 

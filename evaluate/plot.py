@@ -157,7 +157,7 @@ def learning_settings(config: Config) -> dict[str, Any]:
 
 
 def labels(names: Sequence[str], configs: Sequence[Config]) -> list[str]:
-    """Labels for runs, equal only for equal `learning_settings`: settings that differ are added to the names.
+    """Labels for runs: settings that differ between runs of one name and have an effect are added to the name.
 
     Args:
       names: the agents' names, one for each run.
@@ -166,10 +166,21 @@ def labels(names: Sequence[str], configs: Sequence[Config]) -> list[str]:
     settings = [learning_settings(config) for config in configs]
     labelled = []
     for name, own in zip(names, settings, strict=True):
-        rivals = [other for other_name, other in zip(names, settings, strict=True) if other_name == name]
-        differing = [key for key in own if any(other[key] != own[key] for other in rivals)]
+        rivals = [i for i, other_name in enumerate(names) if other_name == name]
+        differing = [key for key in own if any(settings[i][key] != own[key] for i in rivals)]
+        differing = with_effect(differing, [configs[i] for i in rivals])
         labelled.append(", ".join([name, *(f"{key}={own[key]}" for key in differing)]))
     return labelled
+
+
+def with_effect(names: Sequence[str], configs: Sequence[Config]) -> list[str]:
+    """Those of the settings that have an effect in at least one of the configs."""
+    if not names:
+        return []
+    from rmc_agents.cores import settings_unused  # imports torch
+
+    unused = set.intersection(*(settings_unused(config) for config in configs))
+    return [name for name in names if name not in unused]
 
 
 def draw(

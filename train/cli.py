@@ -100,8 +100,7 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, base: Config, n
     console = command_line.console()
     if first.resume is None:
         if names := without_effect(base, new):
-            users = f"core {new.core.core} and algo {new.train.algo}"
-            command_line.say(console, f"warning: {users} do not use: {', '.join(names)}")
+            command_line.say(console, f"warning: without effect under the other settings: {', '.join(names)}")
         return _status(train(new, run_dir=first.run_dir, console=console, track=first.track))
     went_on = resume(
         first.resume, with_flags, run_dir=first.run_dir, trust=first.trust, console=console, track=first.track
@@ -114,10 +113,10 @@ def _status(run: "Run") -> int:
 
 
 def without_effect(before: Config, after: Config) -> list[str]:
-    """Names of changed settings that the core or the algorithm does not use."""
+    """Names of changed settings that have no effect."""
     from rmc_agents.cores import settings_unused
 
-    unused = settings_unused(after.settled().core.core) | after.unused()
+    unused = settings_unused(after)
     return [name for name in before.differing(after) if name in unused]
 
 

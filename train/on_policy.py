@@ -199,8 +199,8 @@ class OnPolicy(Learner):
         notes = []
         if (learners := state["config"].get("learners", 1)) != len(self.shares):
             notes.append(
-                f"{len(self.shares)} learners instead of {learners}: sums are rounded in another order, so the resume "
-                "is not exact"
+                f"the number of learners is {len(self.shares)} instead of {learners}: sums are rounded in another "
+                "order, so the resume is not exact"
             )
         if state["collector"]["device"] != self.lanes.device.type:
             notes.append("the device has changed: action sampling restarts from the seed, so the resume is not exact")

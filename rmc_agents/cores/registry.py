@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from torch import nn
 
-from rmc_agents.config import CoreConfig
+from rmc_agents.config import Config, CoreConfig
 from rmc_agents.registry import Registry
 
 from .adapter import as_core, check_class
@@ -55,16 +55,11 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
     return as_core(build(input_size, **config.core_args), input_size)
 
 
-def settings_unused(core: str) -> set[str]:
-    """The settings of `CoreConfig` that the core with this name does not use.
-
-    Raises:
-      NotRegistered: for an unknown name.
-    """
-    if core not in _BUILT_IN:
-        _registry.find(core)
+def settings_unused(config: Config) -> set[str]:
+    """Names of the settings that have no effect, because the core, the algorithm or the optimizer does not use them."""
+    core = config.settled().core.core
     used = _settings_of(_BUILT_IN[core]) if core in _BUILT_IN else {"core_args"}
-    return {each.name for each in fields(CoreConfig)} - used - {"core"}
+    return {each.name for each in fields(CoreConfig)} - used - {"core"} | config.unused()
 
 
 def _settings_of(kind: Callable[..., Core]) -> set[str]:

@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 from rmc_agents.envs.making import EnvFactory, make_env
 from rmc_agents.envs.names import MAPS, STACKED
 from rmc_agents.envs.nested import is_nested, pick
+from rmc_agents.envs.returned_values import name_of_env
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 
 from .entries import entries
@@ -99,8 +100,9 @@ class EngineVecEnv(VecEnv):
     MultiDiscrete or MultiBinary space are flattened.
 
     Args:
-      vector_env: in any autoreset mode, returning new arrays from every step; unless the mode is SAME_STEP, it has to
-        support `reset(options={"reset_mask": ...})`, as this project's and gymnasium's do.
+      vector_env: in any autoreset mode; unless the mode is SAME_STEP, `reset(options={"reset_mask": ...})` has to reset
+        these lanes alone, as in this project's and in gymnasium's SyncVectorEnv and AsyncVectorEnv. Otherwise a step
+        raises ValueError.
 
     Raises:
       ValueError: if its autoreset mode is unknown.
@@ -133,8 +135,7 @@ class EngineVecEnv(VecEnv):
         options = self._options[0]
         if any(other != options for other in self._options):
             raise ValueError("set_options: expected the same options for all lanes, which are reset together")
-        seeds = self._seeds if any(seed is not None for seed in self._seeds) else None
-        obs, infos = self.vector_env.reset(seed=seeds, options=options or None)
+        obs, infos = self.vector_env.reset(seed=self._seeds[0], options=options or None)  # lane i has seed + i
         self.is_masked = ACTION_MASK in infos or (isinstance(obs, dict) and ACTION_MASK in obs)
         self._reset_seeds()
         self._reset_options()
@@ -153,27 +154,39 @@ class EngineVecEnv(VecEnv):
     def step_wait(self) -> VecEnvStepReturn:
         """Observations `[N, ...]`, rewards float32 `[N]`, whether episodes have ended `[N]`, and one info per lane."""
         obs, rewards, terminated, truncated, infos = self.vector_env.step(self._actions)
-        dones = terminated | truncated
+        shown, rewards, dones = self._flat(obs), np.array(rewards, np.float32), terminated | truncated
         lane_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if dones.any():
-            lanes = np.flatnonzero(dones)
+            lanes, is_cut = np.flatnonzero(dones), (~terminated)[dones].tolist()
             if self.autoreset_mode == AutoresetMode.SAME_STEP:
-                last_obs, last_infos = self._ended(infos["final_obs"][lanes]), infos.get("final_info", {})
+                last_obs = self._ended(infos["final_obs"][lanes])
+                last_infos = _infos_of_lanes(infos.get("final_info", {}), lanes)
             else:
-                last_obs, last_infos = _of_lanes(self._flat(obs), lanes), infos
+                last_obs, last_infos, before = _of_lanes(shown, lanes), _infos_of_lanes(infos, lanes), shown
                 obs, infos = self.vector_env.reset(options={"reset_mask": dones.copy()})
-            ended = (last_obs, (~terminated)[lanes].tolist(), _infos_of_lanes(last_infos, lanes))
-            reset_infos = _infos_of_lanes(infos, lanes)
-            for lane, last, cut, info, reset_info in zip(lanes.tolist(), *ended, reset_infos, strict=True):
+                shown = self._flat(obs)
+                self._check_others_go_on(before, shown, ~dones)
+            ended = zip(lanes.tolist(), last_obs, is_cut, last_infos, _infos_of_lanes(infos, lanes), strict=True)
+            for lane, last, cut, info, reset_info in ended:
                 info["terminal_observation"], info["TimeLimit.truncated"] = last, cut
                 lane_infos[lane], self.reset_infos[lane] = info, reset_info
-        return self._flat(obs), np.array(rewards, np.float32), dones, lane_infos
+        return shown, rewards, dones, lane_infos
+
+    def _check_others_go_on(self, before: VecEnvObs, after: VecEnvObs, others: NDArray[np.bool_]) -> None:
+        """Raises ValueError if a reset of the lanes that ended changed the observations `[N, ...]` of the `others`."""
+        pairs = [(before[name], after[name]) for name in before] if isinstance(before, dict) else [(before, after)]
+        if not all(np.array_equal(old[others], new[others], equal_nan=old.dtype.kind == "f") for old, new in pairs):
+            raise ValueError(
+                f"the environment {name_of_env(self.vector_env)!r} resets all lanes: expected reset(options="
+                "{'reset_mask': ...}) to reset the given lanes alone; take autoreset_mode SAME_STEP, or gymnasium's "
+                "SyncVectorEnv"
+            )
 
     def _flat(self, obs: Any) -> Any:
-        """The observations of all lanes; nested ones as a dict of arrays, keyed by the names of `SpaceSpec`."""
+        """A copy of all lanes' observations; nested ones as a dict of arrays, keyed by the names of `SpaceSpec`."""
         if not self._entries:
-            return obs - self._first if np.any(self._first) else obs
-        return {entry.name: entry.arrange(entry.part.observe(obs).numpy()) for entry in self._entries}
+            return np.array(obs) - self._first if np.any(self._first) else np.array(obs)
+        return {entry.name: np.array(entry.arrange(entry.part.observe(obs).numpy())) for entry in self._entries}
 
     def _ended(self, last_obs: NDArray[Any]) -> list[Any]:
         """`_flat` for the last observations of single lanes."""
@@ -256,14 +269,20 @@ def _infos_of_lanes(infos: dict[str, Any], lanes: NDArray[np.int64]) -> list[dic
     """A vector environment's infos, where `_name` marks the lanes that have `name`, as one dict per lane."""
     lane_infos: list[dict[str, Any]] = [{} for _ in lanes]
     for name, values in infos.items():
-        if name.startswith("_") or name in ("final_obs", "final_info"):  # under SAME_STEP, from the previous episode
+        if not isinstance(name, str) or name.startswith("_") or not _is_per_lane(values):
             continue
-        column = _infos_of_lanes(values, lanes) if isinstance(values, dict) else values[lanes]
-        has_name = infos[f"_{name}"][lanes].tolist() if f"_{name}" in infos else [True] * len(lanes)
+        if name in ("final_obs", "final_info"):  # under SAME_STEP, from the previous episode
+            continue
+        column = _infos_of_lanes(values, lanes) if isinstance(values, dict) else [values[lane] for lane in lanes]
+        has_name = np.asarray(infos[f"_{name}"])[lanes].tolist() if f"_{name}" in infos else [True] * len(lanes)
         for info, value, has in zip(lane_infos, column, has_name, strict=True):
             if has:
                 info[name] = value
     return lane_infos
+
+
+def _is_per_lane(values: Any) -> bool:
+    return isinstance(values, dict | list | tuple) or (isinstance(values, np.ndarray) and values.ndim > 0)
 
 
 def _of_lanes(obs: Any, lanes: NDArray[np.int64]) -> list[Any]:

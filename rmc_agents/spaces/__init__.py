@@ -181,9 +181,9 @@ class SpaceSpec(NamedTuple):
         return torch.zeros(shape, dtype=torch.float32 if self.num_scales else torch.int64)
 
     def to_env(self, action: NDArray[Any]) -> Any:
-        """Convert an agent's actions `[B]` or `[B, W]` to those that the environment takes for all lanes."""
+        """The actions of all lanes as the environment takes them, in new arrays; an agent's are `[B]` or `[B, W]`."""
         if not self.action_parts:
-            return action
+            return action.copy()
         ends = np.cumsum([len(part.low) for part in self.action_parts])[:-1]
         columns = np.split(action.reshape(len(action), -1), ends, axis=1)
         actions = tuple(part.to_env(own) for part, own in zip(self.action_parts, columns, strict=True))

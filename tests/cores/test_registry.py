@@ -8,7 +8,7 @@ from torch import nn
 
 from helpers.own_cores import Decay, Module, Odd
 from rmc_agents.agent import ActorCritic
-from rmc_agents.config import CoreConfig
+from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import LSTM, make_core, register_core, settings_unused
 from rmc_agents.cores.adapter import METHODS
 from rmc_agents.spaces import SpaceSpec
@@ -21,9 +21,10 @@ def test_a_name_becomes_a_core() -> None:
     register_core("odd", Odd)
     core = make_core(CoreConfig(core="odd", core_args={"width": 7}), SIZE)
     assert (type(core), core.input_size, core.output_size) == (Odd, SIZE, 7)
-    assert "core_args" not in settings_unused("odd")
-    assert {"core_args", "mem_slots"} & settings_unused("lstm") == {"core_args", "mem_slots"}
-    assert "mem_slots" not in settings_unused("rmc")
+    odd, lstm, rmc = (settings_unused(Config().updated({"core": name}, "test")) for name in ("odd", "lstm", "rmc"))
+    assert "core_args" not in odd
+    assert {"core_args", "mem_slots"} & lstm == {"core_args", "mem_slots"}
+    assert "mem_slots" not in rmc
     register_core("odd", Module)
     assert make_core(CoreConfig(core="odd"), SIZE).output_size == 5
 

@@ -145,6 +145,47 @@ def test_seeds_and_infos_of_a_reset() -> None:
     assert env.reset_infos[0] == {"level": 1, "power": 0}
 
 
+class Clocks(VectorEnv):
+    """Lanes that count their steps up to 2, 3, ... in one array, with infos of odd kinds."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    single_observation_space, single_action_space = Box(0, 99, (1,), np.float32), Discrete(2)
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs, self.time = num_envs, np.zeros((num_envs, 1), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.time[(options or {}).get("reset_mask", np.ones(self.num_envs, bool))] = 0
+        return self.time, {0: "no name", "of_all": 1.5, "listed": list(range(self.num_envs))}
+
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
+        self.time += 1
+        ends = self.time[:, 0] == np.arange(2, 2 + self.num_envs)
+        return self.time, np.ones(self.num_envs), ends, np.zeros_like(ends), {0: "no name", "of_all": 1.5}
+
+
+def test_a_vector_environment_of_ones_own() -> None:
+    env = to_sb3(Clocks(2))
+    env.seed(4)  # gymnasium's own vector environments take an int alone
+    seen, infos = [env.reset()], []
+    for _ in range(3):
+        obs, _, _, info = env.step(np.zeros(2, np.int64))
+        seen.append(obs)
+        infos.append(info)
+    assert [obs[:, 0].tolist() for obs in seen] == [[0, 0], [1, 1], [0, 2], [1, 0]]
+    assert [each["terminal_observation"].item() for info in infos for each in info if each] == [2, 3]
+    assert env.reset_infos == [{"listed": 0}, {"listed": 1}]
+
+
+def test_an_environment_that_resets_all_lanes_is_refused() -> None:
+    env = to_sb3(gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point"))
+    env.reset()
+    with pytest.raises(ValueError, match=r"the environment 'CartPole-v1' resets all lanes: expected reset"):
+        for _ in range(300):
+            env.step(np.ones(4, np.int64) * np.arange(4) % 2)
+
+
 def test_the_monitor_counts_episodes() -> None:
     env = make_sb3_env("recall", 2, seed=0)
     env.reset()

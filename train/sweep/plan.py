@@ -29,7 +29,7 @@ NOT_SEARCHED = {
     "video": "trials record none",
     "seed": "name seeds by --seeds",
 }
-DECIDING = ("algo", "core", "learning_rate_schedule", "sb3_policy")
+DECIDING = ("algo", "core", "learning_rate_schedule", "optimizer", "sb3_policy")
 """Settings that decide whether others have an effect."""
 Params = dict[str, Any]  # a trial's values of the settings that vary, lists as text (see `_label`)
 
@@ -44,7 +44,7 @@ class Plan:
       one_at_a_time: the base, then each choice or end of a range as the only change; else a search.
       seed: of the search.
       seeds: of the runs in one-at-a-time mode, each change with each seed; a search uses the base's.
-      left_out: settings in the study's search that the core or the algorithm does not use.
+      left_out: settings in the study's search that have no effect.
     """
 
     base: Config
@@ -175,7 +175,7 @@ def _unused_by_all(variants: Sequence[Config]) -> set[str]:
     """Names of the settings that none of the variants uses."""
     from rmc_agents.cores import settings_unused  # loads torch
 
-    return set.intersection(*(settings_unused(each.core.core) | each.unused() for each in variants))
+    return set.intersection(*(settings_unused(each) for each in variants))
 
 
 def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, list[Any]]:

@@ -139,7 +139,7 @@ class Sweep:
         from rmc_agents.train.stopping import StopSignals
 
         if self.plan.left_out:
-            self._say(f"not searched, as the core or the algorithm does not use them: {', '.join(self.plan.left_out)}")
+            self._say(f"not searched, as without effect under the other settings: {', '.join(self.plan.left_out)}")
         with StopSignals() as stop:
             is_ending = partial(self._is_ending, stop)
             with closing(train_jobs(self._jobs(), jobs, self.console, self.trust, is_ending)) as ended:

@@ -184,7 +184,7 @@ def test_any_number_of_learners_continues(two: list[dict[str, Any]]) -> None:
     trainer.set_state(saved)
     assert_same(trainer.collector.get_state(), saved["collector"])
     assert trainer.resume_notes(saved) == [
-        "1 learners instead of 2: sums are rounded in another order, so the resume is not exact"
+        "the number of learners is 1 instead of 2: sums are rounded in another order, so the resume is not exact"
     ]
     assert trainer.update()["losses/grad_norm"].isfinite()
 
@@ -337,7 +337,7 @@ def test_ctrl_c_saves_and_stops_all_and_the_run_continues(tmp_path: Path, capsys
     assert not processes & running().keys()
     frames = newest(run_dir)["frames"]
     assert resume(run_dir, "--learners", "1", "--total-frames", str(frames + 40)) == 0
-    assert "1 learners instead of 2" in capsys.readouterr().out
+    assert "the number of learners is 1 instead of 2" in capsys.readouterr().out
     assert newest(run_dir)["frames"] == frames + 40
 
 
