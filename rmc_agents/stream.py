@@ -150,6 +150,8 @@ class Lanes(EndedEpisodes):
             self._lengths += ~is_first
             successes = self.infos.get("is_success")
             if successes is not None:
+                if np.shape(successes) != (self.num_lanes,):
+                    raise ValueError(f"infos['is_success']: expected one per lane, got {successes!r}")
                 self._reports_success[:] = True  # from now on, an episode without it is a failure
             for lane in np.flatnonzero(self._is_last):
                 success = successes is not None and bool(successes[lane]) if self._reports_success[lane] else None

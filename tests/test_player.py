@@ -234,6 +234,16 @@ def test_a_scalar_observation_is_taken_as_the_environment_returns_it(num_envs: i
         assert all(map(torch.equal, own._state, ours._state))
 
 
+def test_the_actions_are_the_callers(agent: ActorCritic) -> None:
+    """Who changes them in place, as an environment that counts from 1 may, does not change what the agent has done."""
+    obs, one, other = np.zeros((2, *agent.spec.obs_shape), np.float32), Player(agent, 2), Player(agent, 2)
+    for step in ((), (np.zeros(2), np.zeros(2, bool), np.zeros(2, bool))):
+        action = one.act(obs, *step)
+        assert np.array_equal(action, other.act(obs, *step))
+        action += 1
+    assert torch.equal(one._action, other._action)
+
+
 def test_a_mask_must_not_go_missing() -> None:
     player = Player(ActorCritic(SpaceSpec((2,), "float32", 1.0, num_actions=3), "none", encoder_sizes=(4,)))
     obs = np.zeros((1, 2), np.float32)

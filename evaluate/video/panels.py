@@ -24,7 +24,7 @@ BAR, CHOSEN, VALUE = (84, 112, 214), (245, 184, 61), (95, 211, 166)
 MARGIN, GAP, TITLE, STRIP, COLUMN = 16, 20, 34, 64, 264
 HEADING, ROW, PLOT = 22, 22, 48
 LABEL, PERCENT = 84, 42  # widths left and right of a probability's bar
-LEAST_BODY, MAX_FRAME, MAX_VIEW = 360, (900, 640), 200
+LEAST_BODY, LEAST_WIDTH, MAX_FRAME, MAX_VIEW = 360, 160, (900, 640), 200
 SLOTS_COLUMN, MAX_CELL = 160, 26
 LEGEND_COLUMNS, LEGEND_ROW = 3, 17
 MAX_ACTIONS = 8
@@ -72,8 +72,8 @@ def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: Fra
       facts: the rest.
     """
     shown = _fit_frame(Image.fromarray(frame))
-    body = max(shown.height, LEAST_BODY)
-    width = 2 * MARGIN + shown.width + GAP + COLUMN
+    body, across = max(shown.height, LEAST_BODY), max(shown.width, LEAST_WIDTH)
+    width = 2 * MARGIN + across + GAP + COLUMN
     size = (width + (0 if facts.attention is None else GAP + SLOTS_COLUMN), 2 * MARGIN + TITLE + body + STRIP)
     picture = Image.new("RGB", size, BACKGROUND)
     draw = ImageDraw.Draw(picture)
@@ -81,13 +81,13 @@ def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: Fra
     _text(draw, (left, MARGIN + 8), facts.title, 18, TEXT, "lm")
     _text(draw, (size[0] - MARGIN, MARGIN + 8), facts.episode, 14, DIM, "rm")
 
-    place = (left, top + (body - shown.height) // 2)
+    place = (left + (across - shown.width) // 2, top + (body - shown.height) // 2)
     picture.paste(shown, place)
     if facts.note:
         _draw_note(draw, facts.note, (place[0] + shown.width // 2, place[1] + shown.height - 36))
-    _draw_counters(draw, facts, (left, top + body + 12, left + shown.width, bottom))
+    _draw_counters(draw, facts, (left, top + body + 12, left + across, bottom))
 
-    _draw_column(picture, draw, view, facts, (left + shown.width + GAP, top, width - MARGIN, bottom))
+    _draw_column(picture, draw, view, facts, (left + across + GAP, top, width - MARGIN, bottom))
     if facts.attention is not None:
         _draw_attention(draw, facts.attention, (width - MARGIN + GAP, top, size[0] - MARGIN, bottom))
     return picture
@@ -95,7 +95,7 @@ def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: Fra
 
 def _fit_frame(frame: Image.Image) -> Image.Image:
     """The frame, resized if it is very small or very large."""
-    if (times := LEAST_BODY // frame.height) > 1:
+    if (times := min(LEAST_BODY // frame.height, MAX_FRAME[0] // frame.width)) > 1:
         return frame.resize((frame.width * times, frame.height * times), Image.Resampling.NEAREST)
     frame.thumbnail(MAX_FRAME, Image.Resampling.LANCZOS)
     return frame

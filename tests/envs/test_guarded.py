@@ -122,6 +122,22 @@ def test_a_vector_environment_may_lack_joint_spaces_and_return_other_numbers() -
     assert lanes.step(torch.zeros(LANES, dtype=torch.int64)).obs.tolist() == [[1.0] * 3] * LANES
 
 
+def test_success_is_reported_for_each_lane() -> None:
+    lanes = Lanes(make_env(Together, LANES, env_kwargs={"infos": {"is_success": True}}), 0, CPU)
+    with pytest.raises(EnvError, match=r"infos\['is_success'\]: expected one per lane, got True"):
+        lanes.step(torch.zeros(LANES, dtype=torch.int64))
+
+
+def test_an_environment_may_change_the_actions_it_gets() -> None:
+    class Counting(Together):
+        def step(self, actions: Any) -> Any:
+            actions -= 1
+            return super().step(actions)
+
+    lanes, action = Lanes(make_env(Counting, LANES), 0, CPU), torch.zeros(LANES, dtype=torch.int64)
+    assert lanes.step(action).prev_action.tolist() == action.tolist() == [0] * LANES
+
+
 def test_a_vector_environment_may_return_lists() -> None:
     lanes = Lanes(make_env(Together, LANES), 0, CPU)
     assert lanes.step(torch.zeros(LANES, dtype=torch.int64)).prev_reward.tolist() == [0.5] * LANES

@@ -21,6 +21,7 @@ from gymnasium.vector import VectorEnv
 
 from helpers.runs import assert_same, find_and_load, refused, wait_for_checkpoints
 from helpers.wandering import FAILS_AT, FAULT, Asking
+from rmc_agents.envs.blame import Blame
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import STOPS, WorkerError
 from rmc_agents.envs.registry import make_vector_env
@@ -141,8 +142,11 @@ def test_a_fault_of_one_worker_ends_all(fault: str, expected: str, monkeypatch: 
     env.reset(seed=0)
     if fault == "kill":
         multiprocessing.active_children()[0].kill()
-    with pytest.raises(WorkerError, match=expected):
+    with pytest.raises(WorkerError, match=expected) as raised:
         step_often(env)
+    by_blame = pytest.raises(type(raised.value), match="^the worker" if fault in ("exit", "kill") else "^the env")
+    with by_blame, Blame("Walk", "step()"):
+        raise raised.value
     assert multiprocessing.active_children() == []
     with pytest.raises(ClosedEnvironmentError):
         env.step(np.zeros(LANES, np.int64))

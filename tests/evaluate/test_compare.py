@@ -76,6 +76,13 @@ def test_agents_that_differ_in_more_than_the_seed_are_distinguished_and_no_seed_
     assert [(run.seed, run.evaluation.mean_return) for run in groups["a, core=rmc"]] == [(0, 10.0), (1, 10.0)]
 
 
+def test_settings_without_effect_do_not_distinguish_agents() -> None:
+    one, other = make_run(core="lstm"), make_run(seed=1, core="lstm", mem_slots=9, clip_rho=2.0)
+    assert list(comparison.grouped([one, other])) == ["a"]
+    assert compare.differing(one.config, other.config) == []
+    assert compare.differing(one.config, make_run(core="rmc", mem_slots=9).config) == ["core", "mem_slots"]
+
+
 def test_random_play_of_other_arguments_has_its_own_row() -> None:
     runs = [
         replace(make_run(env="recall", env_kwargs={"delay": delay}), random_mean_return=score)

@@ -328,6 +328,13 @@ def test_pictures_keep_one_size_and_show_the_frame() -> None:
     assert len(where(ended, CHOSEN)) > 0
 
 
+@pytest.mark.parametrize("shape", [(4, 1000), (5, 200), (1000, 4)])
+def test_a_frame_of_any_shape_fits(shape: tuple[int, int]) -> None:
+    frame = np.zeros((*shape, 3), np.uint8)
+    width, height = panels.compose(frame, None, panels.FrameInfo("", "", 0.0, 0, ["a"])).size
+    assert (width <= 1300, height <= 800) == (True, True)
+
+
 def test_the_legend_has_the_colours_that_an_agent_sees() -> None:
     env = make_env("minipacman-full")
     seen = {tuple(pixel) for pixel in env.reset(seed=0)[0].reshape(-1, 3).tolist()} - {(0, 0, 0)}

@@ -276,6 +276,7 @@ BAD = {
         "--init-from: expected one of this project's own algorithms",
     ),
     "one frame": (["--algo", "sb3-ppo", "--num-envs", "1", "--unroll-length", "1"], "at least 2 frames"),
+    "one frame of A2C": (["--algo", "sb3-a2c", "--num-envs", "1", "--unroll-length", "1"], "at least 2 frames"),
     "divergence": (["--algo", "sb3-ppo", "--learning-rate", "1e15", "--value-cost", "1e15"], "training diverged"),
 }
 

@@ -54,10 +54,11 @@ def make_model(config: Config, env: VecEnv, device: torch.device) -> OnPolicyAlg
         "max_grad_norm": train.max_grad_norm,
         "normalize_advantage": train.normalize_advantages,
     }
+    batch_size = _batch_size(config.env.num_envs * train.unroll_length, train.ppo_minibatches)
     if train.algo == "sb3-a2c":
         options["use_rms_prop"] = False  # so that the learning rate means the same for all algorithms
     else:
-        options["batch_size"] = _batch_size(config.env.num_envs * train.unroll_length, train.ppo_minibatches)
+        options["batch_size"] = batch_size
         options["n_epochs"], options["clip_range"] = train.ppo_epochs, train.ppo_clip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # advice on minibatch sizes and GPUs

@@ -397,8 +397,14 @@ def test_a_search_over_cores_searches_what_any_of_them_uses(one_at_a_time: bool,
     assert set(plan.left_out) == ({"hidden_size", "mem_slots"} if one_at_a_time else {"mem_slots"})
 
 
-@pytest.mark.parametrize("schedules", [["constant"], ["constant", "linear"]])
-def test_what_another_searched_setting_decides(schedules: list[str], tmp_path: Path) -> None:
-    search = {"decay_start": {"choice": [0.0, 0.5]}, "learning_rate_schedule": {"choice": schedules}}
-    plan = read_plan(tmp_path, search)
-    assert set(plan.left_out) == ({"decay_start"} if len(schedules) == 1 else set())
+@pytest.mark.parametrize(
+    ("decided", "deciding", "values"),
+    [
+        ("decay_start", "learning_rate_schedule", ["constant", "linear"]),
+        ("weight_decay", "optimizer", ["adam", "muon"]),
+    ],
+)
+def test_what_another_searched_setting_decides(decided: str, deciding: str, values: list[str], tmp_path: Path) -> None:
+    for choices, left_out in ((values[:1], (decided,)), (values, ())):
+        plan = read_plan(tmp_path, {decided: {"choice": [0.0, 0.5]}, deciding: {"choice": choices}})
+        assert plan.left_out == left_out
