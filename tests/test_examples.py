@@ -16,7 +16,14 @@ from rmc_agents.evaluate import export
 DOCS = Path(__file__).parent.parent / "docs"
 DEPLOY = DOCS / "examples" / "deploy.py"
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
-SHORT = {"core_in_torch_code": "3", "own_core": "2000", "own_env": "2000", "own_loop": "3", "play": "30"}
+SHORT = {
+    "core_in_torch_code": "3",
+    "own_core": "2000",
+    "own_env": "2000",
+    "own_loop": "3",
+    "own_vector_env": "2000",
+    "play": "30",
+}
 """How long those that take an argument run here: updates, frames or steps."""
 
 
