@@ -5,7 +5,6 @@ them. A setting's name is unique among all sections: a flag (`--mem-slots 8`) an
 no section in front.
 """
 
-import sys
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Self
 
 from rmc_agents import configs
 from rmc_agents.formatting import did_you_mean
-from rmc_agents.plugins import remedy, suggestion
+from rmc_agents.plugins import find, registered, remedy, suggestion
 
 from .plain_yaml import dump_yaml, read_yaml, shortened
 from .settings import ActorConfig, AgentConfig, CoreConfig, EnvConfig, KeywordArguments, RunConfig, TrainConfig
@@ -152,18 +151,15 @@ class Config:
     def check_parts(self) -> None:
         """Reject an unknown core or encoder without importing torch.
 
-        Before torch is imported only built-in parts exist; later the registries check the names.
-
         Raises:
-          ValueError: for an unknown name; the message suggests the nearest.
+          ValueError: for a name neither built-in nor registered, with the nearest; for arguments of a built-in core.
         """
-        if "torch" in sys.modules:
-            return
-        for kind, name, known in (("core", self.core.core, CORES), ("encoder", self.agent.encoder, ENCODERS)):
-            if name not in known:
+        for kind, name, built_in in (("core", self.core.core, CORES), ("encoder", self.agent.encoder, ENCODERS)):
+            known = [*built_in, *registered[kind]]
+            if name not in known and find(name) is None:
                 hint = suggestion(name, known, f"expected {', '.join(known)}; {remedy(name)}")
                 raise ValueError(f"{kind}: there is no {kind} {name!r}; {hint}")
-        if self.core.core_args:
+        if self.core.core_args and self.core.core in CORES:
             raise ValueError(self.core.core_args_error())
 
     def to_yaml(self) -> str:

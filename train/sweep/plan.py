@@ -192,7 +192,10 @@ def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, 
     _check_names([kind], KINDS, where, "kind of range")
     if not isinstance(values, list) or not values:
         raise ValueError(f"{where}: {kind}: expected a list of at least one value, got {shortened(values)}")
-    read = [_label(base.updated({name: value}, source).to_mapping()[name]) for value in values]
+    changed = [base.updated({name: value}, source) for value in values]
+    for each in changed:
+        each.check_parts()
+    read = [_label(each.to_mapping()[name]) for each in changed]
     if kind == "choice":
         return kind, list(dict.fromkeys(read))
     if len(read) != 2 or any(isinstance(value, bool) or not isinstance(value, int | float) for value in read):

@@ -31,6 +31,7 @@ BAD_STUDIES = {
     "search: {mem_slots: {choice: [2]}}\nsettings: {core: gru}": "at least one setting that ppo with core gru uses",
     "search: {discount: {choice: [0.9]}}\nsettings: {video: true}": "settings: video: trials record none",
     "search: {core: {choice: [gruu]}}": "there is no core 'gruu'; did you mean 'gru'?",
+    "search: {encoder: {choice: [auto, gird]}}": "there is no encoder 'gird'; did you mean 'grid'?",
     "search: {discount: {choice: [0.9]}, discount: {choice: [0.5]}}": "expected each key once, got 'discount' again",
 }
 
