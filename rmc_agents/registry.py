@@ -72,7 +72,8 @@ class Registry:
         try:
             signature.bind(first, **arguments)
         except TypeError as error:
-            raise ValueError(f"{self.kind}_args: {name}: {error}") from None
+            taken = ", ".join([*signature.parameters][1:]) or "none"
+            raise ValueError(f"{self.kind}_args: {name}: {error}; its arguments: {taken}") from None
 
 
 def check_module(kind: str, module: nn.Module) -> None:

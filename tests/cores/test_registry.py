@@ -67,7 +67,9 @@ def test_arguments_that_it_does_not_take() -> None:
     register_core("empty", type("Empty", (nn.Module,), dict.fromkeys(METHODS, print)))
     with pytest.raises(ValueError, match="core_args: empty: expected an __init__ of its own"):
         make_core(CoreConfig(core="empty"), SIZE)
-    with pytest.raises(ValueError, match="core_args: odd: got an unexpected keyword argument 'depth'"):
+    with pytest.raises(
+        ValueError, match="core_args: odd: got an unexpected keyword argument 'depth'; its arguments: width"
+    ):
         make_core(CoreConfig(core="odd", core_args={"depth": 2}), SIZE)
 
 
