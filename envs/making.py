@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from .blame import Blame
 from .guarded import GuardedEnv
-from .own import check_lanes, makes_all_lanes, takes
+from .own import check_arguments, check_lanes, makes_all_lanes, takes
 from .registry import Backend, as_numbers, make_vector_env
 from .saving import guarded, sync_lanes
 from .workers import WorkerVectorEnv
@@ -72,6 +72,7 @@ def make_env(
         return _from_object(env, num_envs, autoreset_mode, wrapper)
     if not callable(env):
         raise ValueError(f"environment: expected a name, a class, a function or an object, got {type(env).__name__}")
+    check_arguments(env, env_kwargs or {}, name_of(env))
     wanted = {"render_mode": render_mode} if render_mode is not None and takes(env, "render_mode") else {}
     return _from_callable(env, num_envs, {**wanted, **(env_kwargs or {})}, num_workers, autoreset_mode, wrapper)
 

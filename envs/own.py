@@ -62,9 +62,7 @@ def takes(make: Callable[..., Any], argument: str) -> bool:
 
 def check_arguments(make: Callable[..., Any], given: Iterable[str], name: str) -> None:
     """Raises ValueError if the environment `name`, made by `make`, does not take one of the given arguments."""
-    if not (parameters := _parameters(make)):
-        return  # or there is no signature
-    known = [each for each in parameters if each not in OURS]
+    known = [each for each in _parameters(make) if each not in OURS]
     for argument in given:
         if not takes(make, argument):
             near = get_close_matches(argument, known, n=1)
@@ -77,8 +75,8 @@ def check_arguments(make: Callable[..., Any], given: Iterable[str], name: str) -
 def _parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(make).parameters
-    except (TypeError, ValueError):  # some built-in functions have no signature
-        return {}
+    except (TypeError, ValueError):  # some built-in functions have no signature: it may take anything
+        return {"arguments": inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)}
 
 
 def check_lanes(env: Any, name: str, num_envs: int) -> VectorEnv:

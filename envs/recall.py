@@ -6,6 +6,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from .checks import checked_int, checked_render_mode
+
 WAIT = 0
 CELL, BORDER = 90, 6  # pixels
 BLANK, SECRET, LIT, SIGNAL = (38, 43, 58), (110, 118, 138), (245, 184, 61), (95, 211, 166)
@@ -47,10 +49,8 @@ class RecallEnv(gym.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012
 
     def __init__(self, num_cues: int = 3, delay: int = 3, render_mode: str | None = None) -> None:
-        are_whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in (num_cues, delay))
-        if not are_whole or num_cues < 2 or delay < 0:
-            raise ValueError(f"expected whole numbers, num_cues >= 2 and delay >= 0, got {num_cues} and {delay}")
-        self.num_cues, self.delay, self.render_mode = num_cues, delay, render_mode
+        self.num_cues, self.delay = checked_int("num_cues", num_cues, 2), checked_int("delay", delay, 0)
+        self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         self.observation_space = Box(0.0, 1.0, (num_cues + 1,), np.float32)
         self.action_space = Discrete(num_cues + 1)
         self.metadata = self.metadata | {"action_names": ["wait", *(f"cue {i + 1}" for i in range(num_cues))]}

@@ -135,14 +135,15 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
 
     Args:
       env: the environment.
-      wrapper: applied first.
+      wrapper: applied first; its errors become EnvError.
       view: options of `MiniGridView` for MiniGrid's environments.
 
     Raises:
       ValueError: naming the space that cannot be encoded.
     """
     if wrapper is not None:
-        env = wrapper(env)
+        with Blame(type(env.unwrapped).__name__, "its wrapper"):
+            env = wrapper(env)
     for name in ("observation_space", "action_space"):
         if not hasattr(env, name):
             raise ValueError(f"expected an environment with an {name}, set in its class or constructor, got none")

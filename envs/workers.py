@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from numpy.typing import NDArray
 
-from .checks import lane_seeds
+from .checks import checked_reset_mask, lane_seeds
 from .guarded import AnyInfos
 from .nested import Place, numbers, pick, rebuild
 from .processes import (
@@ -68,7 +68,7 @@ class WorkerVectorEnv(AnyInfos):
 
     def __init__(self, make_lanes: MakeLanes, num_envs: int, num_workers: int) -> None:
         if not 1 <= num_workers <= num_envs:
-            raise ValueError(f"env_workers: expected at most as many as lanes, {num_envs}, got {num_workers}")
+            raise ValueError(f"env_workers: expected 1 to {num_envs}, the number of lanes, got {num_workers}")
         with closing(make_lanes(1)) as example:
             self._describe(example, num_envs)
         observation, action = self.single_observation_space, self.single_action_space
@@ -103,14 +103,13 @@ class WorkerVectorEnv(AnyInfos):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """As SyncVectorEnv's, `reset_mask` included, but with only targets and action masks as infos."""
-        seeds = lane_seeds(seed, self.num_envs)
+        seeds, mask = lane_seeds(seed, self.num_envs), checked_reset_mask(options, np.ones(self.num_envs, np.bool_))
         commands: list[Command | None] = []
         for worker in self._workers:
             mine = options
             if options is not None and "reset_mask" in options:
-                mine = options | {"reset_mask": options["reset_mask"][worker.lanes]}
-            idle = mine is not None and not np.any(mine.get("reset_mask", True))
-            commands.append(None if idle else _Reset(list(seeds[worker.lanes]), mine))
+                mine = options | {"reset_mask": mask[worker.lanes]}
+            commands.append(_Reset(list(seeds[worker.lanes]), mine) if mask[worker.lanes].any() else None)
         infos = self._exchange(commands)
         return deepcopy(self._rows.observation), infos
 

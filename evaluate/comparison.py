@@ -318,7 +318,7 @@ def _notes(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> str:
     return (
         f"Columns of frames and minutes (of training alone): {label} in training around there, mean over\n"
         f"seeds; curves are {smoothing(SMOOTH)}. The evaluation's {label} is of {episodes} episodes\n"
-        "a seed; intervals are over seeds: Student's of the mean, Welch's of the difference from the first\n"
+        "per seed; intervals are over seeds: Student's of the mean, Welch's of the difference from the first\n"
         "agent's mean, percentile bootstrap of the interquartile mean (Agarwal et al., 2021).\n"
         f"Seeds: {seeds}. Trained at commit {', '.join(commits)}."
     )

@@ -136,17 +136,14 @@ class Player:
         """
         lanes = self._as_lanes(obs)
         check_categories(lanes, self.spec)
-        flags = (reward, terminated, truncated)
-        if all_begin := all(x is None for x in flags):
+        if all_begin := reward is None and terminated is None and truncated is None:
             self._check_all_begin()
-            flags = (np.zeros(self.num_envs),) + (np.zeros(self.num_envs, bool),) * 2
-        rewards, *ends = (
-            self._per_lane(*each)
-            for each in zip(("reward", "terminated", "truncated"), flags, ("biuf", "biu", "biu"), strict=True)
-        )
+            reward, terminated, truncated = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), bool)
+        rewards = self._per_lane("reward", reward, "biuf")
         if not np.isfinite(rewards).all():
             raise ValueError(f"reward: expected finite numbers, got {rewards.tolist()}")
-        terminations, truncations = (end.astype(bool) for end in ends)
+        terminations = self._per_lane("terminated", terminated, "biu").astype(bool)
+        truncations = self._per_lane("truncated", truncated, "biu").astype(bool)
         ended = terminations | truncations
         is_first = self._ended if all_begin or self._is_new or self._delays_resets() else ended
         steps = self._to_steps(lanes, is_first, rewards, terminations, truncations)
@@ -155,6 +152,7 @@ class Player:
         policy = self.spec.distribution(output.policy_logits)
         self._action = choose(policy, self._generator, self.deterministic)
         self._seen, self._state = (steps, self._state), state  # from here on, nothing is refused
+        self._is_masked |= steps.action_mask is not None
         self._ended, self._is_new = ended, False
         action = self.spec.to_env(self._action.cpu().numpy())
         if not self._is_plain:
@@ -212,7 +210,6 @@ class Player:
                     "action_mask=info['action_mask'] of env.reset and env.step, or the observation with its own"
                 )
             return None
-        self._is_masked = True
         mask = torch.as_tensor(allowed, device=self.device) | (steps.terminated | steps.truncated).unsqueeze(-1)
         if not all(choice.any(dim=-1).all() for choice in mask.split(self.spec.mask_sizes, dim=-1)):
             raise ValueError("action_mask: expected at least one allowed action for each choice, got none")
@@ -252,7 +249,7 @@ class Player:
             or (array.ndim == 0 and not self._is_plain)
         ):
             one = "a number" if "f" in kinds else "a bool"
-            expected = one if self._is_plain else f"{one} a lane, [{self.num_envs}]"
+            expected = one if self._is_plain else f"{one} per lane, [{self.num_envs}]"
             got = "None" if values is None else f"{list(array.shape)} of {array.dtype}"
             raise ValueError(f"{name}: expected {expected}, as returned by env.step with the observation, got {got}")
         return array.reshape(self.num_envs)

@@ -1,7 +1,8 @@
 """Users' modules in the commands: cores, encoders and environments, imported by name.
 
 Importing a module runs its code. A module is therefore imported only if it is named on the command line, by --import
-or as 'module:Name' by --core, --encoder, --env or --track; never because a checkpoint or a YAML file contains it.
+or as 'module:Name' by --core, --cores, --encoder, --env, --track or rmc-sweep's --set; never because a checkpoint or a
+YAML file contains it.
 Subprocesses of a command import the same modules.
 """
 
@@ -50,7 +51,7 @@ def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> 
 
     Args:
       modules: the values of --import.
-      names: values of --core, --encoder and --track; only the form 'module:Name' matters.
+      names: of cores, encoders and a tracker; only the form 'module:Name' matters.
       env: the value of --env; likewise.
 
     Raises:

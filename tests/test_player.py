@@ -186,7 +186,7 @@ def test_attention_is_that_of_the_last_step() -> None:
         (({"image": 0}, 0.0, False, False), "got dict"),
         ((np.zeros(3), 0.0), "terminated: expected a bool.* got None"),
         ((np.zeros(3), False, 1.0, False), r"terminated: expected a bool.* got \[\] of float64"),
-        ((np.zeros((1, 3)), 0.0, [False], [False]), r"reward: expected a number a lane, \[1\].* got \[\] of float64"),
+        ((np.zeros((1, 3)), 0.0, [False], [False]), r"reward: expected a number per lane, \[1\].* got \[\] of float64"),
         ((np.full(3, 1e300), 0.0, False, False), "obs: expected finite numbers"),
         ((np.zeros(3), math.nan, False, False), "reward: expected finite numbers"),
     ],
@@ -247,6 +247,10 @@ def test_the_actions_are_the_callers(agent: ActorCritic) -> None:
 def test_a_mask_must_not_go_missing() -> None:
     player = Player(ActorCritic(SpaceSpec((2,), "float32", 1.0, num_actions=3), "none", encoder_sizes=(4,)))
     obs = np.zeros((1, 2), np.float32)
+    with pytest.raises(ValueError, match="expected at least one allowed action"):
+        player.act(obs, action_mask=[[0, 0, 0]])
+    player.act(obs)
+    player.reset()
     assert player.act(obs, action_mask=[[0, 0, 1]]) == 2
     with pytest.raises(ValueError, match=r"action_mask: expected one, as in .* the steps before, got none"):
         player.act(obs, [0.0], [False], [False])

@@ -39,7 +39,7 @@ def draw_frame(state: State, rules: Rules, lane: int) -> NDArray[np.uint8]:
     cell = max(MIN_CELL, SIDE // (rules.room_size + 2))
     room = _floor(rules.room_size, cell).copy()
     for row, column in np.argwhere(state.board[lane] != FLOOR).tolist():
-        sprite = _tile(int(state.board[lane, row, column]), _part(state, lane, row, column), cell)
+        sprite = _tile(int(state.board[lane, row, column]), part_of(state.board[lane, row], column), cell)
         room.paste(sprite, ((column + 1) * cell, (row + 1) * cell), sprite)
     agent = _agent(int(state.held[lane]), cell)
     row, column = int(state.row[lane]), int(state.column[lane])
@@ -61,7 +61,7 @@ def draw_text(state: State, lane: int) -> str:
     characters = np.full(state.board[lane].shape, ".")
     for row, column in np.argwhere(state.board[lane] != FLOOR).tolist():
         letter = _letter(int(state.board[lane, row, column]))
-        characters[row, column] = letter.upper() if _part(state, lane, row, column) == "lock" else letter
+        characters[row, column] = letter.upper() if part_of(state.board[lane, row], column) == "lock" else letter
     characters[state.row[lane], state.column[lane]] = "@"
     return "\n".join([f"key {_letter(int(state.held[lane]))}", *("".join(row) for row in characters)])
 
@@ -70,9 +70,8 @@ def _letter(thing: int) -> str:
     return {FLOOR: "-", GEM: "*"}.get(thing, chr(ord("a") + thing - 1))
 
 
-def _part(state: State, lane: int, row: int, column: int) -> str:
-    """The kind of object here: "content" or "lock" of a locked box, or "loose"."""
-    line = state.board[lane, row]
+def part_of(line: NDArray[np.uint8], column: int) -> str:
+    """The kind of object in a column of a row [S]: "content" or "lock" of a locked box, or "loose"."""
     if column + 1 < len(line) and line[column + 1] != FLOOR:
         return "content"
     return "lock" if column > 0 and line[column - 1] != FLOOR else "loose"

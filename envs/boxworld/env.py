@@ -46,7 +46,7 @@ class BoxWorldEnv(NativeEnv):
 
     ## Observation
 
-    `Box(0, 255, (viewport + 1, viewport, 3), uint8)`, RGB with one pixel a cell. The first row shows the key in hand:
+    `Box(0, 255, (viewport + 1, viewport, 3), uint8)`, RGB with one pixel per cell. The first row shows the key in hand:
     all its cells have the key's colour, or are black. Below is the window with the agent in its middle; with
     `viewport=None` the whole room, `(room_size + 1, room_size, 3)`. The separate row keeps the key at a fixed place for
     a linear layer, and the observation remains an image.
@@ -106,7 +106,7 @@ class BoxWorldVectorEnv(NativeVectorEnv):
     Args:
         num_envs: number of lanes, N.
         room_size, viewport, max_solution_length, max_distractors, max_steps: as for `BoxWorldEnv`.
-        render_mode: "rgb_array" or "ansi": `render` returns one frame a lane.
+        render_mode: "rgb_array" or "ansi": `render` returns one frame per lane.
         autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
 
     Raises:

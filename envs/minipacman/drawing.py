@@ -55,7 +55,7 @@ def draw_frame(state: State, lane: int, viewport: int | None) -> NDArray[np.uint
     for ghost, cell in enumerate(state.ghost_cell[lane]):
         if cell != GONE:
             heading, power = int(state.ghost_heading[lane, ghost]), int(state.power[lane])
-            _paste(picture, _ghost(ghost % len(GHOSTS), heading, _fright(power)), cell)
+            _paste(picture, _ghost(ghost % len(GHOSTS), heading, fright(power)), cell)
     _write_level(picture, int(state.level[lane]))
     frame = np.array(picture)
     return frame if viewport is None else _with_window(frame, int(state.pacman_cell[lane]), viewport)
@@ -143,7 +143,7 @@ def _pacman(facing: int) -> Picture:
     return picture.reduce(LARGER)
 
 
-def _fright(power: int) -> int:
+def fright(power: int) -> int:
     """The look of ghosts: 0 normal, 1 edible, 2 edible and about to recover."""
     if power == 0:
         return 0
@@ -152,7 +152,7 @@ def _fright(power: int) -> int:
 
 @cache
 def _ghost(number: int, heading: int, fright: int) -> Picture:
-    """A ghost looking in its direction; see `_fright`."""
+    """A ghost looking in its direction; see `fright`."""
     body = (GHOSTS[number], SCARED, ENDING)[fright]
     picture, draw = _canvas(1, 1, (*body, 0))
     left, right, top, foot = 0.09 * BIG, 0.91 * BIG, 0.07 * BIG, 0.84 * BIG

@@ -49,7 +49,7 @@ class MiniPacmanEnv(NativeEnv):
 
     ## Observation
 
-    `Box(0, 255, (viewport, viewport, 3), uint8)`, RGB with one pixel a cell, Pacman in the middle; cells outside the
+    `Box(0, 255, (viewport, viewport, 3), uint8)`, RGB with one pixel per cell, Pacman in the middle; cells outside the
     maze look like walls. With `viewport=None` the whole maze, `(15, 19, 3)`. Of several things in a cell, the first of
     these is seen: Pacman (0, 255, 0), ghost (255, 255 * power / 20, 0), pill (0, 255, 255), food (0, 0, 255), wall
     (255, 255, 255), empty (0, 0, 0).
@@ -105,7 +105,7 @@ class MiniPacmanVectorEnv(NativeVectorEnv):
     Args:
         num_envs: number of lanes, N.
         mode, viewport, frame_cap: as for `MiniPacmanEnv`.
-        render_mode: "rgb_array" or "ansi": `render` returns one frame a lane.
+        render_mode: "rgb_array" or "ansi": `render` returns one frame per lane.
         autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
 
     Raises:

@@ -38,7 +38,7 @@ class Vocabulary(NamedTuple):
 
 @cache
 def make_vocabulary() -> Vocabulary:
-    """Builds the tables (once a process; treat the arrays as read-only)."""
+    """Builds the tables (once per process; treat the arrays as read-only)."""
     neighbours = make_maze().next_cell[:, 2:]
     distance, reached = np.zeros((CELLS, CELLS), np.int64), np.eye(CELLS, dtype=np.bool_)
     while not reached.all():

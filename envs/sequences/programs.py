@@ -156,7 +156,7 @@ class ProgramEnv(SequenceEnv):
     """
     ## Description
 
-    A program is shown, one character a step. Then the number that it prints is asked for, one character a step,
+    A program is shown, one character per step. Then the number that it prints is asked for, one character per step,
     including its end. The task is "Learning to execute" (Zaremba and Sutskever, 2014, arXiv 1410.4615), as used in
     "Relational recurrent neural networks" (Santoro et al., 2018, arXiv 1806.01822); the programs are Python:
 

@@ -8,13 +8,14 @@ from minigrid.core.constants import COLORS, IDX_TO_COLOR, IDX_TO_OBJECT
 from numpy.typing import NDArray
 
 from rmc_agents.envs.boxworld import BoxWorldVectorEnv
+from rmc_agents.envs.boxworld.drawing import part_of
 from rmc_agents.envs.boxworld.palette import PALETTE
 from rmc_agents.envs.boxworld.state import FLOOR, GEM
 from rmc_agents.envs.minigrid.level import State as MemoryState
 from rmc_agents.envs.minigrid.level import grid_of
 from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
 from rmc_agents.envs.minigrid.view import CELL_CATEGORIES
-from rmc_agents.envs.minipacman.drawing import ENDING_STEPS, GHOSTS
+from rmc_agents.envs.minipacman.drawing import GHOSTS, fright
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.minipacman.map import CELL_COLUMN, CELL_ROW, COLUMNS, ROWS, WALLS
 from rmc_agents.envs.minipacman.state import GONE
@@ -53,11 +54,11 @@ def _maze(env: MiniPacmanVectorEnv) -> CellGrid:
     for cell in state["pill_cell"][state["pill_cell"] != GONE]:
         cells[places[cell]] = Glyph("pill")
     power = int(state["power"])
-    fright = "" if power == 0 else "recovering" if power <= ENDING_STEPS and power % 2 else "scared"
+    look = ("", "scared", "recovering")[fright(power)]
     for ghost, (cell, heading) in enumerate(zip(state["ghost_cell"], state["ghost_heading"], strict=True)):
         if cell != GONE:
             turn = {2: 0, 3: 3, 4: 2, 5: 1}.get(int(heading), 0)
-            cells[places[cell]] = Glyph(fright or "ghost", "" if fright else css(GHOSTS[ghost % len(GHOSTS)]), turn)
+            cells[places[cell]] = Glyph(look or "ghost", "" if look else css(GHOSTS[ghost % len(GHOSTS)]), turn)
     pacman, facing = int(state["pacman_cell"]), {0: 0, 1: 0, 2: 3, 3: 2, 4: 1}[int(state["pacman_facing"])]
     cells[places[pacman]] = Glyph("pacman", turn=facing)
     window = _around(int(CELL_ROW[pacman]), int(CELL_COLUMN[pacman]), env.viewport) if env.viewport else None
@@ -75,8 +76,7 @@ def _room(env: BoxWorldVectorEnv) -> CellGrid:
     cells = [PLAIN_WALL] * size**2
     for row in range(1, size - 1):
         for column in range(1, size - 1):
-            thing, left, right = board[row, column], board[row, column - 1], board[row, column + 1]
-            shape = "content" if right != FLOOR else "lock" if left != FLOOR else "loose"
+            thing, shape = board[row, column], part_of(board[row], column)
             shape = "empty" if thing == FLOOR else "gem" if thing == GEM and shape == "loose" else shape
             cells[row * size + column] = EMPTY if shape == "empty" else Glyph(shape, css(PALETTE[thing]))
     row, column, held = int(state["row"]) + 1, int(state["column"]) + 1, int(state["held"])

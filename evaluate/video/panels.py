@@ -28,6 +28,7 @@ LEAST_BODY, LEAST_WIDTH, MAX_FRAME, MAX_VIEW = 360, 160, (900, 640), 200
 SLOTS_COLUMN, MAX_CELL = 160, 26
 LEGEND_COLUMNS, LEGEND_ROW = 3, 17
 MAX_ACTIONS = 8
+MAX_LEGEND = 15
 MAX_HEADS = 4
 MAX_VALUES = 120
 
@@ -107,13 +108,14 @@ def _draw_column(
     left, top, right, bottom = box
     rows = min(len(facts.action_names), MAX_ACTIONS)
     if view is not None:
-        legend_rows = -(-len(facts.legend) // LEGEND_COLUMNS)
+        legend = dict(list(facts.legend.items())[:MAX_LEGEND])
+        legend_rows = -(-len(legend) // LEGEND_COLUMNS)
         room = bottom - top - 3 * HEADING - rows * ROW - PLOT - GAP - legend_rows * LEGEND_ROW
         enlarged = enlarge_view(view, min(room, MAX_VIEW), right - left)
         _text(draw, (left, top + 6), "what the agent sees", 13, DIM, "lm")
         picture.paste(enlarged, (left, top + HEADING))
         top += HEADING + enlarged.height
-        _draw_legend(draw, facts.legend, (left, top, right, top + legend_rows * LEGEND_ROW))
+        _draw_legend(draw, legend, (left, top, right, top + legend_rows * LEGEND_ROW))
         top += legend_rows * LEGEND_ROW + GAP // 2
     _text(draw, (left, top + 6), "action probabilities", 13, DIM, "lm")
     _draw_probabilities(draw, facts, (left, top + HEADING, right, top + HEADING + rows * ROW))

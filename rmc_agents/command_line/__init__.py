@@ -18,6 +18,7 @@ from rich.console import Console
 from rmc_agents import plugins
 
 TRACEBACK_HINT = "RMC_TRACEBACK=1 shows the whole traceback"
+OUT_OF_MEMORY = "tried to allocate|bad_alloc|ALLOC_FAILED|out of memory|size calculation overflow"  # in errors of torch
 MAX_ERROR_LENGTH = 2000  # characters: names and messages come from anywhere
 
 
@@ -72,7 +73,7 @@ def run(program: str, main: Callable[[], int]) -> int:
         return _fail(program, "interrupted", 128 + signal_of(interrupt))
     except (MemoryError, RuntimeError) as error:
         first = str(error).partition("\n")[0]
-        is_memory = isinstance(error, MemoryError) or re.search("alloc|out of memory|size calculation overflow", first)
+        is_memory = isinstance(error, MemoryError) or re.search(OUT_OF_MEMORY, first)
         if not is_memory or os.environ.get("RMC_TRACEBACK"):
             raise
         return _fail(program, "not enough memory for these sizes")

@@ -165,7 +165,7 @@ def sources(argv: Sequence[str] | None) -> argparse.Namespace:
     for flag in ("--config", "--run-dir", "--run_dir", "--resume"):  # tyro takes both spellings
         parser.add_argument(flag, type=_path)
     for flag in ("--env", "--core", "--encoder", "--track"):
-        parser.add_argument(flag)
+        parser.add_argument(flag, type=lambda text: None if text == "None" else text)
     parser.add_argument("--import", dest="imports", action="append", default=[])
     parser.add_argument("--trust", action=argparse.BooleanOptionalAction, default=False)
     try:
@@ -174,10 +174,10 @@ def sources(argv: Sequence[str] | None) -> argparse.Namespace:
         raise ValueError(str(error)) from None
 
 
-def _path(text: str) -> Path:
+def _path(text: str) -> Path | None:
     if not text:
         raise argparse.ArgumentTypeError("expected a path, got an empty one")
-    return Path(text)
+    return None if text == "None" else Path(text)  # as tyro reads it
 
 
 def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:

@@ -135,7 +135,8 @@ def check_unused(path: Path | None) -> None:
     """Raises ValueError if the folder already holds a run, which a new one would overwrite."""
     if path is not None and has_checkpoints(path):
         raise ValueError(
-            f"{path} already holds a run; continue it (rmc-train --resume {path}, rmc.resume) or choose another folder"
+            f"{path} already holds a run; continue it (rmc-train --resume {shlex.quote(str(path))}, rmc.resume) or "
+            "choose another folder"
         )
 
 

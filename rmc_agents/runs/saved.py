@@ -272,16 +272,17 @@ def save_agent(path: str | PathLike[str], saved: SavedAgent[ActorCritic], proven
 
 
 def pick_device(name: str) -> torch.device:
-    """From 'auto', 'cpu' or 'cuda' to an available device.
+    """From 'auto', 'cpu', 'cuda' or 'cuda:N' to an available device.
 
     Raises:
-      ValueError: for another name, or if CUDA is requested but not available.
+      ValueError: for another name, or for a GPU that is not available.
     """
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device cuda: torch finds no CUDA GPU; use --device cpu, or install a CUDA build of torch")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return torch.device(name)
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
     except (RuntimeError, TypeError):
-        raise ValueError(f"device: expected auto, cpu or cuda, got {name!r}") from None
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device: expected auto, cpu, cuda or cuda:N, got {name!r}")
+    if device.type == "cuda" and not 0 <= (device.index or 0) < torch.cuda.device_count():
+        raise ValueError(f"device {name}: torch finds no such GPU; use --device cpu, or install a CUDA build of torch")
+    return device

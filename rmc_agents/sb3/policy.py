@@ -191,12 +191,12 @@ def copy_lstm_policy(source: RecurrentActorCriticPolicy, target: RmcPolicy) -> N
     bias = [weights.pop(f"lstm_actor.bias_{part}_l0", None) for part in ("ih", "hh")]
     if None not in bias:
         weights["lstm_actor.core.bias"] = sum(bias)
-    for part in ("ih", "hh"):
-        weights[f"lstm_actor.core.weight_{part}"] = weights.pop(f"lstm_actor.weight_{part}_l0")
-    weights["core_gain"] = torch.ones(())
     try:
+        for part in ("ih", "hh"):
+            weights[f"lstm_actor.core.weight_{part}"] = weights.pop(f"lstm_actor.weight_{part}_l0")
+        weights["core_gain"] = torch.ones(())
         target.load_state_dict(weights)
-    except RuntimeError as error:
+    except (KeyError, RuntimeError) as error:
         raise ValueError(f"the policies do not fit: {' '.join(str(error).split())}") from None
 
 

@@ -107,11 +107,12 @@ def test_a_fault_in_own_code_is_reported_as_theirs() -> None:
         (lambda: make_env(Noise, 2.0), "num_envs: expected an int of at least 1, got 2.0"),  # type: ignore[arg-type]
         (lambda: make_env("recall", backend="fast"), "expected one of auto, native, minigrid; got 'fast'"),  # type: ignore[arg-type]
         (lambda: make_env("MINIPACMAN"), "did you mean 'minipacman'"),
-        (lambda: make_env("recall", env_kwargs={"delay": 2.5}), "expected whole numbers, num_cues >= 2 and delay >= 0"),
+        (lambda: make_env("recall", env_kwargs={"delay": 2.5}), "delay: expected an int of at least 0, got 2.5"),
         (lambda: make_env("minipacman", env_kwargs={"viewprt": 3}), "takes no 'viewprt'; did you mean 'viewport'"),
         (lambda: make_env("recall", env_kwargs={"autoreset_mode": 1}), "no 'autoreset_mode'; expected num_cues, delay"),
         (lambda: make_env("memory-s7", env_kwargs={"autoreset_mode": 1}), "multiple values for .*'autoreset_mode'"),
         (lambda: make_env(WithoutSpaces, 2), "expected an environment with an observation_space, set in its class or"),
+        (lambda: make_env(Noise, env_kwargs={"size": 3}), "takes no 'size'; expected no arguments"),
         (lambda: make_env(3), "expected a name, a class, a function or an object, got int"),  # type: ignore[arg-type]
         (lambda: make_env(Noise(), 2), "Noise: expected num_envs 1 for one environment object, got 2; pass its class"),
         (lambda: make_env(Noise(), render_mode="rgb_array"), "do not apply to an environment object"),
@@ -129,7 +130,6 @@ def test_a_fault_in_own_code_is_reported_as_theirs() -> None:
         (lambda: make_env(make_lanes, 4, num_workers=2), "num_workers: expected 0 for make_lanes"),
         (lambda: make_env(make_lanes, wrapper=lambda env: env), "wrapper: expected none"),
         (lambda: make_env(Noise, backend="native"), "backend: expected auto for Noise"),
-        (lambda: make_env(Noise, env_kwargs={"size": 3}), "'Noise' failed in its constructor: TypeError: .*size"),
     ],
 )
 def test_what_cannot_be_made_is_named(make: Callable[[], Any], expected: str) -> None:

@@ -225,7 +225,7 @@ def start(program: str, *flags: str) -> subprocess.Popen:
     ("flags", "expected"),
     [
         (["--env", "minipacman", "--env-workers", "2"], "env_workers: expected 0 for 'minipacman'"),
-        (["--env-workers", "9"], "env_workers: expected at most as many as lanes, 4, got 9"),
+        (["--env-workers", "9"], "env_workers: expected 1 to 4, the number of lanes, got 9"),
         (["--env-workers", "-1"], "env_workers: input should be greater than or equal to 0"),
     ],
 )
@@ -252,8 +252,11 @@ class Smooth(gym.Env):
 
 
 @pytest.mark.slow
-def test_an_environment_may_keep_its_actions() -> None:
+def test_an_environment_may_keep_its_actions_and_a_wrong_mask_is_refused() -> None:
     with closing(make_env(Smooth, 2, num_workers=1)) as env:
+        for mask in ([True, False], np.zeros(2, bool), np.ones(3, bool)):
+            with pytest.raises(ValueError, match="reset_mask: expected"):
+                env.reset(options={"reset_mask": mask})
         env.reset(seed=0)
         rewards = [env.step(np.full((2, 1), action, np.float32))[1].tolist() for action in (0.5, -0.5, 1.0)]
     assert rewards == [[-0.5] * 2, [-1.0] * 2, [-1.5] * 2]

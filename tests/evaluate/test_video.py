@@ -344,6 +344,8 @@ def test_the_legend_has_the_colours_that_an_agent_sees() -> None:
     for colour in legend.values():
         assert len(where(pixels, colour)) > 50
     assert pixels.shape == picture(0, [0.2, 0.3, 0.5]).shape
+    long = {str(i): (0, 0, i) for i in range(100)}  # the entries that fit are shown
+    assert picture(0, [0.2, 0.3, 0.5], legend=long).shape == pixels.shape
 
 
 def test_view_is_enlarged_cell_by_cell() -> None:

@@ -162,11 +162,12 @@ def test_lstm_is_sb3_contribs_own_policy() -> None:
     torch.testing.assert_close(mine, other, rtol=0, atol=1e-5)
 
 
-def test_copying_a_policy_of_another_size_is_refused() -> None:
+def test_copying_a_policy_of_another_size_or_kind_is_refused() -> None:
     options = {"lstm_hidden_size": 9, "shared_lstm": True, "enable_critic_lstm": False}
     theirs = RecurrentPPO("MlpLstmPolicy", make_sb3_env("minipacman"), policy_kwargs=options, device="cpu").policy
-    with pytest.raises(ValueError, match="do not fit"):
-        copy_lstm_policy(theirs, make_policy(core="lstm", core_skip=False))
+    for source in (theirs, make_policy(core="none")):
+        with pytest.raises(ValueError, match="do not fit"):
+            copy_lstm_policy(source, make_policy(core="lstm", core_skip=False))
 
 
 @pytest.mark.parametrize("shared", [True, False])

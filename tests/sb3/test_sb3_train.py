@@ -5,10 +5,13 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -19,6 +22,7 @@ pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: p
 
 
 from rmc_agents.config import Config
+from rmc_agents.envs.processes import EnvError
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import compare, comparison, export, scheduler
 from rmc_agents.runs import archive
@@ -28,6 +32,7 @@ from rmc_agents.stream import seed_after
 from rmc_agents.train import cli as train_cli
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.bench import cli as bench
+from rmc_agents.train.run import train as train_run
 from rmc_agents.train.sb3.model import _batch_size
 from rmc_agents.train.sb3.trainer import Sb3Lanes, Sb3Trainer
 from rmc_agents.train.trainer import Metrics
@@ -288,6 +293,34 @@ def test_bad_settings_are_one_line(case: str, tmp_path: Path, capsys: pytest.Cap
     captured = capsys.readouterr()
     assert expected in captured.err
     assert captured.err.count("\n") == 1
+
+
+class Broken(gym.Env):
+    """Episodes of three steps; one observation is NaN, at this step of this episode."""
+
+    observation_space, action_space = Box(-1, 1, (2,)), Discrete(2)
+
+    def __init__(self, episode: int, step: int) -> None:
+        self.place, self.episode = (episode, step), -1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        self.episode, self.time = self.episode + 1, 0
+        return self._observe(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.time += 1
+        return self._observe(), 0.0, False, self.time == 3, {}
+
+    def _observe(self) -> np.ndarray:
+        return np.full(2, np.nan if (self.episode, self.time) == self.place else 0, np.float32)
+
+
+@pytest.mark.parametrize(("episode", "step"), [(0, 0), (1, 0), (1, 2), (1, 3)])
+def test_nan_is_the_environments_wherever_in_an_episode_it_is(episode: int, step: int, tmp_path: Path) -> None:
+    settings = {"algo": "sb3-ppo", "num_envs": 2, "unroll_length": 8, "total_frames": 64, "eval_episodes": 0}
+    config = Config().updated(settings | {"env_kwargs": {"episode": episode, "step": step}, "video": False}, "test")
+    with pytest.raises(EnvError, match=rf"an observation that is not finite .* nan in lane 0, .* at step {step} of"):
+        train_run(config, env=Broken, run_dir=tmp_path / "run", console=Console(quiet=True))
 
 
 def test_what_needs_our_own_agent_refuses_in_one_line(

@@ -1,6 +1,7 @@
 """Stable-Baselines3's algorithms as trainers, with this project's settings, run folder and metric names."""
 
 import io
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -183,20 +185,43 @@ class Sb3Lanes(EndedEpisodes, VecEnvWrapper):
     def reset(self) -> VecEnvObs:
         """The first observations of all lanes."""
         self._returns, self._lengths = np.zeros(self.num_lanes), np.zeros(self.num_lanes, np.int64)
-        return self.venv.reset()
+        obs = self.venv.reset()
+        self._check(_named(obs), self._returns)
+        return obs
 
     def step_wait(self) -> VecEnvStepReturn:
         """As the environment's, with scaled rewards."""
         obs, rewards, dones, infos = self.venv.step_wait()
         self._returns += rewards
         self._lengths += 1
-        check_finite(self.venv.vector_env, obs if isinstance(obs, dict) else {"": obs}, rewards, self._lengths)
-        for lane in np.flatnonzero(dones):
+        ended = np.flatnonzero(dones)
+        self._check(_last(obs, infos, ended), rewards)
+        for lane in ended:
             success = infos[lane].get("is_success")
             success = None if success is None else bool(success)
             self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane]), success))
         self._returns[dones], self._lengths[dones] = 0.0, 0
+        if len(ended):
+            self._check(_named(obs), rewards)
         return obs, rewards * np.float32(self.reward_scale), dones, infos
+
+    def _check(self, obs: Mapping[str, NDArray[Any]], rewards: NDArray[Any]) -> None:
+        check_finite(self.venv.vector_env, obs, rewards, self._lengths)
+
+
+def _named(obs: Any) -> dict[str, NDArray[Any]]:
+    return obs if isinstance(obs, dict) else {"": obs}
+
+
+def _last(obs: VecEnvObs, infos: Sequence[Mapping[str, Any]], ended: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The observations after a step, [N, ...] by name; of lanes that ended, the last of the episode."""
+    if not len(ended):
+        return _named(obs)
+    arrays = {name: array.copy() for name, array in _named(obs).items()}
+    for lane in ended:
+        for name, array in _named(infos[lane]["terminal_observation"]).items():
+            arrays[name][lane] = array
+    return arrays
 
 
 def _memory(policy: nn.Module) -> list[nn.Module]:

@@ -18,6 +18,8 @@ from .results import Row, importances, make_rows, print_results
 from .trials import PLAN, Sweep, open_study, owned, trials_of
 
 DEFAULT_TRIALS = 16
+SEARCHING = ("out", "set", "trials", "one_at_a_time", "seeds", "jobs", "seed", "eval_episodes", "trust")
+"""Arguments that --show does not use."""
 
 DESCRIPTION = """Train with many settings, and report which were best by the evaluation: its accuracy if it has
 one, else its mean return.
@@ -79,6 +81,7 @@ def _main(argv: Sequence[str] | None) -> int:
     _load_parts(fixed, arguments.imports)
     console = command_line.console()
     if arguments.show is not None:
+        parsing.check_unused(arguments, "with --show", *SEARCHING)
         plan = Plan.from_description(arguments.show / PLAN)
         study = open_study(arguments.show)
         rows = make_rows(plan, trials_of(plan, study), arguments.show)
@@ -97,6 +100,7 @@ def sweep(
     out: str | Path,
     *,
     settings: Mapping[str, Any] | None = None,
+    imports: Sequence[str] = (),
     trials: int | None = None,
     one_at_a_time: bool = False,
     seeds: Sequence[int] = (),
@@ -115,7 +119,9 @@ def sweep(
     Args:
       study: a YAML file, the name of an included one, or the content of such a file: `base`, `settings`, `search`.
       out: the sweep's folder.
-      settings: fixed for every trial, and not searched. Custom parts are named as module:Class.
+      settings: fixed for every trial, and not searched. Custom parts are named as module:Class, or registered by a
+        module of `imports`.
+      imports: modules that every trial imports first; what this process registers is unknown to the trials.
       trials: trials of a search, earlier parts of the sweep included; None: 16.
       one_at_a_time: no search: the base, then every choice and both ends of every range, one change at a time.
       seeds: with one_at_a_time: every change with each of these; none: with the base's.
@@ -141,7 +147,7 @@ def sweep(
         eval_episodes=eval_episodes,
     )
     _check(arguments)
-    _load_parts(settings or {})
+    _load_parts(settings or {}, imports)
     plan = _read_plan(study if isinstance(study, Mapping) else Path(study), settings or {}, arguments)
     with owned(Path(out), plan):
         started = Sweep(plan, Path(out), trials or DEFAULT_TRIALS, console or command_line.console())
@@ -154,7 +160,7 @@ def _read_plan(study: Path | Mapping[str, Any], fixed: Mapping[str, Any], argume
     """The plan of a study. Raises ValueError as `Plan.read` does, and for settings that arguments decide."""
     decided = DECIDED | ({"seed": "the runs have those of --seeds"} if arguments.seeds else {})
     for name in fixed.keys() & decided.keys():
-        raise ValueError(f"--set {name}: {decided[name]}")
+        raise ValueError(f"{name}: cannot be fixed: {decided[name]}")
     return Plan.read(study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, arguments.seeds)
 
 

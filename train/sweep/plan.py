@@ -27,7 +27,7 @@ NOT_SEARCHED = {
     "env_kwargs": "scores of other environments do not compare",
     "eval_episodes": "scores are compared over equally many episodes",
     "video": "trials record none",
-    "seed": "name seeds by --seeds",
+    "seed": "set it by --set seed=N, or name several by --seeds with --one-at-a-time",
 }
 DECIDING = ("algo", "core", "learning_rate_schedule", "optimizer", "sb3_policy")
 """Settings that decide whether others have an effect."""

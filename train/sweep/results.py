@@ -213,7 +213,8 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     if shares:
         lines.append(f"importance for being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:
-        best, flags = trial_folder(out, rows[0].trials[0]), plugins.flags_text() or _flags_of(plan)
+        best = trial_folder(out, next(trial for trial in rows[0].trials if trial not in rows[0].unfinished))
+        flags = plugins.flags_text() or _flags_of(plan)
         lines.append(f"best: {best}   rmc-watch {quoted(best)}{flags}   rmc-plot {quoted(best)}")
         lines.append(f"evaluate on fresh episodes: rmc-evaluate {quoted(best)} --seed 2000000{flags}")
     if lines:

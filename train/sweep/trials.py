@@ -127,7 +127,7 @@ class Sweep:
                 archive.check_trust(folder, trust)
         self._numbers: dict[Path, int] = {}  # of trials, by folder
         self._failures: list[str] = []  # of this process's trials
-        self._has_result = False
+        self._has_result = any(trial.value is not None for trial in self._trials())
 
     def run(self, jobs: int) -> int:
         """Run the missing trials, several at a time. Returns the exit status.

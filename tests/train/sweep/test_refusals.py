@@ -23,7 +23,7 @@ BAD_STUDIES = {
     "search: {core: {uniform: [lstm, gru]}}": "core: uniform: expected two numbers",
     "search: {discount: {integer: [0.5, 1]}}": "discount: integer: expected whole numbers",
     "search: {discount: 0.5}": "expected one of log, uniform, integer, choice",
-    "search: {seed: {choice: [1]}}": "seed: cannot be searched: name seeds by --seeds",
+    "search: {seed: {choice: [1]}}": "seed: cannot be searched: set it by --set seed=N, or",
     "search: [core]": "search: expected lines of 'name: value'",
     "base: minipacman-rmc": "expected at least one setting",
     "base: nowhere": "cannot read the config nowhere",
@@ -65,13 +65,13 @@ BAD_FLAGS = {
         ["--set", "encoder_sizes=" + "[" * 1000],
         "--set: encoder_sizes is not valid YAML: expected at most",
     ),
-    "episodes by --set": (["--set", "eval_episodes=3"], "--set eval_episodes: give --eval-episodes instead"),
+    "episodes by --set": (["--set", "eval_episodes=3"], "eval_episodes: cannot be fixed: give --eval-episodes instead"),
     "seed by --set": (
         ["--one-at-a-time", "--seeds", "1", "--set", "seed=2"],
-        "--set seed: the runs have those of --seeds",
+        "seed: cannot be fixed: the runs have those of --seeds",
     ),
     "flags of rmc-train": (["--", "--core", "lstm"], "fix a setting of all trials with --set NAME=VALUE"),
-    "nothing to show": (["--show", "nowhere"], "nowhere"),
+    "a sweep to show": (["--show", "nowhere"], "--out: has no effect with --show; leave it out"),
 }
 
 
@@ -102,6 +102,8 @@ def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         error = capsys.readouterr().err
         assert expected in error
         assert error.count("\n") == 1
+    assert sweep.main(["--show", str(tmp_path / "nowhere")]) == 2
+    assert "cannot read" in capsys.readouterr().err
 
 
 def test_without_optuna_the_extra_is_named(

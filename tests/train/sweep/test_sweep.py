@@ -60,7 +60,7 @@ def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
     assert "trial 2" not in capsys.readouterr().out
     with pytest.raises(ValueError, match="study: search: there is no setting 'learning_rat'; did you mean"):
         rmc.sweep({"search": {"learning_rat": {"choice": [1]}}}, tmp_path / "other")
-    with pytest.raises(ValueError, match="eval_episodes: give --eval-episodes instead"):
+    with pytest.raises(ValueError, match="eval_episodes: cannot be fixed: give --eval-episodes instead"):
         rmc.sweep(study, tmp_path / "other", settings={"eval_episodes": 3})
 
 
