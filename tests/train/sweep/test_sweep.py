@@ -62,6 +62,8 @@ def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
         rmc.sweep({"search": {"learning_rat": {"choice": [1]}}}, tmp_path / "other")
     with pytest.raises(ValueError, match="eval_episodes: cannot be fixed: give --eval-episodes instead"):
         rmc.sweep(study, tmp_path / "other", settings={"eval_episodes": 3})
+    with pytest.raises(ValueError, match="importing no_such_module failed"):
+        rmc.sweep(study, tmp_path / "other", imports=["no_such_module"])
 
 
 def test_in_python_a_signal_that_stops_a_sweep_is_raised_after_it(
