@@ -295,7 +295,7 @@ def test_recall_asks_for_the_cue_it_showed() -> None:
     env.reset(seed=0)
     _, reward, terminated, _, info = env.step(1)
     assert (reward, terminated, info["is_success"]) == (-1, True, False)
-    with pytest.raises(ValueError, match="num_cues >= 2"):
+    with pytest.raises(ValueError, match="num_cues: expected an int of at least 2, got 1"):
         gym.make("rmc_agents.envs:Recall-v0", num_cues=1)
 
 
