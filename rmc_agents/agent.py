@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.cores import Core, as_core, make_core
-from rmc_agents.cores.adapter import check_class
 from rmc_agents.cores.base import Step
 from rmc_agents.cores.inspection import attention_of
+from rmc_agents.cores.registry import build_core
 from rmc_agents.distributions import forbid
 from rmc_agents.encoders import BuildEncoder, make_encoder, orthogonal_layer, rectified
 from rmc_agents.kernels.modes import no_autocast
@@ -89,7 +89,7 @@ class ActorCritic(nn.Module):
             raise ValueError(f"spec: expected a SpaceSpec, such as SpaceSpec.of(env), got {type(spec).__name__}")
         self.spec = spec
         self.encoder = make_encoder(encoder, spec, encoder_sizes, encoder_args)
-        self.core = _make_core(core, self.encoder.output_size)
+        self.core = _make_core(core, int(self.encoder.output_size))
         self.skip = core_skip and self.core.initial_state(1) != ()
         gain = self.core.default_gain if core_gain is None else core_gain
         self.register_buffer("core_gain", torch.tensor(float(gain)))  # saved: a later default must not change it
@@ -151,7 +151,7 @@ class ActorCritic(nn.Module):
         if len(leading) != 1:
             steps = map_leaves(lambda x: x.flatten(0, len(leading) - 1), steps)  # [N, ...]
         features: Any = self.encoder(steps)
-        expected = (steps.is_first.shape[0], self.encoder.output_size)
+        expected = (steps.is_first.shape[0], int(self.encoder.output_size))
         if not isinstance(features, Tensor) or features.shape != expected:
             got = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise ValueError(f"encoder: expected features {list(expected)}, got {got}")
@@ -217,5 +217,6 @@ def _make_core(core: str | nn.Module | BuildCore, input_size: int) -> Core:
         return make_core(CoreConfig(core=core), input_size)
     if not callable(core):
         raise ValueError(f"core: expected a name, a class, a function or a module, got {type(core).__name__}")
-    check_class(core, getattr(core, "__name__", ""))
-    return as_core(core if isinstance(core, nn.Module) else core(input_size), input_size)
+    if isinstance(core, nn.Module):
+        return as_core(core, input_size)
+    return build_core(core, getattr(core, "__name__", type(core).__name__), input_size, {})

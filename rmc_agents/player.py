@@ -210,6 +210,8 @@ class Player:
                     "action_mask=info['action_mask'] of env.reset and env.step, or the observation with its own"
                 )
             return None
+        if len(allowed) != self.num_envs:
+            raise ValueError(f"action_mask: expected one for each of {self.num_envs} lanes, got {len(allowed)}")
         mask = torch.as_tensor(allowed, device=self.device) | (steps.terminated | steps.truncated).unsqueeze(-1)
         if not all(choice.any(dim=-1).all() for choice in mask.split(self.spec.mask_sizes, dim=-1)):
             raise ValueError("action_mask: expected at least one allowed action for each choice, got none")

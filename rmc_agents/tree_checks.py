@@ -14,7 +14,7 @@ import torch
 
 ANYTHING: Any = object()
 """Placeholder in an expected tree: this part is checked by the code that restores it."""
-COUNT_LIMIT = 2**63  # counts are below
+COUNT_LIMIT = 2**63  # exclusive
 
 
 class Either:

@@ -14,7 +14,7 @@ from rmc_agents import losses
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector
 from rmc_agents.config import AgentConfig, Config, CoreConfig
-from rmc_agents.cores import LSTM
+from rmc_agents.cores import LSTM, Core
 from rmc_agents.distributions import Categorical
 from rmc_agents.encoders import Encoder
 from rmc_agents.envs.registry import make_vector_env
@@ -149,6 +149,8 @@ def test_a_core_is_a_name_a_function_or_a_module() -> None:
         ActorCritic(SPEC, LSTM(7))
     with pytest.raises(ValueError, match="did you mean 'lstm'"):
         ActorCritic(SPEC, "lstn")
+    with pytest.raises(ValueError, match="core: Half lacks cell, which a Core has to define"):
+        ActorCritic(SPEC, type("Half", (Core,), {"initial_leaves": lambda self: ()}))
 
 
 def test_spaces_that_cannot_be_encoded_are_named() -> None:

@@ -114,6 +114,10 @@ def test_arguments_of_own_parts_may_be_numbers_of_numpy_and_tuples() -> None:
     settings = Config().updated({"core": "own", "core_args": given, "env_kwargs": given}, "test")
     expected = {"sizes": [8, 0.5], "more": {"flag": True}}
     assert settings.core.core_args == settings.env.env_kwargs == expected
+    curriculum = [{"env_kwargs": given, "success": np.float32(0.5)}]
+    assert Config().updated({"curriculum": curriculum}, "test").env.curriculum == (
+        {"env_kwargs": expected, "success": 0.5},
+    )
 
 
 def test_arguments_that_contain_themselves_are_refused() -> None:

@@ -23,7 +23,7 @@ class Sums(torch.nn.Module):
 
     def __init__(self, spec: SpaceSpec, width: int = 5) -> None:
         super().__init__()
-        self.output_size, self.weight = width, torch.nn.Parameter(torch.ones(5))
+        self.output_size, self.weight = np.int64(width), torch.nn.Parameter(torch.ones(5))
 
     def forward(self, steps: TimeStep) -> torch.Tensor:
         rows = steps.obs.float().flatten(2).sum(dim=2)  # of [N, 5, 5, 3] only, not of [T, B, 5, 5, 3]

@@ -272,8 +272,9 @@ def test_a_refused_step_can_be_given_again() -> None:
     agent = ActorCritic(SpaceSpec((2,), "float32", 1.0, num_actions=3), "lstm", encoder_sizes=(4,))
     obs, one, other = np.ones((1, 2), np.float32), Player(agent), Player(agent)
     for step in ((), ([0.5], [False], [False]), ([0.5], [True], [False]), ([0.0], [False], [False])):
-        with pytest.raises(ValueError, match="action_mask"):
-            one.act(obs, *step, action_mask=[[1, 1]])
+        for mask in ([[1, 1]], [[1, 1, 1]] * 2):
+            with pytest.raises(ValueError, match="action_mask: expected"):
+                one.act(obs, *step, action_mask=mask)
         for player in (one, other):
             player.act(obs, *step, action_mask=[[0, 1, 0]])
         assert all(map(torch.equal, one._state, other._state))

@@ -146,9 +146,11 @@ def _check(config: Config, source: Path | None) -> None:
 def _check_resume(first: argparse.Namespace) -> None:
     """Reject early a run or checkpoint that cannot be resumed."""
     is_file = first.resume.is_file()
-    if first.config is not None or (first.run_dir is not None and not is_file):
+    if first.config is not None:
+        raise ValueError("--resume continues a run with its own settings: leave out --config")
+    if first.run_dir is not None and not is_file:
         raise ValueError(
-            "--resume continues a run with its own settings in its own folder: leave out --config and --run-dir"
+            "--resume continues a run in its own folder: leave out --run-dir, or give one of its checkpoints"
         )
     if not is_file:
         folder.check_resumable(first.resume)

@@ -93,7 +93,7 @@ class Curriculum:
                     f"{self.config.env!r}"
                 )
 
-    def _spaces(self, env_kwargs: dict[str, Any]) -> "_Spaces":
+    def _spaces(self, env_kwargs: dict[str, Any]) -> _Spaces:
         """The spaces of the environment with these arguments."""
         with closing(self._make(1, env_kwargs)) as env:
             obs, infos = env.reset(seed=0)

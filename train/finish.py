@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, say
-from rmc_agents.config import CORES, ENCODERS, Config
+from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.evaluate.episodes import evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
@@ -100,8 +100,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
 
 def _only_python_opens(config: Config) -> bool:
     """Whether the run has an environment, a core or an encoder that was given in Python, which commands lack."""
-    own = [name for name, known in ((config.core.core, CORES), (config.agent.encoder, ENCODERS)) if name not in known]
-    return config.env.env.startswith(NAMESPACE) or (bool(own) and not plugins.flags())
+    return config.env.env.startswith(NAMESPACE) or (config.has_own_parts and not plugins.flags())
 
 
 def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], console: Console) -> None:

@@ -11,8 +11,8 @@ A minibatch is a subset of the lanes, unrolled over all T steps from their store
 time is truncated only at the ends of a rollout.
 
 With several learners (see `distributed`), each has its own lanes, and together they compute what one learner with all
-lanes would, up to the choice of PPO's minibatches: advantages are normalised, and losses and gradients averaged, over
-the parts that all learners have of a minibatch.
+lanes would, up to the choice of PPO's minibatches: advantages are normalised over all learners' lanes, and losses and
+gradients are averaged over all learners' parts of a minibatch.
 """
 
 from collections.abc import Iterator, Sequence

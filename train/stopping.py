@@ -15,8 +15,8 @@ class StopSignals:
     """Context that records `command_line.stop_signals` in `received`; a second one of the same kind ends the
     process immediately. In an interactive session its earlier handler runs instead: Ctrl-C raises KeyboardInterrupt.
 
-    Except under torchrun, which forwards a signal that a scheduler has already sent to all processes. It kills the
-    processes that do not end.
+    Under torchrun, further signals change nothing: torchrun forwards a signal that a scheduler has already sent to
+    every process, so each may get it twice. It kills processes that do not end.
     """
 
     def __init__(self) -> None:

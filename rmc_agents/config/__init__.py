@@ -124,7 +124,7 @@ class Config:
         return self.updated(used, algo)
 
     def unused(self) -> set[str]:
-        """Names of settings that have no effect, except those of `CoreConfig`."""
+        """Names of settings that have no effect, except those that the core does not take."""
         algo, names = self.train.algo, set()
         if algo == "impala":
             names |= {"num_envs"}  # actors * lanes_per_actor
@@ -132,12 +132,16 @@ class Config:
             names |= {"ppo_epochs", "ppo_minibatches", "ppo_clip"}
         if algo != "impala":
             names |= {"vtrace", "clip_rho", "clip_pg_rho", *(each.name for each in fields(ActorConfig))}
+        elif not self.train.vtrace:
+            names |= {"clip_rho", "clip_pg_rho"}
         if algo not in SB3_ALGORITHMS:
             names |= {"sb3_policy"}
         elif algo != "recurrent-ppo" or self.train.sb3_policy in ("mlp", "cnn"):  # Stable-Baselines3's own policies
-            names |= {"core_skip", "core_gain", "backend", "precision"}
-        if self.settled().core.core == "none":
+            names |= {"core_skip", "core_gain", "forget_bias", "backend", "precision"}
+        if (core := self.settled().core.core) == "none":
             names |= {"core_skip", "backend", "precision"}
+        elif core == "rmc":
+            names |= {"coupled": {"input_bias"}, "none": {"input_bias", "forget_bias"}}.get(self.core.gate_style, set())
         if self.agent.encoder not in ENCODERS:  # an own one has encoder_args
             names |= {"encoder_sizes"}
         if self.train.learning_rate_schedule == "constant":

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from .plain_yaml import shortened
-from .stages import MAX_NUMBER, KeywordArguments, stages_of
+from .stages import MAX_NUMBER, KeywordArguments, Stages, stages_of
 
 Float = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 PositiveFloat = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
@@ -61,7 +61,7 @@ class EnvConfig(Section):
     'module:Id' or 'module:Class' imports the module first."""
     env_kwargs: KeywordArguments = field(default_factory=dict)
     """Arguments of the environment, as in --env-kwargs size=7 mode=hard; values are read as in YAML."""
-    curriculum: tuple[dict[str, Any], ...] = ()
+    curriculum: Stages = ()
     """Stages before the environment itself, as in --curriculum '{env_kwargs: {most: 2}, accuracy: 0.9}': arguments
     that override env_kwargs, and the accuracy, success, return (over 500 answers or episodes) or frames that end it."""
     num_envs: PositiveInt = 256
@@ -111,11 +111,11 @@ class CoreConfig(Section):
     memory; memory: a pair of gates per slot; none: no gates."""
     forget_bias: Float = 1.0
     """rmc: added to the forget gate before its sigmoid. lstm, relational-rnn: initial bias of the LSTM's forget gate;
-    mingru: initial bias of 1 - input gate."""
+    mingru: minus the initial bias of the input gate."""
     update_bias: Float = 0.0
     """gru: initial bias of the update gate; above 0, the memory lasts longer from the start of training."""
     input_bias: Float = 0.0
-    """rmc: added to the input gate before its sigmoid."""
+    """rmc: added to the input gate before its sigmoid; gate_style coupled and none do not use it."""
     slot_embedding: bool = False
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming equal; not in the
     paper, and on Mini PacMan stable only with coupled gates (docs/decisions/slots.md)."""
@@ -224,8 +224,8 @@ class ActorConfig(Section):
     lanes_per_actor: PositiveInt = 32
     """Environments that each actor steps in parallel."""
     batch_rollouts: PositiveInt | Literal["auto"] = "auto"
-    """Rollouts per update, each from one actor; at most as many as actors. auto: a third of the actors, and at least
-    two, or one of a single actor."""
+    """Rollouts per update, each from one actor; at most as many as actors. auto: a third of the actors, but at
+    least 2 (1 if there is a single actor)."""
     rollouts_ahead: PositiveInt = 2
     """Rollouts per actor that may be finished or in progress before the learner takes the first of them; 1: the actor
     waits for the learner after every rollout."""
@@ -280,8 +280,8 @@ class RunConfig(Section):
     eval_episodes: NonNegativeInt = 100
     """Episodes per evaluation, at the end of the training and during it; 0: no evaluation."""
     eval_every: NonNegativeInt = 0
-    """Also evaluate every so many frames during the training, and keep the best agent as best.safetensors; 0: only at
-    the end."""
+    """Frames between evaluations during the training, which keep the best agent as best.safetensors; 0: only at the
+    end."""
     eval_max_steps: PositiveInt = 10_000
     """Maximum steps of an evaluation episode; a longer one is cut off and counts with the return so far."""
     video: bool = True

@@ -29,6 +29,8 @@ def _plain_if_finite(value: Any) -> Any:
 KeywordArguments = Annotated[dict[str, JsonValue], BeforeValidator(_plain_if_finite)]
 """Arguments of a custom core, encoder or environment, as in a YAML file."""
 _ARGUMENTS = TypeAdapter(KeywordArguments)
+Stages = Annotated[tuple[dict[str, Any], ...], BeforeValidator(_plain_if_finite)]
+"""The stages of a curriculum, as in a YAML file."""
 
 
 class Stage(NamedTuple):

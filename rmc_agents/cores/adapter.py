@@ -169,12 +169,14 @@ def _output_size(module: Any, input_size: int) -> int:
     """The output width, from the module's attribute or from one step."""
     like = next(iter(module.parameters()), torch.empty(0))
     state, name = module.initial_state(1), type(module).__name__
-    if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) and len(leaf) == 1 for leaf in state):
+    if not isinstance(state, tuple) or not all(isinstance(x, Tensor) and x.dim() and len(x) == 1 for x in state):
         raise ValueError(
             f"core: {name}.initial_state: expected a tuple of tensors [B, ...], got {described(state)} for B = 1"
         )
     if hasattr(module, "output_size"):
         return int(module.output_size)
     inputs, always = like.new_zeros(1, input_size), torch.ones(1, dtype=torch.bool, device=like.device)
-    output, _ = module.step(inputs, always, map_leaves(torch.clone, state))
-    return int(output.shape[-1])
+    result = module.step(inputs, always, map_leaves(torch.clone, state))
+    if not isinstance(result, tuple | list) or len(result) != 2 or not isinstance(result[0], Tensor):
+        raise ValueError(f"core: {name}.step: expected an output and the next state, got {described(result)}")
+    return int(result[0].shape[-1])

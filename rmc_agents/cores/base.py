@@ -185,6 +185,12 @@ class Core(nn.Module, ABC):
             outputs, state = self._unroll_padded(x, should_reset, state, lengths)
         return (outputs.transpose(0, 1) if batch_first else outputs), state
 
+    def _after_reset(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
+        """Check a step's arguments; returns the inputs and the state after the reset."""
+        self._check(inputs, should_reset, state, axes=("B",))
+        state = reference.reset(should_reset, self.initial_leaves(), map_leaves(self.cast, state))
+        return self.cast(inputs), state
+
     def class_name(self) -> str:
         """The name that messages give the core: that of the user's class, for a module without this base class too."""
         return type(self).__name__

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels import reference
 from rmc_agents.kernels.dispatch import Scan, choose
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.types import State, map_leaves
@@ -68,9 +67,3 @@ class KernelCore(Core):
         never = torch.zeros(1, x.shape[0], dtype=torch.bool, device=x.device)
         outputs, state = self._kernel_scan(x.unsqueeze(0), never, state)
         return outputs.squeeze(0), state
-
-    def _after_reset(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """Check a step's arguments; returns the inputs and the state after the reset."""
-        self._check(inputs, should_reset, state, axes=("B",))
-        state = reference.reset(should_reset, self.initial_leaves(), map_leaves(self.cast, state))
-        return self.cast(inputs), state

@@ -1,8 +1,9 @@
 """From names to cores, built-in or registered."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from typing import Any
 
 from torch import nn
 
@@ -46,13 +47,17 @@ def make_core(config: CoreConfig, input_size: int) -> Core:
         if config.core_args:
             raise ValueError(config.core_args_error())
         return kind(input_size, **{name: getattr(config, name) for name in _settings_of(kind)})
-    build = _registry.find(config.core)
-    check_class(build, config.core)
-    _registry.check_arguments(config.core, build, input_size, config.core_args)
+    return build_core(_registry.find(config.core), config.core, input_size, config.core_args)
+
+
+def build_core(build: Callable[..., nn.Module], name: str, input_size: int, arguments: Mapping[str, Any]) -> Core:
+    """Call a custom core's builder. Raises ValueError if it does not take these arguments, or makes no core."""
+    check_class(build, name)
+    _registry.check_arguments(name, build, input_size, arguments)
     if inspect.isabstract(build):
         lacking = sorted(build.__abstractmethods__)  # type: ignore[attr-defined]
-        raise ValueError(f"core: {config.core} lacks {', '.join(lacking)}, which a Core has to define")
-    return as_core(build(input_size, **config.core_args), input_size)
+        raise ValueError(f"core: {name} lacks {', '.join(lacking)}, which a Core has to define")
+    return as_core(build(input_size, **arguments), input_size)
 
 
 def settings_unused(config: Config) -> set[str]:

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rmc_agents.kernels import reference
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product, Use, linear_products
 from rmc_agents.kernels.weights import TransformerState
-from rmc_agents.types import State, map_leaves
+from rmc_agents.types import State
 
 from .base import Core, linear, truncated_normal
 from .checks import check_hooks, check_sizes
@@ -30,7 +29,9 @@ class Transformer(Core):
     before the episode are zeros: their keys have no content and their values are 0, but they take part in the softmax.
     An average over the window therefore counts.
 
-    An unroll computes all steps together: a matrix of steps x (M + steps) for each head and lane.
+    An unroll computes all steps together: a matrix of steps x (M + steps) for each head and lane. Other steps are
+    excluded by a factor 0, so a NaN in a lane's state or inputs reaches all steps of the lane's unroll, unless it is
+    reset at the first one.
 
     Args:
       input_size: width of the inputs.
@@ -90,10 +91,9 @@ class Transformer(Core):
     @torch.no_grad()
     def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: TransformerState) -> Tensor:
         """`[B, num_layers, num_heads, 1, M+1]`: of one step, to the last M steps and, last, to itself."""
-        self._check(inputs, should_reset, state, axes=("B",))
-        (memory,) = reference.reset(should_reset, self.initial_leaves(), map_leaves(self.cast, state))
+        inputs, (memory,) = self._after_reset(inputs, should_reset, state)
         with no_autocast(inputs.device.type):
-            x, found = self.input(self.cast(inputs)), []
+            x, found = self.input(inputs), []
             for layer, before in zip(self.layers, memory.unbind(1), strict=True):
                 u = layer.norm(x)
                 found.append(layer.attention(u, torch.cat([before, u.unsqueeze(1)], 1)))

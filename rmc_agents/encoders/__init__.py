@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -77,7 +78,7 @@ def make_encoder(
     if isinstance(made, nn.Module):
         check_module("encoder", made)
     size = getattr(made, "output_size", None)
-    if not isinstance(made, nn.Module) or not isinstance(size, int):
+    if not isinstance(made, nn.Module) or not isinstance(size, int | np.integer):
         raise ValueError(
             f"encoder: expected a module with an attribute output_size, the width of its features, got "
             f"{type(made).__name__}" + (f" with output_size {size!r}" if isinstance(made, nn.Module) else "")

@@ -62,6 +62,8 @@ class Tape(ABC):
     def put_back(self) -> None:
         """Return the buffers to the pool."""
         del self.state, self.initial_state, self.weights, self.factors, self.outputs
+        for view in ("_outputs", "_state"):  # some tapes have arrays of the same memory
+            vars(self).pop(view, None)
         with Tape._lock:
             while len(Tape._spare) >= KEPT:
                 Tape._spare.pop(next(iter(Tape._spare)))

@@ -116,7 +116,8 @@ def vtrace(
 ) -> tuple[Tensor, Metrics]:
     """The loss of IMPALA (Espeholt et al., 2018): `a2c` with V-trace, for a rollout made with older weights.
 
-    With the same weights it equals `a2c`. Arguments as in `a2c` and `vtrace_targets`.
+    With the same weights, and clipping thresholds of at least 1, it equals `a2c`. Arguments as in `a2c` and
+    `vtrace_targets`.
     """
     _check(output, rollout)
     t = transitions(output.value, rollout.steps, discount, trace_lambda, reward_scale)

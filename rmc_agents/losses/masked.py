@@ -20,7 +20,8 @@ def masked_mean(x: Tensor, valid: Tensor, over_learners: Sum | None = None) -> T
 
 
 def masked_variance(x: Tensor, valid: Tensor) -> Tensor:
-    """Variance of x over the valid steps; NaN if there are none. Boolean indexing would synchronise with the GPU."""
+    """Variance of x over the valid steps; NaN if there are none."""
+    # torch.where, because boolean indexing would synchronise with the GPU.
     deviation = torch.where(valid, x - masked_mean(x, valid), 0.0)
     return deviation.square().sum() / valid.sum()
 

@@ -128,12 +128,12 @@ def vtrace_targets(
     """V-trace (Espeholt et al., 2018, eq. 1 and remark 2), the off-policy correction of lambda-returns.
 
         delta_tm1 = min(clip_rho, rho_tm1) * (r_t + discount_t * v_t - v_tm1)
-        error_tm1 = delta_tm1 + discount_t * c_t * error_t,  with c_t = lambda_t * min(1, rho_tm1)
+        error_tm1 = delta_tm1 + discount_t * c_tm1 * error_t,  with c_tm1 = lambda_t * min(1, rho_tm1)
         target_tm1 = v_tm1 + error_tm1
         advantage_tm1 = r_t + discount_t * (v_t + lambda_t * error_t) - v_tm1
         weight_tm1 = min(clip_pg_rho, rho_tm1)
 
-    If all ratios are 1, the targets are the lambda-returns.
+    If all ratios are 1 and clip_rho is at least 1, the targets are the lambda-returns.
 
     Args:
       v_tm1, v_t, r_t, discount_t, lambda_t: `[T, B]`.

@@ -313,6 +313,12 @@ class TestWhatTheMethodsReturn:
             monkeypatch.setattr(InPlace, "step", lambda _, x, should_reset, state, result=result: result(state))
             with pytest.raises(ValueError, match=f"InPlace.step: {expected}"):
                 core.step(x, x[:, 0] > 0, core.initial_state(LANES))
+        monkeypatch.setattr(InPlace, "step", lambda _, x, should_reset, state: x)
+        with pytest.raises(ValueError, match=r"InPlace.step: expected an output and the next state"):
+            as_core(InPlace(SIZE), SIZE)
+        monkeypatch.setattr(InPlace, "initial_state", lambda _, batch_size: (torch.tensor(0.0),))
+        with pytest.raises(ValueError, match=r"InPlace.initial_state: expected a tuple of tensors \[B, ...\]"):
+            as_core(InPlace(SIZE), SIZE)
 
     def test_of_gate_values_and_attention_weights(self, monkeypatch: pytest.MonkeyPatch) -> None:
         core, x = Decay(SIZE), torch.zeros(STEPS, LANES, SIZE)

@@ -213,5 +213,6 @@ def test_rmc_names_what_it_cannot_do():
         return triton_rmc.obstacle(core.weights(), core.initial_leaves())
 
     assert obstacle() is None
-    assert obstacle(mem_slots=17) == "mem_slots 17: the kernel has at most 16"
-    assert obstacle(num_heads=4, key_size=129) == "num_heads x key_size, each up to a power of two, 1024: at most 512"
+    assert obstacle(mem_slots=17) == "mem_slots: expected at most 16, got 17"
+    too_wide = "num_heads * key_size, each rounded up to a power of two: expected at most 512, got 1024"
+    assert obstacle(num_heads=4, key_size=129) == too_wide

@@ -177,6 +177,9 @@ WITHOUT_EFFECT = {
     "a rate that does not fall": {"decay_start": 0.5, "learning_rate_schedule": "constant"},
     "no core": {"core": "none", "core_skip": False, "backend": "reference"},
     "an encoder of one's own": {"encoder": "mine", "encoder_sizes": [9]},
+    "no V-trace": {"algo": "impala", "vtrace": False, "clip_rho": 0.5},
+    "one gate": {"gate_style": "coupled", "input_bias": 1.0},
+    "no gates": {"gate_style": "none", "input_bias": 1.0, "forget_bias": 3.0},
     "another policy": {"algo": "recurrent-ppo", "sb3_policy": "mlp", "core_skip": False, "core_gain": 0.5},
 }
 
@@ -184,7 +187,7 @@ WITHOUT_EFFECT = {
 @pytest.mark.parametrize("case", WITHOUT_EFFECT)
 def test_settings_without_effect(case: str) -> None:
     settings = WITHOUT_EFFECT[case]
-    deciding = {"algo", "core", "encoder", "sb3_policy", "learning_rate_schedule"}
+    deciding = {"algo", "core", "encoder", "gate_style", "sb3_policy", "learning_rate_schedule", "vtrace"}
     found = cli.without_effect(Config(), Config().updated(settings, "test"))
     assert set(found) == settings.keys() - deciding
 

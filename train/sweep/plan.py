@@ -29,7 +29,7 @@ NOT_SEARCHED = {
     "video": "trials record none",
     "seed": "set it by --set seed=N, or name several by --seeds with --one-at-a-time",
 }
-DECIDING = ("algo", "core", "learning_rate_schedule", "optimizer", "sb3_policy")
+DECIDING = ("algo", "core", "gate_style", "learning_rate_schedule", "optimizer", "sb3_policy", "vtrace")
 """Settings that decide whether others have an effect."""
 Params = dict[str, Any]  # a trial's values of the settings that vary, lists as text (see `_label`)
 

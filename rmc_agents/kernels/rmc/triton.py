@@ -260,11 +260,12 @@ def obstacle(weights: RMCWeights, initial_state: RMCState) -> str | None:
     """The reason why the kernels cannot run a core with one block; None if they can."""
     slots = initial_state.memory.shape[1]
     if slots > MAX_SLOTS:
-        return f"mem_slots {slots}: the kernel has at most {MAX_SLOTS}"
+        return f"mem_slots: expected at most {MAX_SLOTS}, got {slots}"
     sizes = _sizes(weights, slots, 1, "float32")
     for name, size in (("key_size", sizes.key), ("head_size", sizes.head)):
         if sizes.heads * size > MAX_WIDTH:
-            return f"num_heads x {name}, each up to a power of two, {sizes.heads * size}: at most {MAX_WIDTH}"
+            product = f"num_heads * {name}, each rounded up to a power of two"
+            return f"{product}: expected at most {MAX_WIDTH}, got {sizes.heads * size}"
     return None
 
 
