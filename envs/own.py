@@ -51,18 +51,20 @@ def makes_all_lanes(make: Callable[..., Any]) -> bool:
     """Whether a class or function creates a vector environment."""
     if isinstance(make, type) and issubclass(make, gym.Env | VectorEnv):
         return issubclass(make, VectorEnv)
-    return "num_envs" in _parameters(make)
+    return "num_envs" in (_parameters(make) or {})
 
 
 def takes(make: Callable[..., Any], argument: str) -> bool:
     """Whether a class or a function has an argument of that name."""
-    parameters = _parameters(make)
+    parameters = _parameters(make) or {}
     return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def check_arguments(make: Callable[..., Any], given: Iterable[str], name: str) -> None:
     """Raises ValueError if the environment `name`, made by `make`, does not take one of the given arguments."""
-    known = [each for each in _parameters(make) if each not in OURS]
+    if (parameters := _parameters(make)) is None:
+        return
+    known = [each for each in parameters if each not in OURS]
     for argument in given:
         if not takes(make, argument):
             near = get_close_matches(argument, known, n=1)
@@ -72,11 +74,12 @@ def check_arguments(make: Callable[..., Any], given: Iterable[str], name: str) -
             )
 
 
-def _parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def _parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """The arguments by name; None if there is no signature."""
     try:
         return inspect.signature(make).parameters
-    except (TypeError, ValueError):  # some built-in functions have no signature: it may take anything
-        return {"arguments": inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)}
+    except (TypeError, ValueError):  # of some built-in functions
+        return None
 
 
 def check_lanes(env: Any, name: str, num_envs: int) -> VectorEnv:

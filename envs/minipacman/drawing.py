@@ -151,9 +151,9 @@ def fright(power: int) -> int:
 
 
 @cache
-def _ghost(number: int, heading: int, fright: int) -> Picture:
+def _ghost(number: int, heading: int, look: int) -> Picture:
     """A ghost looking in its direction; see `fright`."""
-    body = (GHOSTS[number], SCARED, ENDING)[fright]
+    body = (GHOSTS[number], SCARED, ENDING)[look]
     picture, draw = _canvas(1, 1, (*body, 0))
     left, right, top, foot = 0.09 * BIG, 0.91 * BIG, 0.07 * BIG, 0.84 * BIG
     draw.pieslice((left, top, right, top + right - left), 180, 360, (*body, 255))
@@ -162,8 +162,8 @@ def _ghost(number: int, heading: int, fright: int) -> Picture:
     for index in range(3):
         x = left + index * toe
         draw.ellipse((x, foot - toe / 2, x + toe, foot + toe / 2), (*body, 255))
-    if fright:
-        _scared_face(draw, SCARED_FACE if fright == 1 else ENDING_FACE)
+    if look:
+        _scared_face(draw, SCARED_FACE if look == 1 else ENDING_FACE)
     else:
         _eyes(draw, heading)
     return picture.reduce(LARGER)

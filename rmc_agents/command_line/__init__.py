@@ -18,7 +18,10 @@ from rich.console import Console
 from rmc_agents import plugins
 
 TRACEBACK_HINT = "RMC_TRACEBACK=1 shows the whole traceback"
-OUT_OF_MEMORY = "tried to allocate|bad_alloc|ALLOC_FAILED|out of memory|size calculation overflow"  # in errors of torch
+OUT_OF_MEMORY = (
+    "(?i)tried to allocate|an(no|')t allocate|bad_alloc|alloc_failed|out of memory|size calculation overflow"
+)
+"""In torch's errors."""
 MAX_ERROR_LENGTH = 2000  # characters: names and messages come from anywhere
 
 

@@ -24,7 +24,7 @@ from helpers.runs import (
     train,
     wait_for_checkpoints,
 )
-from rmc_agents import configs
+from rmc_agents import command_line, configs
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder
@@ -338,6 +338,12 @@ def test_a_preset_is_not_taken_for_a_missing_file(tmp_path: Path, capsys: pytest
 def test_impossible_sizes_and_divergence_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train("--run-dir", str(tmp_path / "a"), "--core", "lstm", "--hidden-size", "1000000000") == 2
     assert "not enough memory" in capsys.readouterr().err
+
+    def fail() -> int:
+        raise RuntimeError("its data is not allocated yet")
+
+    with pytest.raises(RuntimeError, match="not allocated yet"):  # a bug, not the sizes
+        command_line.run("rmc-train", fail)
     assert train("--run-dir", str(tmp_path / "b"), "--learning-rate", "1e15", "--total-frames", "400") == 2
     assert "diverged" in capsys.readouterr().err
 

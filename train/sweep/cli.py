@@ -18,8 +18,7 @@ from .results import Row, importances, make_rows, print_results
 from .trials import PLAN, Sweep, open_study, owned, trials_of
 
 DEFAULT_TRIALS = 16
-SEARCHING = ("out", "set", "trials", "one_at_a_time", "seeds", "jobs", "seed", "eval_episodes", "trust")
-"""Arguments that --show does not use."""
+UNUSED_BY_SHOW = ("out", "set", "trials", "one_at_a_time", "seeds", "jobs", "seed", "eval_episodes", "trust")
 
 DESCRIPTION = """Train with many settings, and report which were best by the evaluation: its accuracy if it has
 one, else its mean return.
@@ -81,7 +80,7 @@ def _main(argv: Sequence[str] | None) -> int:
     _load_parts(fixed, arguments.imports)
     console = command_line.console()
     if arguments.show is not None:
-        parsing.check_unused(arguments, "with --show", *SEARCHING)
+        parsing.check_unused(arguments, "with --show", *UNUSED_BY_SHOW)
         plan = Plan.from_description(arguments.show / PLAN)
         study = open_study(arguments.show)
         rows = make_rows(plan, trials_of(plan, study), arguments.show)
