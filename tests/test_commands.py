@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmc_agents.command_line import console, importing, quoted, signal_of
+from rmc_agents.command_line.parsing import sources
 from rmc_agents.formatting import decimals, with_interval
 
 IMPORTS = "import signal, sys; from rmc_agents import command_line;"
@@ -62,3 +63,8 @@ def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_paths_are_quoted_as_a_shell_reads_them() -> None:
     assert [quoted(Path(name)) for name in ("runs/a", "my runs/a")] == ["runs/a", "'my runs/a'"]
+
+
+def test_none_is_read_as_no_value() -> None:
+    found = sources(["--run-dir", "None", "--resume", "None", "--track", "None"])
+    assert found.run_dir is found.resume is found.track is None

@@ -112,6 +112,14 @@ def test_stable_baselines3_packs_its_state() -> None:
     torch.testing.assert_close(packed.unpack(after).trace, expected)
 
 
+def test_a_feedforward_core_with_a_cell_of_its_own_computes_something() -> None:
+    doubling = type("Doubling", (Feedforward,), {"cell": lambda self, x, state: (2 * x, state)})(SIZE)
+    assert (doubling.chosen_backend(), Feedforward(SIZE).chosen_backend()) == ("reference", "none")
+    doubling.backend = "fused"
+    with pytest.raises(ValueError, match="Doubling has no kernels"):
+        doubling.chosen_backend()
+
+
 class TestRefusals:
     def test_backends_it_has_not(self, core: Core) -> None:
         x, _ = arguments()

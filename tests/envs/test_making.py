@@ -99,6 +99,15 @@ def test_a_fault_in_own_code_is_reported_as_theirs() -> None:
         lanes.step(np.zeros(2, np.int64))
 
 
+def test_a_fault_of_a_wrapper_is_reported_as_such() -> None:
+    def wrapper(env: gym.Env) -> gym.Env:
+        raise RuntimeError("no display")
+
+    for lanes in (1, 2):
+        with pytest.raises(ValueError, match="'Noise' failed in its wrapper: RuntimeError: no display"):
+            make_env(Noise, lanes, wrapper=wrapper)
+
+
 @pytest.mark.parametrize(
     ("make", "expected"),
     [

@@ -174,6 +174,7 @@ def test_uninitialised_memory_is_never_read(name, monkeypatch):
         for buffer in _buffers(tape):
             buffer.fill_(torch.nan)
     used = results(core.chosen_scan().unroll, *arguments, core.weights())
+    assert not any(name in vars(tape) for tape in Tape._spare.values() for name in ("outputs", "_outputs", "_state"))
     expected = expected_results(core, name, *arguments)
     assert_close(fresh, expected)
     assert_close(used, expected)
