@@ -144,10 +144,12 @@ def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:
 
 
 def _hidden_matrices(agent: ActorCritic) -> Iterator[nn.Parameter]:
-    """The matrices of encoder, core and the layers before the heads, each once, except the weights of `nn.Embedding`,
-    whose rows are independent vectors, and matrices with fewer than `MIN_SIDE` rows or columns.
+    """The matrices of encoder, core and the layers before the heads, each once, except matrices with fewer than
+    `MIN_SIDE` rows or columns, and those whose rows are independent vectors: weights of `nn.Embedding`, and parameters
+    named `...embedding`.
     """
     embeddings = {id(module.weight) for module in agent.modules() if isinstance(module, nn.Embedding)}
-    for parameter in nn.ModuleList([agent.encoder, agent.core, agent.head_layers]).parameters():
-        if parameter.dim() == 2 and min(parameter.shape) >= MIN_SIDE and id(parameter) not in embeddings:
+    for name, parameter in nn.ModuleList([agent.encoder, agent.core, agent.head_layers]).named_parameters():
+        is_embedding = id(parameter) in embeddings or name.endswith("embedding")
+        if parameter.dim() == 2 and min(parameter.shape) >= MIN_SIDE and not is_embedding:
             yield parameter

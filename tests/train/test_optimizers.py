@@ -44,10 +44,11 @@ def test_shared_matrices_are_stepped_once_and_embeddings_of_a_core_by_adam() -> 
     agent, _ = make("muon", "lstm")
     agent.encoder.shared = agent.core.shared = nn.Linear(32, 32)
     agent.core.table = nn.Embedding(32, 32)
+    agent.core.slot_embedding = nn.Parameter(torch.zeros(32, 32))
     adam, muon = make_optimizer(agent, settings("muon")).parts
     of_muon, of_adam = ([p for group in part.param_groups for p in group["params"]] for part in (muon, adam))
     assert sum(p is agent.core.shared.weight for p in of_muon) == 1
-    assert any(p is agent.core.table.weight for p in of_adam)
+    assert sum(p is agent.core.table.weight or p is agent.core.slot_embedding for p in of_adam) == 2
 
 
 def test_adam_is_torchs() -> None:

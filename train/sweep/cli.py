@@ -81,6 +81,8 @@ def _main(argv: Sequence[str] | None) -> int:
     console = command_line.console()
     if arguments.show is not None:
         parsing.check_unused(arguments, "with --show", *UNUSED_BY_SHOW)
+        if arguments.study is not None:
+            raise ValueError(f"{arguments.study}: a study has no effect with --show; leave it out")
         plan = Plan.from_description(arguments.show / PLAN)
         study = open_study(arguments.show)
         rows = make_rows(plan, trials_of(plan, study), arguments.show)

@@ -75,6 +75,11 @@ BAD_FLAGS = {
 }
 
 
+def test_a_study_beside_a_sweep_to_show_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep.main(["minipacman", "--show", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "rmc-sweep: minipacman: a study has no effect with --show; leave it out\n"
+
+
 @pytest.mark.parametrize("case", BAD_FLAGS)
 def test_bad_flags_are_one_line(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags, expected = BAD_FLAGS[case]

@@ -184,6 +184,15 @@ def test_a_failed_trial_is_reported_and_the_sweep_continues(tmp_path: Path, caps
     assert "diverged" in rows[1]["unfinished"]["0"]
 
 
+def test_trials_that_fail_alike_do_not_end_a_sweep_that_has_results(tmp_path: Path) -> None:
+    plan = read_plan(tmp_path, SEARCH)
+    for has_result in (False, True):
+        sweep = Sweep(plan, tmp_path, 9, Console())
+        sweep._failures = ["the same"] * 3
+        assert sweep._fails_alike() != has_result
+        sweep.study.tell(sweep.ask()[0], 1.0)
+
+
 @pytest.mark.parametrize("alike_from", [0, 1])
 def test_trials_that_fail_alike_end_the_sweep(
     alike_from: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -281,6 +290,14 @@ def test_seeds_are_one_row_with_students_interval(tmp_path: Path) -> None:
     assert best == ["2, 3", "discount=0.5", "5.00", "", "", "", "trial 3 failed: out of | luck"]
     assert base[1:4] == ["base", "2.00", "-10.71 to 14.71"]
     assert base[-1] == "by seed 1.00, 3.00"
+
+
+def test_the_best_trial_is_one_with_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = read_plan(tmp_path, {"discount": {"choice": [0.5]}}, one_at_a_time=True, seeds=(0, 1))
+    values = [None, 5.0, 1.0, 2.0]
+    trials = [make_trial(plan, i, *each) for i, each in enumerate(zip(plan.one_by_one(), values, strict=True))]
+    print_results(plan, make_rows(plan, trials, tmp_path), {}, tmp_path, Console(width=400))
+    assert f"best: {trial_folder(tmp_path, 1)} " in capsys.readouterr().out
 
 
 def test_equal_scores_have_an_interval_of_no_width(tmp_path: Path) -> None:
