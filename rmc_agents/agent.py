@@ -12,14 +12,13 @@ from torch.nn import functional
 
 from rmc_agents.config import AgentConfig, CoreConfig
 from rmc_agents.cores import Core, as_core, make_core
-from rmc_agents.cores.base import Step
 from rmc_agents.cores.inspection import attention_of
 from rmc_agents.cores.registry import build_core
 from rmc_agents.distributions import forbid
 from rmc_agents.encoders import BuildEncoder, make_encoder, orthogonal_layer, rectified
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
+from rmc_agents.types import AgentOutput, State, Step, TimeStep, map_leaves
 
 BuildCore = Callable[[int], nn.Module]
 

@@ -13,6 +13,8 @@ from torch import Tensor
 
 State = Any
 """A core's recurrent state: a tuple of tensors, named or plain, every leaf `[B, ...]`; `()` without memory."""
+Step = Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
+"""As `Core.step`: (inputs `[B, D]`, should_reset `[B]` bool, state) to the output `[B, H]` and the next state."""
 Observation = Any
 """A tensor, or the tensors of a nested observation by name (see `SpaceSpec`); each `[B, ...]`."""
 

@@ -1,7 +1,7 @@
 """The base class of recurrent cores: explicit state, resets and argument checks in one place."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from rmc_agents.kernels import reference
 from rmc_agents.kernels.dispatch import check_names
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product
-from rmc_agents.types import State, map_leaves
+from rmc_agents.types import State, Step, map_leaves
 
 from .checks import (
     check_inputs,
@@ -25,9 +25,6 @@ from .checks import (
     check_state,
     checked_lengths,
 )
-
-Step = Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
-"""As `Core.step`."""
 
 
 class Core(nn.Module, ABC):

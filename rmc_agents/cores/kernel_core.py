@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rmc_agents.kernels.dispatch import Scan, choose
 from rmc_agents.kernels.modes import no_autocast
-from rmc_agents.types import State, map_leaves
+from rmc_agents.types import State, Step, map_leaves
 
-from .base import Core, Step
+from .base import Core
 from .checks import check_hooks
 
 

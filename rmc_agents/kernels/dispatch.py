@@ -19,10 +19,12 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+
+from rmc_agents.types import Step
 
 from .gru.reference import gru_unroll
 from .lstm.reference import lstm_unroll
@@ -32,9 +34,6 @@ from .products import Precision, bf16_supported
 from .relational_rnn.reference import relational_rnn_unroll
 from .rmc.reference import rmc_unroll
 from .rnn.reference import rnn_unroll
-
-if TYPE_CHECKING:
-    from .tape import Step
 
 Backend = Literal["auto", "reference", "fused", "triton"]
 REFERENCES: dict[str, Callable[..., tuple[Tensor, Any]]] = {
@@ -52,7 +51,7 @@ class Scan(NamedTuple):
 
     backend: str
     unroll: Callable[..., tuple[Tensor, Any]]  # (inputs, should_reset, state, initial_state, weights)
-    stepping: Callable[..., AbstractContextManager["Step"]] | None = None  # (state, initial_state, weights), see `tape`
+    stepping: Callable[..., AbstractContextManager[Step]] | None = None  # (state, initial_state, weights), see `tape`
 
 
 def choose(core: str, backend: str, precision: str, weights: Any, initial_state: Any) -> Scan:

@@ -1,7 +1,7 @@
 """Shared by the fused scans: a tape, written forward and read backward, and its autograd function."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, ClassVar, Self
@@ -10,14 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rmc_agents.types import map_leaves
+from rmc_agents.types import Step, map_leaves
 
 from .modes import check_backward, undisturbed
 from .products import DTYPES, Precision
 
 KEPT = 4  # spare tapes
-Step = Callable[[Tensor, Tensor, Any], tuple[Tensor, Any]]
-"""(inputs `[B, I]`, should_reset `[B]`, state) to the output `[B, H]` and the next state."""
 
 
 class Tape(ABC):
@@ -62,8 +60,6 @@ class Tape(ABC):
     def put_back(self) -> None:
         """Return the buffers to the pool."""
         del self.state, self.initial_state, self.weights, self.factors, self.outputs
-        for view in ("_outputs", "_state"):  # some tapes have arrays of the same memory
-            vars(self).pop(view, None)
         with Tape._lock:
             while len(Tape._spare) >= KEPT:
                 Tape._spare.pop(next(iter(Tape._spare)))
@@ -144,7 +140,18 @@ def stepping(
 
 
 class StepwiseTape(Tape):
-    """The tape of a scan that must run step by step, because each step multiplies the state by a matrix."""
+    """The tape of a scan that must run step by step, because each step multiplies the state by a matrix.
+
+    `begin` sets two arrays, of the memory of `outputs` and of the state before step 0.
+    """
+
+    _outputs: np.ndarray
+    _state: np.ndarray
+
+    def put_back(self) -> None:
+        """See `Tape.put_back`."""
+        del self._outputs, self._state
+        super().put_back()
 
     def write(self, inputs: Tensor) -> None:
         """See `Tape.write`."""
