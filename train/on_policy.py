@@ -197,6 +197,11 @@ class OnPolicy(Learner):
     def resume_notes(self, state: dict[str, Any]) -> list[str]:
         """Reasons why the run does not resume exactly from a checkpoint's tree; empty if it does."""
         notes = []
+        if (backend := state["config"].get("backend", "auto")) != self.config.run.backend:
+            notes.append(
+                f"the backend is {self.config.run.backend} instead of {backend}: sums are rounded differently, so the "
+                "resume is not exact"
+            )
         if (learners := state["config"].get("learners", 1)) != len(self.shares):
             notes.append(
                 f"the number of learners is {len(self.shares)} instead of {learners}: sums are rounded in another "
