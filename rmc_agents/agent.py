@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -15,7 +14,7 @@ from rmc_agents.cores import Core, as_core, make_core
 from rmc_agents.cores.inspection import attention_of
 from rmc_agents.cores.registry import build_core
 from rmc_agents.distributions import forbid
-from rmc_agents.encoders import BuildEncoder, make_encoder, orthogonal_layer, rectified
+from rmc_agents.encoders import BuildEncoder, hidden_layers, make_encoder, orthogonal_layer, rectified
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, Step, TimeStep, map_leaves
@@ -61,8 +60,8 @@ class ActorCritic(nn.Module):
       head_layers: the layers of `head_sizes`.
 
     Raises:
-      ValueError: if a name is not registered (the message suggests the nearest), the parts do not fit together, or
-        torch's default dtype is not float32.
+      ValueError: if a name is not registered (the message suggests the nearest), the parts do not fit together, a
+        width is not a positive integer, or torch's default dtype is not float32.
     """
 
     encoder: Any  # a module with output_size
@@ -93,10 +92,9 @@ class ActorCritic(nn.Module):
         gain = self.core.default_gain if core_gain is None else core_gain
         self.register_buffer("core_gain", torch.tensor(float(gain)))  # saved: a later default must not change it
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
-        widths = [features, *head_sizes]
-        self.head_layers = nn.ModuleList(orthogonal_layer(*sizes) for sizes in pairwise(widths))
-        self.policy = orthogonal_layer(widths[-1], spec.num_outputs, gain=0.01)
-        self.value = orthogonal_layer(widths[-1], 1, gain=1.0)
+        self.head_layers, width = hidden_layers("head_sizes", features, head_sizes)
+        self.policy = orthogonal_layer(width, spec.num_outputs, gain=0.01)
+        self.value = orthogonal_layer(width, 1, gain=1.0)
         self.log_std = nn.Parameter(torch.full((spec.num_scales,), LOG_STD)) if spec.num_scales else None
 
     @classmethod

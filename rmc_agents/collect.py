@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.stream import Lanes
-from rmc_agents.tree_checks import ANYTHING, Either
+from rmc_agents.tree_checks import ANYTHING, Either, unbounded
 from rmc_agents.types import AgentOutput, Distribution, Policy, Rollout, State, TimeStep, map_leaves
 
 Act = Callable[[TimeStep, State], tuple[AgentOutput, State]]
@@ -149,7 +149,7 @@ class Collector:
             kinds += [older, lanes]
         return state | {
             "lanes": Either(*kinds),
-            "core": Either(None, state["core"]),
+            "core": Either(None, unbounded(state["core"])),
             "generator": Either(*GENERATORS),
         }
 

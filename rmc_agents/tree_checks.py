@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from .types import map_leaves
+
 ANYTHING: Any = object()
 """Placeholder in an expected tree: this part is checked by the code that restores it."""
 COUNT_LIMIT = 2**63  # exclusive
@@ -22,6 +24,11 @@ class Either:
 
     def __init__(self, *kinds: Any) -> None:
         self.kinds = kinds
+
+
+def unbounded(state: Any) -> Any:
+    """The expected tree of a recurrent state, whose numbers may be infinite, as the logarithm of 0 is."""
+    return map_leaves(lambda leaf: torch.full_like(leaf, torch.inf) if leaf.is_floating_point() else leaf, state)
 
 
 def check_like(found: Any, expected: Any, name: str) -> None:

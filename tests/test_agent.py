@@ -124,6 +124,12 @@ def test_layers_between_core_and_heads() -> None:
     assert not any("head_layers" in name for name in make_agent("lstm").state_dict())
 
 
+@pytest.mark.parametrize(("name", "sizes"), [("head_sizes", (0,)), ("encoder_sizes", (16.0,)), ("encoder_sizes", 16)])
+def test_widths_that_are_no_positive_integers_are_refused(name: str, sizes: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name}: expected a sequence of positive integers, got"):
+        ActorCritic(SPEC, LSTM, **{name: sizes})
+
+
 def test_without_layers_the_core_reads_the_observation_itself() -> None:
     agent = make_agent("lstm", encoder_sizes=[])
     steps = random_steps(2)._replace(is_first=ALL_FIRST)

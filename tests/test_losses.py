@@ -237,8 +237,15 @@ def test_cross_entropy_is_the_mean_over_the_asked_steps() -> None:
     assert metrics["charts/target_fraction"].item() == pytest.approx(len(terms) / 24)
 
 
+def test_cross_entropy_takes_targets_of_int64() -> None:
+    with pytest.raises(ValueError, match=r"targets: expected a tensor \[T, B\] of int64.* got torch.float32"):
+        losses.cross_entropy(torch.zeros(2, 3, 4), torch.zeros(2, 3))
+
+
 def test_cross_entropy_where_nothing_is_asked() -> None:
-    with pytest.raises(ValueError, match=r"targets: expected a tensor \[T, B\], from infos\['target'\], got None"):
+    with pytest.raises(
+        ValueError, match=r"targets: expected a tensor \[T, B\] of int64, from infos\['target'\], got None"
+    ):
         losses.cross_entropy(torch.randn(6, 4, 3), None)  # type: ignore[arg-type]
     loss, metrics = losses.cross_entropy(torch.randn(6, 4, 3), torch.full((6, 4), -1))
     assert loss.item() == 0.0

@@ -164,6 +164,8 @@ def test_parcels_of_impala_carry_a_plain_state() -> None:
     assert type(opened.rollout.initial_state) is tuple
     (trace,) = concatenated([opened.rollout, parcel.rollout], torch.device("cpu")).initial_state
     assert trace.shape == (6, 3)
+    infinite = parcel.rollout._replace(initial_state=(torch.full((3, 3), -torch.inf),))
+    assert ParcelReader(parcel.rollout, actor.lanes.spec).open(parcel._replace(rollout=infinite).to_bytes(), 0)
 
 
 # --- in Python -------------------------------------------------------------------------------------------------------
@@ -298,6 +300,10 @@ def test_what_cannot_be_resumed_is_one_line() -> None:
             "the agent does not fit environment 'own/Walk-v0': expected",
         ),
         (lambda: rmc.resume("run", env=Walk, run_dir="other", console=QUIET), "run_dir: expected None"),
+        (lambda: rmc.resume("run", env=Walk, run_dir="", console=QUIET), "run_dir: expected a folder's name"),
+        (lambda: rmc.resume("run", [1], env=Walk, console=QUIET), r"settings: expected a dict, .* got \[1\]"),
+        (lambda: rmc.resume("run", lambda _: None, env=Walk, console=QUIET), "settings: expected a function that ret"),
+        (lambda: rmc.train({"config": 3}), "config: config: expected a preset's or file's name, got 3"),
         (lambda: rmc.resume("nowhere", env=Walk, console=QUIET), "cannot resume nowhere"),
     ):
         with pytest.raises(ValueError, match=expected):
@@ -384,6 +390,15 @@ def test_rollouts_can_be_kept() -> None:
     copies = map_leaves(torch.clone, first)
     collector.collect()
     map_leaves(lambda leaf, copy: torch.testing.assert_close(leaf, copy, rtol=0, atol=0), first, copies)
+
+
+def test_a_core_may_have_infinite_numbers_in_its_state_but_not_nan() -> None:
+    collector = rmc.Collector(rmc.ActorCritic(SPEC, "gru"), rmc.make_env(Walk, 2), 3)
+    expected, state = collector.expected_state(), collector.get_state()
+    leaf = torch.as_tensor(state["core"][0])
+    check_like(state | {"core": [torch.full_like(leaf, -torch.inf)]}, expected, "collector")
+    with pytest.raises(ValueError, match="collector/core/0: expected finite numbers, got NaN"):
+        check_like(state | {"core": [torch.full_like(leaf, torch.nan)]}, expected, "collector")
 
 
 def test_lanes_of_an_older_checkpoint_are_taken() -> None:

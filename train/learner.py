@@ -146,7 +146,7 @@ def learning_rate_before_end(remaining: float, train: TrainConfig) -> float:
 
 def state_norm(state: State) -> Tensor:
     """Norm of a lane's recurrent state, averaged over lanes; 0 for a core without state."""
-    leaves = [leaf.reshape(len(leaf), -1).float() for leaf in state]
+    leaves = [(leaf.abs() if leaf.is_complex() else leaf.float()).reshape(len(leaf), -1) for leaf in state]
     return torch.cat(leaves, dim=1).norm(dim=1).mean() if leaves else torch.tensor(0.0)
 
 

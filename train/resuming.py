@@ -25,8 +25,8 @@ from .trainer import Trainer
 
 MAY_CHANGE_ON_RESUME = frozenset(
     {"total_frames", "env_workers", "rollouts_ahead", "max_policy_lag", "actor_timeout", "actor_engine", "ray_address"}
-    | {"device", "backend", "threads", "learners", "save_every", "keep_checkpoints", "log_every", "diagnostics", "video"}
-    | {"eval_episodes", "eval_every", "eval_max_steps"}
+    | {"device", "backend", "threads", "learners", "save_every", "keep_checkpoints", "log_every", "diagnostics"}
+    | {"video", "eval_episodes", "eval_every", "eval_max_steps"}
 )
 
 

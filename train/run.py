@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ def train(
         config = _config(config)
     if callback is not None and not callable(callback):
         raise ValueError(f"callback: expected a function of a Progress, got {callback!r}")
+    _check_folder(run_dir)
     lanes, console = None, console or command_line.console()
     with _clock(console) as clock, _restored():
         watch = Watch(console, clock, callback, track)
@@ -123,10 +125,16 @@ def resume(
       ValueError: for a setting that cannot be changed, and as `train` does.
       EnvError: if the environment's own code fails; the run is saved.
     """
+    _check_folder(run_dir)
+    if not (settings is None or callable(settings) or isinstance(settings, Mapping)):
+        raise ValueError(f"settings: expected a dict, or a function of the saved Config, got {settings!r}")
     source, console = Path(run), console or command_line.console()
 
     def changed(saved: Config) -> Config:
-        return settings(saved) if callable(settings) else saved.updated(dict(settings or {}), "settings")
+        new = settings(saved) if callable(settings) else saved.updated(dict(settings or {}), "settings")
+        if not isinstance(new, Config):
+            raise ValueError(f"settings: expected a function that returns a Config, got {new!r} from it")
+        return new
 
     with _clock(console) as clock, _restored():
         watch = Watch(console, clock, callback, track)
@@ -141,6 +149,11 @@ def resume(
                 for path in checkpoint.rename_unreadable(saved.path):
                     say(console, f"renamed, because it could not be opened: {path}")
                 return RunLoop(trainer, folder, saved, watch).run()
+
+
+def _check_folder(run_dir: Path | str | None) -> None:
+    if run_dir == "":
+        raise ValueError("run_dir: expected a folder's name, got an empty one")
 
 
 def _config(settings: Mapping[str, Any]) -> Config:
@@ -159,6 +172,8 @@ def _config(settings: Mapping[str, Any]) -> Config:
     if isinstance(env := settings.get("env", ""), gym.Env | VectorEnv) or callable(env):
         raise ValueError("config: env: expected a name; pass a class, function or object as rmc.train(config, env=...)")
     changed = dict(settings)
+    if not isinstance(preset := changed.get("config"), str | PathLike | None):
+        raise ValueError(f"config: config: expected a preset's or file's name, got {preset!r}")
     return Config().updated_from_yaml(changed.pop("config", None)).updated(changed, "config")
 
 

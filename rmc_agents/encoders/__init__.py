@@ -109,9 +109,7 @@ class Encoder(nn.Module):
         self.scale = None if spec.obs_categories or spec.obs_parts else spec.obs_scale
         self.trunk = Trunks(spec.obs_parts, trunk, sizes) if spec.obs_parts else make_trunk(spec.array, trunk, sizes)
         width = trunk_size(self.trunk, spec) + self.action.width + 1
-        widths = [width, *sizes]
-        self.layers = nn.ModuleList(orthogonal_layer(*sizes) for sizes in pairwise(widths))
-        self.output_size = widths[-1]
+        self.layers, self.output_size = hidden_layers("encoder_sizes", width, sizes)
 
     def forward(self, steps: TimeStep) -> Tensor:
         """Features `[N, D]` of time steps whose fields are `[N, *obs_shape]` and `[N]`."""
@@ -144,6 +142,18 @@ def _encoding(part: ActionPart) -> nn.Module:
     if part.kind == "discrete":
         return OneHot(part.sizes)
     return nn.Hardtanh() if part.kind == "box" else nn.Identity()
+
+
+def hidden_layers(name: str, inputs: int, sizes: Sequence[int]) -> tuple[nn.ModuleList, int]:
+    """Fully connected layers of these widths, and the width of the last one's outputs.
+
+    Raises:
+      ValueError: unless `sizes`, the argument `name`, is a sequence of positive integers.
+    """
+    if not isinstance(sizes, Sequence) or not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
+        raise ValueError(f"{name}: expected a sequence of positive integers, got {sizes!r}")
+    widths = [inputs, *sizes]
+    return nn.ModuleList(orthogonal_layer(*pair) for pair in pairwise(widths)), widths[-1]
 
 
 def orthogonal_layer(inputs: int, outputs: int, gain: float = math.sqrt(2)) -> nn.Linear:

@@ -22,10 +22,11 @@ def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metri
       The scalar loss in nats, and metrics.
 
     Raises:
-      ValueError: if there are no targets: the environment reports no `infos["target"]`.
+      ValueError: if there are no targets: the environment reports no `infos["target"]`; or if they are not int64.
     """
-    if not isinstance(targets, Tensor):
-        raise ValueError(f"targets: expected a tensor [T, B], from infos['target'], got {targets}")
+    if not isinstance(targets, Tensor) or targets.dtype != torch.int64:
+        got = targets.dtype if isinstance(targets, Tensor) else targets
+        raise ValueError(f"targets: expected a tensor [T, B] of int64, from infos['target'], got {got}")
     asked = targets >= 0
     loss = masked_mean(-Categorical(policy_logits).log_prob(targets.clamp(min=0)), asked)
     is_right = (policy_logits.detach().argmax(dim=-1) == targets) & asked

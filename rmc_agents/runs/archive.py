@@ -93,5 +93,5 @@ def check_trust(path: Path, trust: bool) -> None:
     if not trust:
         raise ValueError(
             f"{path} is an archive of Stable-Baselines3, and opening one can run any code inside it: if it is your "
-            "own, or from somebody you trust, add --trust"
+            "own, or from somebody you trust, add --trust (in Python: trust=True)"
         )

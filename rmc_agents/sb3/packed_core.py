@@ -26,6 +26,9 @@ class PackedCore(nn.Module):
     Attributes:
       input_size, num_layers, hidden_size: those of an `nn.LSTM` large enough for the state. A state with an odd number
         of elements is padded by a zero; a core without memory has hidden_size 0.
+
+    Raises:
+      ValueError: if the core's initial state is not finite.
     """
 
     num_layers = 1
@@ -34,7 +37,13 @@ class PackedCore(nn.Module):
         super().__init__()
         self.core = core
         self.input_size = core.input_size
-        self._sizes = [leaf.numel() for leaf in core.initial_state(1)]
+        initial = [_real(leaf) for leaf in core.initial_state(1)]
+        if not all(leaf.isfinite().all() for leaf in initial):
+            raise ValueError(
+                f"{core.class_name()}.initial_leaves: sb3-contrib's recurrent PPO takes finite numbers, got NaN or "
+                "infinity, which --algo ppo takes"
+            )
+        self._sizes = [leaf.numel() for leaf in initial]
         self.hidden_size = (sum(self._sizes) + 1) // 2
 
     def forward(self, inputs: Tensor, state: PackedState, episode_starts: Tensor) -> tuple[Tensor, PackedState]:
@@ -62,7 +71,8 @@ class PackedCore(nn.Module):
         """A core's state as a pair."""
         initial: Any = self.core.initial_state(1)
         rows = [
-            (leaf.float() - start.float()).reshape(len(leaf), -1) for leaf, start in zip(state, initial, strict=True)
+            (_real(leaf) - _real(start)).reshape(len(leaf), size)
+            for leaf, start, size in zip(state, initial, self._sizes, strict=True)
         ]
         row = functional.pad(torch.cat(rows, dim=-1), (0, 2 * self.hidden_size - sum(self._sizes)))
         first, second = row.unsqueeze(0).chunk(2, dim=-1)
@@ -83,5 +93,13 @@ class PackedCore(nn.Module):
 
 def _moved(initial: Tensor, difference: Tensor) -> Tensor:
     """An initial leaf `[1, ...]` plus the flattened difference `[B, n]`, in the leaf's dtype."""
-    leaf = initial + difference.reshape(-1, *initial.shape[1:])
+    start = _real(initial)
+    leaf = start + difference.reshape(len(difference), *start.shape[1:])
+    if initial.is_complex():
+        return torch.view_as_complex(leaf)
     return leaf if initial.is_floating_point() else leaf.round().to(initial.dtype)
+
+
+def _real(leaf: Tensor) -> Tensor:
+    """A leaf as real numbers; of complex ones both parts, `[..., 2]`."""
+    return torch.view_as_real(leaf) if leaf.is_complex() else leaf.float()

@@ -112,6 +112,28 @@ def test_stable_baselines3_packs_its_state() -> None:
     torch.testing.assert_close(packed.unpack(after).trace, expected)
 
 
+@pytest.mark.parametrize(
+    "leaf",
+    [torch.tensor([[1 + 2j]]), torch.zeros(1, 0), torch.ones(1, dtype=torch.bool), torch.full((1, 2, 2), -3)],
+    ids=["complex", "empty", "bool", "integer"],
+)
+def test_stable_baselines3_packs_states_of_any_dtype(leaf: torch.Tensor) -> None:
+    core = build("decay")
+    core.initial_leaves = lambda: (leaf,)
+    packed = PackedCore(core)
+    state = (torch.cat([leaf, torch.zeros_like(leaf), leaf]),)
+    (restored,) = packed.unpack(packed.pack(state))
+    assert restored.dtype == leaf.dtype
+    assert torch.equal(restored, state[0])
+
+
+def test_stable_baselines3_cannot_pack_an_infinite_initial_state() -> None:
+    core = build("decay")
+    core.initial_leaves = lambda: (torch.full((1, 2), -torch.inf),)
+    with pytest.raises(ValueError, match="initial_leaves: sb3-contrib's recurrent PPO takes finite numbers"):
+        PackedCore(core)
+
+
 def test_a_feedforward_core_with_a_cell_of_its_own_computes_something() -> None:
     doubling = type("Doubling", (Feedforward,), {"cell": lambda self, x, state: (2 * x, state)})(SIZE)
     assert (doubling.chosen_backend(), Feedforward(SIZE).chosen_backend()) == ("reference", "none")

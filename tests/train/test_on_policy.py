@@ -260,3 +260,7 @@ def test_with_the_weights_that_acted_all_three_losses_are_one() -> None:
         gradients.append(torch.autograd.grad(loss(output, rollout, discount=0.9)[0], parameters))
     for found in gradients[1:]:
         torch.testing.assert_close(found, gradients[0], rtol=1e-4, atol=1e-6)
+
+
+def test_the_norm_of_a_complex_state() -> None:
+    assert learner.state_norm((torch.full((2, 1), 3 + 4j), torch.full((2, 2, 2), 6, dtype=torch.int64))) == 13.0

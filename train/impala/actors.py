@@ -16,7 +16,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Episode, Lanes, check_ranges, from_rows, seed_after, to_rows
 from rmc_agents.train.learner import make_agent
-from rmc_agents.tree_checks import check_like
+from rmc_agents.tree_checks import check_like, unbounded
 from rmc_agents.types import Rollout, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
@@ -133,7 +133,8 @@ class ParcelReader:
     def __init__(self, example: Rollout, spec: SpaceSpec) -> None:
         self.spec = spec
         self._most_episodes = example.value.numel()
-        self._state, self._expected = example.initial_state, _packed(example)
+        self._state = example.initial_state
+        self._expected = _packed(example._replace(initial_state=unbounded(self._state)))
 
     def open(self, content: bytes, actor: int) -> Parcel:
         """The parcel that `Parcel.to_bytes` packed.

@@ -108,6 +108,7 @@ def sweep(
     jobs: int = 1,
     seed: int = 0,
     eval_episodes: int = 100,
+    trust: bool = False,
     console: Console | None = None,
 ) -> list[Row]:
     """Search ranges of settings, as rmc-sweep does; a sweep that `out` holds continues.
@@ -129,6 +130,7 @@ def sweep(
       jobs: trials at a time.
       seed: of the search.
       eval_episodes: episodes of every trial's evaluation.
+      trust: resume trials of Stable-Baselines3's algorithms, whose checkpoints can run any code in them.
       console: where progress is shown; None: standard output.
 
     Returns:
@@ -151,7 +153,7 @@ def sweep(
     _load_parts(settings or {}, imports)
     plan = _read_plan(study if isinstance(study, Mapping) else Path(study), settings or {}, arguments)
     with owned(Path(out), plan):
-        started = Sweep(plan, Path(out), trials or DEFAULT_TRIALS, console or command_line.console())
+        started = Sweep(plan, Path(out), trials or DEFAULT_TRIALS, console or command_line.console(), trust)
         if (status := started.run(jobs)) > 128:
             raise KeyboardInterrupt(signal.Signals(status - 128))
         return started.rows()

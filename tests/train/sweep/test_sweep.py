@@ -64,6 +64,22 @@ def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
         rmc.sweep(study, tmp_path / "other", settings={"eval_episodes": 3})
     with pytest.raises(ValueError, match="importing no_such_module failed"):
         rmc.sweep(study, tmp_path / "other", imports=["no_such_module"])
+    with pytest.raises(ValueError, match="--trials: expected an integer, got '3'"):
+        rmc.sweep(study, tmp_path / "other", trials="3")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_in_python_a_sweep_can_trust_its_archives(trust: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sweep, "run", lambda sweep, _: 0 if sweep.trust == trust else 130)
+    assert rmc.sweep({"settings": SETTINGS, "search": SEARCH}, tmp_path / "out", trust=trust) == []
+
+
+def test_the_modules_of_searched_parts_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = read_plan(tmp_path, {"core": {"choice": ["lstm", "gru"]}})
+    plan = replace(plan, search={"core": ("choice", ["lstm", "mine:Core"])})
+    rows = make_rows(plan, [make_trial(plan, 0, {"core": "mine:Core"}, 1.0)], tmp_path)
+    print_results(plan, rows, {}, tmp_path, Console(width=400))
+    assert f"rmc-watch {trial_folder(tmp_path, 0)} --import mine" in capsys.readouterr().out
 
 
 def test_in_python_a_signal_that_stops_a_sweep_is_raised_after_it(
