@@ -255,9 +255,11 @@ def check_numbers(arguments: Any, *names: str) -> None:
     """Raises ValueError for a number below 1 or a seed out of range; None, an option that is not given, passes."""
     for name in names:
         value, least = getattr(arguments, name), 0 if name == "seed" else 1
-        if value is not None and not isinstance(value, int):
+        if value is None:
+            continue
+        if not isinstance(value, int):
             raise ValueError(f"--{name.replace('_', '-')}: expected an integer, got {value!r}")
-        if value is not None and value < least:
+        if value < least:
             raise ValueError(f"--{name.replace('_', '-')}: expected at least {least}, got {value}")
         if name == "seed" and value >= SEEDS:
             raise ValueError(f"--seed: expected less than {SEEDS:,}, got {value}")
