@@ -262,7 +262,7 @@ def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_pro
                 continue
             if key not in reports:
                 reports[key] = np.full(lanes.num_lanes, 0.0 if key == "is_success" else np.nan)
-            reported = (playing if key in GROUPS else ended) & np.asarray(lanes.infos.get(f"_{key}", True))
+            reported = (ended if key == "is_success" else playing) & np.asarray(lanes.infos.get(f"_{key}", True))
             reports[key][reported] = values[reported]
         playing &= ~ended
         if ended.any():

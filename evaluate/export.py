@@ -32,7 +32,7 @@ and torch hold the agent's step as a program that does not need this package; th
 are compared with the agent's.
 
   rmc-export runs/lstm lstm.safetensors
-  rmc-export runs/lstm --format onnx"""
+  rmc-export runs/lstm lstm.onnx"""
 
 SUFFIXES = {"safetensors": SUFFIX, "onnx": ".onnx", "torch": ".pt2"}
 FOR_ONNX = ("onnx", "onnxscript", "onnxruntime")
@@ -46,8 +46,9 @@ class Arguments:
     """A run's folder (the newest valid checkpoint is used), a checkpoint, or a pretrained policy's name."""
     out: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[OUT]")] = None
     """The file to write, with the format's suffix: .safetensors, .onnx or .pt2. Default: RUN's name, in this folder."""
-    format: Literal["safetensors", "onnx", "torch"] = "safetensors"
-    """safetensors: for this package; onnx: for onnxruntime and others; torch: for torch.export.load."""
+    format: Literal["safetensors", "onnx", "torch"] | None = None
+    """safetensors: for this package; onnx: for onnxruntime and others; torch: for torch.export.load. None: as OUT's
+    suffix says; without OUT safetensors."""
     episodes: int = 200
     """Whole episodes of the evaluation; episode i starts from seed + i."""
     seed: int = EVALUATION_SEED
@@ -69,9 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-export", DESCRIPTION)
     parsing.check_numbers(arguments, "episodes", "max_steps", "seed")
-    suffix = SUFFIXES[arguments.format]
+    suffix = SUFFIXES[arguments.format or "safetensors"]
     out = arguments.out or Path(arguments.run.resolve().name.removesuffix(SUFFIX) + suffix)
-    if out.suffix != suffix:
+    if arguments.format and out.suffix != suffix:
         raise ValueError(f"{out}: expected a file name that ends in {suffix} for --format {arguments.format}")
     _check_out(out)
     path = find(arguments.run, None, trust=True)  # an archive is rejected below without opening it
@@ -83,7 +84,7 @@ def _main(argv: Sequence[str] | None) -> int:
     from rmc_agents.runs.saved import load_agent, pick_device
 
     torch.set_num_threads(1)  # see docs/decisions/threads.md
-    saved = load_agent(path, pick_device(arguments.device if arguments.format == "safetensors" else "cpu"))
+    saved = load_agent(path, pick_device(arguments.device if out.suffix == SUFFIX else "cpu"))
     console, env = command_line.console(), env_to_play(saved, arguments.env, arguments.env_kwargs)
     with shown(console, f"playing {arguments.env or saved.config.env.env}", arguments.episodes) as on_progress:
         exported = export(

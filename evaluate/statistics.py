@@ -30,7 +30,7 @@ class Episodes(NamedTuple):
 
     returns: np.ndarray  # [E]
     lengths: np.ndarray  # [E]
-    levels: np.ndarray | None  # [E]: the level reached, if the environment reports it; NaN for cut episodes
+    levels: np.ndarray | None  # [E]: the level reached, if the environment reports it; NaN where it does not
     successes: np.ndarray | None  # [E] 0 or 1, if the environment reports it; 0 where cut
     cut: np.ndarray  # [E] bool: cut off by the step limit
     asked: np.ndarray | None = None  # [E]: steps at which the environment reported the correct action
@@ -49,7 +49,7 @@ class Statistics:
       median, min, max: of the returns.
       mean_length: in steps.
       episodes: how many.
-      mean_level: the level at the end, from `info["level"]`.
+      mean_level: the level at the end, or where the episode was cut, from `info["level"]`.
       success_rate: the fraction of episodes with `info["is_success"]`.
       episodes_cut: how many ended by the step limit; 0 in results of earlier versions, which do not say.
       accuracy: the fraction of right answers, where `info["target"]` says what is right.

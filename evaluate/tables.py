@@ -32,9 +32,13 @@ def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
     if answers:
         table.add_column("accuracy (95 % interval)", justify="right")
         table.add_column("bits per answer", justify="right")
+    successes = all(statistics["success_rate"] is not None for statistics in result["ablation"].values())
+    if successes:
+        table.add_column("success rate", justify="right")
     for name, statistics in result["ablation"].items():
         row = [name, with_interval(statistics["mean_return"], statistics["ci95"])]
-        table.add_row(*row, *([accuracy_text(statistics), f"{statistics['bits']:.3f}"] if answers else []))
+        row += [accuracy_text(statistics), f"{statistics['bits']:.3f}"] if answers else []
+        table.add_row(*row, *([f"{statistics['success_rate']:.1%}"] if successes else []))
 
 
 def _fill(table: Table, result: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from helpers import forked
@@ -65,7 +66,7 @@ def test_deployment_without_torch_and_this_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert export.main(["recall-rmc", "--format", "onnx", "--episodes", "5"]) == 0
+    assert export.main(["recall-rmc", "recall-rmc.onnx", "--episodes", "5"]) == 0
     output = capsys.readouterr().out
     assert output.startswith("recall-rmc.onnx (")  # named after the policy
     assert "mean return 1.00" in output
@@ -76,3 +77,19 @@ runpy.run_path({str(DEPLOY)!r}, run_name="__main__")"""
     command = [sys.executable, "-c", program]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3 of 3 cues remembered\n"
     assert os.listdir() == ["recall-rmc.onnx"]
+
+
+def test_a_lane_of_the_vector_environment_plays_as_one_lane_from_its_seed() -> None:
+    signs = runpy.run_path(os.fspath(DOCS / "examples" / "own_vector_env.py"))["Signs"]
+    together, alone = signs(4, delay=1), [signs(1, delay=1) for _ in range(4)]
+    together.reset(seed=5)
+    for lane, env in enumerate(alone):
+        env.reset(seed=5 + lane)
+    answers = []
+    for _ in range(30):
+        together.step(np.zeros(4))
+        for env in alone:
+            env.step(np.zeros(1))
+        answers.append(together.answer.tolist())
+        assert answers[-1] == [int(env.answer[0]) for env in alone]
+    assert len({tuple(answer) for answer in answers}) > 1

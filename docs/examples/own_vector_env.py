@@ -25,8 +25,10 @@ class Signs(VectorEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """New episodes in all lanes."""
         super().reset(seed=seed)
+        seeds = self.np_random.integers(2**63, size=self.num_envs) if seed is None else seed + np.arange(self.num_envs)
+        self.generators = [np.random.default_rng(each) for each in seeds]  # lane i plays as one lane from seed + i
         self.time = np.zeros(self.num_envs, np.int64)
-        self.answer = self.np_random.integers(2, size=self.num_envs)
+        self.answer = np.array([generator.integers(2) for generator in self.generators])
         return self._observe(), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
@@ -34,17 +36,21 @@ class Signs(VectorEnv):
         begins, ends = self.time > self.delay, self.time == self.delay
         right = ends & (actions == self.answer)
         self.time = np.where(begins, 0, self.time + 1)
-        self.answer = np.where(begins, self.np_random.integers(2, size=self.num_envs), self.answer)
+        for lane in np.flatnonzero(begins):
+            self.answer[lane] = self.generators[lane].integers(2)
         infos = {"is_success": right, "_is_success": ends}  # the second marks the lanes that have the first
         return self._observe(), right.astype(np.float64), ends, np.zeros_like(ends), infos
 
-    def get_state(self) -> dict[str, np.ndarray]:
-        """For an exact resume; the generator is saved as well."""
-        return {"time": self.time, "answer": self.answer}
+    def get_state(self) -> dict[str, Any]:
+        """For an exact resume."""
+        generators = [generator.bit_generator.state for generator in self.generators]
+        return {"time": self.time, "answer": self.answer.copy(), "generators": generators}
 
-    def set_state(self, state: dict[str, np.ndarray]) -> None:
+    def set_state(self, state: dict[str, Any]) -> None:
         """Continue from a state."""
-        self.time, self.answer = state["time"], state["answer"]
+        self.time, self.answer = state["time"], state["answer"].copy()
+        for generator, saved in zip(self.generators, state["generators"], strict=True):
+            generator.bit_generator.state = saved
 
     def _observe(self) -> np.ndarray:
         sign = np.where(self.time == 0, 2 * self.answer - 1, 0)

@@ -67,7 +67,11 @@ class MemoryLanes(Task):
 
     def outcome(self, rewards: NDArray[Any]) -> Infos:
         """As `MiniGridView`: an episode that ends with a reward was solved."""
-        return {"is_success": rewards > 0, "corridor_length": self.state.hallway_end.astype(np.int64) - ROOM_END}
+        return {"is_success": rewards > 0}
+
+    def infos(self) -> Infos:
+        """As `MiniGridView`: the length of the corridor."""
+        return {"corridor_length": self.state.hallway_end.astype(np.int64) - ROOM_END}
 
     def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
         """See `Task`."""

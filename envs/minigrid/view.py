@@ -39,8 +39,8 @@ class MiniGridView(gym.Wrapper):
     Previous action and reward are not included: agents receive them in every environment.
 
     At the end of an episode, `info["is_success"]` says whether it was solved, which in MiniGrid means a
-    positive reward. In MemoryEnv `info["corridor_length"]` is the number of cells between the room with the cue and
-    the crossing.
+    positive reward. In MemoryEnv `info["corridor_length"]`, at every step, is the number of cells between the room with
+    the cue and the crossing.
 
     Args:
       env: a MiniGrid environment with a dictionary observation.
@@ -68,16 +68,19 @@ class MiniGridView(gym.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[NDArray, dict]:
         """As in gymnasium."""
         obs, info = self.env.reset(seed=seed, options=options)
-        return self._view(obs), info
+        return self._view(obs), info | self._corridor()
 
     def step(self, action: Any) -> tuple[NDArray, float, bool, bool, dict[str, Any]]:
         """As in gymnasium, with `is_success` in the info of an episode's last step."""
         obs, reward, terminated, truncated, info = self.env.step(action)
+        info = info | self._corridor()
         if terminated or truncated:
-            info = {**info, "is_success": bool(terminated and float(reward) > 0)}
-            if isinstance(self.unwrapped, MemoryEnv):
-                info["corridor_length"] = self.unwrapped.success_pos[0] - 1 - ROOM_END
+            info["is_success"] = bool(terminated and float(reward) > 0)
         return self._view(obs), float(reward), terminated, truncated, info
+
+    def _corridor(self) -> dict[str, int]:
+        env = self.unwrapped
+        return {"corridor_length": env.success_pos[0] - 1 - ROOM_END} if isinstance(env, MemoryEnv) else {}
 
     def _view(self, obs: dict[str, Any]) -> NDArray[np.uint8]:
         words = self._mission.numbers(obs["mission"]) if "mission" in obs else ()

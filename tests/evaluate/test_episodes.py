@@ -52,11 +52,11 @@ class GroupedEnv(ParityEnv):
         return *rest, {"corridor_length": 7 if is_long else 2} | ({"level": 5} if is_long else {})  # type: ignore[return-value]
 
 
-def test_groups_count_episodes_that_were_cut_and_levels_only_reported_ones() -> None:
+def test_groups_and_levels_count_episodes_that_were_cut() -> None:
     played = play(UniformPolicy(env_spec(GroupedEnv)), GroupedEnv, 4, PlaySettings(0, CPU, max_steps=2))
     assert played.cut.tolist() == [False, True, False, True]
     assert played.groups["corridor_length"].tolist() == [2, 7, 2, 7]
-    assert played.levels is None or np.isnan(played.levels).all()
+    np.testing.assert_array_equal(played.levels, [np.nan, 5, np.nan, 5])
 
 
 class MaskedEnv(ParityEnv):
@@ -236,17 +236,17 @@ def test_lanes_whose_episode_has_ended_take_allowed_actions() -> None:
     np.testing.assert_array_equal(play(agent, "Masked-v0", 4, PlaySettings(0, CPU)).lengths, [1, LONG, 1, LONG])
 
 
-def test_cut_episodes_have_no_level_and_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_episodes_count_with_their_level_and_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "MAX_LANES", 2)
     played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 8, PlaySettings(0, CPU, max_steps=2))
     np.testing.assert_array_equal(played.cut, np.arange(8) % 3 == 2)  # both parts with an uncut episode and without
     assert Statistics.of(played).mean_level == 1
-    none = play(UniformPolicy(env_spec("minipacman")), "minipacman", 2, PlaySettings(0, CPU, max_steps=1))
-    assert Statistics.of(none).mean_level is None
+    one = play(UniformPolicy(env_spec("minipacman")), "minipacman", 2, PlaySettings(0, CPU, max_steps=1))
+    assert Statistics.of(one).mean_level == 1
     policy = UniformPolicy(env_spec("memory-s13-random"))
     room = play(policy, "memory-s13-random", 12, PlaySettings(0, CPU, max_steps=20))
     assert room.cut.any()
-    assert "corridor_length" not in room.groups or np.isnan(room.groups["corridor_length"][room.cut]).all()
+    assert not np.isnan(room.groups["corridor_length"]).any()
     Statistics.of(room)
 
 

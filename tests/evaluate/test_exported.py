@@ -226,7 +226,7 @@ def test_bad_flags_are_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cases = {
-        "a.onnx": "a.onnx: expected a file name that ends in .safetensors for --format safetensors",
+        "a.onnx --format safetensors": "expected a file name that ends in .safetensors for --format safetensors",
         "a.safetensors --format torch": "expected a file name that ends in .pt2 for --format torch",
     }
     for flags, message in cases.items():
