@@ -1,11 +1,12 @@
 """`rmc.train` and `rmc.resume`: a run from its settings, or from a checkpoint."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import gymnasium as gym
@@ -32,6 +33,8 @@ from .reporting.clock import TrainingClock
 from .reporting.tracking import MakeTracker
 from .resuming import Saved, reopen
 from .trainer import Trainer
+
+_training = RLock()  # held by a training: a callback may train as well, another thread may not
 
 __all__ = ["Callback", "Progress", "Run", "resume", "train"]
 
@@ -199,12 +202,21 @@ def _restored() -> Iterator[None]:
     """Context that computes gradients and afterwards restores torch's modes, number of threads and global generators.
 
     Raises:
-      ValueError: if torch's default device is not the CPU.
+      ValueError: if torch's default device is not the CPU, or another thread is training.
     """
     if (device := torch.get_default_device()).type != "cpu":
         raise ValueError(f"torch's default device: expected cpu, got {device}; the setting device is for the training")
-    generators = torch.random.fork_rng(range(torch.cuda.device_count()))
-    with torch_threads(torch.get_num_threads()), generators, torch.inference_mode(False), torch.enable_grad():
+    if not _training.acquire(blocking=False):
+        raise ValueError(
+            "another thread of this process is training: both would draw from torch's one generator, and neither could "
+            "be repeated; train in processes, as rmc.compare and rmc.sweep do"
+        )
+    with ExitStack() as stack:
+        stack.callback(_training.release)
+        stack.enter_context(torch_threads(torch.get_num_threads()))
+        stack.enter_context(torch.random.fork_rng(range(torch.cuda.device_count())))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
         yield
 
 

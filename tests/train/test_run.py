@@ -205,6 +205,25 @@ def test_training_in_another_thread(tmp_path: Path) -> None:
     assert runs[0].summary["frames"] == 20
 
 
+def test_two_threads_do_not_train_at_a_time(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def train_too(_: Any) -> bool:
+        def other() -> None:
+            with pytest.raises(ValueError, match="another thread of this process is training") as raised:
+                train(SMALL, env=Walk, run_dir=tmp_path / "other", console=QUIET)
+            refused.append(str(raised.value))
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        return True
+
+    train(SMALL, env=Walk, run_dir=tmp_path / "one", console=QUIET, callback=train_too)
+    assert len(refused) == 1
+    train(SMALL | {"total_frames": 20}, env=Walk, run_dir=tmp_path / "later", console=QUIET)
+
+
 @pytest.mark.parametrize(
     ("settings", "env", "expected"),
     [
