@@ -277,6 +277,25 @@ def test_a_curve_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
             train(SMALL, env=Walk, run_dir=tmp_path / f"{number}", console=QUIET)
 
 
+def test_a_curve_that_cannot_be_written_has_no_traceback_of_tensorboards_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", others.append)
+    curve = tmp_path / "run" / "tensorboard"
+
+    def spoil(progress: Any) -> None:
+        if curve.is_dir():
+            curve.rename(tmp_path / "moved")
+            curve.touch()  # a file, in which no other can be
+
+    settings = SMALL | {"log_every": 1e-9, "total_frames": 2000}
+    with pytest.raises(OSError, match="tensorboard"):
+        train(settings, env=Walk, run_dir=tmp_path / "run", console=QUIET, callback=spoil)
+    assert others == []
+    assert threading.excepthook == others.append
+
+
 def test_a_second_stop_in_an_interactive_session_raises_and_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test's process may have another

@@ -1,6 +1,7 @@
 """Progress of a run: a live line on terminals, plain lines elsewhere, and TensorBoard."""
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -87,14 +88,23 @@ class Reporter:
 
     def __enter__(self) -> "Reporter":
         WARNINGS.addHandler(self._warnings)
+        self._excepthook, threading.excepthook = threading.excepthook, self._on_thread_error
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
         WARNINGS.removeHandler(self._warnings)
-        with self._writing():
-            self._writer.close()
+        try:
+            with self._writing():
+                self._writer.close()
+        finally:
+            threading.excepthook = self._excepthook
+
+    def _on_thread_error(self, error: threading.ExceptHookArgs) -> None:
+        """No traceback if TensorBoard's thread cannot write: its next call raises the same error here."""
+        if type(error.thread).__name__ != "_AsyncWriterThread" or not isinstance(error.exc_value, OSError):
+            self._excepthook(error)
 
     @property
     def seconds(self) -> float:
