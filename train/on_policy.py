@@ -199,8 +199,8 @@ class OnPolicy(Learner):
         notes = []
         if (backend := state["config"].get("backend", "auto")) != self.config.run.backend:
             notes.append(
-                f"the backend is {self.config.run.backend} instead of {backend}: sums are rounded differently, so the "
-                "resume is not exact"
+                f"the backend is {self.config.run.backend} instead of {backend}: unless both select the same one here, "
+                "sums are rounded differently, so the resume is not exact"
             )
         if (learners := state["config"].get("learners", 1)) != len(self.shares):
             notes.append(
