@@ -19,21 +19,6 @@ from .progress import OnProgress, ignore_progress
 from .statistics import Statistics
 
 
-@dataclass(frozen=True)
-class ResetMemory:
-    """The agent with its core reset before every step: it only knows the current time step."""
-
-    agent: ActorCritic
-
-    def initial_state(self, batch_size: int) -> State:
-        """The agent's initial state."""
-        return self.agent.initial_state(batch_size)
-
-    def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """One step of all lanes, ignoring the state. The encoder's inputs are unchanged."""
-        return self.agent.step(steps, self.initial_state(len(steps.is_first)))
-
-
 @dataclass
 class ShuffledMemory:
     """The agent with its memories permuted between lanes before every step: typical states, but from other episodes.
@@ -84,7 +69,7 @@ class WindowedMemory:
 
     Args:
       agent: the agent.
-      window: number of time steps; 1 equals `ResetMemory`.
+      window: number of time steps; with 1, the core is reset before every step.
     """
 
     agent: ActorCritic
@@ -107,7 +92,7 @@ def variants(agent: ActorCritic, windows: Iterable[int], seed: int) -> dict[str,
     """The agent and its ablated variants by name, as in the table."""
     policies: dict[str, Policy] = {
         "intact": agent,
-        "reset at every step": ResetMemory(agent),
+        "reset at every step": WindowedMemory(agent, 1),
         "shuffled between lanes": ShuffledMemory(agent, seed),
     }
     return policies | {f"last {k} step{'s' if k > 1 else ''}": WindowedMemory(agent, k) for k in windows}

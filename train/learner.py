@@ -74,10 +74,6 @@ class Learner(Trainer):
             distributed.share_buffers(self.agent)
         return metrics | {"losses/grad_norm": grad_norm, "charts/learning_rate": torch.tensor(learning_rate)}
 
-    def take_weights(self, weights: dict[str, Any]) -> None:
-        """As `Trainer.take_weights`."""
-        self.agent.load_state_dict(weights)
-
     def describe(self) -> list[str]:
         """The first lines that a run prints."""
         return [describe(self, self.agent.core)]

@@ -230,4 +230,4 @@ def _take_weights(trainer: Trainer, source: str) -> None:
     other = [f"{name} {there[name]} (got {here[name]})" for name in names]
     if other:
         raise ValueError(f"--init-from {source}: its agent needs other settings: {', '.join(other)}")
-    trainer.take_weights(saved.agent.state_dict())
+    trainer.agent.load_state_dict(saved.agent.state_dict())

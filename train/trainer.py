@@ -39,6 +39,9 @@ class TrainedAgent(Policy, Protocol):
     def state_dict(self) -> dict[str, Any]:
         """All tensors by name."""
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Take the tensors of another agent with the same settings."""
+
 
 class TrainingLanes(Protocol):
     """A trainer's lanes."""
@@ -77,10 +80,6 @@ class Trainer(ABC):
     @abstractmethod
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns metrics."""
-
-    def take_weights(self, weights: dict[str, Any]) -> None:
-        """Start with the `state_dict` of another agent with the same settings."""
-        raise ValueError("--init-from: expected one of this project's own algorithms")
 
     def diagnostics(self, writer: SummaryWriter) -> "Diagnostics | None":
         """Further measurements, if the settings ask for them and the trainer has them."""

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.cores.inspection import attention_columns, attention_of, gates_of, is_window
-from rmc_agents.evaluate.ablation import ResetMemory, WindowedMemory
+from rmc_agents.evaluate.ablation import WindowedMemory
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, at
 
@@ -42,7 +42,7 @@ def comparisons(agent: ActorCritic, played: Played, window: int) -> list[dict[st
     """
     steps = len(played.steps.is_first)
     with torch.no_grad():
-        reset, _ = ResetMemory(agent).step(played.steps, ())
+        reset, _ = WindowedMemory(agent, 1).step(played.steps, ())
         # An episode's first time step resets the core, so repeating it at the front has no effect.
         recent = tuple(_delayed(played.steps, delay) for delay in range(min(window, steps) - 1, 0, -1))
         windowed, _ = WindowedMemory(agent, window).step(played.steps, recent)

@@ -5,14 +5,13 @@ from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 ADDRESS = "127.0.0.1"  # loopback: other machines cannot reach it
 HIGHEST_PORT = 65_535
 
 
-class PageServer:
+class PageServer(ThreadingHTTPServer):
     """Serves a page at `/` and its version at `/version`, from a background thread while entered.
 
     Args:
@@ -28,30 +27,26 @@ class PageServer:
 
     def __init__(self, port: int, page: bytes) -> None:
         check_port(port)
-
-        class Handler(_Handler):
-            served = ("", page)
-
-        self._handler: type[_Handler] = Handler
+        self.served = ("", page)  # version and page
         try:
-            self._server = ThreadingHTTPServer((ADDRESS, port), Handler)
+            super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
             reason = "in use; choose another" if error.errno == errno.EADDRINUSE else error.strerror
             raise ValueError(f"--port {port}: {reason}") from error
-        self._thread = Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
-        self.address = f"http://{ADDRESS}:{self._server.server_port}"
+        self._thread = Thread(target=self.serve_forever, args=(0.1,), daemon=True)
+        self.address = f"http://{ADDRESS}:{self.server_port}"
 
     def show(self, version: str, page: bytes) -> None:
         """Serve this page from now on."""
-        self._handler.served = (version, page)
+        self.served = (version, page)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
         self._thread.join()
 
 
@@ -64,11 +59,11 @@ def check_port(port: int) -> None:
 class _Handler(BaseHTTPRequestHandler):
     """Answers with the current page; requests never name files."""
 
-    served: ClassVar[tuple[str, bytes]]  # version and page
+    server: PageServer
 
     def do_GET(self) -> None:
         """The page, or its version."""
-        version, page = self.served
+        version, page = self.server.served
         answers = {"/": ("text/html", page), "/version": ("text/plain", version.encode())}
         host = self.headers.get("Host", "").partition(":")[0]  # browsers leave out port 80
         if host not in (ADDRESS, "localhost"):  # DNS rebinding: a foreign name that resolves to this machine

@@ -50,7 +50,9 @@ class MinGRU(KernelCore):
 
     def weights(self) -> tuple[MinGRULayer, ...]:
         """The parameters of each layer in the form that the kernels take."""
-        return tuple(map(_layer_weights, self.layers))
+        return tuple(
+            MinGRULayer(affine(each.maps), None if each.skip is None else affine(each.skip)) for each in self.layers
+        )
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: HiddenState) -> dict[str, Tensor]:
         """Input and output gate, each `[B, layers * H]`; see `Core.gate_values`."""
@@ -70,7 +72,3 @@ class _Layer(nn.Module):
         self.maps = linear(input_size, 3 * hidden_size)
         nn.init.constant_(self.maps.bias[:hidden_size], -forget_bias)
         self.skip = None if input_size == hidden_size else linear(input_size, hidden_size)
-
-
-def _layer_weights(layer: nn.Module) -> MinGRULayer:
-    return MinGRULayer(affine(layer.maps), None if layer.skip is None else affine(layer.skip))

@@ -141,7 +141,9 @@ class RMC(KernelCore):
             gates = (affine(self.input_gates), affine(self.memory_gates))
         return RMCWeights(
             input=affine(self.input),
-            blocks=tuple(map(_block_weights, self.blocks)),
+            blocks=tuple(
+                RMCBlock(*map(affine, (b.qkv, b.qkv_norm, b.attention_norm, b.mlp_norm))) for b in self.blocks
+            ),
             mlp=tuple(affine(layer) for layer in self.mlp),
             gates=gates,
             num_heads=self.num_heads,
@@ -162,7 +164,3 @@ class _Block(nn.Module):
         self.qkv_norm = nn.LayerNorm(qkv_size)
         self.attention_norm = nn.LayerNorm(slot_size)
         self.mlp_norm = nn.LayerNorm(slot_size)
-
-
-def _block_weights(block: nn.Module) -> RMCBlock:
-    return RMCBlock(*map(affine, (block.qkv, block.qkv_norm, block.attention_norm, block.mlp_norm)))

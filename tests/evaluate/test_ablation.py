@@ -12,7 +12,7 @@ import rmc_agents as rmc
 from helpers.agents import make_agent, random_steps
 from helpers.runs import refused, save_agent
 from rmc_agents.evaluate import ablation, cli
-from rmc_agents.evaluate.ablation import ResetMemory, ShuffledMemory, WindowedMemory, cyclic_permutation
+from rmc_agents.evaluate.ablation import ShuffledMemory, WindowedMemory, cyclic_permutation
 from rmc_agents.evaluate.episodes import MAX_LANES, PlaySettings, play
 from rmc_agents.types import AgentOutput, TimeStep, at, map_leaves
 
@@ -50,10 +50,9 @@ def returns(policy: object) -> list[float]:
 
 def test_recall_needs_the_memory() -> None:
     agent = Rememberer()
-    intact, reset = returns(agent), returns(ResetMemory(agent))
+    intact, reset = returns(agent), returns(WindowedMemory(agent, 1))
     assert intact == [1.0] * 60
     assert 0 < sum(reset) < 40, "the first cue is the right one now and then"
-    assert returns(WindowedMemory(agent, 1)) == reset
     assert returns(WindowedMemory(agent, OBSERVATIONS - 1)) == reset
     assert returns(WindowedMemory(agent, OBSERVATIONS)) == intact
     assert returns(WindowedMemory(agent, 1000)) == intact
@@ -90,10 +89,11 @@ def episodes(*first: tuple[int, int], length: int = 9, lanes: int = 3) -> TimeSt
     return steps._replace(is_first=is_first)
 
 
+@pytest.mark.parametrize("window", [1, 4])
 @pytest.mark.parametrize("core", ["rmc", "lstm", "relational-rnn"])
-def test_a_window_is_the_agent_on_the_last_steps_of_the_episode(core: str) -> None:
+def test_a_window_is_the_agent_on_the_last_steps_of_the_episode(core: str, window: int) -> None:
     torch.manual_seed(0)
-    agent, steps, window = make_agent(core), episodes((3, 1), (7, 1), (5, 2)), 4
+    agent, steps = make_agent(core), episodes((3, 1), (7, 1), (5, 2))
     for t, output in enumerate(trajectory(WindowedMemory(agent, window), steps)):
         for lane in range(3):
             begins = [s for s in range(t + 1) if steps.is_first[s, lane]][-1]
@@ -104,20 +104,20 @@ def test_a_window_is_the_agent_on_the_last_steps_of_the_episode(core: str) -> No
 
 
 @pytest.mark.parametrize("core", ["rmc", "lstm"])
-def test_extreme_windows_are_reset_and_intact(core: str) -> None:
+def test_a_window_of_all_steps_is_the_agent(core: str) -> None:
     torch.manual_seed(0)
     agent, steps = make_agent(core), episodes((3, 1), (5, 2))
-    for one, other in ((WindowedMemory(agent, 1), ResetMemory(agent)), (WindowedMemory(agent, 9), agent)):
-        for a, b in zip(trajectory(one, steps), trajectory(other, steps), strict=True):
-            torch.testing.assert_close(a, b)
-    different = trajectory(ResetMemory(agent), steps)[-1].value - trajectory(agent, steps)[-1].value
+    intact = trajectory(agent, steps)
+    for a, b in zip(trajectory(WindowedMemory(agent, 9), steps), intact, strict=True):
+        torch.testing.assert_close(a, b)
+    different = trajectory(WindowedMemory(agent, 1), steps)[-1].value - intact[-1].value
     assert (different.abs() > 1e-4).all()
 
 
 def test_a_reset_leaves_previous_action_and_reward_to_the_encoder() -> None:
     agent, steps = make_agent("lstm"), episodes()
     other = steps._replace(prev_reward=steps.prev_reward + 1.0)
-    values = [trajectory(ResetMemory(agent), x)[-1].value for x in (steps, other)]
+    values = [trajectory(WindowedMemory(agent, 1), x)[-1].value for x in (steps, other)]
     assert (values[0] != values[1]).all()
 
 

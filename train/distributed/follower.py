@@ -61,7 +61,7 @@ def _begin() -> Learner:
         trainer = new_trainer(Config().updated(start["config"], "the first learner"))
         assert isinstance(trainer, Learner)  # Stable-Baselines3 has one process
         if start["saved"] is None:
-            trainer.take_weights(start["weights"])
+            trainer.agent.load_state_dict(start["weights"])
         else:
             trainer.set_state(start["saved"])
         torch.set_rng_state(start["torch_rng"])

@@ -105,7 +105,7 @@ def notes(config: Config, device: torch.device) -> list[str]:
     number, here = int(config.run.learners), cpu_cores()
     if device.type != "cpu" or distributed.by_torchrun() or config.env.env.startswith(NAMESPACE):
         return []
-    if number > max(1, here):
+    if number > here:
         return [f"warning: {number} learners on {here} physical cores: more learners than cores are slower"]
     if number == 1 and (possible := automatic(config, device)) > 1:
         return [f"one of {here} CPU cores is used; if the others are idle: --learners auto, for {possible} learners"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from rmc_agents.envs.processes import WorkerError
+from rmc_agents.envs.processes import Fault
 from rmc_agents.stream import EndedEpisodes, Episode
 
 from .actors import Parcel, ParcelReader, UnfitParcel
@@ -112,9 +112,7 @@ class ActorPool(EndedEpisodes):
         self._version = 0
         self.counts = PoolCounts()
         self.episodes: list[Episode] = []
-        self._seats = [_Seat(state, state) for state in states]
-        for seat in self._seats:
-            seat.next_sequence = 0 if seat.snapshot is None else seat.snapshot["sequence"]
+        self._seats = [_Seat(state, state, state["sequence"] if state else 0) for state in states]
 
     def start(self, version: int, weights: bytes) -> None:
         """Start the actors, with the weights after a number of updates."""
@@ -219,10 +217,8 @@ class ActorPool(EndedEpisodes):
         if seat.failures < TRIES:
             logger.warning("actor %d %s", failure.actor, " ".join(failure.reason.split()))
             return
-        error = WorkerError(f"actor {failure.actor} {failure.reason}; {TRIES} failures without a rollout in between")
-        if failure.trace:
-            error.add_note(failure.trace)
-        raise error
+        fault = Fault(failure.reason, failure.trace)
+        raise fault.error(f"actor {failure.actor} ", f"; {TRIES} failures without a rollout in between")
 
     def _drop_stale(self) -> None:
         oldest = self._version - self._max_policy_lag

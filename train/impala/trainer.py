@@ -31,7 +31,7 @@ from .pool import ActorEngine, ActorPool
 from .processes import ProcessEngine
 
 ROOM = 1 << 16  # bytes by which the text in parcels may differ
-BYTES_OF_EPISODE = 17  # at most one per step in a parcel
+BYTES_OF_EPISODE = 32  # four float64 (`to_rows`); at most one per step in a parcel
 BYTES_OF_ACTOR = 250 << 20  # to leave for each actor; with Mini PacMan and an LSTM it has 112 MiB (218 not on Linux)
 
 

@@ -17,14 +17,14 @@ from .fused_pointwise import ZERO, normalize, normalize_backward, qkv_backward
 
 
 @inlined
-def softmax(scores, length, temperature):
-    """Softmax of temperature * scores, in place, over each group of `length` neighbours."""
+def softmax(scores, length, softmax_scale):
+    """Softmax of softmax_scale * scores, in place, over each group of `length` neighbours."""
     for first in range(0, len(scores), length):
         largest = scores[first]
         for m in range(1, length):
             largest = max(largest, scores[first + m])
         for m in range(length):
-            scores[first + m] = (scores[first + m] - largest) * temperature
+            scores[first + m] = (scores[first + m] - largest) * softmax_scale
     for i in range(len(scores)):
         scores[i] = exp(scores[i])
     for first in range(0, len(scores), length):
@@ -36,8 +36,8 @@ def softmax(scores, length, temperature):
 
 
 @inlined
-def softmax_backward(weights, d_weights, temperature):
-    """From the gradient of softmax(temperature * scores) to that of the scores, in place; [H, N, N+1]."""
+def softmax_backward(weights, d_weights, softmax_scale):
+    """From the gradient of softmax(softmax_scale * scores) to that of the scores, in place; [H, N, N+1]."""
     heads, slots, length = weights.shape
     for h in range(heads):
         for n in range(slots):
@@ -45,7 +45,7 @@ def softmax_backward(weights, d_weights, temperature):
             for m in range(length):
                 mean += weights[h, n, m] * d_weights[h, n, m]
             for m in range(length):
-                d_weights[h, n, m] = weights[h, n, m] * (d_weights[h, n, m] - mean) * temperature
+                d_weights[h, n, m] = weights[h, n, m] * (d_weights[h, n, m] - mean) * softmax_scale
 
 
 @inlined
@@ -88,7 +88,7 @@ def attention_kernels(slots: int, heads: int, key_size: int, head_size: int) -> 
 def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
     size, keys, rows_seen = heads * head_size, heads * key_size, slots + 1
     width = 2 * keys + size
-    temperature = float32(1 / math.sqrt(key_size))
+    softmax_scale = float32(1 / math.sqrt(key_size))
 
     @jit
     def attend(
@@ -117,7 +117,7 @@ def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
                 rows[slots, j] = input_attended[b, j]
             for h in range(heads):
                 head_products(rows, h * key_size, rows, keys + h * key_size, key_size, scores[h])
-            softmax(scores.reshape(-1), rows_seen, temperature)
+            softmax(scores.reshape(-1), rows_seen, softmax_scale)
             for h in range(heads):
                 for n in range(slots):
                     for m in range(rows_seen):  # numba takes seconds to compile attention[b] = scores
@@ -139,7 +139,7 @@ def _forward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
 def _backward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
     size, keys, rows_seen = heads * head_size, heads * key_size, slots + 1
     width = 2 * keys + size
-    temperature = float32(1 / math.sqrt(key_size))
+    softmax_scale = float32(1 / math.sqrt(key_size))
 
     @jit
     def attend_backward(
@@ -169,7 +169,7 @@ def _backward(slots: int, heads: int, key_size: int, head_size: int) -> Any:
                 rows[slots, j] = input_attended[b, j]
             for h in range(heads):
                 head_products(d_total, h * head_size, rows, 2 * keys + h * head_size, head_size, d_scores[h])
-            softmax_backward(attention[b], d_scores, temperature)
+            softmax_backward(attention[b], d_scores, softmax_scale)
             for m in range(rows_seen):
                 for h in range(heads):
                     for j in range(key_size):
