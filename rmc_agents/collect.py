@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmc_agents.envs.checks import checked_int
-from rmc_agents.stream import Lanes
+from rmc_agents.stream import Lanes, seed_after
 from rmc_agents.tree_checks import ANYTHING, Either, unbounded
 from rmc_agents.types import AgentOutput, Distribution, Policy, Rollout, State, TimeStep, map_leaves
 
@@ -56,9 +56,9 @@ class Collector:
 
     Args:
       agent: an `ActorCritic` or any other policy with parameters.
-      env: a vector environment with NEXT_STEP autoreset (gymnasium's default), which is reset with `seed`; or `Lanes`.
+      env: a vector environment with NEXT_STEP autoreset (gymnasium's default), which is reset here; or `Lanes`.
       unroll_length: T, the steps of a rollout.
-      seed: of the environments (lane i gets seed + i) and of the actions.
+      seed: of the actions and of the lanes, as in `rmc-train`: runs with different seeds share no lanes.
       deterministic: take the most likely action instead of sampling.
       share: which of a run's lanes these are; None: all. The random numbers of a lane's actions do not depend on it.
 
@@ -86,7 +86,7 @@ class Collector:
         self.unroll_length, seed = checked_int("unroll_length", unroll_length, 1), checked_int("seed", seed, 0)
         if (weight := next(agent.parameters())).dtype != torch.float32:
             raise ValueError(f"agent: expected parameters of torch.float32, as observations are, got {weight.dtype}")
-        self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed, weight.device)
+        self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed_after(seed, 0), weight.device)
         spec = getattr(agent, "spec", lanes.spec)
         if not spec.fits(lanes.spec):
             raise ValueError(

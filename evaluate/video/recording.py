@@ -1,5 +1,6 @@
 """Videos of an agent, as mp4 or GIF."""
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -45,6 +46,7 @@ class RecordedVideo(NamedTuple):
 
 def make_drawn(env: str | EnvFactory) -> VectorEnv:
     """The environment with one lane, which `picture` draws."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # otherwise pygame looks for a display, and complains
     with closing(make_env(env)) as one:
         can_render = _can_render(one)
     return make_env(env, render_mode="rgb_array") if can_render else make_env(env)

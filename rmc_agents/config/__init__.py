@@ -44,7 +44,13 @@ RETIRED = {"cuda_graphs": False}
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run. Raises ValueError for a section of another type."""
+    """All settings of a run, by section: `config.core.mem_slots`.
+
+    `Config().updated({"core": "lstm"})` is a copy with other settings, each by its name alone.
+
+    Raises:
+      ValueError: for a section of another type.
+    """
 
     env: EnvConfig = field(default_factory=EnvConfig)
     core: CoreConfig = field(default_factory=CoreConfig)

@@ -75,7 +75,8 @@ class Stage(NamedTuple):
 
     def __str__(self) -> str:
         arguments = " ".join(f"{name}={value}" for name, value in self.env_kwargs.items())
-        return f"{arguments} until {self.measure} {self.threshold:,g}"
+        threshold = f"{self.threshold:,.0f}" if self.measure == "frames" else f"{self.threshold:g}"
+        return f"{arguments} until {self.measure} {threshold}"
 
 
 def stages_of(curriculum: Sequence[Mapping[str, Any]]) -> list[Stage]:

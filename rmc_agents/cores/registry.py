@@ -23,7 +23,7 @@ from .transformer import Transformer
 
 
 def register_core(name: str, build: Callable[..., nn.Module]) -> None:
-    """Register a custom core under a name, for `--core NAME` and `CoreConfig(core=NAME)`.
+    """Register a custom core under a name, for `--core NAME` and the setting `core`.
 
     Args:
       name: the core's name; registering it again replaces the builder.

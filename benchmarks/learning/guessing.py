@@ -1,0 +1,47 @@
+"""BoxWorld without reasoning: the levels that are solved by guessing.
+
+    python -m benchmarks.learning.guessing [--lengths 1 2 3 4 5] [--distractors 0 1 2 3 4 5]
+
+The agent opens the box with the gem if its key fits. Otherwise it chooses with equal probability among the boxes that
+its key opens; a wrong choice ends the episode. Each distractor has the lock of a random key of the solution
+(`envs.boxworld.levels`). Exact, not simulated.
+"""
+
+import argparse
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from benchmarks.reports import table
+
+
+def solved(length: int, distractors: int) -> float:
+    """The probability of solving a level with a solution of `length` boxes and so many distractors."""
+    placements = list(product(range(length), repeat=distractors))  # which key of the solution opens each distractor
+    return sum(prod(1 / (1 + keys.count(key)) for key in range(length - 1)) for keys in placements) / len(placements)
+
+
+def shares(lengths: Sequence[int], distractors: Sequence[int]) -> np.ndarray:
+    """`solved` for each length (rows) and number of distractors (columns)."""
+    return np.array([[solved(length, number) for number in distractors] for length in lengths])
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--distractors", nargs="+", type=int, default=[0, 1, 2, 3, 4, 5])
+    arguments = parser.parse_args()
+    found = shares(arguments.lengths, arguments.distractors)
+    rows = [
+        [str(length), *map("{:.3f}".format, [*row, row.mean()])]
+        for length, row in zip(arguments.lengths, found, strict=True)
+    ]
+    rows.append(["all", *map("{:.3f}".format, [*found.mean(0), found.mean()])])
+    print(table(["boxes", *(f"{number} distractors" for number in arguments.distractors), "all"], rows))
+
+
+if __name__ == "__main__":
+    main()
