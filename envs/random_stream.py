@@ -9,6 +9,8 @@ Draw number n = 1, 2, ... of a lane is SplitMix64 (Steele et al., 2014) of (key,
 The compiled functions take any NamedTuple with the fields `key` and `counter`, both uint64 [N].
 """
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,20 @@ from numba import njit
 # Without numba's runtime (nothing here allocates) there is no reference counting of the state's arrays, and inlined
 # helpers do not copy the state's hundred fields at every call: together five times faster.
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
-compiled = njit(**_OPTIONS)
-inlined = njit(**_OPTIONS, forceinline=True)
+# Numba's cache checks the file of a function, but not those of the functions that it calls. So cached code has the time
+# of the newest file in its name.
+_NEWEST = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.py"))
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
+    """Compiles a function at its first call, or loads the code from numba's cache."""
+    function.__qualname__ += f"_{_NEWEST}"
+    return njit(**_OPTIONS, **options)(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """As `compiled`, for a function that compiled ones call."""
+    return compiled(function, forceinline=True)
 
 
 def key_of_seed(seed: int) -> np.uint64:

@@ -73,6 +73,10 @@ class BoxWorldEnv(NativeEnv):
     - `max_distractors`: distractors are uniform in 0..this (default 5), each of length 1
     - `max_steps`: steps after which an episode is truncated; by default two for each cell of the room, 392 for 14 x 14.
       The papers name none. An agent that knows the room needs 42 steps on average and 101 at most (3,000 levels).
+    - `min_solution_length`, `min_distractors`: the smallest of these numbers (default 1 and 0)
+    - `gem_distractors`: whether the key of the gem's box may open distractors, too (default True). The gem can be seen,
+      so such a choice is easy. With False, solutions of two boxes or more have distractors at other choices only:
+      between boxes of which one holds the key of another box.
     - `render_mode`: "rgb_array" or "ansi"; pictures show the whole room with the window marked, and below it
       the key in hand and the way to the gem
 
@@ -91,10 +95,22 @@ class BoxWorldEnv(NativeEnv):
         max_solution_length: int = 5,
         max_distractors: int = 5,
         max_steps: int | None = None,
+        min_solution_length: int = 1,
+        min_distractors: int = 0,
+        gem_distractors: bool = True,
         render_mode: str | None = None,
     ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
-        self.rules = checked_rules(room_size, viewport, max_solution_length, max_distractors, max_steps)
+        self.rules = checked_rules(
+            room_size,
+            viewport,
+            max_solution_length,
+            max_distractors,
+            max_steps,
+            min_solution_length,
+            min_distractors,
+            gem_distractors,
+        )
         super().__init__(Rooms(1, self.rules), render_mode)
 
 
@@ -105,7 +121,8 @@ class BoxWorldVectorEnv(NativeVectorEnv):
 
     Args:
         num_envs: number of lanes, N.
-        room_size, viewport, max_solution_length, max_distractors, max_steps: as for `BoxWorldEnv`.
+        room_size, viewport, max_solution_length, max_distractors, max_steps, min_solution_length, min_distractors,
+            gem_distractors: as for `BoxWorldEnv`.
         render_mode: "rgb_array" or "ansi": `render` returns one frame per lane.
         autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
 
@@ -123,8 +140,20 @@ class BoxWorldVectorEnv(NativeVectorEnv):
         max_solution_length: int = 5,
         max_distractors: int = 5,
         max_steps: int | None = None,
+        min_solution_length: int = 1,
+        min_distractors: int = 0,
+        gem_distractors: bool = True,
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        self.rules = checked_rules(room_size, viewport, max_solution_length, max_distractors, max_steps)
+        self.rules = checked_rules(
+            room_size,
+            viewport,
+            max_solution_length,
+            max_distractors,
+            max_steps,
+            min_solution_length,
+            min_distractors,
+            gem_distractors,
+        )
         super().__init__(Rooms(checked_num_envs(num_envs), self.rules), render_mode, autoreset_mode)

@@ -10,10 +10,11 @@ walk around all things, and reach every lock.
 
 The order of a level's draws (see `random_stream`); a draw of a colour or place is repeated until it is allowed:
 
-- integer(largest solution length), integer(largest number of distractors + 1);
+- integer(largest - smallest solution length + 1), the same for the number of distractors;
 - for each key of the solution its colour, 1 + integer(20), not used before;
 - for each box of the solution its place, the row integer(S) and then the column of its left cell integer(S - 1);
-- for each distractor its colour, then the key of the solution that opens it, integer(L), then its place;
+- for each distractor its colour, then the key of the solution that opens it, integer(L), or integer(L - 1) without
+  distractors for the gem's key, then its place;
 - the loose key's place, integer(S) twice; the agent's, integer(S) twice: any floor.
 """
 
@@ -28,15 +29,17 @@ def start_level(state: State, rules: Rules, lane: int) -> None:
     for row in range(rules.room_size):
         for column in range(rules.room_size):
             state.board[lane, row, column] = FLOOR
-    length = 1 + integer(state, lane, rules.max_solution_length)
-    distractors = integer(state, lane, rules.max_distractors + 1)
+    shortest, fewest = rules.min_solution_length, rules.min_distractors
+    length = shortest + integer(state, lane, rules.max_solution_length - shortest + 1)
+    distractors = fewest + integer(state, lane, rules.max_distractors - fewest + 1)
+    branches = length if rules.gem_distractors or length == 1 else length - 1
     used = _draw_path(state, lane, length)
     for box in range(length):
         _place_box(state, rules, lane, state.path[lane, box + 1], state.path[lane, box])
     for _ in range(distractors):
         content = _unused_colour(state, lane, used)
         used |= 1 << content
-        _place_box(state, rules, lane, content, state.path[lane, integer(state, lane, length)])
+        _place_box(state, rules, lane, content, state.path[lane, integer(state, lane, branches)])
     _place_key(state, rules, lane)
     _place_agent(state, rules, lane)
     state.solution_length[lane] = length

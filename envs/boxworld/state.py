@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.checks import check_field_names, check_range, checked_int, checked_odd, copied_like
+from rmc_agents.envs.checks import check_field_names, check_range, checked_bool, checked_int, checked_odd, copied_like
 
 FLOOR, GEM, WALL, AGENT = 0, 21, 22, 23
 COLOURS = 20
@@ -23,6 +23,9 @@ class Rules(NamedTuple):
     max_solution_length: int
     max_distractors: int
     max_steps: int
+    min_solution_length: int
+    min_distractors: int
+    gem_distractors: bool
 
     @property
     def observation_shape(self) -> tuple[int, int, int]:
@@ -67,7 +70,14 @@ class State(NamedTuple):
 
 
 def checked_rules(
-    room_size: int, viewport: int | None, max_solution_length: int, max_distractors: int, max_steps: int | None
+    room_size: int,
+    viewport: int | None,
+    max_solution_length: int,
+    max_distractors: int,
+    max_steps: int | None,
+    min_solution_length: int,
+    min_distractors: int,
+    gem_distractors: bool,
 ) -> Rules:
     """The settings; `max_steps` None is two steps for each cell of the room.
 
@@ -82,7 +92,11 @@ def checked_rules(
         raise ValueError(f"room_size: expected at least {needed} for {length} + {distractors} boxes, got {size}")
     side = 0 if viewport is None else checked_odd("viewport", viewport, 1, 2 * MAX_ROOM, ", or None for the whole room")
     steps = 2 * size**2 if max_steps is None else checked_int("max_steps", max_steps, 1, 2**31 - 1)
-    return Rules(size, side, length, distractors, steps)
+    shortest = checked_int("min_solution_length", min_solution_length, 1, length)
+    fewest = checked_int("min_distractors", min_distractors, 0, distractors)
+    return Rules(
+        size, side, length, distractors, steps, shortest, fewest, checked_bool("gem_distractors", gem_distractors)
+    )
 
 
 def smallest_room(boxes: int) -> int:

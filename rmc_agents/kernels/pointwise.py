@@ -6,11 +6,10 @@ reproducible on one machine. All float32.
 Functions that other compiled functions call are `inlined`. Otherwise the cached code and the process that compiles it
 would use separately compiled copies, with possibly different orders of summation: the first run would differ from later
 ones.
-
-Numba's cache only checks the file of the function itself: after a change here, run `make clean` or touch the files that
-use it.
 """
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -29,8 +28,20 @@ OPTIONS: Any = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
 }
-jit = numba.njit(**OPTIONS)
-inlined = numba.njit(**OPTIONS, inline="always")  # constants of the caller remain constants inside
+# Numba's cache checks the file of a function, but not those of the functions that it calls. So cached code has the time
+# of the newest file in its name.
+NEWEST = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.py"))
+
+
+def jit(function: Callable[..., Any], **options: Any) -> Any:
+    """Compiles a function at its first call, or loads the code from numba's cache."""
+    function.__qualname__ += f"_{NEWEST}"
+    return numba.njit(**OPTIONS, **options)(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """As `jit`, for a function that compiled ones call: constants of the caller remain constants inside."""
+    return jit(function, inline="always")
 
 
 def buffer(*shape: int) -> Tensor:

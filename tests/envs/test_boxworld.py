@@ -48,6 +48,9 @@ def test_a_wrong_state_is_refused(name: str, value: Any) -> None:
         ({"max_solution_length": 0}, r"max_solution_length: expected an int from 1 to 20, got 0"),
         ({"max_distractors": 16}, r"max_distractors: expected an int from 0 to 15, got 16"),
         ({"max_steps": 0}, "max_steps: expected an int from .* got 0"),
+        ({"min_solution_length": 6}, "min_solution_length: expected an int from 1 to 5, got 6"),
+        ({"min_distractors": -1}, "min_distractors: expected an int from 0 to 5, got -1"),
+        ({"gem_distractors": 1}, "gem_distractors: expected True or False, got 1"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -80,6 +80,20 @@ def test_levels_have_one_solution_and_distractors_lead_nowhere(levels: int, sett
             check_places(room)
 
 
+def test_levels_of_choices_have_no_distractors_beside_the_gem() -> None:
+    settings = {"max_solution_length": 3, "min_solution_length": 2, "max_distractors": 3, "min_distractors": 2}
+    env = BoxWorldVectorEnv(400, room_size=11, **settings, gem_distractors=False, render_mode="ansi")
+    _, infos = env.reset(seed=0)
+    assert set(infos["solution_length"]) == {2, 3}
+    assert set(infos["num_distractors"]) == {2, 3}
+    closed = set()  # how many boxes of the solution a distractor leaves closed
+    for lane, room in enumerate(rooms_of(env)):
+        length = int(infos["solution_length"][lane])
+        check_level(room, length, infos["num_distractors"][lane])
+        closed |= {length - len(ending.boxes) + 1 for ending in endings(room) if not ending.has_gem}
+    assert closed == {2, 3}
+
+
 def test_levels_are_uniform_and_use_all_colours_and_places() -> None:
     env = BoxWorldVectorEnv(12_000)
     _, infos = env.reset(seed=3)
