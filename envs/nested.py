@@ -43,7 +43,11 @@ def rebuild(space: Space[Any], values: Mapping[Place, Any], path: Place = ()) ->
 
 
 def _parts(space: Any) -> Iterable[tuple[str, Space[Any]]]:
-    return space.spaces.items() if isinstance(space, Dict) else ((str(i), part) for i, part in enumerate(space.spaces))
+    if not isinstance(space, Dict):
+        return ((str(i), part) for i, part in enumerate(space.spaces))
+    if wrong := [key for key in space.spaces if not isinstance(key, str)]:
+        raise ValueError(f"a Dict space: expected keys that are strings, got {wrong[0]!r}")
+    return space.spaces.items()
 
 
 def pick(observation: Any, path: Place) -> Any:

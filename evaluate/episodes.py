@@ -1,5 +1,6 @@
 """Playing whole episodes with a policy, and their statistics."""
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -99,6 +100,8 @@ def evaluate_beside_random(
     """
     with closing(make_env(env)) as one:
         uniform, chance = UniformPolicy(SpaceSpec.of(one)), one.metadata.get("chance")
+        if not isinstance(chance, float | int) or not math.isfinite(chance):
+            chance = None
         asked, episodes = episodes, episodes_to_play(one, episodes)
     if episodes < asked:
         on_progress(2 * (asked - episodes))

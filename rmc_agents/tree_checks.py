@@ -1,8 +1,8 @@
 """Checks the structure of a tree from a file before anything is restored from it.
 
 The expected tree is made by the code that saves one: keys, lengths, types, dtypes and shapes must be equal. Values may
-differ, but counts must not be negative, and no number may be NaN, nor infinite except where the expected array has
-infinite numbers, as in masks.
+differ, but counts must not be negative, and no number may be NaN or infinite, except where the expected array has such
+numbers, as masks have infinite ones.
 """
 
 import reprlib
@@ -27,8 +27,10 @@ class Either:
 
 
 def unbounded(state: Any) -> Any:
-    """The expected tree of a recurrent state, whose numbers may be infinite, as the logarithm of 0 is."""
-    return map_leaves(lambda leaf: torch.full_like(leaf, torch.inf) if leaf.is_floating_point() else leaf, state)
+    """The expected tree of a recurrent state, whose numbers may be infinite, as the logarithm of 0 is; NaN stays."""
+    return map_leaves(
+        lambda leaf: torch.where(leaf.isnan(), leaf, torch.inf) if leaf.is_floating_point() else leaf, state
+    )
 
 
 def check_like(found: Any, expected: Any, name: str) -> None:
@@ -87,13 +89,17 @@ def _check_array(found: Any, expected: torch.Tensor | np.ndarray, name: str) -> 
         raise _unlike(name, "a tensor" if is_tensor else "an array", type(found).__name__)
     if found.dtype != expected.dtype or found.shape != expected.shape:
         raise _unlike(name, *(f"{array.dtype} {list(array.shape)}" for array in (expected, found)))
-    if not _is_finite(found) and (_is_finite(expected) or torch.as_tensor(found).isnan().any()):
+    if not _is_finite(found) and (_is_finite(expected) or (_has_nan(found) and not _has_nan(expected))):
         raise _unlike(name, "finite numbers", "NaN or infinity")
 
 
 def _is_finite(array: torch.Tensor | np.ndarray) -> bool:
     values = torch.as_tensor(array)
     return values.is_meta or not values.is_floating_point() or bool(values.isfinite().all())
+
+
+def _has_nan(array: torch.Tensor | np.ndarray) -> bool:
+    return bool(torch.as_tensor(array).isnan().any())
 
 
 def _check_plain(found: Any, expected: Any, name: str) -> None:

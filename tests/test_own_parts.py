@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium.wrappers import TimeLimit
 from rich.console import Console
+from torch import nn
 
 import rmc_agents as rmc
 from helpers.own_parts import Flat, ManyWalks, Slots, Walk
@@ -20,13 +21,15 @@ from rmc_agents import plugins
 from rmc_agents.collect import Collector
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import compare, export, plot, watch
+from rmc_agents.runs.saved import weights_like
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.distributed import shares
 from rmc_agents.train.impala.actors import Actor, ParcelReader
 from rmc_agents.train.impala.trainer import concatenated
-from rmc_agents.tree_checks import check_like
+from rmc_agents.tree_checks import check_like, unbounded
 from rmc_agents.types import at, map_leaves
 
 PARTS = "helpers.own_parts"
@@ -399,6 +402,27 @@ def test_a_core_may_have_infinite_numbers_in_its_state_but_not_nan() -> None:
     check_like(state | {"core": [torch.full_like(leaf, -torch.inf)]}, expected, "collector")
     with pytest.raises(ValueError, match="collector/core/0: expected finite numbers, got NaN"):
         check_like(state | {"core": [torch.full_like(leaf, torch.nan)]}, expected, "collector")
+
+
+def test_a_core_whose_state_begins_as_nan_may_keep_nan() -> None:
+    empty = torch.full((2,), torch.nan)
+    check_like([empty], unbounded([empty]), "core")
+    with pytest.raises(ValueError, match="core/0: expected finite numbers, got NaN"):
+        check_like([empty], unbounded([torch.zeros(2)]), "core")
+
+
+def test_a_buffer_may_be_infinite_but_not_a_parameter() -> None:
+    module = nn.BatchNorm1d(1)
+    weights, low = module.state_dict(), torch.full((1,), -torch.inf)
+    check_like(weights | {"running_mean": low}, weights_like(module), "agent")
+    with pytest.raises(ValueError, match="agent/weight: expected finite numbers"):
+        check_like(weights | {"weight": low}, weights_like(module), "agent")
+
+
+def test_metadata_of_other_types_is_ignored() -> None:
+    env = rmc.make_env(partial(Walk, length=2), 1)
+    env.metadata = env.metadata | {"vocabulary": ["a", "b"]}
+    assert SpaceSpec.of(env).vocabulary == ""
 
 
 def test_lanes_of_an_older_checkpoint_are_taken() -> None:

@@ -74,7 +74,7 @@ def reopen(
             check_text(config.env, run)
         trainer = new_trainer(config, lanes)
         try:
-            if env is not None and saved.spec is not None:
+            if saved.spec is not None:
                 check_spec_fits(saved.spec, trainer.agent.spec, config.env.env)
             with checkpoint.opening(path, passing=WorkerError):
                 trainer.set_state(saved.tree)

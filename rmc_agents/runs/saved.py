@@ -20,7 +20,7 @@ from rmc_agents.envs.own import check_given_once, own_id
 from rmc_agents.formatting import with_interval
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import action_parts
-from rmc_agents.tree_checks import ANYTHING, Either, check_like
+from rmc_agents.tree_checks import ANYTHING, Either, check_like, unbounded
 from rmc_agents.types import NotRegistered, Policy
 
 from . import archive, checkpoint
@@ -156,8 +156,12 @@ def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
 
 
 def weights_like(module: nn.Module) -> dict[str, Any]:
-    """The structure of a module's `state_dict` (see `tree_checks`); extra state of custom modules may be anything."""
+    """The structure of a module's `state_dict` (see `tree_checks`).
+
+    Extra state of custom modules may be anything, and their buffers may have infinite numbers.
+    """
     weights = module.state_dict()
+    weights |= {name: unbounded(buffer) for name, buffer in module.named_buffers() if name in weights}
     return {name: ANYTHING if name.endswith(EXTRA_STATE) else weight for name, weight in weights.items()}
 
 

@@ -50,7 +50,8 @@ class SpaceSpec(NamedTuple):
             if isinstance(env, VectorEnv)
             else (env.observation_space, env.action_space)
         )
-        return cls.from_spaces(*spaces)._replace(vocabulary=env.metadata.get("vocabulary", ""))
+        vocabulary = env.metadata.get("vocabulary")
+        return cls.from_spaces(*spaces)._replace(vocabulary=vocabulary if isinstance(vocabulary, str) else "")
 
     @classmethod
     def from_spaces(cls, observation_space: Space, action_space: Space) -> Self:

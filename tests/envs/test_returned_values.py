@@ -14,6 +14,7 @@ from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.returned_values import _warn_of_bounds
 from rmc_agents.player import Player
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 
 CPU = torch.device("cpu")
@@ -109,6 +110,18 @@ def test_a_mask_that_is_missing_in_one_lane_is_refused() -> None:
     lanes = iter([Saying(ONE, [0.0], info=mask), Saying(ONE, [0.0], info=mask, then=([0.0], 0.0, False, False, {}))])
     with pytest.raises(EnvError, match=r"'action_mask'\] is missing in lane 1, at step 1 of its episode"):
         Lanes(make_env(lambda: next(lanes), LANES), 0, CPU).step(torch.zeros(LANES, dtype=torch.int64))
+
+
+def test_masks_of_another_number_of_lanes_are_refused() -> None:
+    lanes = Lanes(make_env(lambda: Saying(ONE, [0.0], info={"action_mask": [1, 0, 0, 0]}), LANES), 0, CPU)
+    lanes.infos = {"action_mask": np.ones((LANES + 1, 4), bool)}
+    with pytest.raises(ValueError, match=rf"action_mask: expected one for each of {LANES} lanes, got {LANES + 1}"):
+        lanes._to_mask({})
+
+
+def test_keys_of_observations_are_strings() -> None:
+    with pytest.raises(ValueError, match="a Dict space: expected keys that are strings, got 0"):
+        SpaceSpec.from_spaces(Dict({0: ONE}), Discrete(2))
 
 
 def test_masks_for_other_actions_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

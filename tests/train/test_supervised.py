@@ -294,7 +294,7 @@ def test_words_keep_their_meaning(env: str, tmp_path: Path, capsys: pytest.Captu
     assert "its training part is not the one" in line
     (run / "text.sha256").unlink()  # as in older runs
     line = refused(capsys, train_cli, "--resume", run, "--total-frames", "20")
-    assert "spec: expected that of the environment" in line
+    assert "does not fit environment" in line
 
 
 @pytest.mark.slow
