@@ -433,6 +433,12 @@ def test_lanes_of_an_older_checkpoint_are_taken() -> None:
     collector.set_state(state)
 
 
+def test_train_imports_the_module_of_an_environment_that_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "named_env.py").write_text("from helpers import own_parts\n\nclass Named(own_parts.Walk):\n    pass")
+    run = rmc.train(SETTINGS | {"total_frames": 21}, env="named_env:Named", console=QUIET)
+    assert rmc.load(run.path).config.env.env == "named_env:Named"
+
+
 @pytest.mark.slow
 def test_an_environment_given_again_keeps_its_arguments_unless_others_are_given(run: Path) -> None:
     trained = rmc.train(SETTINGS | {"total_frames": 21, "env_kwargs": {"length": 2}}, env=Walk, console=QUIET)

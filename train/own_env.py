@@ -7,6 +7,7 @@ from functools import partial
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
+from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.envs.making import name_of
 from rmc_agents.envs.own import note_given, own_id, register_own
@@ -32,6 +33,8 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         processes.
     """
     if isinstance(env, str):
+        if ":" in env:
+            plugins.load([], env=env)
         return config.updated({"env": env}, "env"), None
     if config.train.algo == "impala":
         raise ValueError(
