@@ -144,8 +144,10 @@ def _plain(tree: Any) -> Any:
     if isinstance(tree, list):
         return [_plain(value) for value in tree]
     if isinstance(tree, np.generic):
-        return tree.item()
-    if isinstance(tree, np.ndarray) and tree.dtype.kind in "biufc":
+        tree = tree.item()
+    if isinstance(tree, np.ndarray) and (
+        (tree.dtype.kind in "biuf" and tree.itemsize <= 8) or tree.dtype == np.complex64
+    ):
         return tree.astype(tree.dtype.newbyteorder("="))  # a copy
     if tree is None or isinstance(tree, str | bool | int | float):
         return tree

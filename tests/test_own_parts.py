@@ -27,7 +27,7 @@ from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.distributed import shares
-from rmc_agents.train.impala.actors import Actor, ParcelReader
+from rmc_agents.train.impala.actors import Actor, ParcelReader, pack_weights
 from rmc_agents.train.impala.trainer import concatenated
 from rmc_agents.tree_checks import check_like, unbounded
 from rmc_agents.types import at, map_leaves
@@ -332,6 +332,27 @@ def test_an_environment_whose_state_is_no_plain_data_is_reported() -> None:
     lanes.reset(seed=0)
     with pytest.raises(ValueError, match=r"'Set' failed in get_state\(\): TypeError: expected dicts .*, got set"):
         lanes.get_state()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("number", [np.ones(1, np.complex128), np.complex128(1), np.longdouble(1)])
+def test_numbers_that_no_checkpoint_can_hold_are_reported(number: Any) -> None:
+    class Odd(Walk):
+        def get_state(self) -> dict[str, Any]:
+            return {"number": number}
+
+    lanes = rmc.make_env(Odd, 2)
+    lanes.reset(seed=0)
+    with pytest.raises(ValueError, match=r"'Odd' failed in get_state\(\): TypeError: expected dicts .*, got "):
+        lanes.get_state()  # type: ignore[attr-defined]
+
+
+def test_impala_refuses_extra_state_of_modules() -> None:
+    class Counting(nn.Linear):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"count": 1}
+
+    with pytest.raises(ValueError, match="algo impala: expected only tensors in the agent's state, got _extra_state"):
+        pack_weights(Counting(1, 1))
 
 
 def test_lanes_are_savable_only_if_all_their_layers_are() -> None:

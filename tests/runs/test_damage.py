@@ -133,7 +133,6 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
             ],
             "step counts and second moments of at least 0",
         ),
-        ("another environment's", lambda tree: tree["spec"].__setitem__(2, 0.5), "spec: expected that of the envi"),
         ("a number too large", lambda tree: tree["config"].update(threads=10**30), "threads: input should be less"),
         ("an impossible game", lambda tree: tree["collector"]["lanes"]["env"]["env"]["power"].fill(99), "'power'"),
     ],

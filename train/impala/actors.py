@@ -113,8 +113,15 @@ MakeActor = Callable[[int], Actor]
 
 
 def pack_weights(agent: torch.nn.Module) -> bytes:
-    """Serialise an agent's weights for the actors; the size depends only on the architecture."""
-    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in agent.state_dict().items()}
+    """Serialise an agent's weights for the actors; the size depends only on the architecture.
+
+    Raises:
+      ValueError: for extra state of a custom module (`get_extra_state`).
+    """
+    state = agent.state_dict()
+    if other := [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:
+        raise ValueError(f"algo impala: expected only tensors in the agent's state, got {other[0]}; use algo ppo")
+    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
     return safetensors.torch.save(weights)
 
 
