@@ -57,6 +57,11 @@ def test_a_class_is_found_in_a_module_that_was_typed_and_in_no_other(module: str
     assert plugins.flags() == ["--import", module]
 
 
+def test_a_module_without_an_environment_is_refused(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--env", f"{module}:"]) == 2
+    assert f"--env leaves the environment of {module} to you: add --env {module}:NAME" in capsys.readouterr().err
+
+
 def test_a_partial_of_a_class_of_the_module_is_found(module: str) -> None:
     with Path(f"{module}.py").open("a") as file:
         file.write("\nfrom functools import partial\n\nWide = partial(Own, width=6)\n")

@@ -192,14 +192,14 @@ def check_names(config: Config, source: object) -> None:
 
     Args:
       config: the settings.
-      source: the file they may come from.
+      source: the file they may come from; None: they come from flags.
 
     Raises:
       ValueError: with the nearest known name, or what to type.
     """
     from rmc_agents.envs import names
 
-    plugins.check_named(config.env.env, source)
+    plugins.check_named(config.env.env, source or "--env")
     names.check(config.env.env)
     config.check_parts()
 
