@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,8 +101,7 @@ def evaluate_beside_random(
     """
     with closing(make_env(env)) as one:
         uniform, chance = UniformPolicy(SpaceSpec.of(one)), one.metadata.get("chance")
-        if not isinstance(chance, float | int) or not math.isfinite(chance):
-            chance = None
+        chance = float(chance) if isinstance(chance, Real) and math.isfinite(chance) else None
         asked, episodes = episodes, episodes_to_play(one, episodes)
     if episodes < asked:
         on_progress(2 * (asked - episodes))

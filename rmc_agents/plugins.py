@@ -1,9 +1,9 @@
 """Users' modules in the commands: cores, encoders and environments, imported by name.
 
 Importing a module runs its code. A module is therefore imported only if it is named on the command line, by --import
-or as 'module:Name' by --core, --cores, --encoder, --env, --track or rmc-sweep's --set; never because a checkpoint or a
-YAML file contains it.
-Subprocesses of a command import the same modules.
+or as 'module:Name' by --core, --cores, --encoder, --env, --track or rmc-sweep's --set, or in Python by the argument
+`env` of `rmc.train` and `rmc.resume`; never because a checkpoint or a YAML file contains it.
+Subprocesses import the same modules.
 """
 
 import importlib
@@ -60,6 +60,11 @@ def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> 
     """
     _typed.clear()  # a process may run several commands in sequence
     _envs.clear()
+    add(modules, *names, env=env)
+
+
+def add(modules: Sequence[str], *names: str | None, env: str | None = None) -> None:
+    """As `load`, beside the modules that have been imported before."""
     flags = dict.fromkeys(modules, "--import")
     flags |= {module: name for name in (*names, env) if name and (module := module_of(name)) and module not in flags}
     if flags and (here := os.getcwd()) not in sys.path:

@@ -225,9 +225,7 @@ class Lanes(EndedEpisodes):
         if raw.shape != (self.num_lanes,) or raw.dtype.kind not in "biuf":
             raise ValueError(f"infos['target']: expected an action per lane, got {raw.dtype} {list(raw.shape)}")
         raw = raw.astype(np.int64) if raw.dtype.kind in "biu" else raw
-        has_target = np.asarray(
-            self.infos.get("_target", True), bool
-        )  # gymnasium's mask of the lanes that have the info
+        has_target = np.asarray(self.infos.get("_target", True), bool)  # gymnasium's mask of lanes with the info
         # The action at an episode's last observation is ignored.
         is_asked = has_target & ~self._is_last & (raw != NO_TARGET)
         check_targets(torch.as_tensor(raw[is_asked]), self.spec)
@@ -262,9 +260,7 @@ class Lanes(EndedEpisodes):
         allowed = self.spec.action_mask(obs, self.infos)
         if allowed is not None and len(allowed) != self.num_lanes:
             raise ValueError(f"action_mask: expected one for each of {self.num_lanes} lanes, got {len(allowed)}")
-        has_mask = np.asarray(
-            self.infos.get(f"_{ACTION_MASK}", allowed is not None), bool
-        )  # gymnasium's, for each lane
+        has_mask = np.asarray(self.infos.get(f"_{ACTION_MASK}", allowed is not None), bool)  # gymnasium's, by lane
         if (missing := ~(has_mask | self._is_last)).any():
             lane = int(np.flatnonzero(missing)[0])
             raise ValueError(

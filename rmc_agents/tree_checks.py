@@ -27,10 +27,13 @@ class Either:
 
 
 def unbounded(state: Any) -> Any:
-    """The expected tree of a recurrent state, whose numbers may be infinite, as the logarithm of 0 is; NaN stays."""
-    return map_leaves(
-        lambda leaf: torch.where(leaf.isnan(), leaf, torch.inf) if leaf.is_floating_point() else leaf, state
-    )
+    """The expected tree of numbers that may be infinite, as the logarithm of 0 in a recurrent state is; NaN stays."""
+
+    def infinite(leaf: torch.Tensor) -> torch.Tensor:
+        has_values = leaf.is_floating_point() and not leaf.is_meta
+        return torch.where(leaf.isnan(), leaf, torch.inf) if has_values else leaf
+
+    return map_leaves(infinite, state)
 
 
 def check_like(found: Any, expected: Any, name: str) -> None:

@@ -4,7 +4,7 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -21,6 +21,7 @@ from rmc_agents import plugins
 from rmc_agents.collect import Collector
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import compare, export, plot, watch
+from rmc_agents.evaluate.episodes import PlaySettings, evaluate_beside_random
 from rmc_agents.runs.saved import weights_like
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
@@ -444,6 +445,25 @@ def test_metadata_of_other_types_is_ignored() -> None:
     env = rmc.make_env(partial(Walk, length=2), 1)
     env.metadata = env.metadata | {"vocabulary": ["a", "b"]}
     assert SpaceSpec.of(env).vocabulary == ""
+
+
+@pytest.mark.parametrize(("chance", "expected"), [("1/3", None), (np.float32(0.5), 0.5), (float("nan"), None)])
+def test_chance_is_a_number_or_ignored(chance: Any, expected: float | None) -> None:
+    class Guessing(Walk):
+        metadata: ClassVar[dict[str, Any]] = Walk.metadata | {"chance": chance}
+
+    settings = PlaySettings(0, torch.device("cpu"))
+    assert evaluate_beside_random(rmc.ActorCritic(SPEC, "none"), Guessing, 1, settings)["chance"] == expected
+
+
+def test_collectors_with_different_seeds_share_no_lanes() -> None:
+    agent, lanes = rmc.ActorCritic(SPEC, "none"), 4
+    seeds = []
+    for seed in (0, 1):
+        env = rmc.make_env(Walk, lanes)
+        rmc.Collector(agent, env, 3, seed=seed)
+        seeds += [str(one.np_random.bit_generator.state) for one in env.unwrapped.envs]  # type: ignore[attr-defined]
+    assert len(set(seeds)) == 2 * lanes
 
 
 def test_lanes_of_an_older_checkpoint_are_taken() -> None:

@@ -161,8 +161,7 @@ def weights_like(module: nn.Module) -> dict[str, Any]:
     Extra state of custom modules may be anything, and their buffers may have infinite numbers.
     """
     weights = module.state_dict()
-    if not any(weight.is_meta for weight in module.parameters()):  # as only built-in parts are
-        weights |= {name: unbounded(buffer) for name, buffer in module.named_buffers() if name in weights}
+    weights |= {name: unbounded(buffer) for name, buffer in module.named_buffers() if name in weights}
     return {name: ANYTHING if name.endswith(EXTRA_STATE) else weight for name, weight in weights.items()}
 
 

@@ -119,6 +119,14 @@ def test_masks_of_another_number_of_lanes_are_refused() -> None:
         lanes._to_mask({})
 
 
+def test_flags_of_lanes_with_infos_may_be_integers() -> None:
+    lanes = Lanes(make_env(lambda: Saying(ONE, [0.0], info={"action_mask": [1, 0, 0, 0]}), LANES), 0, CPU)
+    lanes.infos = {"action_mask": np.ones((LANES, 4), bool), "_action_mask": np.ones(LANES, np.int64)}
+    assert lanes._to_mask({}).all()
+    lanes.infos = {"target": np.arange(LANES), "_target": np.array([0] + [1] * (LANES - 1))}
+    assert lanes.read_targets().tolist() == [-1, *range(1, LANES)]
+
+
 def test_keys_of_observations_are_strings() -> None:
     with pytest.raises(ValueError, match="a Dict space: expected keys that are strings, got 0"):
         SpaceSpec.from_spaces(Dict({0: ONE}), Discrete(2))
