@@ -23,10 +23,10 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
 
     Args:
       config: all settings; `env_kwargs` are the arguments of a class or function.
-      env: a name, as in the settings (its module is imported); a class or function, called once for each lane or,
-        if it takes `num_envs`, once for all lanes; an environment, which is copied for each lane (or created again from
-        its gymnasium spec if it cannot be copied); or a vector environment, which is used directly. It cannot be copied, so the run ends without
-        evaluation and video.
+      env: a name, as in the settings (its module is imported); a class or function, called once for each lane or, if it
+        takes `num_envs`, once for all lanes; an environment, which is copied for each lane (or created again from its
+        gymnasium spec if it cannot be copied); or a vector environment, which is used directly. It cannot be copied, so
+        the run ends without evaluation and video.
 
     Raises:
       ValueError: for anything else, an environment that cannot be copied, or an algorithm with environments in other
