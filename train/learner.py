@@ -147,7 +147,16 @@ def state_norm(state: State) -> Tensor:
 
 
 def make_agent(config: Config, spec: SpaceSpec, device: torch.device) -> ActorCritic:
-    """A new agent from the settings, with the run's backend and precision for the core's scan."""
+    """A new agent from the settings, with the run's backend and precision for the core's scan.
+
+    Raises:
+      ValueError: as `ActorCritic` does, and if no checkpoint can hold the agent's state.
+    """
     agent = ActorCritic.from_config(spec, config.core, config.agent).to(device)
+    extra = {name: value for name, value in agent.state_dict().items() if not isinstance(value, Tensor)}
+    try:
+        checkpoint.to_bytes(extra)
+    except TypeError as error:
+        raise ValueError(f"get_extra_state() of the agent's modules: {error}") from error
     agent.core.backend, agent.core.precision = config.run.backend, config.run.precision
     return agent

@@ -44,7 +44,7 @@ def save(path: Path, tree: dict[str, Any]) -> None:
 
     Raises:
       OSError: if the disk is full or the folder cannot be written to; nothing is left behind.
-      TypeError: for a leaf that is not a tensor, array or plain value.
+      TypeError: for a key that is not a string, or a leaf that is not a tensor, array or plain value.
     """
     write_atomically(path, to_bytes(tree))
 
@@ -243,6 +243,8 @@ def _take_tensors(tree: Any, name: str, tensors: "dict[str, torch.Tensor]") -> A
     import torch
 
     if isinstance(tree, dict):
+        if other := [key for key in tree if not isinstance(key, str)]:
+            raise TypeError(f"a checkpoint holds dicts with string keys; {name} has the key {other[0]!r}")
         taken = {key: _take_tensors(value, f"{name}/{_escaped(key)}", tensors) for key, value in tree.items()}
         return {"dict": taken} if len(tree) == 1 and not tree.keys().isdisjoint(MARKS) else taken
     if isinstance(tree, list | tuple):

@@ -76,6 +76,16 @@ class Constants(Plain):
         self.calls = state["calls"]
 
 
+class Collecting(Constants):
+    def get_extra_state(self) -> Any:
+        return {"seen": {1, 2}}
+
+
+class Numbering(Constants):
+    def get_extra_state(self) -> Any:
+        return {7: 1}
+
+
 class LearnedStart(Core):
     def __init__(self, input_size: int) -> None:
         super().__init__(input_size)
@@ -98,6 +108,19 @@ def test_what_custom_parts_do_in_constructors_is_no_damage(tmp_path: Path) -> No
     assert again.encoder.calls == run.agent.encoder.calls < 0  # type: ignore[attr-defined]
     assert torch.equal(again.encoder.scales, run.agent.encoder.scales)  # type: ignore[attr-defined]
     assert resume(run.path, {"total_frames": 240}, console=Console(quiet=True)).summary["frames"] == 240
+
+
+@pytest.mark.parametrize(
+    ("encoder", "problem"), [(Collecting, "encoder._extra_state/seen is a set"), (Numbering, "has the key 7")]
+)
+def test_extra_state_that_no_checkpoint_can_hold_is_reported_before_training(
+    encoder: Any, problem: str, tmp_path: Path
+) -> None:
+    encoders.register_encoder(encoder.__name__.lower(), encoder)
+    settings = {"env": "CartPole-v1", "encoder": encoder.__name__.lower(), "encoder_args": {}, "total_frames": 160}
+    with pytest.raises(ValueError, match=rf"get_extra_state\(\) of the agent's modules: .*{problem}"):
+        train(settings, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_default_dtype_is_not_damage() -> None:
