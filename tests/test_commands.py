@@ -1,6 +1,7 @@
 """What all commands share: how they end, and how they print numbers and paths."""
 
 import gc
+import io
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmc_agents.command_line import console, importing, quoted, signal_of
+from rmc_agents.command_line import console, importing, quoted, run, signal_of
 from rmc_agents.command_line.parsing import sources
 from rmc_agents.formatting import decimals, with_interval
 
@@ -59,6 +60,12 @@ def test_scores_have_three_significant_digits() -> None:
 def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     console().print("core a:factory:")
     assert capsys.readouterr().out == "core a:factory:\n"
+
+
+def test_characters_that_the_output_lacks_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert run("rmc-test", lambda: print("1 \xb7 2") or 0) == 0  # type: ignore[func-returns-value]
+    assert sys.stdout.buffer.getvalue() == b"1 ? 2\n"  # type: ignore[attr-defined]
 
 
 def test_paths_are_quoted_as_a_shell_reads_them() -> None:

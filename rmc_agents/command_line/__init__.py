@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import io
 import os
 import re
 import select
@@ -59,8 +60,10 @@ def run(program: str, main: Callable[[], int]) -> int:
 
     Notes on the error are printed before the line: the traceback through a user's own code. RMC_TRACEBACK=1 in the
     environment shows the whole traceback. The line mentions it for errors in a user's own code: those with a note or
-    the attribute `is_theirs`.
+    the attribute `is_theirs`. A character that standard output's encoding lacks is printed as "?".
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         try:
             return main()
