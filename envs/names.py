@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -119,6 +120,10 @@ def unknown(name: str) -> ValueError:
             "rmc.resume(run, env=...) or rmc.evaluate(saved, env); commands take --env module:Class"
         )
     module, _, attribute = name.rpartition(":")
+    if module in sys.modules and not hasattr(sys.modules[module], attribute):
+        return ValueError(
+            f"there is no environment {name!r}: {module} neither defines {attribute!r} nor registers it with gymnasium"
+        )
     if module:
         return ValueError(
             f"there is no environment {name!r}: {module} has not registered {attribute!r} with gymnasium; if that is a "

@@ -107,7 +107,7 @@ def test_a_class_is_an_environment_on_the_command_line(kind: str, capsys: pytest
     assert cli.main(["--env", f"{PARTS}:np", *FLAGS]) == 2
     assert "expected a class or a function" in capsys.readouterr().err
     assert cli.main(["--env", f"{PARTS}:Unlike", *FLAGS]) == 2
-    assert f"{PARTS} has not registered 'Unlike' with gymnasium" in capsys.readouterr().err
+    assert f"{PARTS} neither defines 'Unlike' nor registers it with gymnasium" in capsys.readouterr().err
 
 
 def test_a_constructor_without_render_mode_is_called_without() -> None:
