@@ -115,8 +115,9 @@ def thinned(curve: Curve) -> Curve:
 
 
 def smoothed(curve: Curve, points: int = SMOOTH) -> Curve:
-    """A centred moving average over `points` points, fewer at both ends."""
-    if points == 1:
+    """A centred moving average over `points` points, but at most a quarter of the curve's; fewer at both ends."""
+    points = min(points, len(curve.values) // 4)
+    if points <= 1:
         return curve
     before, after = points // 2, (points - 1) // 2
     sums = np.concatenate([[0.0], np.cumsum(curve.values)])
@@ -127,7 +128,7 @@ def smoothed(curve: Curve, points: int = SMOOTH) -> Curve:
 
 def smoothing(points: int) -> str:
     """A description of `smoothed`."""
-    return "not smoothed" if points == 1 else f"averaged over {points} neighbouring points"
+    return "not smoothed" if points == 1 else f"averaged over up to {points} neighbouring points"
 
 
 def on_common_grid(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """rmc-plot: plots learning curves, aggregated over seeds."""
 
 import io
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ NOT_COMPARED = frozenset(
 )
 """Settings that affect neither the agent nor its learning."""
 
+logger = logging.getLogger(__name__)
 DESCRIPTION = """Draw the mean episode return of runs against frames or minutes, from their TensorBoard events.
 
 Runs that differ only in the seed count as one agent: a thick line for their interquartile mean with its 95 % bootstrap
@@ -63,7 +65,7 @@ class Arguments:
     """The .png file; None: learning-curve.png in the run's folder, or learning-curves.png in this
     folder for several runs."""
     smooth: int = SMOOTH
-    """Points of the moving average, of at most 200 points in total; 1: no smoothing."""
+    """Points of the moving average, of at most 200 points in total; at most a quarter of them; 1: no smoothing."""
     against: Literal["frames", "minutes", "both"] = "frames"
     """The x axis; minutes: of training, without pauses between a stop and a resume."""
     metric: Metric = "return"
@@ -106,7 +108,7 @@ def plot(
       path: a file name that ends in .png.
       metric: 'return', 'success', 'accuracy' or, of the evaluations during the training, 'evaluation'.
       against: the x axis: frames, minutes of training, or both in two plots.
-      smooth: points of the moving average, of at most 200 points in total; 1: no smoothing.
+      smooth: points of the moving average, of at most 200 points in total; at most a quarter of them; 1: no smoothing.
       marks: reference values by name, as dashed lines.
 
     Raises:
@@ -124,13 +126,16 @@ def plot(
     curves = [smoothed(thinned(read_curve(run, metric)), smooth) for run in runs]
     configs = [read_config(Path(run)) for run in runs]
     envs = sorted({config.env.env for config in configs})
-    groups: dict[str, list[Curve]] = {}
-    for label, curve in sorted(
-        zip(labels(agent_names(configs), configs), curves, strict=True), key=lambda pair: pair[0]
-    ):
-        groups.setdefault(label, []).append(curve)
+    named = sorted(zip(labels(agent_names(configs), configs), configs, curves, strict=True), key=lambda each: each[0])
+    groups: dict[str, dict[int, Curve]] = {}
+    for label, config, curve in named:
+        seeds = groups.setdefault(label, {})
+        if config.run.seed in seeds:
+            logger.warning("left out: %s, seed %d, which was given before", label, config.run.seed)
+        seeds.setdefault(config.run.seed, curve)
+    agents = {label: list(seeds.values()) for label, seeds in groups.items()}
     axes = tuple(QUANTITIES) if against == "both" else (against,)
-    write_png(draw(groups, marks or {}, f"Learning curves: {', '.join(envs)}", axes, metric, smooth), path)
+    write_png(draw(agents, marks or {}, f"Learning curves: {', '.join(envs)}", axes, metric, smooth), path)
 
 
 def parse_mark(text: str) -> tuple[str, float]:

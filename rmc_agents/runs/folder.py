@@ -72,8 +72,7 @@ class RunFolder:
         if not (self.path / VERSIONS).is_file():
             return  # no run has been here: the files are the user's
         leftovers = [*(self.path / TENSORBOARD).glob("events.out.tfevents.*"), *(self.path / FOLDER).glob(".update-*")]
-        names = (SUMMARY, WANDB_ID, f"{BEST}{checkpoint.SUFFIX}", f"{BEST}{archive.SUFFIX}")
-        for leftover in [*map(self.path.joinpath, names), *leftovers]:
+        for leftover in [self.path / WANDB_ID, *leftovers]:
             leftover.unlink(missing_ok=True)
 
     def take_curve(self, run: Path) -> None:
@@ -133,16 +132,28 @@ def check_resumable(path: Path) -> None:
 
 def check_unused(path: Path | None) -> None:
     """Raises ValueError if the folder already holds a run, which a new one would overwrite."""
-    if path is not None and has_checkpoints(path):
+    if path is None:
+        return
+    if has_checkpoints(path):
         raise ValueError(
             f"{path} already holds a run; continue it (rmc-train --resume {shlex.quote(str(path))}, rmc.resume) or "
             "choose another folder"
         )
+    if results := _results(path):
+        raise ValueError(f"{path} already holds {results[0].name} of a run without checkpoints; choose another folder")
+
+
+def _results(path: Path) -> list[Path]:
+    """What a run without checkpoints has left that nobody would want to lose: its summary and its best agent."""
+    names = (SUMMARY, f"{BEST}{checkpoint.SUFFIX}", f"{BEST}{archive.SUFFIX}")
+    return [path / name for name in names if (path / name).is_file()]
 
 
 def _nothing_to_resume(path: Path) -> str:
     if not (path / CONFIG).is_file():
         return f"expected a run's folder, with its checkpoints in {path / FOLDER}"
+    if _results(path):
+        return f"it holds a run, but no checkpoints in {path / FOLDER}"
     again = f"rmc-train --config {shlex.quote(str(path / CONFIG))} --run-dir {shlex.quote(str(path))}"
     return f"its run ended before the first checkpoint; start it again with: {again}"
 

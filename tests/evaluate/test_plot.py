@@ -42,13 +42,14 @@ def test_a_metric_that_is_optional_may_be_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     runs = [tmp_path / name for name in ("a", "b")]
     for i, run in enumerate(runs):
         save_agent(run)
         write_events(run, {10: 1.0 + i, 20: 3.0 + i})
     out = tmp_path / "curves.png"
     assert plot.main([*map(str, runs), "--out", str(out), "--mark", "random=0.5", "--against", "both"]) == 0
+    assert "seed 0, which was given before" in caplog.text
     assert out.read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
     (tmp_path / "empty").mkdir()
@@ -78,7 +79,7 @@ def test_a_curve_of_one_point_is_a_dot_and_the_legend_says_how_curves_are_smooth
     figure = plot.draw(curves, {}, "title", smooth=5)
     markers = {len(np.unique(line.get_xdata())): line.get_marker() for line in figure.axes[0].lines}
     assert markers == {1: "o", 2: "None"}
-    assert "averaged over 5 neighbouring points" in figure.legends[0].get_title().get_text()
+    assert "averaged over up to 5 neighbouring points" in figure.legends[0].get_title().get_text()
 
 
 @pytest.mark.filterwarnings("error")
@@ -117,6 +118,12 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_seeds_of_one_agent() -> 
 
 
 def test_smoothing_is_a_centred_mean() -> None:
-    curve = make_curve([0, 1, 2, 3, 4], [0.0, 3.0, 6.0, 0.0, 0.0])
-    np.testing.assert_allclose(curves.smoothed(curve, 3).values, [1.5, 3.0, 3.0, 2.0, 0.0])
+    curve = make_curve(list(range(12)), [0.0, 3.0, 6.0, *[0.0] * 9])
+    np.testing.assert_allclose(curves.smoothed(curve, 3).values, [1.5, 3.0, 3.0, 2.0, *[0.0] * 8])
     assert curves.smoothed(curve, 1) is curve
+
+
+def test_short_curves_are_hardly_smoothed() -> None:
+    curve = make_curve([0, 1, 2], [0.0, 1.0, 0.0])
+    assert curves.smoothed(curve) is curve
+    np.testing.assert_allclose(curves.smoothed(make_curve(list(range(8)), [2.0, *[0.0] * 7])).values[:2], [2.0, 1.0])

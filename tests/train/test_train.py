@@ -27,7 +27,7 @@ from helpers.runs import (
 from rmc_agents import command_line, configs
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
-from rmc_agents.runs.folder import RunFolder
+from rmc_agents.runs.folder import FOLDER, RunFolder
 from rmc_agents.train import cli
 from rmc_agents.train.on_policy import OnPolicy
 
@@ -303,6 +303,13 @@ def test_a_run_folder_is_not_overwritten_nor_shared(tmp_path: Path, capsys: pyte
     assert "in use by another rmc-train" in capsys.readouterr().err
     assert train("--run-dir", str(run_dir)) == 2
     assert "already holds a run" in capsys.readouterr().err
+    (run_dir / FOLDER).rename(tmp_path / "moved")
+    assert train("--run-dir", str(run_dir)) == resume(run_dir) == 2
+    errors = capsys.readouterr().err
+    assert f"{run_dir} already holds summary.json of a run without checkpoints" in errors
+    assert f"it holds a run, but no checkpoints in {run_dir / FOLDER}" in errors
+    assert (run_dir / "summary.json").exists()
+    (tmp_path / "moved").rename(run_dir / FOLDER)
     assert resume(run_dir, "--core", "lstm", "--learning-rate", "0.1") == 2
     assert "cannot change core, learning_rate" in capsys.readouterr().err
     assert resume(run_dir, "--backend", "reference", "--total-frames", "80") == 0
