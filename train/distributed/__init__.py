@@ -124,10 +124,11 @@ def total(tensor: Tensor) -> Tensor:
 def average(parameters: Iterable[nn.Parameter], metrics: Metrics, weight: Tensor) -> Metrics:
     """Set the parameters' gradients to their weighted mean over all learners, bitwise equal in each.
 
-    If a learner's loss is a mean over its `weight` steps, this is the gradient of the mean over all learners' steps.
+    If a learner's loss is a mean over its `weight` steps, this is the gradient of the mean over all learners' steps. A
+    gradient that a learner does not have counts as 0; what no learner has stays None.
 
     Args:
-      parameters: with gradients.
+      parameters: the same ones in each learner.
       metrics: scalars.
       weight: this learner's weight, a scalar.
 
@@ -136,14 +137,19 @@ def average(parameters: Iterable[nn.Parameter], metrics: Metrics, weight: Tensor
     """
     if size() == 1:
         return metrics
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in learned]
     own = torch.cat([tensor.reshape(-1) for tensor in (*gradients, *metrics.values())])
     own = torch.where(weight > 0, own * weight, 0.0)
-    every = total(torch.cat([own, weight.reshape(1).to(own)]))
-    mean = every[:-1] / every[-1].where(every[-1] > 0, 1.0)  # without a step, the gradient is 0
+    has_gradient = own.new_tensor([each.grad is not None for each in learned])
+    every = total(torch.cat([own, weight.reshape(1).to(own), has_gradient]))
+    mean, weights, owners = every.split([len(own), 1, len(learned)])
+    mean = mean / weights.where(weights > 0, 1.0)  # without a step, the gradient is 0
     sizes = [gradient.numel() for gradient in gradients]
-    for gradient, part in zip(gradients, mean[: sum(sizes)].split(sizes), strict=True):
-        gradient.copy_(part.view_as(gradient))
+    parts = mean[: sum(sizes)].split(sizes)
+    for parameter, gradient, part, number in zip(learned, gradients, parts, owners.tolist(), strict=True):
+        if number:
+            parameter.grad = gradient.copy_(part.view_as(gradient))
     return dict(zip(metrics, mean[-len(metrics) :].clone(), strict=True)) if metrics else {}
 
 
@@ -163,10 +169,11 @@ def share_buffers(module: nn.Module) -> None:
     """Give all learners the first one's buffers, such as running means, which a forward pass changes in each."""
     if size() == 1 or not (buffers := list(module.buffers())):
         return
-    values = [buffer.double() for buffer in buffers]
+    reals = [torch.view_as_real(buffer) if buffer.is_complex() else buffer for buffer in buffers]
+    values = [real.double() for real in reals]
     exchange(values, [FIRST] * len(values))
-    for buffer, value in zip(buffers, values, strict=True):
-        buffer.copy_(value)
+    for real, value in zip(reals, values, strict=True):
+        real.copy_(value)
 
 
 def highest(number: int) -> int:

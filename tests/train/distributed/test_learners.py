@@ -82,8 +82,13 @@ def learner(rank: int, port: int, folder: Path) -> None:
         own = torch.nn.BatchNorm1d(3)
         own.running_mean.add_(1 + rank)  # type: ignore[operator, union-attr]
         own.num_batches_tracked.add_(2**40 + rank)  # type: ignore[operator, union-attr]
+        own.register_buffer("rotation", torch.tensor([1j + rank]))
         distributed.share_buffers(own)
         seen["buffers"] = dict(own.named_buffers())
+        weights = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
+        weights[rank].grad = torch.tensor([2.0, 4.0])  # the other one's is None
+        distributed.average(weights, {}, torch.tensor(1 + rank))
+        seen["gradients"] = [each.grad for each in weights]
     checkpoint.save(folder / str(rank), seen)
 
 
@@ -174,7 +179,15 @@ def test_all_have_the_first_learners_buffers(two: list[dict[str, Any]]) -> None:
     first = torch.nn.BatchNorm1d(3)
     expected = dict(first.named_buffers()) | {"running_mean": torch.ones(3), "num_batches_tracked": torch.tensor(2**40)}
     for seen in two:
-        assert_same(seen["buffers"], expected)
+        assert_same(seen["buffers"], expected | {"rotation": torch.tensor([1j])})
+
+
+@pytest.mark.slow
+def test_a_gradient_that_one_learner_does_not_have_counts_as_zero(two: list[dict[str, Any]]) -> None:
+    for seen in two:
+        *weighted, nowhere = seen["gradients"]
+        torch.testing.assert_close(weighted, [torch.tensor([2.0, 4.0]) / 3, torch.tensor([4.0, 8.0]) / 3])
+        assert nowhere is None
 
 
 @pytest.mark.slow

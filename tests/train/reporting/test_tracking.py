@@ -131,6 +131,8 @@ def test_wandb(tmp_path: Path, fake_wandb: SimpleNamespace) -> None:
     assert fake_wandb.inits[1]["id"] == "id-1"
 
     shutil.rmtree(run_dir / "checkpoints")  # as if it had died before the first
+    for result in ("summary.json", "best.safetensors"):
+        (run_dir / result).unlink(missing_ok=True)
     train(SETTINGS, run_dir=run_dir, track="wandb", console=Console(quiet=True))
     assert fake_wandb.inits[2]["id"] is None
 
