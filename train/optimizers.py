@@ -117,6 +117,10 @@ class Optimizers:
         for part, size in zip(self.parts, sizes, strict=True):
             own = {i: state for i, state in zip(range(size), remaining, strict=False) if state}
             part.load_state_dict({**part.state_dict(), "state": own})
+            for parameter, state in part.state.items():  # in the parameter's memory layout, as a fused step expects
+                for name, moment in state.items():
+                    if moment.shape == parameter.shape:
+                        state[name] = torch.empty_like(parameter).copy_(moment)
 
 
 def make_optimizer(agent: ActorCritic, config: TrainConfig) -> Optimizers:

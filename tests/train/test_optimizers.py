@@ -11,7 +11,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.train import muon
 from rmc_agents.train.muon import orthogonal
-from rmc_agents.train.optimizers import Muon, Optimizers, make_optimizer
+from rmc_agents.train.optimizers import Adam, Muon, Optimizers, make_optimizer
 
 RATE = 0.01
 
@@ -156,3 +156,20 @@ def test_state_goes_over_exactly(name: str) -> None:
         assert torch.equal(one, same)
     with pytest.raises(ValueError, match="expected the optimizer's state of"):
         other.set_state(optimizer.get_state()[:-1])
+
+
+def test_moments_continue_in_the_memory_layout_of_their_weights() -> None:
+    def of(weight: torch.Tensor) -> Optimizers:
+        return Optimizers(Adam([weight], lr=0.1, fused=True))
+
+    weight = nn.Parameter(torch.arange(6.0).reshape(3, 2).T)
+    other = nn.Parameter(weight.detach().clone())
+    first, second = of(weight), of(other)
+    for each, optimizer in ((weight, first), (other, second)):
+        each.grad = torch.arange(6.0).reshape(3, 2).T
+        optimizer.step()
+    state = second.get_state()
+    second.set_state([{name: moment.contiguous() for name, moment in state[0].items()}])  # as in a checkpoint
+    first.step()
+    second.step()
+    assert torch.equal(weight, other)
