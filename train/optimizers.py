@@ -119,7 +119,7 @@ class Optimizers:
             part.load_state_dict({**part.state_dict(), "state": own})
             for parameter, state in part.state.items():  # in the parameter's memory layout, as a fused step expects
                 for name, moment in state.items():
-                    if moment.shape == parameter.shape:
+                    if name != "step":
                         state[name] = torch.empty_like(parameter).copy_(moment)
 
 

@@ -1,6 +1,6 @@
 """BoxWorld without reasoning: the levels that are solved by guessing.
 
-    python -m benchmarks.learning.guessing [--lengths 1 2 3 4 5] [--distractors 0 1 2 3 4 5]
+    python -m benchmarks.learning.guessing [--lengths 1 2 3 4 5] [--distractors 0 1 2 3 4 5] [--no-gem-distractors]
 
 The agent opens the box with the gem if its key fits. Otherwise it chooses with equal probability among the boxes that
 its key opens; a wrong choice ends the episode. Each distractor has the lock of a random key of the solution
@@ -17,15 +17,16 @@ import numpy as np
 from benchmarks.reports import table
 
 
-def solved(length: int, distractors: int) -> float:
+def solved(length: int, distractors: int, gem_distractors: bool = True) -> float:
     """The probability of solving a level with a solution of `length` boxes and so many distractors."""
-    placements = list(product(range(length), repeat=distractors))  # which key of the solution opens each distractor
+    branches = length if gem_distractors or length == 1 else length - 1
+    placements = list(product(range(branches), repeat=distractors))  # which key of the solution opens each distractor
     return sum(prod(1 / (1 + keys.count(key)) for key in range(length - 1)) for keys in placements) / len(placements)
 
 
-def shares(lengths: Sequence[int], distractors: Sequence[int]) -> np.ndarray:
+def shares(lengths: Sequence[int], distractors: Sequence[int], gem_distractors: bool) -> np.ndarray:
     """`solved` for each length (rows) and number of distractors (columns)."""
-    return np.array([[solved(length, number) for number in distractors] for length in lengths])
+    return np.array([[solved(length, number, gem_distractors) for number in distractors] for length in lengths])
 
 
 def main() -> None:
@@ -33,8 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--distractors", nargs="+", type=int, default=[0, 1, 2, 3, 4, 5])
+    parser.add_argument("--gem-distractors", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
-    found = shares(arguments.lengths, arguments.distractors)
+    found = shares(arguments.lengths, arguments.distractors, arguments.gem_distractors)
     rows = [
         [str(length), *map("{:.3f}".format, [*row, row.mean()])]
         for length, row in zip(arguments.lengths, found, strict=True)

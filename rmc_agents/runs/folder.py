@@ -152,9 +152,10 @@ def _results(path: Path) -> list[Path]:
 def _nothing_to_resume(path: Path) -> str:
     if not (path / CONFIG).is_file():
         return f"expected a run's folder, with its checkpoints in {path / FOLDER}"
+    command = f"rmc-train --config {shlex.quote(str(path / CONFIG))}"
     if _results(path):
-        return f"it holds a run, but no checkpoints in {path / FOLDER}"
-    again = f"rmc-train --config {shlex.quote(str(path / CONFIG))} --run-dir {shlex.quote(str(path))}"
+        return f"it holds a run, but no checkpoints in {path / FOLDER}; train anew in another folder: {command}"
+    again = f"{command} --run-dir {shlex.quote(str(path))}"
     return f"its run ended before the first checkpoint; start it again with: {again}"
 
 

@@ -143,11 +143,11 @@ def average(parameters: Iterable[nn.Parameter], metrics: Metrics, weight: Tensor
     own = torch.where(weight > 0, own * weight, 0.0)
     has_gradient = own.new_tensor([each.grad is not None for each in learned])
     every = total(torch.cat([own, weight.reshape(1).to(own), has_gradient]))
-    mean, weights, owners = every.split([len(own), 1, len(learned)])
+    mean, weights, counts = every.split([len(own), 1, len(learned)])
     mean = mean / weights.where(weights > 0, 1.0)  # without a step, the gradient is 0
     sizes = [gradient.numel() for gradient in gradients]
     parts = mean[: sum(sizes)].split(sizes)
-    for parameter, gradient, part, number in zip(learned, gradients, parts, owners.tolist(), strict=True):
+    for parameter, gradient, part, number in zip(learned, gradients, parts, counts.tolist(), strict=True):
         if number:
             parameter.grad = gradient.copy_(part.view_as(gradient))
     return dict(zip(metrics, mean[-len(metrics) :].clone(), strict=True)) if metrics else {}
