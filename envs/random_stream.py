@@ -16,16 +16,18 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from rmc_agents.machine_code import named_by_sources
-
 # Without numba's runtime (nothing here allocates) there is no reference counting of the state's arrays, and inlined
 # helpers do not copy the state's hundred fields at every call: together five times faster.
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+# Numba's cache checks the file of a function, but not those of the functions that it calls. So cached code has the time
+# of the newest file in its name.
+_NEWEST = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.py"))
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """Compiles a function at its first call, or loads the code from numba's cache."""
-    return njit(**_OPTIONS, **options)(named_by_sources(function, Path(__file__).parent))
+    function.__qualname__ += f"_{_NEWEST}"
+    return njit(**_OPTIONS, **options)(function)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

@@ -17,8 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rmc_agents.machine_code import named_by_sources
-
 float32, int32 = np.float32, np.int32
 LOG2_E = float32(1.44269504)
 LN2_HIGH, LN2_LOW = float32(0.693359375), float32(-2.12194440e-4)  # their sum is ln 2; n * LN2_HIGH is exact
@@ -30,11 +28,15 @@ OPTIONS: Any = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
 }
+# Numba's cache checks the file of a function, but not those of the functions that it calls. So cached code has the time
+# of the newest file in its name.
+NEWEST = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.py"))
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Any:
     """Compiles a function at its first call, or loads the code from numba's cache."""
-    return numba.njit(**OPTIONS, **options)(named_by_sources(function, Path(__file__).parent))
+    function.__qualname__ += f"_{NEWEST}"
+    return numba.njit(**OPTIONS, **options)(function)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
