@@ -4,7 +4,7 @@
 |-----------|-----------------------------|-------------------------------------------------------------|
 | reference | all                         | anywhere, any dtype; plain torch, the specification         |
 | fused     | lstm, gru, mingru, rnn, rmc | CPU, float32; rmc with one block                            |
-| triton    | rmc                         | CUDA, float32, with the extra `triton`; rmc with one block  |
+| triton    | rmc                         | CUDA, float32, with Triton and a C compiler; rmc with one block |
 
 `auto` selects fused where it is supported, else reference; triton must be selected explicitly. While torch traces,
 exports, compiles or transforms (torch.func), the reference always runs: the others do not consist of torch operators.
@@ -13,12 +13,14 @@ With precision bf16 the operands of the scan's matrix products are rounded to bf
 multiply it, and triton); weights, sums and everything else stay float32.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -36,6 +38,7 @@ from .rmc.reference import rmc_unroll
 from .rnn.reference import rnn_unroll
 
 Backend = Literal["auto", "reference", "fused", "triton"]
+DEVICES = {"fused": "cpu", "triton": "cuda"}
 REFERENCES: dict[str, Callable[..., tuple[Tensor, Any]]] = {
     "gru": gru_unroll,
     "lstm": lstm_unroll,
@@ -71,7 +74,8 @@ def choose(core: str, backend: str, precision: str, weights: Any, initial_state:
         return Scan("reference", REFERENCES[core])
     check_names(backend, precision)
     obstacles = {}
-    for name in [backend] if backend != "auto" else ["fused", "reference"]:
+    fastest = [name for name, device in DEVICES.items() if device == initial_state[0].device.type]
+    for name in [backend] if backend != "auto" else [*fastest, "reference"]:
         obstacles[name] = _obstacle(core, name, precision, weights, initial_state)
         if obstacles[name] is None:
             return _load(core, name, precision)
@@ -89,7 +93,7 @@ def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_sta
     """The reason why a backend cannot run a core; None if it can."""
     if backend == "reference":
         return None if precision == "float32" else f"expected precision float32, got {precision}"
-    cores, device = _cores(backend), {"fused": "cpu", "triton": "cuda"}[backend]
+    cores, device = _cores(backend), DEVICES[backend]
     if core not in cores:
         return f"there is none for core {core.replace('_', '-')}, only for {', '.join(cores)}"
     like = initial_state[0]
@@ -99,8 +103,12 @@ def _obstacle(core: str, backend: str, precision: str, weights: Any, initial_sta
     if core == "rmc" and len(weights.blocks) != 1:
         return f"expected an rmc with one block, got {len(weights.blocks)}"
     if backend == "triton":
+        if precision != "float32":
+            return f"expected precision float32, got {precision}"
         if find_spec("triton") is None:
             return "it needs Triton: pip install 'rmc-agents[triton]'"
+        if not (os.environ.get("CC") or which("gcc") or which("clang")):
+            return "Triton needs a C compiler: install gcc or clang, or set CC"
         from .rmc.triton import obstacle
 
         return obstacle(weights, initial_state)

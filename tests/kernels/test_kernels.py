@@ -1,5 +1,7 @@
 """Every backend of a core's scan against the reference in float64: outputs, final state and every gradient."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn import functional
@@ -11,6 +13,7 @@ from rmc_agents.cores import GRU, LSTM, RMC, RNN, MinGRU, RelationalRNN, Transfo
 from rmc_agents.kernels import dispatch, lookup, products
 from rmc_agents.kernels.products import bf16_supported
 from rmc_agents.kernels.tape import Tape, tensors
+from rmc_agents.kernels.weights import RMCState
 
 ONE_BLOCK = {name: options for name, options in RMC_OPTIONS.items() if options.get("num_blocks", 1) == 1}
 AS_ODD = (
@@ -312,6 +315,28 @@ class TestChoice:
         assert core.chosen_backend() == expected
         if name != "none":
             assert core.double().chosen_backend() == "reference"
+
+    def test_auto_takes_triton_on_a_gpu(self, monkeypatch):
+        weights, memory = RMC(INPUT).weights(), RMC(INPUT).initial_memory
+        on_gpu = [RMCState(SimpleNamespace(shape=memory.shape, dtype=memory.dtype, device=torch.device("cuda")))]
+
+        def chosen(backend="auto", precision="float32"):
+            return dispatch.choose("rmc", backend, precision, weights, *on_gpu).backend
+
+        monkeypatch.setenv("CC", "cc")
+        monkeypatch.setattr(dispatch, "find_spec", lambda name: None)
+        assert chosen() == "reference"
+        monkeypatch.undo()
+        pytest.importorskip("triton")
+        monkeypatch.setenv("CC", "cc")
+        assert chosen() == "triton"
+        with pytest.raises(ValueError, match="backend triton: expected precision float32, got bf16; backend reference"):
+            chosen(precision="bf16")
+        monkeypatch.delenv("CC")
+        monkeypatch.setattr(dispatch, "which", lambda name: None)
+        assert chosen() == "reference"
+        with pytest.raises(ValueError, match="Triton needs a C compiler: install gcc or clang, or set CC"):
+            chosen("triton")
 
     def test_what_cannot_be_done_is_refused_with_the_reason(self):
         core = RMC(INPUT, num_blocks=2)

@@ -28,14 +28,14 @@ class Compiled:
         self.kernel = kernel
 
     def __getitem__(self, grid):
-        return lambda *a, **options: print("mma" in self.kernel.warmup(*a, grid=grid, **options).asm["ptx"])
+        return lambda *a, **options: print("fma" in self.kernel.warmup(*a, grid=grid, **options).asm["ptx"])
 
 triton.runtime.driver.set_active(Hopper())
 kernels._forward, kernels._backward = Compiled(kernels._forward), Compiled(kernels._backward)
 core = RMC(5, mem_slots=3, head_size=5, num_heads=3, key_size=7)
 inputs, should_reset = torch.zeros(1, 2, 5), torch.zeros(1, 2, dtype=torch.bool)
 arguments = inputs, should_reset, core.initial_state(2), core.initial_leaves(), core.weights()
-kernels.rmc_unroll(*arguments, "bf16")[0].sum().backward()
+kernels.rmc_unroll(*arguments)[0].sum().backward()
 """
 
 

@@ -67,9 +67,8 @@ class Actor:
         env = make_vector_env(wanted.env, lanes_per_actor, backend=wanted.env_backend, env_kwargs=wanted.env_kwargs)
         self.lanes = Lanes(env, self._seed, CPU)
         self.agent = make_agent(config, self.lanes.spec, CPU)
-        if config.run.backend == "triton":
-            core = self.agent.core
-            core.backend, core.precision = "auto", "float32"  # the learner's may be for a GPU
+        if config.run.backend == "triton":  # the learner's
+            self.agent.core.backend = "auto"
         seed = int(np.random.SeedSequence((config.run.seed, number)).generate_state(1, np.uint32)[0])
         self.collector = Collector(self.agent, self.lanes, config.train.unroll_length, seed)
         self.sequence, self.version = 0, -1

@@ -28,12 +28,10 @@ import triton
 from torch import Tensor
 
 from rmc_agents.kernels.modes import check_backward
-from rmc_agents.kernels.products import DTYPES, Precision
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 from .reference import rmc_inputs
 from .triton_kernels import (
-    INTERPRETED,
     _backward,
     _forward,
     _Gradients,
@@ -44,7 +42,6 @@ from .triton_kernels import (
 )
 
 MAX_SLOTS, MAX_WIDTH = 16, 512
-INNER_BLOCK = {"float32": 16, "bf16": 64}  # of a product's inner axis at a time
 MAX_TILE = 4096  # numbers in a [ROWS, D] tile: with twice as many, the dozen tiles of a step overflow the registers
 
 
@@ -52,14 +49,12 @@ class _Scan(torch.autograd.Function):
     """The part that depends on the memory; see `rmc_unroll`."""
 
     @staticmethod
-    def forward(
-        ctx: Any, sizes: _Sizes, precision: Precision, saved: bool, should_reset: Tensor, *tensors: Any
-    ) -> Tensor:
+    def forward(ctx: Any, sizes: _Sizes, saved: bool, should_reset: Tensor, *tensors: Any) -> Tensor:
         """tensors: those of `_Inputs` except should_reset, then those of `_Weights`. Returns `[T, B, N, D]`."""
         contiguous: list[Any] = [x if x is None else x.contiguous() for x in tensors]
         key, value, gates, state, initial, embedding, *rest = contiguous
         inputs = _Inputs(key, value, gates, should_reset.contiguous().view(torch.uint8), state, initial, embedding)
-        weights = _rounded(_Weights(*rest), sizes, DTYPES[precision])
+        weights = _Weights(*rest)
         steps, lanes, width = value.shape
         new, rows = value.new_empty, (steps if saved else 1, lanes, sizes.slots)
         kept = _Kept(
@@ -108,10 +103,10 @@ class _Scan(torch.autograd.Function):
             _backward[_grid(lanes, sizes)](
                 inputs, weights, kept, gradients, d_outputs.contiguous(), steps, lanes, sizes, **_warps(sizes)
             )
-        initial, embedding = ctx.needs_input_grad[8:10]  # usually constants
+        initial, embedding = ctx.needs_input_grad[7:9]  # usually constants
         of_inputs = _input_gradients(inputs, weights, kept, gradients, initial)
         d_embedding = _embedding_gradient(inputs, kept, gradients, d_outputs, sizes) if embedding else None
-        return None, None, None, None, *of_inputs, d_embedding, *_weight_gradients(kept, gradients)
+        return None, None, None, *of_inputs, d_embedding, *_weight_gradients(kept, gradients)
 
 
 def _input_gradients(
@@ -166,12 +161,6 @@ def _weight_gradients(kept: _Kept, gradients: _Gradients) -> tuple[Tensor | None
     )
 
 
-def _rounded(weights: _Weights, sizes: _Sizes, dtype: torch.dtype) -> _Weights:
-    """The weights, with the products' factors in the precision of the products."""
-    gates = weights.gates.to(dtype) if sizes.gates in ("unit", "coupled") else weights.gates
-    return weights._replace(qkv=weights.qkv.to(dtype), mlp=weights.mlp.to(dtype), gates=gates)
-
-
 def _grid(lanes: int, sizes: _Sizes) -> tuple[int]:
     return (triton.cdiv(lanes, sizes.lanes),)
 
@@ -189,7 +178,7 @@ def _processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _sizes(weights: RMCWeights, slots: int, lanes: int, precision: Precision) -> _Sizes:
+def _sizes(weights: RMCWeights, slots: int, lanes: int) -> _Sizes:
     """Programs are small until there are more of them than the GPU has processors."""
     width = len(weights.input.bias)
     heads = triton.next_power_of_2(weights.num_heads)
@@ -214,7 +203,6 @@ def _sizes(weights: RMCWeights, slots: int, lanes: int, precision: Precision) ->
         gates=gates,
         lanes=rows // slots,
         rows=rows,
-        block=min(INNER_BLOCK[precision], heads * min(key, head)),
     )
 
 
@@ -261,7 +249,7 @@ def obstacle(weights: RMCWeights, initial_state: RMCState) -> str | None:
     slots = initial_state.memory.shape[1]
     if slots > MAX_SLOTS:
         return f"mem_slots: expected at most {MAX_SLOTS}, got {slots}"
-    sizes = _sizes(weights, slots, 1, "float32")
+    sizes = _sizes(weights, slots, 1)
     for name, size in (("key_size", sizes.key), ("head_size", sizes.head)):
         if sizes.heads * size > MAX_WIDTH:
             product = f"num_heads * {name}, each rounded up to a power of two"
@@ -275,17 +263,10 @@ def rmc_unroll(
     state: RMCState,
     initial_state: RMCState,
     weights: RMCWeights,
-    precision: Precision = "float32",
 ) -> tuple[Tensor, RMCState]:
-    """`rmc.reference.rmc_unroll`, whose arguments it takes; all tensors float32, for a core without `obstacle`.
-
-    precision is that of the matrix products within the scan; with 'bf16' their operands are rounded to bfloat16, and
-    sums are taken in float32. Everything else is float32.
-    """
-    if precision == "bf16" and INTERPRETED:  # Triton 3.9 multiplies the bits as integers
-        raise ValueError("precision 'bf16' needs a GPU: Triton's interpreter cannot multiply bfloat16")
+    """`rmc.reference.rmc_unroll`, whose arguments it takes; all tensors float32, for a core without `obstacle`."""
     lanes, slots, width = state.memory.shape
-    sizes = _sizes(weights, slots, lanes, precision)
+    sizes = _sizes(weights, slots, lanes)
     key, head = (sizes.real_key, sizes.key), (sizes.real_head, sizes.head)
     _, _, input_key, input_value, *gates = (x.squeeze(1) for x in rmc_inputs(inputs, weights))
     embedding = torch.zeros_like(initial_state.memory)
@@ -301,7 +282,7 @@ def rmc_unroll(
         *_padded_weights(weights, sizes),
     )
     saved = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    outputs = _Scan.apply(sizes, precision, saved, should_reset, *tensors)  # [T, B, N, D]
+    outputs = _Scan.apply(sizes, saved, should_reset, *tensors)  # [T, B, N, D]
     if sizes.width != width:
         heads = outputs.unflatten(-1, (sizes.heads, sizes.head))
         outputs = heads[..., : sizes.real_heads, : sizes.real_head].flatten(-2)

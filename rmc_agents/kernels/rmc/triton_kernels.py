@@ -1,14 +1,13 @@
 """The Triton kernels of `triton`, which explains how they work together, and the tensors that they read and write."""
 
-import os
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, for tests
 EPSILON = tl.constexpr(1e-5)  # torch's LayerNorm
+BLOCK = tl.constexpr(16)  # of a product's inner axis at a time
 
 
 class _Inputs(NamedTuple):
@@ -83,7 +82,6 @@ class _Sizes:
     gates: str
     lanes: int  # of a program
     rows: int  # of a program, at least lanes * slots
-    block: int  # of a product's inner axis at a time
 
     @property
     def keys(self) -> int:
@@ -204,14 +202,14 @@ def _product(
 ):  # fmt: skip
     """total [ROWS, COUNT] plus x `[..., WIDTH]` times weight, a matrix of rows D wide (FORWARD: its transpose)."""
     column = tl.arange(0, COUNT)[None, :]
-    for start in range(0, WIDTH, S.block):
-        inner = start + tl.arange(0, S.block)
+    for start in range(0, WIDTH, BLOCK):
+        inner = start + tl.arange(0, BLOCK)
         part = tl.load(x + rows[:, None] * WIDTH + inner[None, :], mask=ok[:, None], other=0.0)
         if TANH:
             part = _tanh(part)
         at = (column * S.width + inner[:, None]) if FORWARD else (inner[:, None] * S.width + column)
         factor = tl.load(weight + at)
-        total = tl.dot(part.to(factor.dtype), factor, total, input_precision="ieee")
+        total = tl.dot(part, factor, total, input_precision="ieee")
     return total
 
 
