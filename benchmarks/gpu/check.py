@@ -17,14 +17,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.report import problem, report, speed_row, training_row
 from rmc_agents import command_line
@@ -46,8 +49,8 @@ class Plan(NamedTuple):
 
     tests: list[str]
     backends: list[str]
-    lanes: dict[str, list[int]]  # of the benchmark, by core
-    bench: list[str]  # its flags
+    lanes: dict[str, list[int]]  # of the measurement of speed, by core
+    updates: int  # that it times
     settings: dict[str, Any]  # of everything but the tests
     train: dict[str, Any]
     resume_lanes: int
@@ -61,13 +64,13 @@ def make_plan(device: str, quick: bool) -> Plan:
     """On a CPU, for trying the script, other backends; if quick, the minimum of everything."""
     backends = ["reference", "triton" if device == "cuda" else "fused"]
     if quick:
-        bench, train = ["--repeats", "1", "--seconds", "0"], {"num_envs": 8, "total_frames": 400, "eval_episodes": 2}
-        return Plan(["kernels/test_triton"], backends, {"rmc": [8], "lstm": [8]}, bench, SMALL, train, resume_lanes=4)
+        train = {"num_envs": 8, "total_frames": 400, "eval_episodes": 2}
+        return Plan(["kernels/test_triton"], backends, {"rmc": [8], "lstm": [8]}, 1, SMALL, train, resume_lanes=4)
     return Plan(
         tests=["kernels/test_triton", "kernels/test_kernels", "cores/test_cores"],
         backends=backends,
-        lanes={"rmc": [256, 1024, 4096, 16384], "lstm": [4096]},
-        bench=["--repeats", "15", "--seconds", "3"],
+        lanes={"rmc": [256, 1024, 4096, 16384], "lstm": [256, 4096, 16384]},
+        updates=8,
         settings={"unroll_length": 20},
         train={"num_envs": 1024, "total_frames": 614_400, "eval_episodes": 50},
         resume_lanes=64,
@@ -81,10 +84,14 @@ class Runner:
         self.seconds = 60 * minutes
         self._end = time.monotonic() + self.seconds
 
+    def left(self) -> float:
+        """Seconds left."""
+        return self._end - time.monotonic()
+
     def run(self, command: list[str], limit: float) -> dict[str, Any]:
         """The result: `status` (None: not run, or stopped at the time limit), `seconds`, `end` of its output."""
         began = time.monotonic()
-        limit = min(limit, self._end - began)
+        limit = min(limit, self.left())
         if limit <= 0:
             return {"status": None, "seconds": 0.0, "end": "not run: out of time"}
         try:
@@ -135,27 +142,43 @@ def check_tests(plan: Plan, runner: Runner) -> dict[str, Any]:
 
 
 def check_speed(plan: Plan, device: str, runner: Runner) -> Iterator[dict[str, Any]]:
-    """rmc-bench for every core, number of lanes and backend."""
+    """`measure` for every core, number of lanes and backend."""
     for core, lanes in plan.lanes.items():
         for number in lanes:
-            for backend in plan.backends_of(core):
-                yield measure(core, number, backend, plan, device, runner)
+            for backend in reversed(plan.backends_of(core)):
+                row = {"core": core, "lanes": number, "backend": backend}
+                if runner.left() <= 0:
+                    yield row | {"error": "not run: out of time"}
+                else:
+                    yield row | attempt(partial(measure, plan, device, **row))
 
 
-def measure(core: str, lanes: int, backend: str, plan: Plan, device: str, runner: Runner) -> dict[str, Any]:
-    """One run of rmc-bench, and the figures of its report."""
-    settings = CORES[core] | plan.settings | {"num_envs": lanes, "device": device}
-    settings |= {"backend": backend}
-    row: dict[str, Any] = {"core": core, "lanes": lanes, "backend": backend}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "bench.json")
-        arguments = [*flags(settings), *plan.bench, "--json", str(path)]
-        row |= runner.run([*command_of("train.bench.cli"), *arguments], limit=60)
-        if row["status"] == 0:
-            report = json.loads(path.read_text())
-            row["frames_per_second"] = report["parts"]["training"]["frames_per_second"]
-            row |= {name: report[name] for name in ("parts", "scan", "products", "peak_memory_mib", "rounds")}
-    return row
+def measure(plan: Plan, device: str, core: str, lanes: int, backend: str) -> dict[str, Any]:
+    """The time of an update and its parts, and the share of it in which the GPU computes."""
+    config = Config().updated(CORES[core] | plan.settings | {"num_envs": lanes, "backend": backend}, "gpu-check")
+    with closing(OnPolicy(config, torch.device(device))) as trainer:
+        train(trainer, 3)  # compilers, caches
+        whole = median(seconds(trainer.update, device) for _ in range(plan.updates))
+        acting = median(seconds(trainer.collector.collect, device) for _ in range(plan.updates))
+        busy, memory = None, None
+        if device == "cuda":
+            with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+                wall = seconds(trainer.update, device)
+            kernels = [event for event in profiled.key_averages() if not event.is_user_annotation]
+            busy = sum(kernel.self_device_time_total for kernel in kernels) / 1e6 / wall
+            memory = torch.cuda.max_memory_allocated() / 2**20
+            torch.cuda.reset_peak_memory_stats()
+    frames = lanes * plan.settings["unroll_length"]
+    return {"frames_per_second": frames / whole, "acting": acting / whole, "busy": busy, "peak_memory_mib": memory}
+
+
+def seconds(work: Callable[[], object], device: str) -> float:
+    """The time that work takes, on the GPU too."""
+    began = time.perf_counter()
+    work()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
 
 
 def check_training(plan: Plan, device: str, backend: str, runner: Runner) -> dict[str, Any]:
@@ -258,9 +281,10 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def is_well(result: dict[str, Any]) -> bool:
     """Whether everything ran, passed and was exact."""
-    ran = [result["tests"], *result["training"], *result["speed"]]
+    ran = [result["tests"], *result["training"]]
     exact = [*result["resume"], result["move"]]
-    return all(part["status"] == 0 for part in ran) and all(row.get("exact") for row in exact)
+    speeds = all("error" not in row for row in result["speed"])
+    return speeds and all(part["status"] == 0 for part in ran) and all(row.get("exact") for row in exact)
 
 
 def check_all(device: torch.device, quick: bool, minutes: float) -> dict[str, Any]:

@@ -16,7 +16,7 @@ def report(result: dict[str, Any]) -> str:
         "",
     ]
     lines += [
-        "| core | lanes | backend | frames/s | ± | scan | peak MiB |",
+        "| core | lanes | backend | frames/s | of it acting | GPU busy | peak MiB |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [speed_row(row) for row in result["speed"]]
@@ -47,12 +47,11 @@ def report(result: dict[str, Any]) -> str:
 def speed_row(row: dict[str, Any]) -> str:
     """A row of the table of speeds."""
     cells = [row["core"], str(row["lanes"]), row["backend"]]
-    if row["status"] != 0:
-        return f"| {' | '.join(cells)} | {problem(row)} | | | |"
-    whole, scan = row["parts"]["training"], row["scan"][row["backend"]]
-    spread = "-" if whole["spread"] is None else f"{whole['spread']:.0%}"
-    cells += [f"{row['frames_per_second']:,.0f}", spread, f"{scan['ms']:.2f} ms", f"{row['peak_memory_mib']:,.0f}"]
-    return f"| {' | '.join(cells)} |"
+    if "error" in row:
+        return f"| {' | '.join(cells)} | {one_line(row['error'])} | | | |"
+    busy = "-" if row["busy"] is None else f"{row['busy']:.0%}"
+    memory = "-" if row["peak_memory_mib"] is None else f"{row['peak_memory_mib']:,.0f}"
+    return f"| {' | '.join(cells)} | {row['frames_per_second']:,.0f} | {row['acting']:.0%} | {busy} | {memory} |"
 
 
 def training_row(row: dict[str, Any]) -> str:
@@ -68,4 +67,9 @@ def training_row(row: dict[str, Any]) -> str:
 
 def problem(row: dict[str, Any]) -> str:
     """The last line of what went wrong."""
-    return (row["end"].splitlines() or ["no output"])[-1].replace("|", "/")
+    return one_line((row["end"].splitlines() or ["no output"])[-1])
+
+
+def one_line(text: str) -> str:
+    """Text that fits into a cell of a table."""
+    return " ".join(text.split()).replace("|", "/")[:300]

@@ -259,7 +259,7 @@ class RunConfig(Section):
     """auto: cuda if a working GPU is available, else cpu."""
     backend: Literal["auto", "reference", "fused", "triton"] = "auto"
     """Implementation of the core's scan over time. reference: plain torch; fused: compiled, for CPUs; triton: for CUDA,
-    rmc only; auto: fused where it is supported, else reference."""
+    rmc only; auto: fused or triton where it is supported, else reference."""
     precision: Literal["float32", "bf16"] = "float32"
     """Precision of the operands of the scan's matrix products in training. bf16 is faster with large cores if the
     processor has instructions for it."""

@@ -6,7 +6,7 @@
 | fused     | lstm, gru, mingru, rnn, rmc | CPU, float32; rmc with one block                            |
 | triton    | rmc                         | CUDA, float32, with Triton and a C compiler; rmc with one block |
 
-`auto` selects fused where it is supported, else reference; triton must be selected explicitly. While torch traces,
+`auto` selects fused or triton where it is supported, else reference. While torch traces,
 exports, compiles or transforms (torch.func), the reference always runs: the others do not consist of torch operators.
 
 With precision bf16 the operands of the scan's matrix products are rounded to bfloat16 (fused, where the processor can
