@@ -85,7 +85,7 @@ class WindowedMemory:
         recent = (*state, present)[-self.window :]
         unrolled = map_leaves(lambda *x: torch.stack(x), *recent)  # [<= window, B, ...]
         output, _ = self.agent.unroll(unrolled, self.agent.initial_state(len(steps.is_first)))
-        return AgentOutput(*(x[-1] for x in output)), recent
+        return AgentOutput(*(x[-1] for x in output[:2])), recent
 
 
 def variants(agent: ActorCritic, windows: Iterable[int], seed: int) -> dict[str, Policy]:

@@ -1,6 +1,6 @@
 """The agent: observations through an encoder, a recurrent core and two heads."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -17,7 +17,7 @@ from rmc_agents.distributions import forbid
 from rmc_agents.encoders import BuildEncoder, hidden_layers, make_encoder, orthogonal_layer, rectified
 from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.types import AgentOutput, State, Step, TimeStep, map_leaves
+from rmc_agents.types import AgentOutput, OutputWithRewards, State, Step, TimeStep, UnrollOutput, map_leaves
 
 BuildCore = Callable[[int], nn.Module]
 
@@ -51,8 +51,9 @@ class ActorCritic(nn.Module):
       encoder_args: further arguments of an encoder that is a class, a function or a registered name.
       core_skip: the heads read the encoder's output as well as the core's, if the core has memory.
       core_gain: the heads multiply the core's output by this; None: the core's `default_gain`.
-      head_sizes: widths of fully connected layers with ReLUs between these outputs and the heads, shared by policy and
-        value.
+      head_sizes: widths of fully connected layers with ReLUs between these outputs and the heads, shared by them.
+      predict_rewards: a third head predicts the reward of each action. Only the losses use it: its gradient shapes
+        encoder and core.
 
     Attributes:
       spec: as above.
@@ -61,12 +62,14 @@ class ActorCritic(nn.Module):
 
     Raises:
       ValueError: if a name is not registered (the message suggests the nearest), the parts do not fit together, a
-        width is not a positive integer, or torch's default dtype is not float32.
+        width is not a positive integer, the rewards of other actions than Discrete ones are to be predicted, or
+        torch's default dtype is not float32.
     """
 
     encoder: Any  # a module with output_size
     core: Core
     core_gain: Tensor
+    reward: nn.Linear | None
     log_std: nn.Parameter | None  # [D] for D continuous actions: learned, the same in all states
 
     def __init__(
@@ -80,6 +83,7 @@ class ActorCritic(nn.Module):
         core_skip: bool = True,
         core_gain: float | None = None,
         head_sizes: Sequence[int] = (),
+        predict_rewards: bool = False,
     ) -> None:
         super().__init__()
         check_default_dtype()
@@ -95,6 +99,11 @@ class ActorCritic(nn.Module):
         self.head_layers, width = hidden_layers("head_sizes", features, head_sizes)
         self.policy = orthogonal_layer(width, spec.num_outputs, gain=0.01)
         self.value = orthogonal_layer(width, 1, gain=1.0)
+        if predict_rewards and not spec.num_actions:
+            raise ValueError(
+                f"predict_rewards: expected Discrete actions, each with its reward, got {spec.described()}"
+            )
+        self.reward = orthogonal_layer(width, spec.num_actions, gain=0.01) if predict_rewards else None
         self.log_std = nn.Parameter(torch.full((spec.num_scales,), LOG_STD)) if spec.num_scales else None
 
     @classmethod
@@ -109,6 +118,7 @@ class ActorCritic(nn.Module):
             core_skip=agent.core_skip,
             core_gain=agent.core_gain,
             head_sizes=agent.head_sizes,
+            predict_rewards=agent.predict_rewards,
         )
 
     def initial_state(self, batch_size: int) -> State:
@@ -132,11 +142,14 @@ class ActorCritic(nn.Module):
         with torch.no_grad(), self.core.stepping(state) as core_step:
             yield partial(self._step, core_step, self.readout())
 
-    def unroll(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """T steps of all lanes: time steps `[T, B, ...]` to outputs `[T, B, ...]` and the state after them."""
+    def unroll(self, steps: TimeStep, state: State) -> tuple[UnrollOutput, State]:
+        """T steps of all lanes: time steps `[T, B, ...]` to outputs `[T, B, ...]` and the state after them.
+
+        With `predict_rewards`, the outputs are `OutputWithRewards`.
+        """
         encoded = self.encode(steps)  # [T, B, D]
         outputs, state = self.core.unroll(encoded, steps.is_first, state)
-        return self._heads(outputs, encoded, steps.action_mask, self.readout()), state
+        return self._heads(outputs, encoded, steps.action_mask, self.readout(self.reward)), state
 
     def encode(self, steps: TimeStep) -> Tensor:
         """Features `[..., D]` of time steps with fields `[..., *obs_shape]` and `[...]`.
@@ -165,45 +178,45 @@ class ActorCritic(nn.Module):
         output, state = core_step(encoded, steps.is_first, state)
         return self._heads(output, encoded, steps.action_mask, readout), state
 
-    def _heads(self, output: Tensor, encoded: Tensor, action_mask: Tensor | None, readout: "Readout") -> AgentOutput:
+    def _heads(self, output: Tensor, encoded: Tensor, action_mask: Tensor | None, readout: "Readout") -> Any:
         self._check_dtype("core: expected outputs", output)
         dtype = readout.bias.dtype
         with no_autocast(output.device.type):  # bfloat16 is too coarse for probabilities and values
             sums = functional.linear(output.to(dtype), readout.core, readout.bias)
             if readout.encoder is not None:
                 sums = sums + functional.linear(encoded.to(dtype), readout.encoder)
-            if self.head_layers:
-                sums = functional.linear(rectified(self.head_layers[1:], sums.relu()), *_side_by_side(self._both_heads))
-        parameters, value = sums[..., :-1], sums[..., -1]
+            if readout.heads is not None:
+                sums = functional.linear(rectified(self.head_layers[1:], sums.relu()), *readout.heads)
+        outputs = self.spec.num_outputs
+        parameters, value, rewards = sums[..., :outputs], sums[..., outputs], sums[..., outputs + 1 :]
         if self.log_std is not None:
             parameters = torch.cat([parameters, self.log_std.expand(*value.shape, -1)], dim=-1)
-        return AgentOutput(forbid(parameters, action_mask), value)
+        logits = forbid(parameters, action_mask)
+        return OutputWithRewards(logits, value, rewards) if rewards.shape[-1] else AgentOutput(logits, value)
 
     def _check_dtype(self, expected: str, values: Tensor) -> None:
         """Raises ValueError for a dtype that the heads cannot read; they can read those of autocast."""
         if values.dtype not in (self.policy.weight.dtype, torch.bfloat16, torch.float16):
             raise ValueError(f"{expected} of {self.policy.weight.dtype}, got {values.dtype}")
 
-    def readout(self) -> "Readout":
-        """The layer after core and encoder: the first of `head_layers`, else policy and value heads as one map."""
-        size = self.core.output_size
-        weight, bias = _side_by_side([self.head_layers[0]] if self.head_layers else self._both_heads)  # [M, features]
-        return Readout(weight[:, :size] * self.core_gain, weight[:, size:] if self.skip else None, bias)
-
-    @property
-    def _both_heads(self) -> list[nn.Linear]:
-        return [self.policy, self.value]
+    def readout(self, *further: nn.Linear | None) -> "Readout":
+        """The layer after core and encoder: the first of `head_layers`, else policy, value and further heads as one."""
+        size, heads = self.core.output_size, _side_by_side([self.policy, self.value, *filter(None, further)])
+        weight, bias = _side_by_side(self.head_layers[:1]) if self.head_layers else heads  # [M, features]
+        encoder = weight[:, size:] if self.skip else None
+        return Readout(weight[:, :size] * self.core_gain, encoder, bias, heads if self.head_layers else None)
 
 
 class Readout(NamedTuple):
-    """A linear map of the core's and the encoder's output, to M = A+1 logits (or means) and value, or M units."""
+    """A linear map of the core's and the encoder's output, to the M outputs of the heads or to M units."""
 
     core: Tensor  # [M, H], of the core's output
     encoder: Tensor | None  # [M, D], of the encoder's
     bias: Tensor  # [M]
+    heads: tuple[Tensor, Tensor] | None  # weight and bias of the heads after `head_layers`
 
 
-def _side_by_side(layers: Sequence[Any]) -> tuple[Tensor, Tensor]:
+def _side_by_side(layers: Iterable[Any]) -> tuple[Tensor, Tensor]:
     """Weight and bias of linear layers of the same inputs, as one."""
     return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
 

@@ -114,6 +114,17 @@ class AgentOutput(NamedTuple):
     value: Tensor  # [...]
 
 
+class OutputWithRewards(NamedTuple):
+    """As `AgentOutput`, from the `unroll` of an agent that predicts rewards."""
+
+    policy_logits: Tensor
+    value: Tensor
+    reward: Tensor  # [..., A]: the predicted reward of each action
+
+
+UnrollOutput = AgentOutput | OutputWithRewards
+
+
 class Policy(Protocol):
     """Anything that can act: an `ActorCritic`, or uniform random play."""
 

@@ -165,7 +165,7 @@ class OnPolicy(Learner):
         config = self.train
         steps = at(rollout.steps, slice(-1))  # the last one's value is in the targets
         output, _ = self.agent.unroll(steps, rollout.initial_state)
-        costs = {"value_cost": config.value_cost, "entropy_cost": config.entropy_cost}
+        costs = {name: getattr(config, name) for name in ("value_cost", "entropy_cost", "reward_cost")}
         if config.algo == "a2c":
             return losses.actor_critic(output, rollout, targets, **costs)
         return losses.clipped_actor_critic(output, rollout, targets, clip=config.ppo_clip, **costs)

@@ -154,6 +154,9 @@ class Config:
             names |= {"decay_start"}
         if self.settled().train.optimizer == "adam":
             names |= {"weight_decay"}
+        can_predict = algo not in ("supervised", *SB3_ALGORITHMS)
+        names |= set() if can_predict else {"predict_rewards"}
+        names |= set() if can_predict and self.agent.predict_rewards else {"reward_cost"}
         if algo == "supervised":
             names |= {"discount", "trace_lambda", "reward_scale", "normalize_advantages", "entropy_cost", "value_cost"}
         return names

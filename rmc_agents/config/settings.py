@@ -148,6 +148,9 @@ class AgentConfig(Section):
     those of the other cores, else 1."""
     head_sizes: tuple[PositiveInt, ...] = ()
     """Widths of fully connected layers, each with a ReLU, between core and heads; policy and value share them."""
+    predict_rewards: bool = False
+    """A third head learns to predict the reward of each action, an auxiliary task that shapes encoder and core where
+    rewards are rare or depend on what was seen long ago (docs/decisions/boxworld.md); for Discrete actions."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,8 @@ class TrainConfig(Section):
     """Weight of the policy's entropy in the loss."""
     value_cost: NonNegativeFloat = 0.5
     """Weight of the value loss."""
+    reward_cost: NonNegativeFloat = 10.0
+    """predict_rewards: weight of the squared error; rewards are cut to -1..1."""
     max_grad_norm: PositiveFloat = 5.0
     """Gradients are clipped to this global norm."""
     ppo_epochs: PositiveInt = 1

@@ -37,6 +37,7 @@ from .terms import (
     distribution_of,
     explained_variance,
     policy_gradient_loss,
+    reward_loss,
     value_loss,
 )
 
@@ -63,6 +64,7 @@ __all__ = [
     "masked_variance",
     "policy_gradient_loss",
     "ppo",
+    "reward_loss",
     "transition_weights",
     "transitions",
     "value_loss",

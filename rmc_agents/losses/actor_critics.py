@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rmc_agents.types import AgentOutput, Distribution, Rollout
+from rmc_agents.types import AgentOutput, Distribution, OutputWithRewards, Rollout, UnrollOutput, at
 
 from .masked import masked_mean, masked_normalize
 from .returns import Targets, lambda_targets, transitions, vtrace_targets
@@ -14,6 +14,7 @@ from .terms import (
     distribution_of,
     explained_variance,
     policy_gradient_loss,
+    reward_loss,
     value_loss,
 )
 
@@ -21,17 +22,17 @@ Metrics = dict[str, Tensor]
 """Scalars without gradient, by their TensorBoard names."""
 
 
-def _check(output: AgentOutput, rollout: Rollout) -> None:
-    for name, value, kind in (("output", output, AgentOutput), ("rollout", rollout, Rollout)):
-        if not isinstance(value, kind):
-            raise ValueError(f"{name}: expected {kind.__name__}, got {type(value).__name__}")
+def _check(output: UnrollOutput, rollout: Rollout) -> None:
+    for name, value, kinds in (("output", output, (AgentOutput, OutputWithRewards)), ("rollout", rollout, (Rollout,))):
+        if not isinstance(value, kinds):
+            raise ValueError(f"{name}: expected {kinds[0].__name__}, got {type(value).__name__}")
     expected, got = list(rollout.steps.is_first.shape), list(output.value.shape)
     if got != expected:
         raise ValueError(f"output: expected that of all steps of rollout.steps, with values {expected}, got {got}")
 
 
 def a2c(
-    output: AgentOutput,
+    output: UnrollOutput,
     rollout: Rollout,
     *,
     discount: float,
@@ -40,10 +41,12 @@ def a2c(
     normalize_advantages: bool = True,
     value_cost: float = 0.5,
     entropy_cost: float = 0.01,
+    reward_cost: float = 10.0,
 ) -> tuple[Tensor, Metrics]:
-    """The loss of A2C (Mnih et al., 2016): policy gradient + value_cost * value loss - entropy_cost * entropy.
+    """The loss of A2C (Mnih et al., 2016): policy gradient + value_cost * value loss - entropy_cost * entropy, and
+    + reward_cost * reward loss if the agent predicts rewards.
 
-    All three are means over the rollout's real transitions. The gradient is correct only for the weights that acted.
+    All are means over the rollout's real transitions. The gradient is correct only for the weights that acted.
 
     Args:
       output: the unroll of `rollout.steps`, `[T+1, B, ...]`; the last value is the bootstrap value, without gradient.
@@ -52,7 +55,7 @@ def a2c(
       trace_lambda: lambda of the lambda-returns: 0 is one-step TD, 1 is Monte Carlo up to the end of the rollout.
       reward_scale: rewards are multiplied by this first.
       normalize_advantages: normalise them to mean 0 and standard deviation 1.
-      value_cost, entropy_cost: weights of the terms.
+      value_cost, entropy_cost, reward_cost: weights of the terms.
 
     Returns:
       The loss, a scalar, and metrics.
@@ -66,11 +69,13 @@ def a2c(
         reward_scale=reward_scale,
         normalize_advantages=normalize_advantages,
     )
-    return actor_critic(output, rollout, targets, value_cost=value_cost, entropy_cost=entropy_cost)
+    return actor_critic(
+        output, rollout, targets, value_cost=value_cost, entropy_cost=entropy_cost, reward_cost=reward_cost
+    )
 
 
 def ppo(
-    output: AgentOutput,
+    output: UnrollOutput,
     rollout: Rollout,
     *,
     discount: float,
@@ -80,6 +85,7 @@ def ppo(
     normalize_advantages: bool = True,
     value_cost: float = 0.5,
     entropy_cost: float = 0.01,
+    reward_cost: float = 10.0,
 ) -> tuple[Tensor, Metrics]:
     """The loss of PPO (Schulman et al., 2017, eq. 9, without value clipping); other arguments as in `a2c`.
 
@@ -98,11 +104,19 @@ def ppo(
         reward_scale=reward_scale,
         normalize_advantages=normalize_advantages,
     )
-    return clipped_actor_critic(output, rollout, targets, clip=clip, value_cost=value_cost, entropy_cost=entropy_cost)
+    return clipped_actor_critic(
+        output,
+        rollout,
+        targets,
+        clip=clip,
+        value_cost=value_cost,
+        entropy_cost=entropy_cost,
+        reward_cost=reward_cost,
+    )
 
 
 def vtrace(
-    output: AgentOutput,
+    output: UnrollOutput,
     rollout: Rollout,
     *,
     discount: float,
@@ -113,6 +127,7 @@ def vtrace(
     normalize_advantages: bool = True,
     value_cost: float = 0.5,
     entropy_cost: float = 0.01,
+    reward_cost: float = 10.0,
 ) -> tuple[Tensor, Metrics]:
     """The loss of IMPALA (Espeholt et al., 2018): `a2c` with V-trace, for a rollout made with older weights.
 
@@ -128,7 +143,9 @@ def vtrace(
     # Normalise before weighting: subtracting the mean afterwards would give steps of weight 0 an advantage.
     advantage = masked_normalize(corrected.advantages, t.valid) if normalize_advantages else corrected.advantages
     targets = Targets(corrected.targets, corrected.weights * advantage, t.valid)
-    loss, metrics = actor_critic(output, rollout, targets, value_cost=value_cost, entropy_cost=entropy_cost)
+    loss, metrics = actor_critic(
+        output, rollout, targets, value_cost=value_cost, entropy_cost=entropy_cost, reward_cost=reward_cost
+    )
     ratio = log_ratio.exp()
     return loss, metrics | {
         "losses/rho_mean": masked_mean(ratio, t.valid),
@@ -138,25 +155,40 @@ def vtrace(
 
 
 def actor_critic(
-    output: AgentOutput, rollout: Rollout, targets: Targets, *, value_cost: float, entropy_cost: float
+    output: UnrollOutput,
+    rollout: Rollout,
+    targets: Targets,
+    *,
+    value_cost: float,
+    entropy_cost: float,
+    reward_cost: float = 10.0,
 ) -> tuple[Tensor, Metrics]:
     """The loss of `a2c` for given targets. Output: of the rollout's first T time steps, or of all T + 1."""
-    logits, value = (x[: len(targets.value)] for x in output)
-    policy = distribution_of(rollout, logits)
+    output = at(output, slice(len(targets.value)))
+    policy = distribution_of(rollout, output.policy_logits)
     log_prob = policy.log_prob(rollout.steps.prev_action[1:])
     policy_loss = policy_gradient_loss(log_prob, targets.advantage, targets.valid)
-    return _with_value_and_entropy(policy_loss, policy, value, targets, value_cost, entropy_cost)
+    return _with_other_terms(policy_loss, policy, output, rollout, targets, value_cost, entropy_cost, reward_cost)
 
 
 def clipped_actor_critic(
-    output: AgentOutput, rollout: Rollout, targets: Targets, *, clip: float, value_cost: float, entropy_cost: float
+    output: UnrollOutput,
+    rollout: Rollout,
+    targets: Targets,
+    *,
+    clip: float,
+    value_cost: float,
+    entropy_cost: float,
+    reward_cost: float = 10.0,
 ) -> tuple[Tensor, Metrics]:
     """The loss of `ppo` for given targets. Output: of the rollout's first T time steps, or of all T + 1."""
-    logits, value = (x[: len(targets.value)] for x in output)
-    policy = distribution_of(rollout, logits)
+    output = at(output, slice(len(targets.value)))
+    policy = distribution_of(rollout, output.policy_logits)
     log_ratio = action_log_ratio(policy, rollout)
     policy_loss = clipped_policy_loss(log_ratio, targets.advantage, targets.valid, clip)
-    loss, metrics = _with_value_and_entropy(policy_loss, policy, value, targets, value_cost, entropy_cost)
+    loss, metrics = _with_other_terms(
+        policy_loss, policy, output, rollout, targets, value_cost, entropy_cost, reward_cost
+    )
     log_ratio = log_ratio.detach()
     is_clipped = ((log_ratio.exp() - 1.0).abs() > clip).float()
     return loss, metrics | {
@@ -165,15 +197,26 @@ def clipped_actor_critic(
     }
 
 
-def _with_value_and_entropy(
-    policy_loss: Tensor, policy: Distribution, value: Tensor, targets: Targets, value_cost: float, entropy_cost: float
+def _with_other_terms(
+    policy_loss: Tensor,
+    policy: Distribution,
+    output: UnrollOutput,
+    rollout: Rollout,
+    targets: Targets,
+    value_cost: float,
+    entropy_cost: float,
+    reward_cost: float,
 ) -> tuple[Tensor, Metrics]:
-    value_term = value_loss(value, targets.value, targets.valid)
+    value_term = value_loss(output.value, targets.value, targets.valid)
     entropy_term = masked_mean(policy.entropy(), targets.valid)
     loss = policy_loss + value_cost * value_term - entropy_cost * entropy_term
-    return loss, {
+    metrics = {
         "losses/policy_loss": policy_loss.detach(),
         "losses/value_loss": value_term.detach(),
         "losses/entropy": entropy_term.detach(),
-        "losses/explained_variance": explained_variance(value.detach(), targets.value, targets.valid),
+        "losses/explained_variance": explained_variance(output.value.detach(), targets.value, targets.valid),
     }
+    if isinstance(output, AgentOutput):
+        return loss, metrics
+    reward_term = reward_loss(output.reward, rollout.steps, targets.valid)
+    return loss + reward_cost * reward_term, metrics | {"losses/reward_loss": reward_term.detach()}

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from rmc_agents.distributions import Categorical
-from rmc_agents.types import Distribution, Rollout
+from rmc_agents.types import Distribution, Rollout, TimeStep
 
 from .masked import masked_mean, masked_variance
 
@@ -58,6 +58,16 @@ def value_loss(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """Mean over valid steps of (target - value)^2 / 2; the target carries no gradient. All `[T, B]`."""
     target = torch.where(valid, target.detach(), value.detach())
     return masked_mean(0.5 * (target - value).square(), valid)
+
+
+def reward_loss(predicted: Tensor, steps: TimeStep, valid: Tensor) -> Tensor:
+    """Mean over valid steps of (reward - prediction for the action taken)^2, of rewards cut to -1..1: an auxiliary task
+    as in UNREAL (Jaderberg et al., 2017), which predicts the sign of a reward from frames before it.
+
+    Args: predicted `[T, B, A]`, steps `[T+1, B, ...]`, valid `[T, B]` bool.
+    """
+    of_action = predicted.gather(-1, steps.prev_action[1:].unsqueeze(-1)).squeeze(-1)
+    return masked_mean((steps.prev_reward[1:].clamp(-1.0, 1.0) - of_action).square(), valid)
 
 
 def explained_variance(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:

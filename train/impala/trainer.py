@@ -24,7 +24,7 @@ from rmc_agents.train import distributed
 from rmc_agents.train.learner import Learner, state_norm
 from rmc_agents.train.trainer import Metrics
 from rmc_agents.tree_checks import Either
-from rmc_agents.types import AgentOutput, Rollout, map_leaves
+from rmc_agents.types import Rollout, UnrollOutput, map_leaves
 
 from .actors import Actor, Parcel, ParcelReader, pack_weights
 from .pool import ActorEngine, ActorPool
@@ -92,10 +92,11 @@ class Impala(Learner):
         metrics = self._optimize(*self._loss(output, rollout), steps) if distributed.total(steps) > 0 else {}
         return metrics | {"charts/recurrent_state_norm": state_norm(state).detach()}
 
-    def _loss(self, output: AgentOutput, rollout: Rollout) -> tuple[Tensor, Metrics]:
+    def _loss(self, output: UnrollOutput, rollout: Rollout) -> tuple[Tensor, Metrics]:
         """The loss with V-trace, or, with `vtrace` off, as if the current weights had acted."""
         config = self.train
-        names = ("discount", "trace_lambda", "reward_scale", "normalize_advantages", "value_cost", "entropy_cost")
+        costs = ("value_cost", "entropy_cost", "reward_cost")
+        names = ("discount", "trace_lambda", "reward_scale", "normalize_advantages", *costs)
         options = {name: getattr(config, name) for name in names}
         if not config.vtrace:
             return losses.a2c(output, rollout, **options)
