@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rmc_agents.train.run import train as train
     from rmc_agents.train.sweep.cli import sweep as sweep
     from rmc_agents.types import AgentOutput as AgentOutput
+    from rmc_agents.types import OutputWithRewards as OutputWithRewards
     from rmc_agents.types import Rollout as Rollout
     from rmc_agents.types import TimeStep as TimeStep
 
@@ -60,6 +61,7 @@ _HOMES = {
     "GRU": "cores",
     "LSTM": "cores",
     "MinGRU": "cores",
+    "OutputWithRewards": "types",
     "Player": "player",
     "RMC": "cores",
     "RNN": "cores",
