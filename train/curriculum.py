@@ -119,8 +119,8 @@ class Curriculum:
         totals = distributed.total(torch.tensor([values.sum().item(), len(values), reported], dtype=torch.float64))
         self._sum, self._count = self._sum + totals[0].item(), self._count + int(totals[1])
         self._has_reported |= bool(totals[2] > 0)
-        if stage.measure == "frames":
-            return self._frames >= stage.threshold
+        if self._frames >= stage.frames:
+            return True
         if self._count < (ENOUGH if stage.measure == "accuracy" else self._each * self.config.num_envs):
             return False
         if stage.measure == "success" and not self._has_reported:
@@ -168,7 +168,7 @@ class Curriculum:
         return [f"curriculum: {', then '.join(map(str, self.stages))}, then the environment itself"]
 
 
-def _measured(measure: str, rollout: Rollout, episodes: Sequence[Episode]) -> torch.Tensor:
+def _measured(measure: str | None, rollout: Rollout, episodes: Sequence[Episode]) -> torch.Tensor:
     """One number for each answer or episode of a rollout."""
     if measure == "accuracy" and rollout.targets is not None:
         is_asked = rollout.targets >= 0  # [T, B]

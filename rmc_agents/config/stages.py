@@ -1,5 +1,6 @@
 """The stages of a curriculum, as settings."""
 
+import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Self
@@ -7,7 +8,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import BeforeValidator, JsonValue, TypeAdapter, ValidationError
 
 MAX_NUMBER = 10**15  # products of settings must stay below float32's limit, 3.4e38
-MEASURES = ("accuracy", "success", "return", "frames")
+MEASURES = ("accuracy", "success", "return")
 
 
 def _plain(value: Any) -> Any:
@@ -36,47 +37,58 @@ Stages = Annotated[tuple[dict[str, Any], ...], BeforeValidator(_plain_if_finite)
 class Stage(NamedTuple):
     """An easier form of an environment, and the condition for leaving it.
 
-        {"env_kwargs": {"most": 2}, "accuracy": 0.9}
+        {"env_kwargs": {"most": 2}, "accuracy": 0.9, "frames": 2_000_000}  # whichever comes first; or one of them
 
     Attributes:
       env_kwargs: arguments of the environment, which override those of the setting `env_kwargs`.
       measure: accuracy, in supervised learning; success: the share of successful episodes; return: the mean
-        return; frames: the frames of all lanes in this stage.
+        return; None: frames alone end the stage.
       threshold: the next stage begins once the measure reaches this value.
+      frames: the next stage begins after this many frames of all lanes at the latest.
     """
 
     env_kwargs: dict[str, Any]
-    measure: str
+    measure: str | None
     threshold: float
+    frames: float
 
     @classmethod
     def of(cls, setting: Mapping[str, Any], name: str) -> Self:
         """A stage from a mapping. Raises ValueError, which begins with `name`, if the mapping is not a stage."""
-        measures = [key for key in setting if key != "env_kwargs"]
-        if len(measures) != 1 or measures[0] not in MEASURES:
-            expected = f"env_kwargs and one of {', '.join(MEASURES)}"
+        ends = [key for key in setting if key != "env_kwargs"]
+        measures = [key for key in ends if key != "frames"]
+        if not ends or len(measures) > 1 or not {*measures} <= {*MEASURES}:
+            expected = f"env_kwargs and one of {', '.join(MEASURES)}, or frames, or both"
             raise ValueError(f"{name}: expected {expected}, got {', '.join(setting) or 'nothing'}")
-        measure, threshold, given = measures[0], setting[measures[0]], setting.get("env_kwargs")
-        if isinstance(threshold, bool) or not isinstance(threshold, int | float):
-            raise ValueError(f"{name}: {measure}: expected a number, got {threshold!r}")
-        if not abs(threshold) <= MAX_NUMBER:  # not NaN
-            raise ValueError(f"{name}: {measure}: expected a number up to {MAX_NUMBER:g}, got {threshold}")
-        highest = 1 if measure in ("accuracy", "success") else float("inf")
-        if measure != "return" and not 0 < threshold <= highest:
-            limits = "above 0, up to 1" if highest == 1 else "above 0"
-            raise ValueError(f"{name}: {measure}: expected a number {limits}, got {threshold}")
+        for key in ends:
+            _check_threshold(f"{name}: {key}", key, setting[key])
+        measure, given = next(iter(measures), None), setting.get("env_kwargs")
         try:
             kwargs = _ARGUMENTS.validate_python(given)
         except ValidationError:
             kwargs = {}
         if not kwargs:
             raise ValueError(f"{name}: env_kwargs: expected arguments of the environment, got {reprlib.repr(given)}")
-        return cls(kwargs, measure, float(threshold))
+        threshold = math.inf if measure is None else float(setting[measure])
+        return cls(kwargs, measure, threshold, float(setting.get("frames", math.inf)))
 
     def __str__(self) -> str:
         arguments = " ".join(f"{name}={value}" for name, value in self.env_kwargs.items())
-        threshold = f"{self.threshold:,.0f}" if self.measure == "frames" else f"{self.threshold:g}"
-        return f"{arguments} until {self.measure} {threshold}"
+        ends = [] if self.measure is None else [f"{self.measure} {self.threshold:g}"]
+        ends += [f"frames {self.frames:,.0f}"] if self.frames < math.inf else []
+        return f"{arguments} until {' or '.join(ends)}"
+
+
+def _check_threshold(name: str, key: str, threshold: Any) -> None:
+    """Raises ValueError for a value that a stage's measure or its number of frames cannot have."""
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        raise ValueError(f"{name}: expected a number, got {threshold!r}")
+    if not abs(threshold) <= MAX_NUMBER:  # not NaN
+        raise ValueError(f"{name}: expected a number up to {MAX_NUMBER:g}, got {threshold}")
+    highest = 1 if key in ("accuracy", "success") else math.inf
+    if key != "return" and not 0 < threshold <= highest:
+        limits = "above 0, up to 1" if highest == 1 else "above 0"
+        raise ValueError(f"{name}: expected a number {limits}, got {threshold}")
 
 
 def stages_of(curriculum: Sequence[Mapping[str, Any]]) -> list[Stage]:

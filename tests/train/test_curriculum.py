@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete
 
 from helpers.runs import assert_same, newest, resume, train
 from rmc_agents.config import Config, EnvConfig
+from rmc_agents.config.stages import stages_of
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
@@ -102,6 +103,19 @@ def test_a_stage_ends_with_a_mean_over_enough_episodes(measure: str, threshold: 
     assert passed(mixed * 100) == [False] * 4
     assert passed([bad] * 500 + mixed * 125) == [False] * 9 + [True]  # counted again after 500
     assert passed([bad, bad, bad, good] * 250) == [False] * 10
+
+
+def test_frames_end_a_stage_whose_threshold_is_not_reached() -> None:
+    good, bad = Episode(3.0, 4, True), Episode(0.0, 4, False)
+    stage = {"env_kwargs": {"mode": "hunt"}, "success": 0.75, "frames": 1000}
+
+    def left_after(episodes: list[Episode]) -> int:
+        stages = Curriculum(EnvConfig(num_envs=250, curriculum=(stage,)))
+        return next(frames for frames in range(250, 2000, 250) if stages.count(250, NOTHING, episodes))
+
+    assert left_after([good] * 300) == 500
+    assert left_after([bad] * 300) == 1000
+    assert str(stages_of([stage])[0]) == "mode=hunt until success 0.75 or frames 1,000"
 
 
 def test_short_episodes_do_not_count_more_often_than_long_ones() -> None:
@@ -227,6 +241,18 @@ gym.register("Aiming-v1", Aiming)
         ({"curriculum": [{"env_kwargs": {"size": 9}, "frames": 9}]}, "stage 1: expected the spaces of the environment"),
         ({"curriculum": [STAGES[0], {"accuracy": 0.5}]}, "stage 2: env_kwargs: expected arguments"),
         ({"curriculum": [{"env_kwargs": {"most": 2}}]}, "stage 1: expected env_kwargs and one of accuracy, success"),
+        (
+            {"curriculum": [{"env_kwargs": {"most": 2}, "frame": 9}]},
+            "stage 1: expected env_kwargs and .*, got env_kwargs",
+        ),
+        (
+            {"curriculum": [{"env_kwargs": {"most": 2}, "accuracy": 0.5, "return": 1}]},
+            "stage 1: expected env_kwargs and",
+        ),
+        (
+            {"curriculum": [{"env_kwargs": {"most": 2}, "accuracy": 0.5, "frames": 0}]},
+            "frames: expected a number above 0",
+        ),
         ({"curriculum": [{"env_kwargs": {"most": 2}, "accuracy": 85}]}, "accuracy: expected a number above 0, up to 1"),
         ({"curriculum": [{"env_kwargs": {"most": 2}, "frames": "x"}]}, "frames: expected a number, got 'x'"),
         ({"curriculum": [{"env_kwargs": {"most": 2}, "frames": 10**400}]}, r"frames: expected a number up to 1e\+15"),
