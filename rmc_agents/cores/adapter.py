@@ -51,8 +51,8 @@ class AdaptedCore(Core):
         return self.initial_state(1)
 
     def initial_state(self, batch_size: int) -> State:
-        """See `Core.initial_state`."""
-        return self.module.initial_state(batch_size)
+        """See `Core.initial_state`; copied, because the leaves may be views of a parameter."""
+        return map_leaves(torch.clone, self.module.initial_state(batch_size))
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """The module's step without a reset."""

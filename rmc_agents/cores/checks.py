@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.kernels.modes import autocasts, tracing
-from rmc_agents.types import State
+from rmc_agents.types import State, map_leaves
 
 
 def check_inputs(inputs: Tensor, input_size: int, axes: tuple[str, ...]) -> None:
@@ -78,12 +78,19 @@ def check_result(core: object, method: str, result: Any, shape: Sequence[int], i
       shape: of the output, `[B, output_size]` or `[T, B, output_size]`.
       initial: the initial state, with any number of lanes.
 
+    Returns:
+      The output, and the state in the initial state's type.
+
     Raises:
       ValueError: unless it is an output of that shape and a state of B lanes, like the initial one.
     """
-    if tracing():
-        return result
-    name = f"{type(core).__name__}.{method}"
+    if not tracing():
+        _check_result(f"{type(core).__name__}.{method}", result, shape, initial)
+    output, state = result
+    return output, map_leaves(lambda _, leaf: leaf, initial, state)
+
+
+def _check_result(name: str, result: Any, shape: Sequence[int], initial: State) -> None:
     is_pair = isinstance(result, tuple | list) and len(result) == 2 and isinstance(result[0], Tensor)
     if not is_pair or _shapes(result[1]) != [(shape[-2], *leaf.shape[1:]) for leaf in initial]:
         raise ValueError(
@@ -101,7 +108,6 @@ def check_result(core: object, method: str, result: Any, shape: Sequence[int], i
     wanted = initial[0].device if initial else output.device
     if wrong := [str(each.device) for each in (output, *state) if each.device != wanted]:
         raise ValueError(f"{name}: expected an output and a next state on {wanted}, got one on {wrong[0]}")
-    return output, state
 
 
 def _shapes(state: Any) -> list[Any]:

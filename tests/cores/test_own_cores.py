@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from helpers.own_cores import Counter, Decay, InPlace, Module, Odd, Trace
 from rmc_agents.cores import GRU, LSTM, RMC, Core, Feedforward, MinGRU, as_core
 from rmc_agents.cores.inspection import inspect, products_of
+from rmc_agents.kernels.weights import RMCState
 from rmc_agents.sb3.packed_core import PackedCore
 from rmc_agents.train.learner import state_norm
 from rmc_agents.types import map_leaves
@@ -398,3 +399,58 @@ def test_a_complex_state_follows_the_cores_dtype() -> None:
     core = Turning(SIZE).double()
     _, state = core(torch.ones(STEPS, LANES, SIZE, dtype=torch.float64))
     assert state[0].dtype == torch.complex128
+
+
+class Begun(nn.Module):
+    """Begins with a view of a parameter."""
+
+    output_size = 4
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.layer, self.start = nn.GRUCell(input_size, 4), nn.Parameter(torch.zeros(1, 4))
+
+    def initial_state(self, batch_size: int) -> tuple[torch.Tensor]:
+        return (self.start.expand(batch_size, -1),)
+
+    def step(self, x: torch.Tensor, should_reset: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+        new = self.layer(x, torch.where(should_reset.unsqueeze(1), self.start, state[0]))
+        return new, (new,)
+
+    def unroll(self, xs: torch.Tensor, should_reset: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+        outputs = []
+        for x, reset in zip(xs, should_reset, strict=True):
+            output, state = self.step(x, reset, state)
+            outputs.append(output)
+        return torch.stack(outputs), state
+
+
+def test_an_initial_state_that_is_a_view_of_a_parameter_does_not_change_with_it() -> None:
+    core = as_core(Begun(SIZE), SIZE)
+    with torch.no_grad():
+        state = core.initial_state(3)
+    with torch.no_grad():
+        core.module.start.fill_(9.0)
+    assert torch.equal(state[0], torch.zeros(3, 4))
+    outputs, _ = core.unroll(torch.randn(2, 3, SIZE), torch.zeros(2, 3, dtype=torch.bool), core.initial_state(3))
+    outputs.sum().backward()
+    assert core.module.start.grad.abs().sum() > 0
+
+
+class Plain(Core):
+    """Its state is a NamedTuple, which its cell forgets."""
+
+    def initial_leaves(self) -> RMCState:
+        return RMCState(torch.zeros(1, self.output_size))
+
+    def cell(self, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+        new = 0.5 * state.memory + x
+        return new, (new,)
+
+
+def test_a_cell_may_return_its_state_as_a_plain_tuple() -> None:
+    core, x, never = Plain(SIZE, SIZE), torch.randn(2, 3, SIZE), torch.zeros(2, 3, dtype=torch.bool)
+    _, state = core.step(x[0], never[0], core.initial_state(3))
+    output, state = core.step(x[1], never[1], state)
+    assert isinstance(state, RMCState)
+    assert torch.equal(output, core.unroll(x, never, core.initial_state(3))[0][1])
