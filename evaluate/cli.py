@@ -101,9 +101,12 @@ def _check(arguments: Arguments) -> None:
 
 def _score(arguments: Arguments, opened: Opened) -> int:
     """Evaluate, or ablate the memory; write the result and print it."""
+    from rmc_agents.runs.texts import check_unread
+
     from .episodes import PlaySettings
 
     saved, console = opened.saved, command_line.console()
+    check_unread(saved, opened.env)
     settings = PlaySettings.of(saved, arguments.seed, arguments.deterministic, arguments.max_steps)
     result = (_ablate if arguments.ablate_memory else _evaluate)(arguments, opened, settings, console)
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}

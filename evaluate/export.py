@@ -146,6 +146,7 @@ def export(
     from rmc_agents.agent import ActorCritic
     from rmc_agents.envs.making import name_of
     from rmc_agents.runs.saved import SavedAgent, save_agent
+    from rmc_agents.runs.texts import check_unread
 
     from .episodes import PlaySettings, play, provenance_of
     from .scoring import evaluating, policy_and_env
@@ -158,6 +159,7 @@ def export(
     if out.suffix == SUFFIX and not saved:
         raise ValueError(f"{out}: expected a name that ends in .onnx or .pt2, because an ActorCritic has no settings")
     policy, env = policy_and_env(agent, env)
+    check_unread(agent, env)
     settings = PlaySettings.of(agent, seed, False, max_steps)
     if out.suffix != SUFFIX and settings.device.type != "cpu":
         raise ValueError(f"agent: expected one on the CPU, as by rmc.load(..., device='cpu'), got {settings.device}")

@@ -18,6 +18,7 @@ from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.runs.saved import SavedAgent, given_env, saved_env
+from rmc_agents.runs.texts import check_unread
 from rmc_agents.types import Policy
 
 from . import ablation, attention
@@ -59,11 +60,13 @@ def evaluate(
       Mean return (undiscounted, not scaled) with its 95 % interval, median, lengths in steps, success rate, ...
 
     Raises:
-      ValueError: for an environment that is unknown or does not fit the agent, and for numbers out of range.
+      ValueError: for an environment that is unknown or does not fit the agent, for numbers out of range, and if the
+        text that a saved agent was trained on has changed.
       EnvError: if the environment's own code fails.
       WorkerError: if one of several processes fails.
     """
     policy, env = policy_and_env(agent, env)
+    check_unread(agent, env)
     settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
         return Statistics.of(play(policy, env, episodes, settings, jobs=jobs))
@@ -103,6 +106,7 @@ def ablate_memory(
     policy, env = policy_and_env(agent, env)
     if not isinstance(policy, ActorCritic):
         raise ValueError(f"agent: expected an ActorCritic, whose memory is known, got {type(policy).__name__}")
+    check_unread(agent, env)
     settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
         return ablation.ablate(policy, env, episodes, windows, settings, jobs=jobs)

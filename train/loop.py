@@ -15,6 +15,7 @@ from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import RunFolder
+from rmc_agents.runs.texts import keep_text
 from rmc_agents.stream import Episode
 
 from . import distributed
@@ -27,7 +28,6 @@ from .reporting.reporter import Reporter
 from .reporting.tracking import MakeTracker, Tracking
 from .resuming import Saved, notes
 from .stopping import StopSignals
-from .texts import keep_text
 from .trainer import Metrics, TrainedAgent, Trainer
 
 

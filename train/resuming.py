@@ -13,6 +13,7 @@ from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import CONFIG, RunFolder, run_of
 from rmc_agents.runs.saved import to_settings
+from rmc_agents.runs.texts import check_text
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import check_progress
 from rmc_agents.types import NotRegistered
@@ -20,7 +21,6 @@ from rmc_agents.types import NotRegistered
 from .algorithms import new_trainer
 from .learner import learning_rate_at
 from .own_env import OwnEnv, settle_env
-from .texts import check_text
 from .trainer import Trainer
 
 MAY_CHANGE_ON_RESUME = frozenset(
@@ -71,7 +71,7 @@ def reopen(
             config, lanes = settle_env(config, env)
         _check_unchanged(saved.config, config)
         if (run := run_of(path)) is not None:
-            check_text(config.env, run)
+            check_text(config.env, run, "start a new run, by --init-from with this agent")
         trainer = new_trainer(config, lanes)
         try:
             if saved.spec is not None:

@@ -10,11 +10,13 @@ from rich.console import Console
 
 from helpers import wandering  # noqa: F401  # registers an environment that cannot render
 from helpers.runs import refused, save_agent
-from rmc_agents import load, record_video
+from rmc_agents import evaluate, load, record_video
+from rmc_agents.config import EnvConfig
 from rmc_agents.evaluate import cli, watch
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec, evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.tables import print_result
+from rmc_agents.runs.texts import keep_text
 
 CPU = torch.device("cpu")
 
@@ -29,6 +31,28 @@ def test_command_writes_what_it_measures(tmp_path: Path, capsys: pytest.CaptureF
     assert "uniform random" in capsys.readouterr().out
     assert cli.main([str(path), "--episodes", "12", "--seed", "5", "--json", str(target)]) == 0
     assert json.loads(target.read_text()) == result
+
+
+def test_a_text_that_has_changed_since_the_training_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is held out of it now may have been trained on."""
+    run, text, other = tmp_path / "run", tmp_path / "text", tmp_path / "other"
+    for file in (text, other):
+        file.write_bytes(bytes(range(100)))
+    save_agent(run, f"text:{text}")
+    keep_text(EnvConfig(env=f"text:{text}"), run)
+    assert cli.main([str(run), "--episodes", "1", "--max-steps", "5"]) == 0
+    text.write_bytes(bytes(range(50, 100)) + bytes(range(50)))
+    capsys.readouterr()
+    for flags in ([], ["--env", f"text-heldout:{text}"], ["--ablate-memory"]):
+        assert f"is not the one that the run in {run} has read; put that back, or name" in refused(
+            capsys, cli, run, *flags
+        )
+    with pytest.raises(ValueError, match="what is held out now may have been trained on"):
+        evaluate(load(run), episodes=1)
+    for flags in (["--env", f"text:{other}", "--episodes", "1"], ["--sample", "1"]):
+        assert cli.main([str(run), *flags]) == 0
 
 
 def test_evaluate_is_plain_json() -> None:

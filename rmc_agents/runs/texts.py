@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from rmc_agents.config import EnvConfig
-from rmc_agents.envs.making import make_env, with_arguments
-from rmc_agents.envs.sequences.names import TEXT, is_text
+from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
+from rmc_agents.envs.sequences.names import TEXT, find_sequences, is_text
 from rmc_agents.envs.sequences.vocabulary import Words
 from rmc_agents.files import read_regular, write_atomically
+
+from .folder import run_of
+from .saved import SavedAgent
 
 VOCABULARY, HASH = "vocabulary.json", "text.sha256"
 
@@ -23,15 +26,33 @@ def keep_text(config: EnvConfig, folder: Path) -> None:
     write_atomically(folder / HASH, _hash(lanes).encode())
 
 
-def check_text(config: EnvConfig, folder: Path) -> None:
-    """Raises ValueError if the run in `folder` has read another text than is there now."""
+def check_text(config: EnvConfig, folder: Path, remedy: str) -> None:
+    """Raises ValueError, with a remedy, if the run in `folder` has read another text than is there now."""
     if not (folder / HASH).is_file() or (lanes := _reader(config)) is None:
         return
     if read_regular(folder / HASH).decode(errors="replace") != _hash(lanes):
         raise ValueError(
             f"{config.env}: its training part is not the one that the run in {folder} has read; put that back, or "
-            "start a new run, by --init-from with this agent"
+            f"{remedy}"
         )
+
+
+def check_unread(agent: Any, env: str | EnvFactory) -> None:
+    """Check that the held-out part of a text is none that a saved agent was trained on.
+
+    Raises:
+      ValueError: if `env` reads the text of the agent's run, and that has changed since.
+    """
+    if not isinstance(agent, SavedAgent):
+        return
+    config, folder = agent.config.env, run_of(agent.path) or agent.path.parent  # the best agent lies in the run itself
+    if not (folder / HASH).is_file():
+        return
+    _, named = find_sequences(config.env) or ("", {})
+    with closing(make_env(env)) as one:
+        path = getattr(getattr(one, "lanes", None), "path", None)
+    if path is not None and Path(path).resolve() == Path({**named, **config.env_kwargs}["path"]).resolve():
+        check_text(config, folder, "name another text, by --env: what is held out now may have been trained on")
 
 
 def _reader(config: EnvConfig) -> Any:
