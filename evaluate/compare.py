@@ -251,9 +251,7 @@ def check_success(training: Training) -> None:
 
 def differing(one: Config, other: Config, *of_run: str) -> list[str]:
     """Names of the settings that differ between two agents and have an effect on learning, and of those `of_run`."""
-    before, after = (
-        learning_settings(config) | {name: getattr(config.run, name) for name in of_run} for config in (one, other)
-    )
+    before, after = (learning_settings(config, *of_run) for config in (one, other))
     names = with_effect([name for name in before if before[name] != after[name]], (one, other))
     return [name for name in names if name != "learners" or "auto" not in (before[name], after[name])]
 
@@ -289,10 +287,10 @@ def report(
 def _folders(agents: Any) -> list[tuple[str, str | PathLike[str]]]:
     """Every run's agent and folder. Raises ValueError for anything but runs by the agent's name."""
     given = agents if isinstance(agents, Mapping) else {}
-    lists = [runs for runs in given.values() if isinstance(runs, Iterable) and not isinstance(runs, str)]
+    lists = [list(runs) for runs in given.values() if isinstance(runs, Iterable) and not isinstance(runs, str)]
     runs = [(name, run) for name, each in zip(given, lists, strict=False) for run in each]
     found = [(name, folder) for name, folder in runs if isinstance(folder, str | PathLike)]
-    if not found or len(found) < len(runs) or len(lists) < len(given):
+    if not lists or not all(lists) or len(found) < len(runs) or len(lists) < len(given):
         got = " ".join(reprlib.repr(agents).split())
         raise ValueError(f"agents: expected folders by the agent's name, such as {{'rmc': ['runs/A']}}, got {got}")
     return found

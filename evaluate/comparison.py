@@ -183,7 +183,8 @@ def write(runs: Sequence[ComparedRun], path: str | PathLike[str]) -> None:
 def grouped(runs: Sequence[ComparedRun]) -> dict[str, list[ComparedRun]]:
     """Runs by agent label, sorted by seed; duplicates of label and seed are dropped."""
     groups: dict[str, dict[int, ComparedRun]] = {}
-    for label, run in zip(labels([run.agent for run in runs], [run.config for run in runs]), runs, strict=True):
+    names, configs = [run.agent for run in runs], [run.config for run in runs]
+    for label, run in zip(labels(names, configs, "eval_max_steps"), runs, strict=True):
         groups.setdefault(label, {}).setdefault(run.seed, run)
     return {label: [seeds[seed] for seed in sorted(seeds)] for label, seeds in groups.items()}
 
@@ -258,10 +259,11 @@ def table(
     marks = [("frames", mark) for mark in frame_marks or default_marks(max(run.frames for run in runs))]
     marks += [("minutes", mark) for mark in minute_marks or default_marks(max(run.seconds for run in runs) / 60)]
     rows = [_agent_row(label, group, metric, marks, digits) for label, group in groups.items()]
-    first, *others = (scores_of(group, metric) for group in groups.values())
-    for row, scores in zip(rows[1:], others, strict=True):
-        row[DIFFERENCE] = difference_with_interval(scores, first, digits)
-    columns = [column for column in rows[0] if column != DIFFERENCE or others]
+    first, *others = groups.values()
+    for row, group in zip(rows[1:], others, strict=True):
+        if _evaluated_in(group[0]) == _evaluated_in(first[0]):
+            row[DIFFERENCE] = difference_with_interval(scores_of(group, metric), scores_of(first, metric), digits)
+    columns = [column for column in rows[0] if column != DIFFERENCE or any(row[DIFFERENCE] for row in rows)]
     rows += [{"agent": name, MEAN: f"{score:.{digits}f}"} for name, score in random_play(groups, metric).items()]
     lines = [_line(columns), "|---" * len(columns) + "|"]
     lines += [_line([row.get(column, "") for column in columns]) for row in rows]
@@ -302,6 +304,11 @@ def _env_of(run: ComparedRun) -> str:
     return " ".join([env.env, *(f"{name}={value}" for name, value in env.env_kwargs.items())])
 
 
+def _evaluated_in(run: ComparedRun) -> tuple[str, int]:
+    """What scores must share to be subtracted: the environment, and the step limit of its episodes."""
+    return _env_of(run), run.config.run.eval_max_steps
+
+
 def figure(groups: Mapping[str, Sequence[ComparedRun]], marks: Mapping[str, float], path: str | PathLike[str]) -> None:
     """Curves against frames and against minutes, with dashed lines at uniform random play and at `marks`."""
     metric = metric_of([run for group in groups.values() for run in group])
@@ -319,7 +326,8 @@ def _notes(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> str:
         f"Columns of frames and minutes (of training alone): {label} in training around there, mean over\n"
         f"seeds; curves are {smoothing(SMOOTH)}. The evaluation's {label} is of {episodes} episodes\n"
         "per seed; intervals are over seeds: Student's of the mean, Welch's of the difference from the first\n"
-        "agent's mean, percentile bootstrap of the interquartile mean (Agarwal et al., 2021).\n"
+        "agent's mean, in one environment with one step limit, percentile bootstrap of the interquartile mean\n"
+        "(Agarwal et al., 2021).\n"
         f"Seeds: {seeds}. Trained at commit {', '.join(commits)}."
     )
 

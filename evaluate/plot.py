@@ -156,19 +156,20 @@ def agent_names(configs: Sequence[Config]) -> list[str]:
     return [f"{config.env.env} · {config.core.core}" if several else config.core.core for config in configs]
 
 
-def learning_settings(config: Config) -> dict[str, Any]:
-    """The settings that seeds of one agent share."""
-    return {name: value for name, value in config.to_mapping().items() if name not in NOT_COMPARED}
+def learning_settings(config: Config, *of_run: str) -> dict[str, Any]:
+    """The settings that seeds of one agent share, and those `of_run`, which do not affect its learning."""
+    return {name: value for name, value in config.to_mapping().items() if name not in NOT_COMPARED or name in of_run}
 
 
-def labels(names: Sequence[str], configs: Sequence[Config]) -> list[str]:
+def labels(names: Sequence[str], configs: Sequence[Config], *of_run: str) -> list[str]:
     """Labels for runs: settings that differ between runs of one name and have an effect are added to the name.
 
     Args:
       names: the agents' names, one for each run.
       configs: their settings.
+      of_run: as in `learning_settings`.
     """
-    settings = [learning_settings(config) for config in configs]
+    settings = [learning_settings(config, *of_run) for config in configs]
     labelled = []
     for name, own in zip(names, settings, strict=True):
         rivals = [i for i, other_name in enumerate(names) if other_name == name]

@@ -76,6 +76,17 @@ def test_agents_that_differ_in_more_than_the_seed_are_distinguished_and_no_seed_
     assert [(run.seed, run.evaluation.mean_return) for run in groups["a, core=rmc"]] == [(0, 10.0), (1, 10.0)]
 
 
+def test_scores_of_other_evaluations_are_neither_pooled_nor_subtracted() -> None:
+    runs = [make_run(seed=seed) for seed in (0, 1)]
+    runs += [make_run(seed=2, score=99.0, eval_max_steps=5), make_run("b", score=4.0), make_run("c", env="recall")]
+    rows = rows_of(comparison.table(comparison.grouped(runs)))
+    difference = {name: row["difference from the first (95 % interval)"] for name, row in rows.items()}
+    assert rows["a, eval_max_steps=10000"]["evaluation, by seed"] == "10.0, 10.0"
+    assert difference["a, eval_max_steps=5"] == difference["c"] == ""
+    assert difference["b"] == "-6.0"
+    assert "difference" not in comparison.table({"a": runs[:2], "c": runs[4:]}).partition("\n")[0]
+
+
 def test_settings_without_effect_do_not_distinguish_agents() -> None:
     one, other = make_run(core="lstm"), make_run(seed=1, core="lstm", mem_slots=9, clip_rho=2.0)
     assert list(comparison.grouped([one, other])) == ["a"]

@@ -128,6 +128,7 @@ def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
         (lambda agent: rmc.ablate_memory(rmc.load("minipacman-none")), "core has no memory that could be removed"),
         (lambda agent: rmc.compare({"a": [agent]}, "c"), "agents: expected folders by the agent's name"),
         (lambda agent: rmc.compare({"a": 3}, "c"), "agents: expected folders by the agent's name"),
+        (lambda agent: rmc.compare({"a": ["runs/A"], "b": []}, "c"), "agents: expected folders by .* 'b': \\[\\]}"),
         (lambda agent: rmc.record_attention(agent, Noise, "x.gif"), "expected a file name that ends in .png"),
         (
             lambda agent: rmc.record_attention(rmc.UniformPolicy(agent.spec), Noise, "x.png"),
