@@ -45,7 +45,7 @@ class Statistics:
 
     Attributes:
       mean_return: of whole episodes, or up to the step limit.
-      ci95: its 95 % bootstrap interval (BCa).
+      ci95: its 95 % bootstrap interval (BCa); None for one episode.
       median, min, max: of the returns.
       mean_length: in steps.
       episodes: how many.
@@ -53,13 +53,13 @@ class Statistics:
       success_rate: the fraction of episodes with `info["is_success"]`.
       episodes_cut: how many ended by the step limit; 0 in results of earlier versions, which do not say.
       accuracy: the fraction of right answers, where `info["target"]` says what is right.
-      accuracy_ci95: its bootstrap interval, over episodes.
+      accuracy_ci95: its bootstrap interval, over episodes; None for one.
       bits: the mean of -log2 of the right answers' probabilities: bits per character of a text.
       success_by: the success rate by value, for each of `GROUPS` that varies, such as the corridor's length.
     """
 
     mean_return: float
-    ci95: tuple[float, float]
+    ci95: tuple[float, float] | None
     median: float
     min: float
     max: float
@@ -79,7 +79,7 @@ class Statistics:
         return self.mean_return if self.accuracy is None else self.accuracy
 
     @property
-    def score_ci95(self) -> tuple[float, float]:
+    def score_ci95(self) -> tuple[float, float] | None:
         """The score's interval."""
         return self.accuracy_ci95 or self.ci95
 
@@ -113,13 +113,15 @@ def _mean_of_known(numbers: np.ndarray | None) -> float | None:
 
 def _accuracy(
     right: np.ndarray | None, asked: np.ndarray | None
-) -> tuple[float, tuple[float, float]] | tuple[None, None]:
+) -> tuple[float, tuple[float, float] | None] | tuple[None, None]:
     """The fraction of correct answers, and its 95 % interval by resampling whole episodes."""
     if right is None or asked is None or not asked.any():
         return None, None
     rate = float(right.sum() / asked.sum())
     around = rate + (right - rate * asked) / asked.mean()  # [E]: their mean varies as the ratio of the two sums does
-    low, high = bootstrap_interval(around)  # to first order, so that it could end outside 0 to 1
+    if (interval := bootstrap_interval(around)) is None:
+        return rate, None
+    low, high = interval  # to first order, so that it could end outside 0 to 1
     return rate, (max(low, 0.0), min(high, 1.0))
 
 
@@ -141,14 +143,16 @@ def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
     }
 
 
-def bootstrap_interval(samples: np.ndarray) -> tuple[float, float]:
+def bootstrap_interval(samples: np.ndarray) -> tuple[float, float] | None:
     """The 95 % bootstrap interval of the mean, bias-corrected and accelerated (BCa: Efron, 1987).
 
     The resampling has a fixed seed. Equals scipy.stats.bootstrap, whose import takes longer than the rest. A point if
-    all samples are equal or the mean is not finite.
+    all samples are equal or the mean is not finite; None for a single sample.
     """
     count, mean = len(samples), float(samples.mean())
-    if count < 2 or not np.isfinite(mean) or np.allclose(samples, mean, rtol=1e-12, atol=0):
+    if count < 2:
+        return None
+    if not np.isfinite(mean) or np.allclose(samples, mean, rtol=1e-12, atol=0):
         return mean, mean
     rng, batch = np.random.default_rng(0), max(1, MAX_RESAMPLED // count)
     sizes = [min(batch, RESAMPLES - first) for first in range(0, RESAMPLES, batch)]
@@ -185,9 +189,9 @@ def welch_interval(samples: Sequence[float], others: Sequence[float]) -> tuple[f
 
 
 def accuracy_text(result: dict[str, Any]) -> str:
-    """The accuracy of an evaluation that has one, with its interval."""
-    low, high = result["accuracy_ci95"]
-    return f"{result['accuracy']:.1%} ({low:.1%} to {high:.1%})"
+    """The accuracy of an evaluation that has one, with its interval, if that has several episodes."""
+    interval = result["accuracy_ci95"]
+    return f"{result['accuracy']:.1%}" + (f" ({interval[0]:.1%} to {interval[1]:.1%})" if interval else "")
 
 
 def cut_note(result: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ class Provenance(NamedTuple):
 
     version: str  # of this project
     mean_return: float
-    ci95: tuple[float, float]  # of the mean return
+    ci95: tuple[float, float] | None  # of the mean return; None: of one episode
     episodes: int
     seed: int  # episode i started from seed + i
     env: str = ""  # the environment that was played, for messages; '': not known, in older files
@@ -43,9 +43,10 @@ class Provenance(NamedTuple):
     def __str__(self) -> str:
         played = f" on {self.env}" if self.env else ""
         accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.1%}, "
+        interval = "" if self.ci95 is None else " (95 % interval)"
         return (
             f"{accuracy}mean return {with_interval(self.mean_return, self.ci95)}{played} over {self.episodes} episodes "
-            f"from seed {self.seed} (95 % interval) when it was saved, by version {self.version}"
+            f"from seed {self.seed}{interval} when it was saved, by version {self.version}"
         )
 
 
@@ -253,10 +254,10 @@ def to_provenance(fields: Any) -> Provenance:
     """Restore a saved provenance. Raises ValueError if the fields are not valid."""
     if isinstance(fields, dict):
         fields = {"env": "", "accuracy": None} | fields  # older files do not have these
-    known = {"version": "", "mean_return": 0.0, "ci95": [0.0, 0.0], "episodes": 0, "seed": 0, "env": ""}
-    known["accuracy"] = Either(0.0, None)
+    known = {"version": "", "mean_return": 0.0, "episodes": 0, "seed": 0, "env": ""}
+    known |= {"ci95": Either([0.0, 0.0], None), "accuracy": Either(0.0, None)}
     check_like(fields, known, "provenance")
-    return Provenance(**fields | {"ci95": tuple(fields["ci95"])})
+    return Provenance(**fields | {"ci95": fields["ci95"] and tuple(fields["ci95"])})
 
 
 def save_agent(path: str | PathLike[str], saved: SavedAgent[ActorCritic], provenance: Provenance) -> None:

@@ -1,16 +1,22 @@
 """Statistics of episodes and their intervals."""
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from scipy.stats import bootstrap, norm, t, ttest_ind
 
+from rmc_agents.evaluate.episodes import provenance_of
 from rmc_agents.evaluate.statistics import (
     Episodes,
     Statistics,
+    accuracy_text,
     bootstrap_interval,
     student_interval,
     welch_interval,
 )
+from rmc_agents.runs.saved import to_provenance
 
 
 def episodes(*returns: float) -> Episodes:
@@ -87,10 +93,21 @@ def test_the_interval_of_a_difference_is_scipys() -> None:
     assert welch_interval([7.0, 7.0], [4.0, 4.0]) == (3.0, 3.0)
 
 
-@pytest.mark.parametrize("returns", [[7.0], [7.0, 7.0], [0.1, 0.1, 0.1 + 1e-17, 0.1]])
+@pytest.mark.parametrize("returns", [[7.0, 7.0], [0.1, 0.1, 0.1 + 1e-17, 0.1]])
 def test_interval_of_what_does_not_vary_is_a_point(returns: list[float]) -> None:
     low, high = bootstrap_interval(np.array(returns))
     assert low == high == pytest.approx(returns[0])
+
+
+def test_one_episode_has_no_interval() -> None:
+    played = episodes(7.0)._replace(asked=np.array([4]), right=np.array([3]), nats=np.array([1.0]))
+    statistics = Statistics.of(played)
+    assert (statistics.ci95, statistics.accuracy_ci95, statistics.score_ci95) == (None, None, None)
+    assert '"ci95": null' in json.dumps(asdict(statistics), allow_nan=False)
+    assert accuracy_text(asdict(statistics)) == "75.0%"
+    provenance = provenance_of(statistics, 5, "recall")
+    assert to_provenance(provenance._asdict()) == provenance
+    assert str(provenance).startswith("accuracy 75.0%, mean return 7.00 on recall over 1 episodes from seed 5 when")
 
 
 def test_interval_is_repeatable_and_takes_many_samples() -> None:

@@ -152,7 +152,8 @@ class Reporter:
         """Call this after an evaluation."""
         statistics = evaluation.statistics
         scalars = {TIME_TAG: self.seconds, "evaluation/return": statistics.mean_return}
-        scalars |= {"evaluation/low": statistics.ci95[0], "evaluation/high": statistics.ci95[1]}
+        if statistics.ci95 is not None:
+            scalars |= {"evaluation/low": statistics.ci95[0], "evaluation/high": statistics.ci95[1]}
         for name in ("success_rate", "accuracy", "bits"):
             if (value := getattr(statistics, name)) is not None:
                 scalars[f"evaluation/{name}"] = value
