@@ -101,6 +101,7 @@ def _check(arguments: Arguments) -> None:
 
 def _score(arguments: Arguments, opened: Opened) -> int:
     """Evaluate, or ablate the memory; write the result and print it."""
+    from rmc_agents.envs.making import name_of
     from rmc_agents.runs.texts import check_unread
 
     from .episodes import PlaySettings
@@ -115,7 +116,7 @@ def _score(arguments: Arguments, opened: Opened) -> int:
     print_result(result, console)
     if result["episodes"] < arguments.episodes:
         command_line.say(console, f"the environment has {result['episodes']} different episodes: each was played once")
-    if saved.provenance is not None and arguments.env is None:
+    if saved.provenance is not None and name_of(opened.env) == (saved.provenance.env or saved.config.env.env):
         command_line.say(console, str(saved.provenance))
     if arguments.json is not None:
         command_line.say(console, f"written to {arguments.json}")

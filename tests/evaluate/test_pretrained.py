@@ -18,7 +18,7 @@ from rmc_agents import pretrained
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, watch
-from rmc_agents.evaluate.episodes import PlaySettings, check_fits, play
+from rmc_agents.evaluate.episodes import check_fits
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.saved import load_agent
 from rmc_agents.stream import Lanes
@@ -154,6 +154,14 @@ def test_evaluate_opens_it_by_file_and_by_name(
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize(("flags", "is_said"), [([], True), (["--env-kwargs", "delay=3"], False)])
+def test_the_score_when_it_was_saved_is_not_said_of_another_environment(
+    flags: list[str], is_said: bool, exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate_cli.main([str(exported), "--episodes", "2", *flags]) == 0
+    assert ("when it was saved" in capsys.readouterr().out) is is_said
+
+
 def test_watch_records_into_the_current_folder(
     by_name: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,7 +272,11 @@ def test_shipped_policies_fit_their_environments(name: str) -> None:
 
 def test_the_shipped_player_of_recall_remembers() -> None:
     saved = load_agent(pretrained.find("recall-rmc"), CPU)
-    assert play(saved.agent, "recall", 100, PlaySettings(0, CPU)).returns.mean() > 0.9
+    assert saved.provenance is not None
+    assert saved.provenance.ci95 is not None
+    low, high = saved.provenance.ci95
+    found = rmc.evaluate(saved, episodes=saved.provenance.episodes, seed=saved.provenance.seed)
+    assert 0.9 < low <= found.mean_return <= high
 
 
 @pytest.mark.slow
