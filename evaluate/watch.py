@@ -142,13 +142,25 @@ def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, An
             one.saved.agent,
             one.env,
             PlaySettings.of(one.saved, arguments.seed, arguments.deterministic, arguments.max_steps),
-            name=run.name if (run := run_of(one.saved.path)) else one.saved.path.stem,
+            name=name,
             facts=f"{one.title} · seed {arguments.seed}",
             window=arguments.window,
             reward_scale=one.saved.config.train.reward_scale,
         )
-        for one in opened
+        for one, name in zip(opened, agent_names([one.saved.path for one in opened]), strict=True)
     ]
+
+
+def agent_names(paths: Sequence[Path]) -> list[str]:
+    """Names of saved agents: of the run or the file; where two are alike, the end of the path that tells them apart."""
+    names = [run.name if (run := run_of(path)) else path.stem for path in paths]
+    parts = [path.absolute().with_suffix("").parts for path in paths]
+
+    def end_of(own: tuple[str, ...], name: str) -> str:
+        ends = [own[-length:] for length in range(1, len(own) + 1)]
+        return "/".join(next((end for end in ends if sum(x[-len(end) :] == end for x in parts) == 1), (name,)))
+
+    return [name if names.count(name) == 1 else end_of(own, name) for name, own in zip(names, parts, strict=True)]
 
 
 def _serve(arguments: Arguments, paths: list[Path]) -> int:
