@@ -19,14 +19,14 @@ def print_result(result: dict[str, Any], console: Console) -> None:
     table = Table(title=escape(title), caption=f"{result['episodes']} episodes from seed {result['seed']}, {acting}")
     (_fill_ablation if "ablation" in result else _fill)(table, result)
     command_line.say(console, f"checkpoint {result['checkpoint']}")
-    console.print(table)
+    command_line.show(console, table)
     for name, played in result.get("ablation", {"": result}).items():
         if note := cut_note(played | {"max_steps": result["max_steps"]}):
             command_line.say(console, f"{name}: {note}" if name else note)
 
 
 def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
-    table.add_column("memory", no_wrap=True)
+    table.add_column("memory")
     table.add_column("mean return (95 % interval)", justify="right")
     answers = all(statistics["accuracy"] is not None for statistics in result["ablation"].values())
     if answers:
@@ -43,7 +43,7 @@ def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
 
 def _fill(table: Table, result: dict[str, Any]) -> None:
     digits = decimals(result["mean_return"], result["random_mean_return"])
-    table.add_column(no_wrap=True)
+    table.add_column()
     table.add_column("agent", justify="right")
     table.add_column("uniform random", justify="right")
     table.add_row(

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.table import Table
 
-from rmc_agents.command_line import console, importing, quoted, run, signal_of
+from rmc_agents.command_line import console, importing, quoted, run, show, signal_of
 from rmc_agents.command_line.parsing import sources
 from rmc_agents.formatting import decimals, with_interval
 
@@ -60,6 +62,17 @@ def test_scores_have_three_significant_digits() -> None:
 def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     console().print("core a:factory:")
     assert capsys.readouterr().out == "core a:factory:\n"
+
+
+@pytest.mark.parametrize("width", [10, 40])
+def test_no_number_of_a_table_is_cut(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("what", "agent", "uniform random", "settings")
+    table.columns[-1].overflow = "fold"
+    cells = ("mean return of something", "-0.990 (-0.999 to -0.970)", "1,234,567", "a_path/without/any/blank")
+    table.add_row(*cells)
+    show(Console(width=width), table)
+    printed = capsys.readouterr().out
+    assert all(word in printed for cell in cells[:3] for word in cell.split())
 
 
 def test_characters_that_the_output_lacks_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

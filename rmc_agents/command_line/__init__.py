@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
+from rich.table import Table
 
 from rmc_agents import plugins
 
@@ -34,6 +35,15 @@ def console() -> Console:
 def say(console: Console, text: str) -> None:
     """Print a text unchanged: no wrapping of paths at the terminal's edge, no markup in brackets."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def show(console: Console, table: Table) -> None:
+    """Print a table. No number is cut: a table that cannot fit is wider than the terminal."""
+    for column in table.columns:
+        if column.overflow != "fold":
+            words = " ".join([str(column.header), *map(str, column.cells)]).split()
+            column.min_width = max(map(len, words), default=0)
+    console.print(table, crop=False)
 
 
 @contextlib.contextmanager

@@ -234,7 +234,7 @@ def _print_report(report: dict[str, Any], console: Console) -> None:
     rows += [(name, part, f"{_number(part['gflop_per_second'], ',.1f')} GFLOP/s") for name, part in arithmetic.items()]
     for name, part, rate in rows:
         table.add_row(name, rate, f"{part['ms']:,.2f}", _number(part["spread"], ".0%"), f"{part['ms'] / whole:.0%}")
-    console.print(table)
+    command_line.show(console, table)
     for name, scan in report["scan"].items():
         if scan["of_products"] is not None:
             command_line.say(

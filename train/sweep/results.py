@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rmc_agents import plugins
-from rmc_agents.command_line import quoted, say
+from rmc_agents.command_line import quoted, say, show
 from rmc_agents.config import Config
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.plot import write_png
@@ -202,14 +202,14 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     table.add_column("trial")
     table.add_column("settings", overflow="fold")
     for name in ("score (95 % interval)", "seconds"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")
     digits = _digits(rows)
     for row in rows:
         settings = "\n".join([describe(row.settings) or "base", *_notes(row, digits)])
         score = "" if row.score is None else with_interval(row.score, row.interval, digits)
         seconds = "" if row.seconds is None else f"{row.seconds:,.0f}"
         table.add_row(", ".join(map(str, row.trials)), escape(settings), score, seconds)
-    console.print(table)
+    show(console, table)
     lines = []
     if shares:
         lines.append(f"importance for being among the best tenth: {describe(shares)}")
