@@ -30,6 +30,8 @@ class Blame:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, Exception | SystemExit) or isinstance(error, WorkerError):
             return
+        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+            return  # rich's: the output is closed, in which a compilation was announced
         theirs: BaseException = error
         if error.__cause__ is not None and not _their_frames(error):  # gymnasium rephrases a constructor's TypeError
             theirs = error.__cause__

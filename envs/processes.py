@@ -13,7 +13,7 @@ from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import Any, NamedTuple, Self
 
 import psutil
@@ -98,13 +98,24 @@ def end_all(processes: Sequence[BaseProcess]) -> None:
 
 @contextmanager
 def stops_held_back() -> Iterator[None]:
-    """Context in which started processes block the `STOPS` until they are ready; this process gets them afterwards."""
+    """Context in which started processes block the `STOPS` until they are ready; this process gets them afterwards.
+
+    The mask is of this thread alone. Another one, of a library, may take a signal, whose handler would then interrupt
+    the start of a process: the handlers wait too. Only the main thread may set them, and only there do they run.
+    """
     resource_tracker.ensure_running()  # otherwise it starts with the first process and unblocks the signals
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    received: list[int] = []
+    before, handlers = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS), {}
+    if current_thread() is main_thread():
+        handlers = {number: signal.signal(number, lambda number, _: received.append(number)) for number in STOPS}
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in received:
+            signal.raise_signal(number)
 
 
 class Child(Process):

@@ -19,8 +19,16 @@ from rmc_agents.formatting import decimals, with_interval
 IMPORTS = "import signal, sys; from rmc_agents import command_line;"
 
 
-def test_a_command_whose_output_is_closed_ends_silently() -> None:
-    program = f"{IMPORTS} sys.exit(command_line.run('rmc-test', lambda: print('much' * 100) or 0))"
+@pytest.mark.parametrize("within", ["contextlib.nullcontext()", "Blame('Env', 'reset()')"])
+def test_a_command_whose_output_is_closed_ends_silently(within: str) -> None:
+    """Also where an environment is compiled, which is announced."""
+    program = f"""{IMPORTS} import contextlib; from rmc_agents.envs.blame import Blame
+def main():
+    with {within}:
+        command_line.say(command_line.console(), 'much' * 100)
+    print('much' * 100)
+    return 0
+sys.exit(command_line.run('rmc-test', main))"""
     read, write = os.pipe()
     os.close(read)
     ended = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, check=False)

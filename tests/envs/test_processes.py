@@ -4,6 +4,8 @@ import os
 import signal
 import sys
 import tempfile
+import threading
+import time
 from multiprocessing.connection import Connection
 
 import pytest
@@ -27,6 +29,21 @@ def test_a_child_has_our_modules_and_environment_and_leaves_stops_to_its_parent(
         assert connection.recv() == (value, sys.platform == "linux", True, True, True)
         child.join()
         assert child.exitcode == 0
+
+
+def test_a_stop_that_another_thread_takes_is_held_back_too() -> None:
+    ended, seen = threading.Event(), []
+    threading.Thread(target=ended.wait, daemon=True).start()
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append("stop"))
+    try:
+        with stops_held_back():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)
+            seen.append("end of the context")
+        assert seen == ["end of the context", "stop"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        ended.set()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the server is Linux's")
