@@ -1,6 +1,5 @@
 """Plays one episode and records everything that a replay shows, as plain values for JSON."""
 
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory
 from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.video.panels import plain_number
-from rmc_agents.evaluate.video.recording import action_names, counters_of, end_note, make_drawn, picture
+from rmc_agents.evaluate.video.recording import action_names, counters_of, drawn, end_note, picture
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, map_leaves
 
@@ -48,7 +47,7 @@ def record(
     Raises:
       ValueError: for an environment whose `render` returns no image.
     """
-    with closing(make_drawn(env)) as one:
+    with drawn(env) as one:
         episode = _Episode(policy, Lanes(one, settings.seed, settings.device), reward_scale)
         episode.play(settings)
     memory = _memory(policy, episode.played(), window)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -30,6 +30,7 @@ from .file import FRAMES_PER_SECOND, HIGHEST_FPS, HeldFrame, check_target, write
 from .panels import FrameInfo, compose
 
 HOLD_SECONDS = 1.0
+SDL_DRIVER = "SDL_VIDEODRIVER"
 COUNTERS = ("level", "power")
 SQUARE = 24  # pixels, of a number's square in a picture of numbers
 SQUARES_IN_ROW, MOST_SQUARES = 16, 256
@@ -44,12 +45,19 @@ class RecordedVideo(NamedTuple):
     cut: list[bool]  # whether the episode was cut off by the step limit
 
 
-def make_drawn(env: str | EnvFactory) -> VectorEnv:
-    """The environment with one lane, which `picture` draws."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # otherwise pygame looks for a display, and complains
-    with closing(make_env(env)) as one:
-        can_render = _can_render(one)
-    return make_env(env, render_mode="rgb_array") if can_render else make_env(env)
+@contextmanager
+def drawn(env: str | EnvFactory) -> Iterator[VectorEnv]:
+    """Context with the environment in one lane, which `picture` draws."""
+    has_driver = SDL_DRIVER in os.environ
+    os.environ.setdefault(SDL_DRIVER, "dummy")  # otherwise pygame looks for a display, and complains
+    try:
+        with closing(make_env(env)) as one:
+            can_render = _can_render(one)
+        with closing(make_env(env, render_mode="rgb_array") if can_render else make_env(env)) as one:
+            yield one
+    finally:
+        if not has_driver:
+            os.environ.pop(SDL_DRIVER, None)
 
 
 def _can_render(env: VectorEnv) -> bool:
@@ -89,7 +97,7 @@ def record(
     checked_int("fps", fps, 1, HIGHEST_FPS)
     checked_int("episodes", episodes, 1)
     write = write_gif if path.suffix.lower() == ".gif" else write_mp4
-    with replacing(path) as temporary, closing(make_drawn(env)) as one:
+    with replacing(path) as temporary, drawn(env) as one:
         lanes = Lanes(one, settings.seed, settings.device)
         show = _Show(policy, lanes, settings, title or name_of(env), reward_scale)
         frames = write(temporary, show.play(episodes, round(HOLD_SECONDS * fps)), fps)

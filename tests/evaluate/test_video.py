@@ -1,5 +1,6 @@
 """Videos: the picture, the file, and that no incomplete file is left behind."""
 
+import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -235,10 +236,20 @@ def test_numbers_are_drawn_as_grey_squares() -> None:
         def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
             return {"a": np.float32([-1e9, 0]), "b": 1}, {}
 
-    lanes = Lanes(recording.make_drawn(Silent), 0, CPU)
-    picture = recording.picture(lanes)
+    with recording.drawn(Silent) as env:
+        picture = recording.picture(Lanes(env, 0, CPU))
     assert picture.shape == (recording.SQUARE, 3 * recording.SQUARE, 3)
     assert picture[0, :: recording.SQUARE, 0].tolist() == [0, 128, 191]
+
+
+@pytest.mark.parametrize("driver", [None, "x11"])
+def test_the_display_is_afterwards_the_users(driver: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SDL_VIDEODRIVER")
+    if driver is not None:
+        monkeypatch.setenv("SDL_VIDEODRIVER", driver)
+    with recording.drawn("recall"):
+        assert os.environ["SDL_VIDEODRIVER"] == (driver or "dummy")
+    assert os.environ.get("SDL_VIDEODRIVER") == driver
 
 
 def test_a_pretrained_policy_of_recall_is_filmed(tmp_path: Path) -> None:
