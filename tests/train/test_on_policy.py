@@ -12,12 +12,14 @@ from torch.nn import functional
 from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending, small_trainer
 from oracles.returns import lambda_return
 from rmc_agents import losses
-from rmc_agents.cores import LSTM
+from rmc_agents.config import Config
+from rmc_agents.cores import LSTM, Core
 from rmc_agents.cores.registry import register_core
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.stream import Lanes
 from rmc_agents.train import learner
 from rmc_agents.train.distributed.shares import split_lanes
+from rmc_agents.train.impala.actors import Actor
 from rmc_agents.train.on_policy import minibatches
 from rmc_agents.types import AgentOutput, at
 
@@ -97,6 +99,33 @@ def test_divergence_leaves_the_weights_unchanged() -> None:
     with pytest.raises(ValueError, match="training diverged"):
         trainer.update()
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.agent.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("algo", ["ppo", "impala"])
+def test_a_state_that_becomes_nan_ends_the_training(algo: str) -> None:
+    class Flag(Core):
+        first, later = 0.0, math.inf
+
+        def initial_leaves(self) -> Any:
+            return (torch.full((1, 1), self.first),)
+
+        def cell(self, x: torch.Tensor, state: Any) -> Any:
+            return x, (torch.full_like(state[0], self.later),)
+
+    def update() -> None:
+        if algo == "ppo":
+            small_trainer(algo, "flag").update()
+        else:
+            settings = {"algo": algo, "env": "recall", "core": "flag", "unroll_length": 3, "lanes_per_actor": 2}
+            Actor(Config().updated(settings).settled(), 0).act(0.0)
+
+    register_core("flag", Flag)
+    update()
+    Flag.later = math.nan
+    with pytest.raises(ValueError, match=r"training diverged .* \(the core's state is NaN\): try a smaller"):
+        update()
+    Flag.first = math.nan
+    update()
 
 
 def test_an_episode_that_ends_both_ways_is_terminated() -> None:
