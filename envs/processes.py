@@ -107,7 +107,8 @@ def stops_held_back() -> Iterator[None]:
     received: list[int] = []
     before, handlers = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS), {}
     if current_thread() is main_thread():
-        handlers = {number: signal.signal(number, lambda number, _: received.append(number)) for number in STOPS}
+        own = [number for number in STOPS if signal.getsignal(number) is not None]  # None: of a library in C
+        handlers = {number: signal.signal(number, lambda number, _: received.append(number)) for number in own}
     try:
         yield
     finally:
