@@ -115,8 +115,8 @@ def stops_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in received:
-            signal.raise_signal(number)
+        for late in received:
+            signal.raise_signal(late)
 
 
 class Child(Process):
