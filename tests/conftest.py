@@ -37,7 +37,7 @@ def pytest_collection_finish() -> None:
 def forget_registered() -> Iterator[None]:
     """What a test registers is forgotten after it."""
     yield
-    for names in (*plugins.registered.values(), own._given, own._given_twice):
+    for names in (*plugins.registered.values(), plugins._typed, plugins._envs, own._given, own._given_twice):
         names.clear()
 
 
