@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from .blame import Blame
 from .guarded import GuardedEnv
 from .own import check_arguments, check_lanes, makes_all_lanes, takes
-from .registry import Backend, as_numbers, make_vector_env
+from .registry import Backend, as_numbers, make_vector_env, register_named
 from .saving import guarded, sync_lanes
 from .workers import WorkerVectorEnv
 
@@ -37,9 +37,10 @@ def make_env(
         make_env(lambda: TimeLimit(MyEnv(), 100), 16)
 
     Args:
-      env: a short name or a registered gymnasium id (see `registry.make_vector_env`); a class or function that creates
-        the environment of one lane, or, if it has an argument `num_envs`, the vector environment of all lanes; an
-        environment object, which is one lane; or a vector environment, which is returned unchanged.
+      env: a short name, a registered gymnasium id (see `registry.make_vector_env`) or 'module:NAME' of a class or
+        function, whose module is imported; a class or function that creates the environment of one lane, or, if it has
+        an argument `num_envs`, the vector environment of all lanes; an environment object, which is one lane; or a
+        vector environment, which is returned unchanged.
       num_envs: number of lanes, B; for a vector environment object, its own number or 1.
       render_mode: as in gymnasium; passed to functions that have such an argument.
       num_workers: processes that share the lanes of environments without a native engine; 0: this one steps them all.
@@ -60,6 +61,7 @@ def make_env(
         env_kwargs = {**env.env_kwargs, **(env_kwargs or {})}
         env = env.name
     if isinstance(env, str):
+        register_named(env)
         return make_vector_env(env, num_envs, render_mode, num_workers, backend, autoreset_mode, env_kwargs, wrapper)
     if backend != "auto":
         raise ValueError(f"backend: expected auto for {name_of(env)}, which is not a name, got {backend}")

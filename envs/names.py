@@ -127,7 +127,7 @@ def unknown(name: str) -> ValueError:
     if module:
         return ValueError(
             f"there is no environment {name!r}: {module} has not registered {attribute!r} with gymnasium; if that is a "
-            f"class or function, pass it itself in Python, and --env {name} to commands"
+            f"class or function, pass it as env={name!r} in Python, and as --env {name} to commands"
         )
     if name.startswith("ALE/"):
         return ValueError(f"there is no environment {name!r}; Atari's are ale_py:{name} (pip install ale-py)")

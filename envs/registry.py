@@ -1,6 +1,7 @@
 """Environments by name: from a name typed by a user to a vector environment for agents."""
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, get_args
@@ -18,7 +19,7 @@ from .guarded import GuardedEnv, OneHotObservation
 from .minipacman.tokens import MapTokens
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
 from .nested import MAX_CATEGORIES, is_nested
-from .own import check_arguments, check_lanes, takes
+from .own import check_arguments, check_lanes, register_own, takes
 from .processes import EnvError
 from .saving import guarded, sync_lanes
 from .sequences import names as sequences
@@ -222,6 +223,23 @@ def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:
         raise ValueError(f"env_backend: expected auto for {name!r}, which has no native engine, got native")
     if backend == "minigrid" and not str(spec.entry_point).startswith("minigrid."):
         raise ValueError(f"env_backend: expected auto for {name!r}, which is not a minigrid environment, got minigrid")
+
+
+def register_named(name: str) -> None:
+    """Register the class or function 'module:NAME' with gymnasium, for a name that the user has given.
+
+    One that a file names passes `plugins.check_named` first.
+
+    Raises:
+      ValueError: if there is no such module.
+      EnvError: if the module's own code fails.
+    """
+    base, _ = split_stack(name)
+    module, _, attribute = base.rpartition(":")
+    if module and not sequences.is_text(name):
+        _import_module(base, name)
+        if callable(make := getattr(sys.modules[module], attribute, None)):
+            register_own(attribute, make)
 
 
 def _find_spec(env_id: str, name: str) -> EnvSpec:

@@ -204,13 +204,19 @@ def check_named(name: str, source: object) -> None:
     """Check an environment name that may come from a file, and register it as `load` does.
 
     Raises:
-      ValueError: if it has no environment after its module, or the module has not been imported.
+      ValueError: if it has no environment after its module, or the module has not been imported, or only by others and
+        without registering that name with gymnasium.
     """
+    import gymnasium as gym
+
+    from rmc_agents.envs.names import split_stack
+
     module = module_of(name)
     if module and name.endswith(":"):
         raise ValueError(f"{source} leaves the environment of {module} to you: add --env {name}NAME")
-    if module and module not in sys.modules:
-        raise ValueError(f"{source} names the environment {name!r}: {remedy(name)}")
+    registered_id = split_stack(name)[0].rpartition(":")[2]
+    if module and module not in _typed and (module not in sys.modules or registered_id not in gym.registry):
+        raise ValueError(f"{source} names the environment {name!r}: {remedy(name)}; in Python, pass env={name!r}")
     _register_env(name)
 
 

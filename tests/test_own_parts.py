@@ -156,7 +156,9 @@ def test_a_file_cannot_name_what_the_user_has_not(capsys: pytest.CaptureFixture[
     assert PARTS in sys.modules
     Path("file.yaml").write_text(f"env: {PARTS}:Walk\n")
     assert cli.main(["--config", "file.yaml", *FLAGS]) == 2
-    assert "there is no environment" in capsys.readouterr().err
+    assert f"file.yaml names the environment '{PARTS}:Walk': importing {PARTS} runs its code" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=f"if you trust it, .*; in Python, pass env='{PARTS}:Walk'"):
+        plugins.check_named(f"{PARTS}:Walk", "file.yaml")
 
 
 def test_parcels_of_impala_carry_a_plain_state() -> None:
@@ -472,6 +474,16 @@ def test_lanes_of_an_older_checkpoint_are_taken() -> None:
     del state["lanes"]["reports_success"]
     check_like(state, collector.expected_state(), "collector")
     collector.set_state(state)
+
+
+def test_a_class_is_an_environment_by_its_name_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "walks.py").write_text("from helpers import own_parts\n\nclass Walk(own_parts.Walk):\n    pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in (f"{PARTS}:Walk", "walks:Walk"):
+        (lane,) = rmc.make_env(name, 1).unwrapped.envs  # type: ignore[attr-defined]
+        assert type(lane.unwrapped).__module__ == name.partition(":")[0]
+    assert rmc.make_env(f"{PARTS}:ManyWalks-stack2", 3).single_observation_space.shape == (2,)
+    assert rmc.evaluate(rmc.ActorCritic(SPEC, "none"), "walks:Walk", episodes=2).episodes == 2
 
 
 def test_train_imports_the_module_of_an_environment_that_it_is_given(tmp_path: Path) -> None:
