@@ -133,9 +133,11 @@ def _from_object(
 
 
 def name_of(env: str | EnvFactory | gym.Env | VectorEnv) -> str:
-    """An environment's name for messages."""
+    """An environment's name for messages; a partial is named after what it calls."""
     if isinstance(env, str):
         return env
+    if isinstance(env, partial) and not hasattr(env, "__name__"):
+        return name_of(env.func)
     if isinstance(env, gym.Env):
         env = env.unwrapped
     return str(getattr(env, "__name__", type(env).__name__))

@@ -199,6 +199,13 @@ def test_a_resumed_run_in_an_own_environment_is_exact(make: Any) -> None:
     assert parts.summary["frames"] == 84
 
 
+def test_a_partial_is_known_by_what_it_calls() -> None:
+    rmc.train(SETTINGS | {"total_frames": 21}, env=Walk, run_dir="run", console=QUIET)
+    resumed = rmc.resume("run", {"total_frames": 42}, env=partial(Walk, length=3), console=QUIET)
+    assert resumed.summary["frames"] == 42
+    assert resumed.summary["evaluation"]["env"] == "own/Walk-v0"
+
+
 def test_the_environment_of_a_run_is_asked_for_if_several_have_its_name() -> None:
     settings = SETTINGS | {"total_frames": 21, "eval_episodes": 0}
     first = rmc.train(settings, env=Walk, console=QUIET)
@@ -495,9 +502,9 @@ def test_train_imports_the_module_of_an_environment_that_it_is_given(tmp_path: P
 @pytest.mark.slow
 def test_an_environment_given_again_keeps_its_arguments_unless_others_are_given(run: Path) -> None:
     trained = rmc.train(SETTINGS | {"total_frames": 21, "env_kwargs": {"length": 2}}, env=Walk, console=QUIET)
-    envs = (None, Walk, partial(Walk, length=3))
-    first, again, other = (rmc.evaluate(rmc.load(trained.path), env).mean_length for env in envs)
-    assert again == first != other
+    envs = (None, Walk, partial(Walk, length=3), partial(Walk, 3))
+    first, again, other, same = (rmc.evaluate(rmc.load(trained.path), env).mean_length for env in envs)
+    assert again == first != other == same
 
     def length(*flags: str) -> float:
         evaluate_cli.main([str(run), "--episodes", "9", "--import", PARTS, "--json", "found.json", *flags])

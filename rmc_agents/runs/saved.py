@@ -16,7 +16,7 @@ from rmc_agents.agent import ActorCritic, check_default_dtype
 from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
-from rmc_agents.envs.own import check_given_once, own_id
+from rmc_agents.envs.own import check_given_once, own_id, takes
 from rmc_agents.formatting import with_interval
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import action_parts
@@ -214,7 +214,7 @@ def given_env(
 ) -> str | EnvFactory:
     """The environment that a user gives for an agent, with these arguments; of a name, its variant for evaluations.
 
-    The one in which the agent was trained has the arguments of the training, if none are given.
+    The one in which the agent was trained has the arguments of the training, if none are given; a partial's own count.
     """
     name = name_of(env).rpartition(":")[2]
     module, _, trained = saved.config.env.env.rpartition(":")
@@ -223,6 +223,8 @@ def given_env(
     if isinstance(env, str):
         arguments = {**evaluation_kwargs(env, {}), **env_kwargs} if env_kwargs else evaluation_kwargs(env, trained_with)
         return with_arguments(env, arguments)
+    if isinstance(env, partial):
+        trained_with = {key: x for key, x in trained_with.items() if key not in env.keywords and takes(env, key)}
     if not env_kwargs and not trained_with:
         return env
     made = partial(env, **(env_kwargs or trained_with))
