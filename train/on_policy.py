@@ -217,6 +217,11 @@ class OnPolicy(Learner):
             notes.append(
                 "the checkpoint has no state of the environment: its episodes restart, so the resume is not exact"
             )
+        elif len(self.shares) > 1 and shares.part(state["collector"], self.share)["lanes"] is None:
+            notes.append(
+                "this environment's state has no axis of lanes, so learners cannot share it: its episodes restart, and "
+                "the resume is not exact"
+            )
         if self.config.has_own_parts and (len(self.shares) > 1 or self.lanes.device.type == "cuda"):
             notes.append(
                 "the resume is not exact if a custom core or encoder draws random numbers, as dropout does: only the "

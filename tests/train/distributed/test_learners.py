@@ -240,6 +240,14 @@ def test_a_state_that_is_not_by_lanes_is_not_joined() -> None:
     assert (half["lanes"], half["core"]) == (None, None)
 
 
+def test_a_resume_says_that_learners_cannot_share_a_state_that_is_not_by_lanes() -> None:
+    saved = make("a2c", 1).get_state()
+    trainer = make("a2c", 2)
+    assert len(trainer.resume_notes(saved)) == 1  # about the number of learners
+    saved["collector"]["lanes"]["env"] = {"steps": 5}
+    assert trainer.resume_notes(saved)[-1].startswith("this environment's state has no axis of lanes, so learners")
+
+
 def test_other_learners_do_not_count_the_memory_that_all_have_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config().updated({"num_envs": 64, "learners": 2}, "test")
     monkeypatch.setattr(learners, "_room", lambda: 1)
