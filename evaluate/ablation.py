@@ -1,6 +1,6 @@
 """Memory ablations: the same episodes with the memory intact, and with it removed in several ways."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -102,7 +102,7 @@ def ablate(
     agent: ActorCritic,
     env: str | EnvFactory,
     episodes: int,
-    windows: Sequence[int],
+    windows: Iterable[int],
     settings: PlaySettings,
     on_progress: OnProgress = ignore_progress,
     jobs: Jobs = 1,
@@ -118,8 +118,7 @@ def ablate(
         raise ValueError("the agent's core has no memory that could be removed")
     if not isinstance(windows, Iterable):
         raise ValueError(f"windows: expected numbers of steps, such as (1, 8), got {windows!r}")
-    for window in windows:
-        checked_int("windows", window, 1)
+    windows = [checked_int("windows", window, 1) for window in windows]
     asked, policies = episodes, variants(agent, windows, settings.seed)
     with closing(make_env(env)) as one:
         episodes = episodes_to_play(one, episodes)

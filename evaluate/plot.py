@@ -3,7 +3,7 @@
 import io
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -94,7 +94,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def plot(
-    runs: Sequence[str | PathLike[str]] | str | PathLike[str],
+    runs: Iterable[str | PathLike[str]] | str | PathLike[str],
     path: str | PathLike[str],
     metric: Metric = "return",
     against: Literal["frames", "minutes", "both"] = "frames",
@@ -120,7 +120,7 @@ def plot(
     checked_choice("metric", metric, METRICS)
     checked_choice("against", against, (*QUANTITIES, "both"))
     checked_int("smooth", smooth, 1)
-    runs = [runs] if isinstance(runs, str | PathLike) else runs
+    runs = [runs] if isinstance(runs, str | PathLike) else list(runs)
     if not runs:
         raise ValueError("expected at least one run's folder")
     curves = [smoothed(thinned(read_curve(run, metric)), smooth) for run in runs]

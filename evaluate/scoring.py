@@ -1,7 +1,7 @@
 """rmc-evaluate and rmc-watch as Python functions."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from os import PathLike
@@ -77,7 +77,7 @@ def ablate_memory(
     env: str | EnvFactory | None = None,
     episodes: int = 100,
     *,
-    windows: Sequence[int] = WINDOWS,
+    windows: Iterable[int] = WINDOWS,
     seed: int = EVALUATION_SEED,
     deterministic: bool = False,
     max_steps: int = MAX_STEPS,

@@ -195,6 +195,12 @@ def test_the_command_writes_a_line_per_variant(tmp_path: Path, capsys: pytest.Ca
         assert evaluation[figure] == result["ablation"]["intact"][figure]
 
 
+def test_windows_may_come_from_a_generator(tmp_path: Path) -> None:
+    save_agent(tmp_path / "run")
+    found = rmc.ablate_memory(rmc.load(tmp_path / "run"), episodes=2, windows=(2**k for k in (1, 2)), max_steps=3)
+    assert [*found][3:] == ["last 2 steps", "last 4 steps"]
+
+
 def test_what_cannot_be_ablated_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_agent(tmp_path / "run")
     for argv, message in (

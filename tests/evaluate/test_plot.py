@@ -60,6 +60,13 @@ def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog
     assert "ends in .png" in refused(capsys, plot, runs[0], "--out", "a.pdf")
 
 
+def test_runs_may_come_from_a_generator(tmp_path: Path) -> None:
+    save_agent(tmp_path / "run")
+    write_events(tmp_path / "run", {10: 1.0, 20: 3.0})
+    plot.plot((tmp_path / name for name in ["run"]), tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").is_file()
+
+
 def make_curve(frames: list[int], returns: list[float]) -> curves.Curve:
     return curves.Curve(np.array(frames), np.array(returns), 60.0 * np.array(frames) / 10)
 
