@@ -133,10 +133,12 @@ def test_rmc_with_large_programs(monkeypatch):
     ],
 )
 def test_rmc_of_many_programs(steps, lanes, options):
-    """It is off by at most ten times as much as the reference in float32, and twice the same to the bit."""
+    """Twice the same to the bit. A ReLU at 0 may fall on the other side, which changes its lane's gradients: so these
+    are compared by their norms.
+    """
     exact, core = build(options, torch.float64), build(options)
     arguments = data(core, steps, lanes, [(t, lane) for t in range(0, steps, 3) for lane in range(t, lanes, 17)])
-    wanted, rounded = (run(rmc_unroll, kind, *arguments) for kind in (exact, core))
+    wanted = run(rmc_unroll, exact, *arguments)
     got = run(triton_rmc.rmc_unroll, core, *arguments)
     for name, want in wanted.items():
         errors = [(x[name].double() - want).abs().max() / want.abs().max() for x in (got, rounded)]
