@@ -141,10 +141,8 @@ def test_rmc_of_many_programs(steps, lanes, options):
     wanted = run(rmc_unroll, exact, *arguments)
     got = run(triton_rmc.rmc_unroll, core, *arguments)
     for name, want in wanted.items():
-        errors = [(x[name].double() - want).abs().max() / want.abs().max() for x in (got, rounded)]
-        assert errors[0] <= max(10 * errors[1], 1e-6), (
-            f"{name}: off by {errors[0]:.3g}, the reference by {errors[1]:.3g}"
-        )
+        error = (got[name].double() - want).norm() / want.norm()
+        assert error < (1e-6 if name in ("outputs", "final 0") else 1e-3), f"{name}: off by {error:.3g}"
     assert_same(run(triton_rmc.rmc_unroll, core, *arguments), got)
 
 
