@@ -161,6 +161,25 @@ def test_a_file_cannot_name_what_the_user_has_not(capsys: pytest.CaptureFixture[
         plugins.check_named(f"{PARTS}:Walk", "file.yaml")
 
 
+def test_in_python_neither_a_file_nor_a_checkpoint_imports_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(".")
+    Path("stranger.py").write_text(f"import gymnasium as gym\nfrom {PARTS} import Walk\ngym.register('Far-v0', Walk)\n")
+    Path("file.yaml").write_text("env: stranger:Far-v0\n")
+    named = "names the environment 'stranger:Far-v0': importing stranger runs its code"
+    with pytest.raises(ValueError, match=f"file.yaml {named}"):
+        rmc.train({"config": "file.yaml"} | SETTINGS, console=QUIET)
+    assert "stranger" not in sys.modules
+    small = {"config": "file.yaml", "total_frames": 42} | SETTINGS
+    run = rmc.train(small, env="stranger:Far-v0", run_dir="run", console=QUIET)
+    del sys.modules["stranger"], gym.registry["Far-v0"]  # as in another process
+    plugins._typed.clear()
+    with pytest.raises(ValueError, match=named):
+        rmc.resume("run", {"total_frames": 84}, console=QUIET)
+    assert "stranger" not in sys.modules
+    again = rmc.resume("run", {"total_frames": 84}, env="stranger:Far-v0", console=QUIET)
+    assert again.frames > run.frames
+
+
 def test_parcels_of_impala_carry_a_plain_state() -> None:
     rmc.register_core("slots", Slots)
     config = {"algo": "impala", "env": "recall", "core": "slots", "unroll_length": 4, "lanes_per_actor": 3}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.own import check_given_once
@@ -66,6 +67,7 @@ def reopen(
         saved = read_saved(path, trust)
         config, lanes = settings(saved.config), None
         if env is None:
+            plugins.check_named(config.env.env, path)
             check_given_once(config.env.env)
         else:
             config, lanes = settle_env(config, env)

@@ -14,7 +14,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from rich.console import Console
 
-from rmc_agents import command_line, pretrained
+from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.command_line import say
 from rmc_agents.config import Config
 from rmc_agents.cores import settings_unused
@@ -75,7 +75,7 @@ def train(
       EnvError: if the environment's own code fails; the run is saved.
     """
     if not isinstance(config, Config):
-        config = _config(config)
+        config = _config(config, env)
     if callback is not None and not callable(callback):
         raise ValueError(f"callback: expected a function of a Progress, got {callback!r}")
     _check_folder(run_dir)
@@ -159,9 +159,9 @@ def _check_folder(run_dir: Path | str | None) -> None:
         raise ValueError("run_dir: expected a folder's name, got an empty one")
 
 
-def _config(settings: Mapping[str, Any]) -> Config:
-    """All settings, from those given by name. Raises ValueError for a class in place of a name, and as `Config`
-    does."""
+def _config(settings: Mapping[str, Any], env: OwnEnv | None) -> Config:
+    """All settings, from those given by name. Raises ValueError for a class in place of a name, for a file that names
+    an environment whose module the user has not named, and as `Config` does."""
     if not isinstance(settings, Mapping):
         hint = f'; a preset is {{"config": {settings!r}}}' if isinstance(settings, str) else ""
         raise ValueError(f"config: expected a Config or a dict of settings, got {settings!r}{hint}")
@@ -172,12 +172,15 @@ def _config(settings: Mapping[str, Any]) -> Config:
                 f"config: {part}: expected a name, got {name}; for one of your own, call rmc.register_{part}"
                 f"({name.lower()!r}, {name}) and pass {name.lower()!r}"
             )
-    if isinstance(env := settings.get("env", ""), gym.Env | VectorEnv) or callable(env):
+    if isinstance(named := settings.get("env", ""), gym.Env | VectorEnv) or callable(named):
         raise ValueError("config: env: expected a name; pass a class, function or object as rmc.train(config, env=...)")
     changed = dict(settings)
     if not isinstance(preset := changed.get("config"), str | PathLike | None):
         raise ValueError(f"config: config: expected a preset's or file's name, got {preset!r}")
-    return Config().updated_from_yaml(changed.pop("config", None)).updated(changed, "config")
+    base = Config().updated_from_yaml(changed.pop("config", None))
+    if env is None and "env" not in changed:
+        plugins.check_named(base.env.env, preset)
+    return base.updated(changed, "config")
 
 
 def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, Saved]], watch: Watch) -> Run:
