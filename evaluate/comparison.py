@@ -12,9 +12,10 @@ from pydantic import TypeAdapter
 
 from rmc_agents.command_line import quoted
 from rmc_agents.config import Config
+from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.files import read_regular, write_atomically
 from rmc_agents.formatting import decimals, with_interval
-from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS
+from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS, read_config
 
 from .curves import (
     METRICS,
@@ -109,6 +110,14 @@ class ComparedRun:
         return smoothed(Curve(np.array(self.curve.frames), np.array(values), np.array(self.curve.seconds)))
 
 
+def _resume_command(folder: Path, flags: str = "", settings: str = "") -> str:
+    """How a run is resumed, with flags on the command line or settings in Python."""
+    if read_config(folder).env.env.startswith(NAMESPACE):
+        which = "where env is a class or a function: a VectorEnv object is not evaluated"
+        return f"rmc.resume({str(folder)!r}{settings}, env=...), {which}"
+    return f"rmc-train --resume {quoted(folder)}{flags}"
+
+
 def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:
     """The finished run in `folder`.
 
@@ -119,10 +128,11 @@ def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:
     if not folder.is_dir():
         raise ValueError(f"there is no run {folder}")
     if not (folder / SUMMARY).exists():
-        raise ValueError(f"{folder} is not finished: continue it with rmc-train --resume {quoted(folder)}")
+        raise ValueError(f"{folder} is not finished: continue it with {_resume_command(folder)}")
     summary = read_summary(folder)
     if summary.evaluation is None:
-        raise ValueError(f"{folder} was not evaluated at its end: resume it with --eval-episodes 200")
+        command = _resume_command(folder, " --eval-episodes 200", ", {'eval_episodes': 200}")
+        raise ValueError(f"{folder} was not evaluated at its end: evaluate it with {command}")
     versions = read_json(dict[str, str], folder / VERSIONS, "list of versions")
     from rmc_agents.runs.saved import settings_and_size  # imports torch
 

@@ -67,7 +67,8 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
     Raises:
       ValueError: if the folder holds no such events.
     """
-    folder = Path(run) / TENSORBOARD
+    run = Path(run)  # for messages: the result of `rmc.train` is a path too
+    folder = run / TENSORBOARD
     files = list(folder.glob("*tfevents*"))
     if not files or not all(path.is_file() for path in files):  # reading a pipe would never end
         raise ValueError(f"{run} holds no TensorBoard events (expected files in {folder}): is it the folder of a run?")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from functools import partial
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -17,7 +17,7 @@ from rich.console import Console
 from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.command_line import say
 from rmc_agents.config import Config
-from rmc_agents.cores import settings_unused
+from rmc_agents.cores import built_in_name, settings_unused
 from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import checkpoint
@@ -168,15 +168,18 @@ def _config(settings: Mapping[str, Any], env: OwnEnv | None) -> Config:
     for part in ("core", "encoder"):
         if callable(kind := settings.get(part)):
             name = getattr(kind, "__name__", type(kind).__name__)
+            own = f"for one of your own, call rmc.register_{part}({name.lower()!r}, {name}) and pass {name.lower()!r}"
+            built_in = built_in_name(kind) if part == "core" else None
             raise ValueError(
-                f"config: {part}: expected a name, got {name}; for one of your own, call rmc.register_{part}"
-                f"({name.lower()!r}, {name}) and pass {name.lower()!r}"
+                f"config: {part}: expected a name, got {name}; {f'pass {built_in!r}' if built_in else own}"
             )
     if isinstance(named := settings.get("env", ""), gym.Env | VectorEnv) or callable(named):
         raise ValueError("config: env: expected a name; pass a class, function or object as rmc.train(config, env=...)")
     changed = dict(settings)
     if not isinstance(preset := changed.get("config"), str | PathLike | None):
         raise ValueError(f"config: config: expected a preset's or file's name, got {preset!r}")
+    if isinstance(source := changed.get("init_from"), PathLike):
+        changed["init_from"] = fspath(source)
     base = Config().updated_from_yaml(changed.pop("config", None))
     if env is None and "env" not in changed:
         plugins.check_named(base.env.env, preset)

@@ -6,7 +6,7 @@ from .feedforward import Feedforward
 from .gru import GRU
 from .lstm import LSTM
 from .mingru import MinGRU
-from .registry import make_core, register_core, settings_unused
+from .registry import built_in_name, make_core, register_core, settings_unused
 from .relational_rnn import RelationalRNN
 from .rmc import RMC
 from .rnn import RNN
@@ -23,6 +23,7 @@ __all__ = [
     "RelationalRNN",
     "Transformer",
     "as_core",
+    "built_in_name",
     "make_core",
     "register_core",
     "settings_unused",

@@ -67,6 +67,11 @@ def settings_unused(config: Config) -> set[str]:
     return {each.name for each in fields(CoreConfig)} - used - {"core"} | config.unused()
 
 
+def built_in_name(core: object) -> str | None:
+    """The name of a built-in core, from its class or an instance; None for anything else."""
+    return next((name for name, kind in _BUILT_IN.items() if kind in (core, type(core))), None)
+
+
 def _settings_of(kind: Callable[..., Core]) -> set[str]:
     return {*inspect.signature(kind).parameters} - {"input_size"}
 

@@ -43,10 +43,10 @@ def choose(run: str | PathLike[str] | None, name: str | None = None) -> Path:
         path = Path(run)
         if path.exists():
             return path
-        if str(run) in names():
-            return find(str(run))
-        hint = did_you_mean(run, names(), f"available: {listed()}")
-        raise ValueError(f"there is no checkpoint {run}, nor a pretrained policy of that name; {hint}")
+        if str(path) in names():
+            return find(str(path))
+        hint = did_you_mean(path, names(), f"available: {listed()}")
+        raise ValueError(f"there is no checkpoint {path}, nor a pretrained policy of that name; {hint}")
     if name is not None and run is None:
         return find(name)
     got = "neither" if run is None else "both"

@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
+import rmc_agents as rmc
 from helpers.runs import assert_same, find_and_load
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
@@ -96,6 +97,22 @@ def test_a_vector_environment_is_played_as_it_is_and_stays_open(tmp_path: Path) 
     assert env.reset()[0].shape == (3, 1)
     weights = SMALL | {"total_frames": 30, "init_from": str(run.path)}
     assert train(weights, env=env, run_dir=tmp_path / "next", console=QUIET).summary["frames"] == 30
+    with pytest.raises(
+        ValueError, match=r"rmc.resume\('.*run', {'eval_episodes': 200}, env=...\), where env is a class"
+    ):
+        rmc.compare({"gru": [run]}, tmp_path / "comparison")
+
+
+def test_a_run_stands_for_its_folder(tmp_path: Path) -> None:
+    settings = SMALL | {"total_frames": 20, "eval_episodes": 0, "video": False}
+    run = train(settings, env=Walk, run_dir=tmp_path / "run", console=QUIET)
+    for name, given in (("one", run), ("other", run.path)):
+        path = train(settings | {"init_from": given}, env=Walk, run_dir=tmp_path / name, console=QUIET).path
+        assert rmc.load(path).config.run.init_from == str(run.path)
+    with pytest.raises(ValueError, match=r"^.*/run: its TensorBoard events have no charts/accuracy"):
+        rmc.plot(run, tmp_path / "curves.png", metric="accuracy")
+    with pytest.raises(ValueError, match=r"^there is no checkpoint .*/gone, nor"):
+        rmc.load(run._replace(path=tmp_path / "gone"))
 
 
 def test_the_callback_sees_every_update_and_ends_the_run(tmp_path: Path) -> None:
@@ -235,6 +252,8 @@ def test_two_threads_do_not_train_at_a_time(tmp_path: Path) -> None:
             "expected algo ppo, a2c or supervised, got impala, .*: pass its name",
         ),
         ({"core": Walk}, None, r"core: expected a name, got Walk; .*rmc.register_core\('walk', Walk\) and pass 'walk'"),
+        ({"core": rmc.RelationalRNN}, None, "core: expected a name, got RelationalRNN; pass 'relational-rnn'$"),
+        ({"core": rmc.GRU(3)}, None, "core: expected a name, got GRU; pass 'gru'$"),
         ({"cor": "gru"}, Walk, "there is no setting 'cor'; did you mean 'core'"),
         (
             "minipacman-rmc",
