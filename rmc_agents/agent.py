@@ -1,4 +1,4 @@
-"""The agent: observations through an encoder, a recurrent core and two heads."""
+"""The agent: observations through an encoder, a recurrent core and heads."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

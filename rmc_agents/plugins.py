@@ -207,17 +207,21 @@ def check_named(name: str, source: object) -> None:
       ValueError: if it has no environment after its module, or the module has not been imported, or only by others and
         without registering that name with gymnasium.
     """
+    module = module_of(name)
+    if module and name.endswith(":"):
+        raise ValueError(f"{source} leaves the environment of {module} to you: add --env {name}NAME")
+    if module and module not in _typed and not _is_registered(name):
+        raise ValueError(f"{source} names the environment {name!r}: {remedy(name)}; in Python, pass env={name!r}")
+    _register_env(name)
+
+
+def _is_registered(name: str) -> bool:
+    """Whether the module of 'module:Id' has been imported, and the id is registered with gymnasium."""
     import gymnasium as gym
 
     from rmc_agents.envs.names import split_stack
 
-    module = module_of(name)
-    if module and name.endswith(":"):
-        raise ValueError(f"{source} leaves the environment of {module} to you: add --env {name}NAME")
-    registered_id = split_stack(name)[0].rpartition(":")[2]
-    if module and module not in _typed and (module not in sys.modules or registered_id not in gym.registry):
-        raise ValueError(f"{source} names the environment {name!r}: {remedy(name)}; in Python, pass env={name!r}")
-    _register_env(name)
+    return module_of(name) in sys.modules and split_stack(name)[0].rpartition(":")[2] in gym.registry
 
 
 def flags() -> list[str]:

@@ -24,11 +24,13 @@ from .trainer import Metrics, Trainer, describe
 class Diverged(ValueError):
     """Training cannot continue: the gradient is not finite, or the recurrent state is NaN."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"training diverged {what}: try a smaller --learning-rate, or look for huge observations or rewards, or "
-            "NaN in custom parts; earlier checkpoints are intact"
-        )
+
+def diverged(what: str) -> Diverged:
+    """The error, with advice."""
+    return Diverged(
+        f"training diverged {what}: try a smaller --learning-rate, or look for huge observations or rewards, or NaN in "
+        "custom parts; earlier checkpoints are intact"
+    )
 
 
 class Learner(Trainer):
@@ -70,7 +72,7 @@ class Learner(Trainer):
         metrics = distributed.average(self.agent.parameters(), metrics, steps)
         grad_norm = nn.utils.clip_grad_norm_(self.agent.parameters(), self.train.max_grad_norm)
         if not torch.isfinite(grad_norm):
-            raise Diverged(f"after {self.frames:,} frames (the gradient's norm is {grad_norm.item()})")
+            raise diverged(f"after {self.frames:,} frames (the gradient's norm is {grad_norm.item()})")
         self.optimizer.step()
         if self.config.has_own_parts:
             distributed.share_buffers(self.agent)
@@ -148,11 +150,11 @@ def state_norm(state: State) -> Tensor:
     return torch.cat(leaves, dim=1).norm(dim=1).mean() if leaves else torch.tensor(0.0)
 
 
-def is_lost(state: State, initial: State) -> bool:
+def is_lost(state: State, agent: ActorCritic) -> bool:
     """Whether a recurrent state is NaN where the initial one is not: a checkpoint with it could not be resumed."""
     if not state_norm(state).isnan():
         return False
-    pairs = zip(state, initial, strict=True)
+    pairs = zip(state, agent.initial_state(1), strict=True)
     return any(bool(leaf.isnan().any() and not first.isnan().any()) for leaf, first in pairs)
 
 

@@ -36,7 +36,7 @@ from rmc_agents.types import Rollout, at
 from . import distributed
 from .curriculum import Curriculum
 from .distributed import shares
-from .learner import Diverged, Learner, is_lost, state_norm
+from .learner import Learner, diverged, is_lost, state_norm
 from .trainer import Metrics
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ class OnPolicy(Learner):
         earlier = len(self.lanes.episodes)
         with distributed.failing_together():
             rollout = self.collector.collect()
-        if distributed.highest(is_lost(self.collector.state, self.agent.initial_state(1))):  # in any learner
-            raise Diverged(f"after {self.frames:,} frames (the core's state is NaN)")
+        if distributed.highest(is_lost(self.collector.state, self.agent)):  # in any learner
+            raise diverged(f"after {self.frames:,} frames (the core's state is NaN)")
         metrics = self.learn(rollout)
         if not self.curriculum.stages:
             return metrics

@@ -148,7 +148,7 @@ class AgentConfig(Section):
     """The heads multiply the core's output by this; None: 0.5 for rmc, whose outputs are several times larger than
     those of the other cores, else 1."""
     head_sizes: tuple[PositiveInt, ...] = ()
-    """Widths of fully connected layers, each with a ReLU, between core and heads; policy and value share them."""
+    """Widths of fully connected layers, each with a ReLU, between core and heads, which share them."""
     predict_rewards: bool = False
     """A third head learns to predict the reward of each action, an auxiliary task that shapes encoder and core where
     rewards are rare or depend on what was seen long ago (docs/decisions/boxworld.md); for Discrete actions."""
@@ -185,7 +185,7 @@ class TrainConfig(Section):
     adam_epsilon: PositiveFloat = 1e-5
     """Adam's epsilon."""
     discount: UnitFloat = 0.99
-    """Reward discount per step; supervised does not use it, nor the next five settings."""
+    """Reward discount per step; supervised does not use it, nor the next six settings."""
     trace_lambda: UnitFloat = 0.95
     """Lambda of the lambda-returns: 0 is one-step TD, 1 is Monte Carlo up to the end of the rollout."""
     reward_scale: PositiveFloat = 0.1

@@ -1,16 +1,16 @@
 """Selects the implementation of a core's scan: one interface (see `kernels.reference`), several backends.
 
-| backend   | cores                       | where                                                       |
-|-----------|-----------------------------|-------------------------------------------------------------|
-| reference | all                         | anywhere, any dtype; plain torch, the specification         |
-| fused     | lstm, gru, mingru, rnn, rmc | CPU, float32; rmc with one block                            |
+| backend   | cores                       | where                                                           |
+|-----------|-----------------------------|-----------------------------------------------------------------|
+| reference | all                         | anywhere, any dtype; plain torch, the specification             |
+| fused     | lstm, gru, mingru, rnn, rmc | CPU, float32; rmc with one block                                |
 | triton    | rmc                         | CUDA, float32, with Triton and a C compiler; rmc with one block |
 
-`auto` selects fused or triton where it is supported, else reference. While torch traces,
-exports, compiles or transforms (torch.func), the reference always runs: the others do not consist of torch operators.
+`auto` selects fused or triton where it is supported, else reference. While torch traces, exports, compiles or
+transforms (torch.func), the reference always runs: the others do not consist of torch operators.
 
 With precision bf16 the operands of the scan's matrix products are rounded to bfloat16 (fused, where the processor can
-multiply it, and triton); weights, sums and everything else stay float32.
+multiply it); weights, sums and everything else stay float32.
 """
 
 import os

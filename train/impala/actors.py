@@ -15,7 +15,7 @@ from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Episode, Lanes, check_ranges, from_rows, seed_after, to_rows
-from rmc_agents.train.learner import Diverged, is_lost, make_agent
+from rmc_agents.train.learner import diverged, is_lost, make_agent
 from rmc_agents.tree_checks import check_like, unbounded
 from rmc_agents.types import Rollout, TimeStep, map_leaves
 
@@ -86,8 +86,8 @@ class Actor:
         """
         began = time.perf_counter()
         rollout = self.collector.collect()
-        if is_lost(self.collector.state, self.agent.initial_state(1)):
-            raise Diverged("in an actor (the core's state is NaN)")
+        if is_lost(self.collector.state, self.agent):
+            raise diverged("in an actor (the core's state is NaN)")
         sequence, self.sequence = self.sequence, self.sequence + 1
         acted = time.perf_counter() - began
         episodes = self.lanes.take_episodes()
