@@ -168,6 +168,8 @@ def test_in_python_neither_a_file_nor_a_checkpoint_imports_a_module(monkeypatch:
     named = "names the environment 'stranger:Far-v0': importing stranger runs its code"
     with pytest.raises(ValueError, match=f"file.yaml {named}"):
         rmc.train({"config": "file.yaml"} | SETTINGS, console=QUIET)
+    with pytest.raises(ValueError, match=f"config {named}"):
+        rmc.train(rmc.Config().updated_from_yaml("file.yaml").updated(SETTINGS), console=QUIET)
     assert "stranger" not in sys.modules
     small = {"config": "file.yaml", "total_frames": 42} | SETTINGS
     run = rmc.train(small, env="stranger:Far-v0", run_dir="run", console=QUIET)

@@ -76,6 +76,8 @@ def train(
     """
     if not isinstance(config, Config):
         config = _config(config, env)
+    elif env is None:
+        plugins.check_named(config.env.env, "config")  # it may have been read from a file
     if callback is not None and not callable(callback):
         raise ValueError(f"callback: expected a function of a Progress, got {callback!r}")
     _check_folder(run_dir)

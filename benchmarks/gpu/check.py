@@ -17,30 +17,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.gpu.exact import check_move, check_resume
 from benchmarks.gpu.report import problem, report, speed_row, training_row
+from benchmarks.gpu.speed import measure
 from rmc_agents import command_line
 from rmc_agents.config import Config
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.saved import pick_device
-from rmc_agents.train.on_policy import OnPolicy
 
 ROOT = Path(__file__).parent.parent.parent
-CORES = {
-    "rmc": {"core": "rmc"},  # the default training's
-    "lstm": {"core": "lstm", "hidden_size": 256},
-}
+PRESETS = {"rmc": "minipacman-rmc", "lstm": "minipacman-lstm"}
 SMALL = {"mem_slots": 2, "num_heads": 1, "head_size": 4, "hidden_size": 8, "encoder_sizes": (8,), "unroll_length": 5}
 
 
@@ -51,13 +45,17 @@ class Plan(NamedTuple):
     backends: list[str]
     lanes: dict[str, list[int]]  # of the measurement of speed, by core
     updates: int  # that it times
-    settings: dict[str, Any]  # of everything but the tests
+    settings: dict[str, Any]  # of everything but the tests, instead of the presets'
     train: dict[str, Any]
     resume_lanes: int
 
     def backends_of(self, core: str) -> list[str]:
         """The core's backends, the fastest last."""
         return self.backends if core == "rmc" else ["reference"]
+
+    def config(self, core: str, settings: dict[str, Any]) -> Config:
+        """The core's preset, with other settings."""
+        return Config().updated_from_yaml(PRESETS[core]).updated(self.settings | settings, "gpu-check")
 
 
 def make_plan(device: str, quick: bool) -> Plan:
@@ -71,7 +69,7 @@ def make_plan(device: str, quick: bool) -> Plan:
         backends=backends,
         lanes={"rmc": [256, 1024, 4096, 16384], "lstm": [256, 4096, 16384]},
         updates=8,
-        settings={"unroll_length": 20},
+        settings={},
         train={"num_envs": 1024, "total_frames": 614_400, "eval_episodes": 50},
         resume_lanes=64,
     )
@@ -142,7 +140,7 @@ def check_tests(plan: Plan, runner: Runner) -> dict[str, Any]:
 
 
 def check_speed(plan: Plan, device: str, runner: Runner) -> Iterator[dict[str, Any]]:
-    """`measure` for every core, number of lanes and backend."""
+    """`measure` for every preset, number of lanes and backend."""
     for core, lanes in plan.lanes.items():
         for number in lanes:
             for backend in reversed(plan.backends_of(core)):
@@ -150,116 +148,19 @@ def check_speed(plan: Plan, device: str, runner: Runner) -> Iterator[dict[str, A
                 if runner.left() <= 0:
                     yield row | {"error": "not run: out of time"}
                 else:
-                    yield row | attempt(partial(measure, plan, device, **row))
-
-
-def measure(plan: Plan, device: str, core: str, lanes: int, backend: str) -> dict[str, Any]:
-    """The time of an update and its parts, and the share of it in which the GPU computes."""
-    config = Config().updated(CORES[core] | plan.settings | {"num_envs": lanes, "backend": backend}, "gpu-check")
-    with closing(OnPolicy(config, torch.device(device))) as trainer:
-        train(trainer, 3)  # compilers, caches
-        whole = median(seconds(trainer.update, device) for _ in range(plan.updates))
-        acting = median(seconds(trainer.collector.collect, device) for _ in range(plan.updates))
-        busy, memory = None, None
-        if device == "cuda":
-            with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-                wall = seconds(trainer.update, device)
-            kernels = [event for event in profiled.key_averages() if not event.is_user_annotation]
-            busy = sum(kernel.self_device_time_total for kernel in kernels) / 1e6 / wall
-            memory = torch.cuda.max_memory_allocated() / 2**20
-            torch.cuda.reset_peak_memory_stats()
-    frames = lanes * plan.settings["unroll_length"]
-    return {"frames_per_second": frames / whole, "acting": acting / whole, "busy": busy, "peak_memory_mib": memory}
-
-
-def seconds(work: Callable[[], object], device: str) -> float:
-    """The time that work takes, on the GPU too."""
-    began = time.perf_counter()
-    work()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
+                    config = plan.config(core, {"num_envs": number, "backend": backend})
+                    yield row | attempt(partial(measure, config, device, plan.updates))
 
 
 def check_training(plan: Plan, device: str, backend: str, runner: Runner) -> dict[str, Any]:
     """A short run of rmc-train, evaluated."""
-    settings = CORES["rmc"] | plan.settings | plan.train | {"device": device, "video": False}
-    settings |= {"backend": backend}
+    settings = plan.settings | plan.train | {"device": device, "video": False, "backend": backend}
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [*flags(settings), "--run-dir", f"{folder}/run"]
+        arguments = ["--config", PRESETS["rmc"], *flags(settings), "--run-dir", f"{folder}/run"]
         result = runner.run([*command_of("train.cli"), *arguments], limit=120)
         if result["status"] == 0:
             result["summary"] = json.loads(Path(folder, "run", "summary.json").read_text())
     return result | {"settings": settings, "backend": backend}
-
-
-def check_resume(plan: Plan, device: str, core: str, backend: str, updates: int = 6) -> dict[str, Any]:
-    """Whether a resumed run is bitwise equal to an uninterrupted one, and whether two uninterrupted ones are."""
-    settings = CORES[core] | plan.settings | {"num_envs": plan.resume_lanes, "learning_rate_schedule": "constant"}
-    settings |= {"backend": backend}
-    config = Config().updated(settings, "gpu-check")
-
-    def trained(count: int, path: Path | None = None) -> OnPolicy:
-        """One after the other: the order of minibatches comes from torch's own generator."""
-        trainer = OnPolicy(config, torch.device(device))
-        if path is not None:
-            trainer.set_state(checkpoint.load(path))
-        train(trainer, count)
-        return trainer
-
-    with tempfile.TemporaryDirectory() as folder:
-        whole, again, after = Path(folder, "whole"), Path(folder, "again"), Path(folder, "after")
-        checkpoint.save(after, trained(updates).get_state())
-        ends = [(trained(2 * updates), whole), (trained(2 * updates), again), (trained(updates, after), after)]
-        expected, *others = (leaves_of(trainer, path) for trainer, path in ends)
-    differing = [[name for name, leaf in expected.items() if not same(leaf, other[name])] for other in others]
-    equal = [not names for names in differing]
-    return {"updates": updates, "repeatable": equal[0], "exact": equal[1], "differing": differing[1]}
-
-
-def check_move(plan: Plan, device: str, updates: int = 2) -> dict[str, Any]:
-    """Whether a run continues from a checkpoint of the CPU on the device, and back, with the same weights."""
-    config = Config().updated(CORES["rmc"] | plan.settings | {"num_envs": plan.resume_lanes}, "gpu-check")
-    trainers = [OnPolicy(config, torch.device(name)) for name in ("cpu", device, "cpu")]
-    with tempfile.TemporaryDirectory() as folder:
-        train(trainers[0], updates)
-        for number, (before, after) in enumerate(pairwise(trainers)):
-            path = Path(folder, str(number))
-            checkpoint.save(path, before.get_state())
-            after.set_state(checkpoint.load(path))
-            weights = zip(before.agent.parameters(), after.agent.parameters(), strict=True)
-            if not all(torch.equal(a.cpu(), b.cpu()) for a, b in weights):
-                return {"exact": False}
-            train(after, updates)
-    return {"exact": True, "frames": trainers[-1].frames}
-
-
-def train(trainer: OnPolicy, updates: int) -> None:
-    """Train for a number of updates."""
-    for _ in range(updates):
-        trainer.update()
-
-
-def leaves_of(trainer: OnPolicy, path: Path) -> dict[str, Any]:
-    """All leaves of a checkpoint, by path."""
-    checkpoint.save(path, trainer.get_state())
-    return dict(leaves(checkpoint.load(path)))
-
-
-def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of dicts and lists."""
-    if not isinstance(tree, dict | list):
-        yield name, tree
-        return
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-        yield from leaves(value, f"{name}/{key}")
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two leaves are bitwise equal."""
-    if hasattr(a, "shape"):
-        return torch.equal(torch.as_tensor(a), torch.as_tensor(b))
-    return bool(a == b)
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -275,7 +176,6 @@ def machine(device: torch.device) -> dict[str, Any]:
         "torch": torch.__version__,
         "triton": metadata.version("triton") if find_spec("triton") else None,
         "python": platform.python_version(),
-        "quick": False,
     }
 
 
@@ -291,11 +191,12 @@ def check_all(device: torch.device, quick: bool, minutes: float) -> dict[str, An
     """All checks, including failed ones."""
     plan, runner = make_plan(device.type, quick), Runner(minutes)
     resume = []
-    for core in CORES:
+    for core in PRESETS:
         row = {"core": core, "backend": plan.backends_of(core)[-1]}
-        resume.append(row | attempt(partial(check_resume, plan, device.type, **row)))
+        settings = {"num_envs": plan.resume_lanes, "learning_rate_schedule": "constant", "backend": row["backend"]}
+        resume.append(row | attempt(partial(check_resume, plan.config(core, settings), device.type)))
         say(f"resuming, {core}, {row['backend']}: {outcome(resume[-1])}")
-    move = attempt(partial(check_move, plan, device.type))
+    move = attempt(partial(check_move, plan.config("rmc", {"num_envs": plan.resume_lanes}), device.type))
     say(f"from the CPU to {device.type} and back: {outcome(move)}")
     tests = check_tests(plan, runner)
     say(f"tests: {tests['counts']}, {tests['seconds']:.0f} s")
@@ -305,7 +206,7 @@ def check_all(device: torch.device, quick: bool, minutes: float) -> dict[str, An
     for row in check_speed(plan, device.type, runner):
         speed.append(row)
         say(speed_row(row))
-    about = machine(device) | {"quick": quick, "steps": plan.settings["unroll_length"]}
+    about = machine(device) | {"quick": quick}
     return {"machine": about, "tests": tests, "speed": speed, "training": training, "resume": resume, "move": move}
 
 

@@ -12,7 +12,7 @@ def report(result: dict[str, Any]) -> str:
     lines += [
         f"**Tests** ({', '.join(tests['files'])}): {counts}.",
         "",
-        "**Training speed**, default encoder:",
+        "**Training speed** of the presets minipacman-rmc and minipacman-lstm:",
         "",
     ]
     lines += [
