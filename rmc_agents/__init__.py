@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rmc_agents.player import Player as Player
     from rmc_agents.runs.saved import load as load
     from rmc_agents.spaces import SpaceSpec as SpaceSpec
+    from rmc_agents.train.own_loss import register_loss as register_loss
     from rmc_agents.train.run import resume as resume
     from rmc_agents.train.run import train as train
     from rmc_agents.train.sweep.cli import sweep as sweep
@@ -84,6 +85,7 @@ _HOMES = {
     "record_video": "evaluate.scoring",
     "register_core": "cores.registry",
     "register_encoder": "encoders",
+    "register_loss": "train.own_loss",
     "resume": "train.run",
     "sample_text": "evaluate.sampling",
     "sweep": "train.sweep.cli",

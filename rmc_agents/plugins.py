@@ -1,8 +1,8 @@
-"""Users' modules in the commands: cores, encoders and environments, imported by name.
+"""Users' modules in the commands: cores, encoders, losses and environments, imported by name.
 
 Importing a module runs its code. A module is therefore imported only if it is named on the command line, by --import
-or as 'module:Name' by --core, --cores, --encoder, --env, --track or rmc-sweep's --set, or in Python by the argument
-`env` of `rmc.train` and `rmc.resume`; never because a checkpoint or a YAML file contains it.
+or as 'module:Name' by --core, --cores, --encoder, --loss, --env, --track or rmc-sweep's --set, or in Python by the
+argument `env` of `rmc.train` and `rmc.resume`; never because a checkpoint or a YAML file contains it.
 Subprocesses import the same modules.
 """
 
@@ -28,7 +28,7 @@ PACKAGES = (OWN, "gymnasium", "minigrid", *EXTRAS)
 """Packages that register their environments when they are imported, which every process does when it makes one."""
 _typed: dict[str, None] = {}  # module names in import order
 _envs: dict[str, None] = {}  # environments 'module:Name' registered with gymnasium
-registered: dict[str, dict[str, Callable[..., Any]]] = {"core": {}, "encoder": {}}
+registered: dict[str, dict[str, Callable[..., Any]]] = {"core": {}, "encoder": {}, "loss": {}}
 """Builders by kind and name that were registered in Python."""
 
 
@@ -51,7 +51,7 @@ def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> 
 
     Args:
       modules: the values of --import.
-      names: of cores, encoders and a tracker; only the form 'module:Name' matters.
+      names: of cores, encoders, a loss and a tracker; only the form 'module:Name' matters.
       env: the value of --env; likewise.
 
     Raises:

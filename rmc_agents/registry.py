@@ -1,4 +1,4 @@
-"""Cores and encoders by name: built-in, registered in Python, or 'module:Name' on a command line."""
+"""Cores, encoders and losses by name: built-in, registered in Python, or 'module:Name' on a command line."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
@@ -10,14 +10,14 @@ from torch.nn.parameter import is_lazy
 from rmc_agents import plugins
 from rmc_agents.types import NotRegistered
 
-Build = Callable[..., nn.Module]
+Build = Callable[..., Any]
 
 
 class Registry:
     """The builders of custom parts of one kind.
 
     Args:
-      kind: core or encoder.
+      kind: core, encoder or loss.
       built_in: names that cannot be registered.
     """
 

@@ -19,6 +19,7 @@ DEPLOY = DOCS / "examples" / "deploy.py"
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {
     "core_in_torch_code": "3",
+    "kl_penalty": "2000",
     "own_core": "2000",
     "own_env": "2000",
     "own_loop": "3",

@@ -3,7 +3,7 @@
 import torch
 from gymnasium.vector import VectorEnv
 
-from rmc_agents.config import Config
+from rmc_agents.config import LOSSES, Config
 from rmc_agents.runs.saved import pick_device
 
 from .distributed import learners
@@ -35,6 +35,8 @@ def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = N
     """
     if config.env.curriculum:
         _check_curriculum(config, env)
+    if config.train.loss not in LOSSES and config.train.algo not in ON_POLICY:
+        raise ValueError(f"loss: expected algo a2c or ppo for {config.train.loss}, got {config.train.algo}")
     if config.train.algo in ON_POLICY:
         return OnPolicy(config, device, env)
     if config.train.algo == "supervised":

@@ -27,7 +27,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents import losses
 from rmc_agents.collect import Collector, Share
-from rmc_agents.config import Config
+from rmc_agents.config import LOSSES, Config
 from rmc_agents.losses import Targets
 from rmc_agents.stream import Lanes, seed_after
 from rmc_agents.tree_checks import check_like
@@ -37,6 +37,7 @@ from . import distributed
 from .curriculum import Curriculum
 from .distributed import shares
 from .learner import Learner, diverged, is_lost, state_norm
+from .own_loss import OwnLoss
 from .trainer import Metrics
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class OnPolicy(Learner):
             self.shuffling = torch.Generator()  # its own: callbacks and custom parts may draw from the global one
             self.shuffling.set_state(torch.get_rng_state())
             self._check_lanes()
+            self.own_loss = None if self.train.loss in LOSSES else OwnLoss(self.train)
             self.collector = Collector(
                 self.agent,
                 self.lanes,
@@ -164,6 +166,8 @@ class OnPolicy(Learner):
 
     def _loss(self, rollout: Rollout, targets: Targets) -> tuple[Tensor, Metrics]:
         """The loss of some lanes and its metrics."""
+        if self.own_loss is not None:
+            return self.own_loss(self.agent, rollout, targets)
         config = self.train
         steps = at(rollout.steps, slice(-1))  # the last one's value is in the targets
         output, _ = self.agent.unroll(steps, rollout.initial_state)
@@ -222,10 +226,11 @@ class OnPolicy(Learner):
                 "this environment's state has no axis of lanes, so learners cannot share it: its episodes restart, and "
                 "the resume is not exact"
             )
-        if self.config.has_own_parts and (len(self.shares) > 1 or self.lanes.device.type == "cuda"):
+        has_own_parts = self.config.has_own_parts or self.own_loss is not None
+        if has_own_parts and (len(self.shares) > 1 or self.lanes.device.type == "cuda"):
             notes.append(
-                "the resume is not exact if a custom core or encoder draws random numbers, as dropout does: only the "
-                "first learner's CPU generator is saved"
+                "the resume is not exact if a custom core, encoder or loss draws random numbers, as dropout does: only "
+                "the first learner's CPU generator is saved"
             )
         return notes
 

@@ -39,7 +39,7 @@ Imports = Annotated[
     tyro.conf.arg(
         name="import",
         metavar="MODULE",
-        help="Import this module first, for example one that registers a custom core, encoder or environment; "
+        help="Import this module first, for example one that registers a custom core, encoder, loss or environment; "
         "may be given again.",
     ),
 ]
@@ -156,7 +156,7 @@ def parse(
 
 def sources(argv: Sequence[str] | None) -> argparse.Namespace:
     """The flags needed before the settings are parsed: config and resume determine the defaults; imports, env, core,
-    encoder and track may name modules to import; also run_dir and trust.
+    encoder, loss and track may name modules to import; also run_dir and trust.
 
     Raises:
       ValueError: for a flag without its value.
@@ -164,7 +164,7 @@ def sources(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for flag in ("--config", "--run-dir", "--run_dir", "--resume"):  # tyro takes both spellings
         parser.add_argument(flag, type=_path)
-    for flag in ("--env", "--core", "--encoder", "--track"):
+    for flag in ("--env", "--core", "--encoder", "--loss", "--track"):
         parser.add_argument(flag, type=lambda text: None if text == "None" else text)
     parser.add_argument("--import", dest="imports", action="append", default=[])
     parser.add_argument("--trust", action=argparse.BooleanOptionalAction, default=False)
@@ -183,7 +183,8 @@ def _path(text: str) -> Path | None:
 def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
     """Import the modules that the command line names, and further ones (see `plugins.load`); returns the `sources`."""
     found = sources(argv)
-    plugins.load([*modules, *found.imports], *names, found.core, found.encoder, found.track, env=found.env)
+    named = (found.core, found.encoder, found.loss, found.track)
+    plugins.load([*modules, *found.imports], *names, *named, env=found.env)
     return found
 
 

@@ -20,6 +20,7 @@ from .settings import ActorConfig, AgentConfig, CoreConfig, EnvConfig, KeywordAr
 __all__ = [
     "CORES",
     "ENCODERS",
+    "LOSSES",
     "SB3_ALGORITHMS",
     "ActorConfig",
     "AgentConfig",
@@ -35,6 +36,8 @@ CORES = ("rmc", "lstm", "gru", "mingru", "rnn", "relational-rnn", "transformer",
 """Built-in cores."""
 ENCODERS = ("auto", "mlp", "conv", "grid")
 """Built-in encoders."""
+LOSSES = ("auto",)
+"""Names of losses that are not a user's: auto is that of the algorithm."""
 SB3_ALGORITHMS = ("recurrent-ppo", "sb3-a2c", "sb3-ppo")
 """The values of `algo` that select an algorithm of Stable-Baselines3."""
 
@@ -157,17 +160,20 @@ class Config:
         can_predict = algo not in ("supervised", *SB3_ALGORITHMS)
         names |= set() if can_predict else {"predict_rewards"}
         names |= set() if can_predict and self.agent.predict_rewards else {"reward_cost"}
+        costs = {"ppo_clip", "entropy_cost", "value_cost", "reward_cost"}
+        names |= {"loss_args"} if self.train.loss in LOSSES else costs  # an own loss has loss_args
         if algo == "supervised":
             names |= {"discount", "trace_lambda", "reward_scale", "normalize_advantages", "entropy_cost", "value_cost"}
         return names
 
     def check_parts(self) -> None:
-        """Reject an unknown core or encoder without importing torch.
+        """Reject an unknown core, encoder or loss without importing torch.
 
         Raises:
           ValueError: for a name neither built-in nor registered, with the nearest; for arguments of a built-in core.
         """
-        for kind, name, built_in in (("core", self.core.core, CORES), ("encoder", self.agent.encoder, ENCODERS)):
+        parts = [("core", self.core.core, CORES), ("encoder", self.agent.encoder, ENCODERS)]
+        for kind, name, built_in in [*parts, ("loss", self.train.loss, LOSSES)]:
             known = [*built_in, *registered[kind]]
             if name not in known and find(name) is None:
                 hint = suggestion(name, known, f"expected {', '.join(known)}; {remedy(name)}")

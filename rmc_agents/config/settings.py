@@ -198,6 +198,11 @@ class TrainConfig(Section):
     """Weight of the value loss."""
     reward_cost: NonNegativeFloat = 10.0
     """predict_rewards: weight of the squared error; rewards are cut to -1..1."""
+    loss: str = "auto"
+    """a2c, ppo: auto: the algorithm's loss; module:function: a custom one; or a name that an imported module
+    registers."""
+    loss_args: KeywordArguments = field(default_factory=dict)
+    """Arguments of a custom loss, as in --loss-args weight=0.5; values are read as YAML."""
     max_grad_norm: PositiveFloat = 5.0
     """Gradients are clipped to this global norm."""
     ppo_epochs: PositiveInt = 1

@@ -169,8 +169,8 @@ def _read_plan(study: Path | Mapping[str, Any], fixed: Mapping[str, Any], argume
 
 def _load_parts(fixed: Mapping[str, Any], imports: Sequence[str] = ()) -> None:
     """Import the modules that the settings name."""
-    named = {name: str(fixed[name]) for name in ("env", "core", "encoder") if name in fixed}
-    plugins.load(imports, named.get("core"), named.get("encoder"), env=named.get("env"))
+    named = {name: str(fixed[name]) for name in ("env", "core", "encoder", "loss") if name in fixed}
+    plugins.load(imports, named.get("core"), named.get("encoder"), named.get("loss"), env=named.get("env"))
 
 
 def _check(arguments: Arguments) -> None:

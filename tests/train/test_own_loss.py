@@ -1,0 +1,119 @@
+"""Losses of a user's own, in the training loop."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+import rmc_agents as rmc
+from helpers.agents import small_trainer
+from rmc_agents import plugins
+from rmc_agents.train import cli
+from rmc_agents.train.algorithms import make_trainer
+from rmc_agents.types import NotRegistered, at
+
+QUIET = Console(quiet=True)
+SETTINGS = {"env": "recall", "core": "gru", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 4, "unroll_length": 5}
+SETTINGS |= {"eval_episodes": 0, "video": False}
+
+
+def ppo_as_own(agent: rmc.ActorCritic, rollout: rmc.Rollout, targets: Any, *, entropy_cost: float = 0.03) -> Any:
+    """PPO's loss."""
+    output, _ = agent.unroll(at(rollout.steps, slice(-1)), rollout.initial_state)
+    return rmc.losses.clipped_actor_critic(
+        output, rollout, targets, clip=0.2, value_cost=0.5, entropy_cost=entropy_cost
+    )
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    rmc.register_loss("own", ppo_as_own)
+
+
+@pytest.mark.parametrize("settings", [{}, {"entropy_cost": 0.5}], ids=str)
+def test_ppo_written_as_an_own_loss_is_ppo(settings: dict[str, float]) -> None:
+    trainers = [
+        small_trainer("ppo", "gru", ppo_minibatches=2, **settings),
+        small_trainer("ppo", "gru", ppo_minibatches=2, loss="own", loss_args=settings),
+    ]
+    metrics = []
+    for trainer in trainers:
+        trainer.update()
+        metrics.append(trainer.update())
+    auto, own = (trainer.agent.state_dict() for trainer in trainers)
+    assert all(torch.equal(auto[name], own[name]) for name in auto)
+    assert set(metrics[1]) - set(metrics[0]) == {"losses/loss"}
+
+
+def test_a_run_resumes_exactly_and_is_evaluated_without_the_loss(tmp_path: Path) -> None:
+    settings = SETTINGS | {"loss": "own", "loss_args": {"entropy_cost": 0.1}, "learning_rate_schedule": "constant"}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    rmc.train(settings | {"total_frames": 80}, run_dir=whole, console=QUIET)
+    rmc.train(settings | {"total_frames": 40}, run_dir=parts, console=QUIET)
+    del plugins.registered["loss"]["own"]
+    with pytest.raises(ValueError, match=r"there is no loss 'own'.* rmc.register_loss\('own', build\)"):
+        rmc.resume(parts, {"total_frames": 80}, console=QUIET)
+    assert rmc.evaluate(rmc.load(parts), episodes=2, max_steps=10).episodes == 2
+    rmc.register_loss("own", ppo_as_own)
+    rmc.resume(parts, {"total_frames": 80}, console=QUIET)
+    ends = [rmc.load(run).agent.state_dict() for run in (whole, parts)]
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_a_command_imports_the_module_of_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("whose.py").write_text("def half(agent, rollout, targets):\n    return 0.5 * agent.value.bias.sum()\n")
+    flags = [word for name, value in SETTINGS.items() if name not in ("video", "encoder_sizes") for word in
+             (f"--{name.replace('_', '-')}", str(value))]  # fmt: skip
+    flags += ["--no-video", "--encoder-sizes", "8", "--total-frames", "20", "--run-dir", "run"]
+    assert cli.main([*flags, "--loss", "whose:half"]) == 0
+    assert cli.main(["--resume", "run", "--total-frames", "40"]) == 2  # no file imports code
+    assert cli.main(["--resume", "run", "--total-frames", "40", "--import", "whose"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda agent, rollout, targets: 3, "own: expected a scalar tensor, or one and a dict of metrics, got int"),
+        (lambda agent, rollout, targets: targets.value, r"got shape \[7, 6\]"),
+        (lambda agent, rollout, targets: targets.value.mean(), "expected a loss that depends on the agent's weights"),
+        (lambda agent, rollout, targets: (agent.value.bias.sum(), {"x": "y"}), "metric x: expected a scalar, got str"),
+        (lambda agent, rollout: 3, r"cannot be called as own\(agent, rollout, targets, \*\*loss_args\): too many"),
+    ],
+)
+def test_other_results_are_refused(loss: Any, message: str) -> None:
+    rmc.register_loss("own", loss)
+    with pytest.raises(ValueError, match=message):
+        small_trainer(loss="own").update()
+
+
+def test_metrics_may_not_change_between_calls() -> None:
+    calls = []
+
+    def changing(agent: rmc.ActorCritic, rollout: rmc.Rollout, targets: Any) -> Any:
+        calls.append(1)
+        return agent.value.bias.sum(), {f"call_{len(calls)}": 1.0}
+
+    rmc.register_loss("own", changing)
+    trainer = small_trainer(loss="own")
+    assert trainer.update()["call_1"] == 1.0
+    with pytest.raises(ValueError, match="own: expected the metrics of the first call, call_1, got call_2"):
+        trainer.update()
+
+
+def test_names_and_algorithms() -> None:
+    with pytest.raises(NotRegistered, match="there is no loss 'owm'; did you mean 'own'"):
+        small_trainer(loss="owm")
+    with pytest.raises(ValueError, match="got an unexpected keyword argument 'entropy'"):
+        small_trainer(loss="own", loss_args={"entropy": 1})
+    config = small_trainer(loss="own").config
+    for algo in ("supervised", "impala"):
+        with pytest.raises(ValueError, match=re.escape(f"loss: expected algo a2c or ppo for own, got {algo}")):
+            make_trainer(config.updated({"algo": algo}), torch.device("cpu"))
+    assert "entropy_cost" in config.unused()
+    assert "loss_args" not in config.unused()

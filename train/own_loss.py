@@ -1,0 +1,83 @@
+"""Losses of a user's own, by name: the settings `loss` and `loss_args`."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rmc_agents.agent import ActorCritic
+from rmc_agents.config import LOSSES, TrainConfig
+from rmc_agents.losses import Targets
+from rmc_agents.registry import Registry
+from rmc_agents.types import Rollout
+
+from .trainer import Metrics
+
+Loss = Callable[..., Tensor | tuple[Tensor, Mapping[str, Any]]]
+"""`loss(agent, rollout, targets, **loss_args)`: see `register_loss`."""
+_registry = Registry("loss", LOSSES)
+
+
+def register_loss(name: str, loss: Loss) -> None:
+    """Register a loss under a name, for the setting `loss` of A2C and PPO.
+
+    It is called as `loss(agent, rollout, targets, **loss_args)` for each minibatch: an `ActorCritic`; T steps of some
+    lanes, a `Rollout`; and their `losses.Targets`, each `[T, B]`, which the settings determine (`discount`,
+    `trace_lambda`, `reward_scale`, `normalize_advantages`). It returns a scalar, or one and a dict of metrics, also
+    scalars, by their TensorBoard names: the same ones in every call. If all are means over the steps at which
+    `targets.valid` is True, several learners compute what one does.
+
+    Args:
+      name: the loss's name; registering it again replaces it.
+      loss: the function. Further keyword arguments come from the setting `loss_args`.
+
+    Raises:
+      ValueError: for a built-in name, or a `loss` that cannot be called.
+    """
+    _registry.register(name, loss)
+
+
+class OwnLoss:
+    """The loss that the settings name.
+
+    Raises:
+      NotRegistered: for a name that is not registered; the message suggests the nearest.
+      ValueError: if it does not take the arguments.
+    """
+
+    def __init__(self, settings: TrainConfig) -> None:
+        self.name, self.arguments = settings.loss, settings.loss_args
+        self.function = _registry.find(self.name)
+        self.metric_names: set[str] | None = None
+        try:
+            inspect.signature(self.function).bind(None, None, None, **self.arguments)
+        except TypeError as error:
+            expected = f"{self.name}(agent, rollout, targets, **loss_args)"
+            raise ValueError(f"loss: cannot be called as {expected}: {error}") from None
+
+    def __call__(self, agent: ActorCritic, rollout: Rollout, targets: Targets) -> tuple[Tensor, Metrics]:
+        """The loss of some lanes, and its metrics. Raises ValueError for other results."""
+        result = self.function(agent, rollout, targets, **self.arguments)
+        loss, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
+        if not (isinstance(loss, Tensor) and loss.ndim == 0 and isinstance(metrics, Mapping)):
+            got = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise ValueError(f"loss: {self.name}: expected a scalar tensor, or one and a dict of metrics, got {got}")
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise ValueError(f"loss: {self.name}: expected a loss that depends on the agent's weights, got a constant")
+        if self.metric_names is None:
+            self.metric_names = set(metrics)
+        if set(metrics) != self.metric_names:
+            expected, got = (", ".join(sorted(names)) or "none" for names in (self.metric_names, set(metrics)))
+            raise ValueError(f"loss: {self.name}: expected the metrics of the first call, {expected}, got {got}")
+        own_loss = {"losses/loss": loss} | dict(sorted(metrics.items()))
+        return loss, {name: _scalar(self.name, name, value) for name, value in own_loss.items()}
+
+
+def _scalar(loss: str, name: str, value: Any) -> Tensor:
+    """A metric as a tensor without gradient. Raises ValueError unless it is one number."""
+    try:
+        return torch.as_tensor(value).detach().to(torch.float32).reshape(())
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"loss: {loss}: metric {name}: expected a scalar, got {type(value).__name__}") from None
