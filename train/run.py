@@ -233,7 +233,7 @@ def _take_weights(trainer: Trainer, source: str) -> None:
     saved = load_agent(pretrained.choose(source), trainer.lanes.device)
     check_spec_fits(saved.spec, trainer.agent.spec, trainer.config.env.env)
     here, there = ({**asdict(config.core), **asdict(config.agent)} for config in (trainer.config, saved.config))
-    without_effect = settings_unused(saved.config)
+    without_effect = settings_unused(saved.config) - {"predict_rewards"}  # the head has weights even if it is unused
     names = [name for name in there if there[name] != here[name] and name not in without_effect]
     other = [f"{name} {there[name]} (got {here[name]})" for name in names]
     if other:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from gymnasium.spaces import Box
+from rich.console import Console
 
 from helpers.agents import LANES, LENGTH, SPEC, make_agent, rollout_with_every_ending, small_trainer
 from rmc_agents import losses
@@ -16,6 +17,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.runs.saved import load
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train import cli
+from rmc_agents.train.run import train
 from rmc_agents.types import AgentOutput, OutputWithRewards, at
 
 HEADS = [(), (7,)]
@@ -82,6 +84,17 @@ def test_a_run_is_trained_resumed_evaluated_and_exported(algo, tmp_path: Path):
     assert not torch.equal(load(run).agent.reward.weight, before)
     assert evaluate_cli.main([str(run), "--episodes", "2", "--max-steps", "20"]) == 0
     assert export.main([str(run), str(tmp_path / "policy.pt2")]) == 0
+
+
+@pytest.mark.parametrize("predicts", [False, True])
+def test_init_from_a_supervised_agent_needs_the_same_head(predicts, tmp_path: Path):
+    settings = {"env": "nth-farthest", "core": "gru", "encoder_sizes": (8,), "num_envs": 4, "video": False}
+    settings |= {"total_frames": 80, "eval_episodes": 0, "predict_rewards": predicts}
+    quiet = Console(quiet=True)
+    run = train(settings | {"algo": "supervised"}, run_dir=tmp_path / "run", console=quiet)
+    other = settings | {"predict_rewards": not predicts, "init_from": run}
+    with pytest.raises(ValueError, match=rf"needs other settings: predict_rewards {predicts} \(got {not predicts}\)"):
+        train(other, run_dir=tmp_path / "other", console=quiet)
 
 
 def test_only_discrete_actions_have_predicted_rewards():
