@@ -140,8 +140,8 @@ class Player:
             self._check_all_begin()
             reward, terminated, truncated = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), bool)
         rewards = self._per_lane("reward", reward, "biuf")
-        if not np.isfinite(rewards).all():
-            raise ValueError(f"reward: expected finite numbers, got {rewards.tolist()}")
+        if not (np.abs(rewards) <= np.finfo(np.float32).max).all():  # False for NaN
+            raise ValueError(f"reward: expected finite numbers of float32, got {rewards.tolist()}")
         terminations = self._per_lane("terminated", terminated, "biu").astype(bool)
         truncations = self._per_lane("truncated", truncated, "biu").astype(bool)
         ended = terminations | truncations

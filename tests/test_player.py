@@ -189,6 +189,7 @@ def test_attention_is_that_of_the_last_step() -> None:
         ((np.zeros((1, 3)), 0.0, [False], [False]), r"reward: expected a number per lane, \[1\].* got \[\] of float64"),
         ((np.full(3, 1e300), 0.0, False, False), "obs: expected finite numbers"),
         ((np.zeros(3), math.nan, False, False), "reward: expected finite numbers"),
+        ((np.zeros(3), -1e39, False, False), r"reward: expected finite numbers of float32, got \[-1e\+39\]"),
     ],
 )
 def test_what_is_given_wrongly_is_named(agent: ActorCritic, arguments: tuple, expected: str) -> None:
