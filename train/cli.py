@@ -90,7 +90,7 @@ def _main(argv: Sequence[str] | None) -> int:
 def _lead(argv: Sequence[str] | None, first: argparse.Namespace, base: Config, new: Config) -> int:
     """The command in the first learner; torchrun may have started others."""
     with command_line.importing():
-        from .run import resume, train
+        from .run import resume, say_unused, train
 
     def with_flags(saved: Config) -> Config:
         config = _parse(argv, saved)
@@ -99,8 +99,7 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, base: Config, n
 
     console = command_line.console()
     if first.resume is None:
-        if names := without_effect(base, new):
-            command_line.say(console, f"warning: without effect under the other settings: {', '.join(names)}")
+        say_unused(console, base, new)
         return _status(train(new, run_dir=first.run_dir, console=console, track=first.track))
     went_on = resume(
         first.resume, with_flags, run_dir=first.run_dir, trust=first.trust, console=console, track=first.track
@@ -110,14 +109,6 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, base: Config, n
 
 def _status(run: "Run") -> int:
     return 0 if run.stopped_by is None else 128 + run.stopped_by
-
-
-def without_effect(before: Config, after: Config) -> list[str]:
-    """Names of changed settings that have no effect."""
-    from rmc_agents.cores import settings_unused
-
-    unused = settings_unused(after)
-    return [name for name in before.differing(after) if name in unused]
 
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:

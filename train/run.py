@@ -74,14 +74,17 @@ def train(
       ValueError: for invalid settings, or an environment or folder that cannot be used.
       EnvError: if the environment's own code fails; the run is saved.
     """
-    if not isinstance(config, Config):
-        config = _config(config, env)
-    elif env is None:
-        plugins.check_named(config.env.env, "config")  # it may have been read from a file
+    if isinstance(config, Config):
+        base = config
+        if env is None:
+            plugins.check_named(config.env.env, "config")  # it may have been read from a file
+    else:
+        base, config = _config(config, env)
     if callback is not None and not callable(callback):
         raise ValueError(f"callback: expected a function of a Progress, got {callback!r}")
     _check_folder(run_dir)
     lanes, console = None, console or command_line.console()
+    say_unused(console, base, config)
     with _clock(console) as clock, _restored():
         watch = Watch(console, clock, callback, track)
         if env is not None:
@@ -161,9 +164,9 @@ def _check_folder(run_dir: Path | str | None) -> None:
         raise ValueError("run_dir: expected a folder's name, got an empty one")
 
 
-def _config(settings: Mapping[str, Any], env: OwnEnv | None) -> Config:
-    """All settings, from those given by name. Raises ValueError for a class in place of a name, for a file that names
-    an environment whose module the user has not named, and as `Config` does."""
+def _config(settings: Mapping[str, Any], env: OwnEnv | None) -> tuple[Config, Config]:
+    """The settings of "config" or the defaults, and all settings of the run. Raises ValueError for a class in place of
+    a name, for a file that names an environment whose module the user has not named, and as `Config` does."""
     if not isinstance(settings, Mapping):
         hint = f'; a preset is {{"config": {settings!r}}}' if isinstance(settings, str) else ""
         raise ValueError(f"config: expected a Config or a dict of settings, got {settings!r}{hint}")
@@ -185,7 +188,14 @@ def _config(settings: Mapping[str, Any], env: OwnEnv | None) -> Config:
     base = Config().updated_from_yaml(changed.pop("config", None))
     if env is None and "env" not in changed:
         plugins.check_named(base.env.env, preset)
-    return base.updated(changed, "config")
+    return base, base.updated(changed, "config")
+
+
+def say_unused(console: Console, before: Config, after: Config) -> None:
+    """Name the changed settings that have no effect."""
+    unused = settings_unused(after)
+    if names := [name for name in before.differing(after) if name in unused]:
+        say(console, f"warning: without effect under the other settings: {', '.join(names)}")
 
 
 def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, Saved]], watch: Watch) -> Run:

@@ -210,6 +210,13 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
     assert folder.new_folder(text).name.startswith("text-books-books-")
 
 
+def test_settings_without_effect_are_named(tmp_path: Path) -> None:
+    console = Console(file=(out := StringIO()), width=1000)
+    settings = SMALL | {"total_frames": 20, "eval_episodes": 0, "algo": "a2c", "ppo_clip": 0.3}
+    train(settings, run_dir=tmp_path / "run", console=console)
+    assert out.getvalue().startswith("warning: without effect under the other settings: ppo_clip\n")
+
+
 def test_training_in_another_thread(tmp_path: Path) -> None:
     """Other threads cannot handle signals."""
     runs = []

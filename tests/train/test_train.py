@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from helpers.agents import before_update
@@ -30,6 +31,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import FOLDER, RunFolder
 from rmc_agents.train import cli
 from rmc_agents.train.on_policy import OnPolicy
+from rmc_agents.train.run import say_unused
 
 
 @pytest.mark.parametrize(
@@ -188,8 +190,10 @@ WITHOUT_EFFECT = {
 def test_settings_without_effect(case: str) -> None:
     settings = WITHOUT_EFFECT[case]
     deciding = {"algo", "core", "encoder", "gate_style", "sb3_policy", "learning_rate_schedule", "vtrace"}
-    found = cli.without_effect(Config(), Config().updated(settings, "test"))
-    assert set(found) == settings.keys() - deciding
+    console = Console(file=(written := io.StringIO()), width=1000)
+    say_unused(console, Config(), Config().updated(settings, "test"))
+    found = written.getvalue().removeprefix("warning: without effect under the other settings: ")
+    assert set(found.strip().split(", ")) == settings.keys() - deciding
 
 
 def test_the_minipacman_preset_spells_out_the_defaults_except_for_gates_slots_and_lanes() -> None:
