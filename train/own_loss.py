@@ -1,7 +1,7 @@
 """Losses of a user's own, by name: the settings `loss` and `loss_args`."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from rmc_agents.losses import Targets
 from rmc_agents.registry import Registry
 from rmc_agents.types import Rollout
 
+from . import distributed
 from .trainer import Metrics
 
 Loss = Callable[..., Tensor | tuple[Tensor, Mapping[str, Any]]]
@@ -68,11 +69,18 @@ class OwnLoss:
             raise ValueError(f"loss: {self.name}: expected a loss that depends on the agent's weights, got a constant")
         if self.metric_names is None:
             self.metric_names = set(metrics)
-        if set(metrics) != self.metric_names:
-            expected, got = (", ".join(sorted(names)) or "none" for names in (self.metric_names, set(metrics)))
-            raise ValueError(f"loss: {self.name}: expected the metrics of the first call, {expected}, got {got}")
+            with distributed.failing_together():
+                for names in distributed.gather([sorted(metrics)]):
+                    self._check_names(names)
+        self._check_names(metrics)
         own_loss = {"losses/loss": loss} | dict(sorted(metrics.items()))
         return loss, {name: _scalar(self.name, name, value) for name, value in own_loss.items()}
+
+    def _check_names(self, names: Iterable[str]) -> None:
+        """Raises ValueError for metrics with other names than in the first call."""
+        if set(names) != self.metric_names:
+            expected, got = (", ".join(sorted(each)) or "none" for each in (self.metric_names or (), names))
+            raise ValueError(f"loss: {self.name}: expected the metrics of the first call, {expected}, got {got}")
 
 
 def _scalar(loss: str, name: str, value: Any) -> Tensor:

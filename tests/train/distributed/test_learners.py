@@ -16,11 +16,13 @@ import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
 
+import rmc_agents as rmc
 from helpers.agents import before_update, make_agent
 from helpers.homemade import name_of
 from helpers.noise import Noise
 from helpers.runs import QUIET, SMALL, assert_same, newest, refused, resume, start_process, wait_for_checkpoints
 from helpers.system import descendants, running
+from rmc_agents import losses
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import Fault
@@ -32,6 +34,7 @@ from rmc_agents.train.distributed.shares import merged, part, split_lanes
 from rmc_agents.train.on_policy import OnPolicy, minibatches
 from rmc_agents.train.optimizers import make_optimizer
 from rmc_agents.train.run import train
+from rmc_agents.types import at
 
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {
@@ -52,11 +55,25 @@ CASES: dict[str, dict[str, Any]] = {
     "a2c": {"algo": "a2c", "core": "lstm", "env": "program"},
     "ppo": {"algo": "ppo", "core": "rmc", "env": "program", "ppo_epochs": 2, "ppo_minibatches": 3},
     "supervised": {"algo": "supervised", "core": "gru", "env": "nth-farthest"},
+    "own loss": {"algo": "a2c", "core": "gru", "env": "program", "loss": "own_a2c"},
 }
 
 
-def make(case: str, learners: int) -> OnPolicy:
-    trainer = make_trainer(Config().updated(SIZES | CASES[case] | {"learners": learners}, "test"), CPU)
+def own_a2c(agent: ActorCritic, rollout: rmc.Rollout, targets: losses.Targets) -> Any:
+    """A2C's loss."""
+    output, _ = agent.unroll(at(rollout.steps, slice(-1)), rollout.initial_state)
+    return losses.actor_critic(output, rollout, targets, value_cost=0.5, entropy_cost=0.03)
+
+
+def named_by_rank(agent: ActorCritic, rollout: rmc.Rollout, targets: losses.Targets) -> Any:
+    """A loss whose metrics differ between learners."""
+    return agent.value.bias.sum(), {f"learner_{distributed.rank()}": 0.0}
+
+
+def make(case: str, learners: int, **settings: Any) -> OnPolicy:
+    rmc.register_loss("own_a2c", own_a2c)
+    rmc.register_loss("named_by_rank", named_by_rank)
+    trainer = make_trainer(Config().updated(SIZES | CASES[case] | {"learners": learners} | settings, "test"), CPU)
     assert isinstance(trainer, OnPolicy)
     return trainer
 
@@ -79,6 +96,9 @@ def learner(rank: int, port: int, folder: Path) -> None:
             other.set_state(distributed.broadcast_tree(first["state"]))
             seen[case]["resumed"] = learned(other, updates=1)
         seen["muon"] = stepped_by_muon()
+        with pytest.raises(ValueError, match=r"metrics|first learner") as refused:
+            make("own loss", learners=2, loss="named_by_rank").update()
+        seen["refusal"] = str(refused.value)
         own = torch.nn.BatchNorm1d(3)
         own.running_mean.add_(1 + rank)  # type: ignore[operator, union-attr]
         own.num_batches_tracked.add_(2**40 + rank)  # type: ignore[operator, union-attr]
@@ -172,6 +192,13 @@ def test_learners_share_muons_work(two: list[dict[str, Any]]) -> None:
     for seen in two:
         assert_same(seen["muon"], expected)
     assert_same(*expected["weights"])
+
+
+@pytest.mark.slow
+def test_own_losses_with_other_metrics_are_refused(two: list[dict[str, Any]]) -> None:
+    message = "named_by_rank: expected the metrics of the first call, learner_0, got learner_1"
+    assert message in two[0]["refusal"]
+    assert two[1]["refusal"] == "the first learner reports the reason"
 
 
 @pytest.mark.slow
