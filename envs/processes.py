@@ -52,7 +52,7 @@ class Fault(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """The exception, and the last line of its traceback."""
+        """The exception, where it was raised, and its traceback."""
         if isinstance(error, EnvError):
             return cls(str(error), "\n".join(getattr(error, "__notes__", ())), is_envs=True)
         place = traceback.extract_tb(error.__traceback__)[-1]

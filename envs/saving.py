@@ -122,7 +122,11 @@ def _layer_state(layer: gym.Env) -> Any:
 
 def _set_state(env: gym.Env, state: list[Any]) -> None:
     states = [each for each in state[:-1] if each is not None]  # older files have None for layers without state
-    for layer, saved in zip(_stateful(env), states, strict=True):
+    wrapped = _stateful(env)
+    if len(states) != len(wrapped):
+        names = ", ".join(type(layer).__name__ for layer in wrapped)
+        raise ValueError(f"state: expected one for each of {names}, got {len(states)}: have the wrappers changed?")
+    for layer, saved in zip(wrapped, states, strict=True):
         if type(layer) is TimeLimit:
             if type(saved) is not int or saved < 0:
                 raise ValueError(f"state: expected a number of steps, got {saved!r}")

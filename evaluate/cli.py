@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from rmc_agents import command_line, plugins
+from rmc_agents import command_line
 from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 
-from .opening import Env, EnvKwargs, Opened, Pretrained, RunArgument, Trust, check_env, find, open_policy
+from .opening import Env, EnvKwargs, Opened, Pretrained, RunArgument, Trust, find, import_named, open_policy
 from .progress import shown
 from .statistics import EVALUATION_SEED, MAX_STEPS, WINDOWS
 from .tables import print_result
@@ -75,8 +75,7 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
     _check(arguments)
     path = find(arguments.run, arguments.pretrained, arguments.trust)
-    plugins.load(arguments.imports, env=arguments.env)
-    check_env(arguments.env)
+    import_named(arguments.imports, arguments.env)
     opened = open_policy(path, arguments.device, arguments.trust, arguments.env, arguments.env_kwargs)
     if arguments.sample is not None:
         return _sample(arguments, opened, arguments.sample)
@@ -102,12 +101,12 @@ def _check(arguments: Arguments) -> None:
 def _score(arguments: Arguments, opened: Opened) -> int:
     """Evaluate, or ablate the memory; write the result and print it."""
     from rmc_agents.envs.making import name_of
-    from rmc_agents.runs.texts import check_unread
+    from rmc_agents.runs.texts import check_not_trained_on
 
     from .episodes import PlaySettings
 
     saved, console = opened.saved, command_line.console()
-    check_unread(saved, opened.env)
+    check_not_trained_on(saved, opened.env)
     settings = PlaySettings.of(saved, arguments.seed, arguments.deterministic, arguments.max_steps)
     result = (_ablate if arguments.ablate_memory else _evaluate)(arguments, opened, settings, console)
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}

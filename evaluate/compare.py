@@ -16,12 +16,12 @@ from rich.console import Console
 from rmc_agents import command_line
 from rmc_agents.command_line import parsing
 from rmc_agents.config import CORES, Config
-from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.runs import archive
 from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
 from .plot import agent_names, learning_settings, parse_mark, with_effect
+from .report import SUFFIXES, check_results_writable, score_text, with_suffix, write_report
 from .scheduler import Job, Training, is_finished, train_jobs
 
 DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, in one table and one figure.
@@ -38,7 +38,6 @@ every run. When started again, it keeps finished runs and resumes the others. Ru
 to one agent. Scores are accuracies in supervised learning, success rates if every environment
 reports them, else mean returns."""
 
-SUFFIXES = (".json", ".md", ".png")
 DECIDED = {
     "config": "name presets and files by --agents",
     "core": "name cores by --cores",
@@ -112,12 +111,12 @@ def _main(argv: Sequence[str]) -> int:
         try:
             for job in finished:
                 runs.append(comparison.collect(job.agent, job.folder))
-                report(in_order(runs, jobs), arguments.out, *columns, marks)
-                command_line.say(console, f"{job.folder.name}: {comparison.score_text(runs[-1])}")
+                write_report(in_order(runs, jobs), arguments.out, *columns, marks)
+                command_line.say(console, f"{job.folder.name}: {score_text(runs[-1])}")
         except KeyboardInterrupt:
             command_line.say(console, "the running trainings save; the same command continues them")
             raise
-    table = report(in_order(runs, jobs), arguments.out, *columns, marks)
+    table = write_report(in_order(runs, jobs), arguments.out, *columns, marks)
     command_line.say(
         console, f"{table}\nwritten to {', '.join(str(with_suffix(arguments.out, suffix)) for suffix in SUFFIXES)}"
     )
@@ -198,7 +197,7 @@ def fitting(runs: Sequence[comparison.ComparedRun], jobs: Sequence[Job]) -> list
             print(f"left out: {run.agent}, seed {run.seed}, which differs in {', '.join(names)}")
         else:
             kept.append(run)
-    counted = {id(run) for group in comparison.grouped(kept).values() for run in group}
+    counted = {id(run) for run in comparison.runs_of(comparison.grouped(kept))}
     for run in kept:
         if id(run) not in counted:
             print(f"left out: {run.agent}, seed {run.seed}, which was given before with the same settings")
@@ -256,34 +255,6 @@ def differing(one: Config, other: Config, *of_run: str) -> list[str]:
     return [name for name in names if name != "learners" or "auto" not in (before[name], after[name])]
 
 
-def with_suffix(path: Path, suffix: str) -> Path:
-    """The path with the suffix appended, even if the name contains dots."""
-    return path.with_name(path.name + suffix)
-
-
-def check_results_writable(out: Path) -> None:
-    """Create the folder of the results. Raises ValueError where one of them could not be written."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    for suffix in SUFFIXES:
-        check_writable(with_suffix(out, suffix))
-
-
-def report(
-    runs: Sequence[comparison.ComparedRun],
-    out: Path,
-    frame_marks: Sequence[float],
-    minute_marks: Sequence[float],
-    marks: Mapping[str, float],
-) -> str:
-    """Write JSON, table and figure; returns the table."""
-    groups = comparison.grouped(runs)
-    comparison.write([run for group in groups.values() for run in group], with_suffix(out, ".json"))
-    text = comparison.table(groups, frame_marks, minute_marks)
-    write_atomically(with_suffix(out, ".md"), text.encode())
-    comparison.figure(groups, marks, with_suffix(out, ".png"))
-    return text
-
-
 def _folders(agents: Any) -> list[tuple[str, str | PathLike[str]]]:
     """Every run's agent and folder. Raises ValueError for anything but runs by the agent's name."""
     given = agents if isinstance(agents, Mapping) else {}
@@ -325,4 +296,4 @@ def compare(
     """
     runs = [comparison.collect(name, folder) for name, folder in _folders(agents)]
     check_results_writable(Path(out))
-    return report(runs, Path(out), frame_marks, minute_marks, marks or {})
+    return write_report(runs, Path(out), frame_marks, minute_marks, marks or {})

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import tyro
 
-from rmc_agents import __version__, command_line, plugins
+from rmc_agents import __version__, command_line
 from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.pretrained import SUFFIX
 
-from .opening import Env, EnvKwargs, check_env, env_to_play, find
+from .opening import Env, EnvKwargs, env_to_play, find, import_named
 from .progress import OnProgress, ignore_progress, shown
 from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics, cut_note
 
@@ -76,8 +76,7 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(f"{out}: expected a file name that ends in {suffix} for --format {arguments.format}")
     _check_out(out)
     path = find(arguments.run, None, trust=True)  # an archive is rejected below without opening it
-    plugins.load(arguments.imports, env=arguments.env)
-    check_env(arguments.env)
+    import_named(arguments.imports, arguments.env)
 
     import torch
 
@@ -146,7 +145,7 @@ def export(
     from rmc_agents.agent import ActorCritic
     from rmc_agents.envs.making import name_of
     from rmc_agents.runs.saved import SavedAgent, save_agent
-    from rmc_agents.runs.texts import check_unread
+    from rmc_agents.runs.texts import check_not_trained_on
 
     from .episodes import PlaySettings, play, provenance_of
     from .scoring import evaluating, policy_and_env
@@ -159,7 +158,7 @@ def export(
     if out.suffix == SUFFIX and not saved:
         raise ValueError(f"{out}: expected a name that ends in .onnx or .pt2, because an ActorCritic has no settings")
     policy, env = policy_and_env(agent, env)
-    check_unread(agent, env)
+    check_not_trained_on(agent, env)
     settings = PlaySettings.of(agent, seed, False, max_steps)
     if out.suffix != SUFFIX and settings.device.type != "cpu":
         raise ValueError(f"agent: expected one on the CPU, as by rmc.load(..., device='cpu'), got {settings.device}")

@@ -1,11 +1,12 @@
 """Opening the saved agent that a command names, and its environment."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import tyro
 
-from rmc_agents import command_line, pretrained
+from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.config import KeywordArguments
 from rmc_agents.runs import archive, checkpoint
 
@@ -95,8 +96,9 @@ def env_to_play(saved: "SavedAgent[Policy]", env: str | None, env_kwargs: Keywor
     return given_env(saved, env, env_kwargs) if env else saved_env(saved, env_kwargs)
 
 
-def check_env(env: str | None) -> None:
-    """Raises ValueError for an unknown environment name."""
+def import_named(imports: Sequence[str], env: str | None) -> None:
+    """Import the modules of --import and --env. Raises ValueError for an unknown environment name."""
+    plugins.load(imports, env=env)
     if env is not None:
         from rmc_agents.envs import names
 

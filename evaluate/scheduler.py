@@ -21,9 +21,8 @@ from rmc_agents.files import write_atomically
 from rmc_agents.runs.folder import CONFIG, LOCK, RunFolder, has_checkpoints
 
 from . import trainings
-from .comparison import COMMITS, read_commits
 from .summary import read_evaluated
-from .trainings import LOG
+from .trainings import COMMITS, LOG, read_commits
 
 ROOT = Path(__file__).parent.parent
 POLL = 0.2  # seconds between checks of the running trainings

@@ -18,7 +18,7 @@ from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.runs.saved import SavedAgent, given_env, saved_env
-from rmc_agents.runs.texts import check_unread
+from rmc_agents.runs.texts import check_not_trained_on
 from rmc_agents.types import Policy
 
 from . import ablation, attention
@@ -66,7 +66,7 @@ def evaluate(
       WorkerError: if one of several processes fails.
     """
     policy, env = policy_and_env(agent, env)
-    check_unread(agent, env)
+    check_not_trained_on(agent, env)
     settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
         return Statistics.of(play(policy, env, episodes, settings, jobs=jobs))
@@ -106,7 +106,7 @@ def ablate_memory(
     policy, env = policy_and_env(agent, env)
     if not isinstance(policy, ActorCritic):
         raise ValueError(f"agent: expected an ActorCritic, whose memory is known, got {type(policy).__name__}")
-    check_unread(agent, env)
+    check_not_trained_on(agent, env)
     settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
         return ablation.ablate(policy, env, episodes, windows, settings, jobs=jobs)

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from rmc_agents.files import read_regular
+
 RUN = "from rmc_agents.train.cli import main; sys.exit(main())"
 LOG = "output.log"  # in the run's folder
+COMMITS = "commits.txt"  # there, too: the code versions it was trained with, one line each
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SECONDS_BETWEEN_LOOKS = 0.5
 TAIL = 4096  # bytes of a log that are searched for its last line
@@ -64,3 +67,9 @@ def last_line(run_dir: Path) -> str:
     except OSError:
         return ""
     return lines[-1].strip() if lines else ""
+
+
+def read_commits(folder: Path) -> list[str]:
+    """The commits of the code that trained the run; empty if not recorded."""
+    path = folder / COMMITS
+    return read_regular(path).decode().split() if path.exists() else []

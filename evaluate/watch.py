@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from rmc_agents import command_line, plugins, pretrained
+from rmc_agents import command_line, pretrained
 from rmc_agents.command_line import parsing
 from rmc_agents.runs.folder import VIDEOS, run_of
 
-from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, check_env, find, open_policy
+from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, find, import_named, open_policy
 from .replay.live import find_source, serve
 from .replay.server import check_port
 from .statistics import EVALUATION_SEED, WINDOW
@@ -85,8 +85,7 @@ def _main(argv: Sequence[str] | None) -> int:
     _check_extent(arguments, is_page)
     find_one = find_source if is_live else find
     paths = [find_one(run, arguments.pretrained, arguments.trust) for run in arguments.runs or (None,)]
-    plugins.load(arguments.imports, env=arguments.env)
-    check_env(arguments.env)
+    import_named(arguments.imports, arguments.env)
     if is_live:
         return _serve(arguments, paths)
     opened = _open_all(arguments, paths)
@@ -202,21 +201,21 @@ def _film(arguments: Arguments, opened: Opened) -> int:
 
     from rmc_agents.envs.making import name_of
 
-    from .episodes import PlaySettings
+    from .scoring import record_video
     from .video.panels import plain_number
-    from .video.recording import record
 
     (saved, env), console = opened, command_line.console()
     with console.status(escape(f"recording {name_of(env)}")):
-        recorded = record(
-            saved.agent,
+        recorded = record_video(
+            saved,
             env,
             arguments.out or _default_path(saved.path, arguments.seed),
-            PlaySettings.of(saved, arguments.seed, arguments.deterministic, arguments.max_steps),
             episodes=arguments.episodes,
-            title=opened.title,
+            seed=arguments.seed,
+            deterministic=arguments.deterministic,
+            max_steps=arguments.max_steps,
             fps=arguments.fps,
-            reward_scale=saved.config.train.reward_scale,
+            title=opened.title,
         )
     for i, (episode_return, is_cut) in enumerate(zip(recorded.returns, recorded.cut, strict=True)):
         note = f" when cut after {arguments.max_steps} steps (--max-steps)" if is_cut else ""

@@ -105,13 +105,14 @@ class Collector:
         """T steps of all lanes, in new tensors."""
         lanes, length = self.lanes, self.unroll_length
         vars(self).pop("rollout", None)  # so that two rollouts are in memory only if the caller keeps one
+        outputs = lanes.spec.num_outputs + lanes.spec.num_scales
         rollout = Rollout(
-            map_leaves(partial(_buffer, length + 1), lanes.steps),
-            torch.empty(length, lanes.num_lanes, lanes.spec.num_outputs + lanes.spec.num_scales, device=lanes.device),
-            torch.empty(length, lanes.num_lanes, device=lanes.device),
-            self.state,
-            map_leaves(partial(_buffer, length), lanes.targets),
-            lanes.spec.distribution,
+            steps=map_leaves(partial(_buffer, length + 1), lanes.steps),
+            policy_logits=torch.empty(length, lanes.num_lanes, outputs, device=lanes.device),
+            value=torch.empty(length, lanes.num_lanes, device=lanes.device),
+            initial_state=self.state,
+            targets=map_leaves(partial(_buffer, length), lanes.targets),
+            distribution=lanes.spec.distribution,
         )
         _record(rollout.steps, 0, lanes.steps)
         with acting(self.agent, self.state) as step:

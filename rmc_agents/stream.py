@@ -2,9 +2,8 @@
 
 import logging
 import math
-from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.returned_values import check_finite, name_of_env
 from rmc_agents.envs.saving import guarded
 from rmc_agents.envs.sequences.base import NO_TARGET
+from rmc_agents.episodes import EndedEpisodes, Episode
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 from rmc_agents.types import Observation, TimeStep, map_leaves
 
@@ -25,42 +25,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """Seeds of lanes that restart in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
-
-
-class Episode(NamedTuple):
-    """A finished episode."""
-
-    episode_return: float
-    length: int
-    success: bool | None  # None if the environment has not reported any so far
-    number: int = 0  # in its lane, see `Lanes.numbers`; 0 for algorithms without a curriculum
-
-
-OUTCOMES = (None, False, True)
-
-
-def to_rows(episodes: Sequence[Episode]) -> NDArray[np.float64]:
-    """Episodes as numbers `[E, 4]`, for another process; its inverse is `from_rows`."""
-    rows = [(total, length, OUTCOMES.index(success), number) for total, length, success, number in episodes]
-    return np.array(rows, np.float64).reshape(-1, len(Episode._fields))
-
-
-def from_rows(rows: NDArray[np.float64]) -> list[Episode]:
-    """The episodes of `to_rows`."""
-    return [
-        Episode(total, int(length), OUTCOMES[int(code)], int(number)) for total, length, code, number in rows.tolist()
-    ]
-
-
-class EndedEpisodes:
-    """Keeps `episodes` that have ended until `take_episodes` returns them."""
-
-    episodes: list[Episode]
-
-    def take_episodes(self) -> list[Episode]:
-        """The episodes that ended since the last call."""
-        episodes, self.episodes = self.episodes, []
-        return episodes
 
 
 class Lanes(EndedEpisodes):
@@ -146,24 +110,28 @@ class Lanes(EndedEpisodes):
             if self.targets is not None:
                 self.targets = self.read_targets()
             self.rewards = reward
-            self._returns += reward
-            self._lengths += ~is_first
-            successes = self.infos.get("is_success")
-            if successes is not None:
-                if np.shape(successes) != (self.num_lanes,):
-                    raise ValueError(f"infos['is_success']: expected one per lane, got {successes!r}")
-                self._reports_success[:] = True  # from now on, an episode without it is a failure
-            for lane in np.flatnonzero(self._is_last):
-                success = successes is not None and bool(successes[lane]) if self._reports_success[lane] else None
-                total, length = float(self._returns[lane]), int(self._lengths[lane])
-                self.episodes.append(Episode(total, length, success, int(self.numbers[lane])))
-            self.numbers += self._is_last
-            self._returns[self._is_last] = 0.0
-            self._lengths[self._is_last] = 0
+            self._count(reward, is_first)
             self.steps = self._to_steps(obs, action, is_first, reward, terminated, truncated & ~terminated)
             self._check_targets_allowed()
         self._is_stepping = False
         return self.steps
+
+    def _count(self, reward: NDArray[Any], is_first: NDArray[np.bool_]) -> None:
+        """Add a step to the running episodes, and those that it ended to `episodes`."""
+        self._returns += reward
+        self._lengths += ~is_first
+        successes = self.infos.get("is_success")
+        if successes is not None:
+            if np.shape(successes) != (self.num_lanes,):
+                raise ValueError(f"infos['is_success']: expected one per lane, got {successes!r}")
+            self._reports_success[:] = True  # from now on, an episode without it is a failure
+        for lane in np.flatnonzero(self._is_last):
+            success = successes is not None and bool(successes[lane]) if self._reports_success[lane] else None
+            total, length = float(self._returns[lane]), int(self._lengths[lane])
+            self.episodes.append(Episode(total, length, success, int(self.numbers[lane])))
+        self.numbers += self._is_last
+        self._returns[self._is_last] = 0.0
+        self._lengths[self._is_last] = 0
 
     @property
     def is_savable(self) -> bool:

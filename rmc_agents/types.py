@@ -44,7 +44,7 @@ def at(tree: Any, *index: Any) -> Any:
 
 
 class NotRegistered(ValueError):
-    """An unknown core or encoder; the message suggests the nearest name and says how to register one."""
+    """An unknown core, encoder or loss; the message suggests the nearest name and says how to register one."""
 
 
 class TimeStep(NamedTuple):

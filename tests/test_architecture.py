@@ -31,7 +31,7 @@ LAYERS = (
     ("losses",),
     ("encoders",),
     ("agent",),
-    ("stream", "collect"),
+    ("episodes", "stream", "collect"),
     ("runs",),
     ("player",),
     ("sb3",),

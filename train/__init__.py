@@ -1,7 +1,6 @@
 """Training: rmc-train, rmc-sweep and rmc-bench.
 
-The package can be called as a function: `rmc_agents.train(config, env=None, run_dir=None, callback=None)`, see
-`run.train`.
+The package can be called as a function: `rmc_agents.train(config)`, see `run.train`.
 """
 
 if __name__ == "train":

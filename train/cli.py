@@ -118,7 +118,7 @@ def _parse(argv: Sequence[str] | None, base: Config) -> Config:
 
 
 def listed_names() -> str:
-    """Short names, for --help."""
+    """Names of environments and presets, for --help."""
     from rmc_agents.envs.names import SHORT_NAMES
 
     environments = [*SHORT_NAMES, "text:PATH", "any of gymnasium's and minigrid's ids"]

@@ -12,8 +12,8 @@ from gymnasium.vector import VectorEnv
 from rmc_agents.config import EnvConfig
 from rmc_agents.config.stages import stages_of
 from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.episodes import Episode
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.stream import Episode
 from rmc_agents.types import Rollout
 
 from . import distributed
@@ -57,7 +57,7 @@ class Curriculum:
     def __init__(self, config: EnvConfig) -> None:
         self.config, self.stages, self.stage = config, stages_of(config.curriculum), 0
         self._frames, self._count, self._sum = 0, 0, 0.0
-        self._has_reported = False  # whether any episode has reported success or failure
+        self._may_warn = True  # no episode has reported success or failure, and there was no warning
         self._each = math.ceil(ENOUGH / config.num_envs)  # episodes of each lane
         self.counts_again = False
 
@@ -118,12 +118,12 @@ class Curriculum:
         reported = sum(episode.success is not None for episode in episodes)
         totals = distributed.total(torch.tensor([values.sum().item(), len(values), reported], dtype=torch.float64))
         self._sum, self._count = self._sum + totals[0].item(), self._count + int(totals[1])
-        self._has_reported |= bool(totals[2] > 0)
+        self._may_warn &= not totals[2] > 0
         if self._frames >= stage.frames:
             return True
         if self._count < (ENOUGH if stage.measure == "accuracy" else self._each * self.config.num_envs):
             return False
-        if stage.measure == "success" and not self._has_reported:
+        if stage.measure == "success" and self._may_warn:
             self._warn()
         if self._sum / self._count >= stage.threshold:
             return True
@@ -133,7 +133,7 @@ class Curriculum:
 
     def _warn(self) -> None:
         """Warn once that the environment reports no success."""
-        self._has_reported = True
+        self._may_warn = False
         if distributed.rank() == distributed.FIRST:
             logger.warning(
                 "curriculum: none of %d episodes had infos['is_success'], so that the success rate is 0; if the "

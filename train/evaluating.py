@@ -13,16 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 
 from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.evaluate.episodes import PlaySettings, play, provenance_of
 from rmc_agents.evaluate.parallel import Jobs
+from rmc_agents.evaluate.scoring import evaluating
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.formatting import with_interval
-from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.runs.best import best_of
 
 from .trainer import Trainer
@@ -108,11 +107,9 @@ class Evaluator:
           OSError: if the best agent cannot be written.
         """
         trainer, config = self._trainer, self._trainer.config
-        agent = trainer.agent
-        assert isinstance(agent, nn.Module)
         settings = play_settings(trainer, SELECTION_SEED)
-        with torch_threads(1), eval_mode(agent), untouched_generators():
-            episodes = play(agent, env_of(trainer), config.run.eval_episodes, settings, jobs=eval_jobs(config))
+        with evaluating(trainer.agent), untouched_generators():
+            episodes = play(trainer.agent, env_of(trainer), config.run.eval_episodes, settings, jobs=eval_jobs(config))
         self._rounds = self._due_rounds()
         statistics = Statistics.of(episodes)
         is_best = self._is_better(statistics)

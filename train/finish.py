@@ -16,7 +16,7 @@ from rmc_agents.evaluate.video.recording import record
 from rmc_agents.formatting import with_interval
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
-from rmc_agents.runs.folder import VIDEOS, RunFolder
+from rmc_agents.runs.folder import SUMMARY, VIDEOS, RunFolder
 
 from .evaluating import env_of, eval_jobs, play_settings
 from .reporting.reporter import write_hparams
@@ -109,7 +109,7 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
     lines = [
         f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
         f"  checkpoints     {run_dir / checkpoint.FOLDER}",
-        f"  summary         {run_dir / 'summary.json'}",
+        f"  summary         {run_dir / SUMMARY}",
     ]
     if (best := best_path(run_dir)) is not None:
         lines.append(f"  best agent      {best}")

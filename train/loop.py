@@ -11,12 +11,11 @@ from rich.console import Console
 from rmc_agents.command_line import interrupted_by_stops, quoted, say, signal_of
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
+from rmc_agents.episodes import Episode
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.kernels.modes import torch_threads
-from rmc_agents.runs import checkpoint
-from rmc_agents.runs.folder import RunFolder
+from rmc_agents.runs.folder import RunFolder, has_checkpoints
 from rmc_agents.runs.texts import keep_text
-from rmc_agents.stream import Episode
 
 from . import distributed
 from .distributed import learners
@@ -113,7 +112,7 @@ class RunLoop:
             )
             raise
         except (Exception, KeyboardInterrupt):
-            if any((self.folder.path / checkpoint.FOLDER).glob("update-*")):
+            if has_checkpoints(self.folder.path):
                 self._say(
                     "once the cause is removed, continue from the newest checkpoint with: " + self._resume_command()
                 )

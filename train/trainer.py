@@ -9,10 +9,10 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.config import Config, TrainConfig
+from rmc_agents.episodes import Episode
 from rmc_agents.losses import Metrics
 from rmc_agents.runs.saved import Provenance, count_parameters
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.stream import Episode
 from rmc_agents.types import Policy
 
 if TYPE_CHECKING:

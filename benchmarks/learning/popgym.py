@@ -17,7 +17,8 @@ import numpy as np
 
 from benchmarks.reports import table, write
 from rmc_agents.evaluate import compare
-from rmc_agents.evaluate.comparison import ComparedRun, mean_with_interval, read
+from rmc_agents.evaluate.comparison import ComparedRun, read
+from rmc_agents.evaluate.report import mean_with_interval
 
 RESULTS = Path(__file__).parent.parent / "results"
 EPOCH = 65_536

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.reports import table, write
-from rmc_agents.evaluate.comparison import mean_with_interval
 from rmc_agents.evaluate.episodes import PlaySettings, check_fits, evaluate_beside_random
+from rmc_agents.evaluate.report import mean_with_interval
 from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.runs.saved import load_agent
 

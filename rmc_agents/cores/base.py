@@ -189,7 +189,7 @@ class Core(nn.Module, ABC):
         return self.cast(inputs), state
 
     def class_name(self) -> str:
-        """The name that messages give the core: that of the user's class, for a module without this base class too."""
+        """The class's name, for messages; of a wrapped module, the module's."""
         return type(self).__name__
 
     def chosen_backend(self) -> str:

@@ -98,8 +98,8 @@ def select_state(should_reset, initial, state, out):
 
 
 @jit
-def stop_gradient(should_reset, d_state, d_initial):
-    """Backward of `select_state`, in place: where should_reset, d_state [B, W] goes to d_initial [1, W] instead."""
+def select_state_backward(should_reset, d_state, d_initial):
+    """In place: where should_reset, d_state [B, W] goes to d_initial [1, W] instead."""
     for b in range(len(d_state)):
         if should_reset[b]:
             for j in range(d_state.shape[1]):

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .pointwise import buffer, view
+from .pointwise import buffer, select_state, view
 from .products import product, transposed_product
 from .tape import StepwiseTape
 from .weights import HiddenState, RecurrentWeights
@@ -21,15 +22,16 @@ class RecurrentTape(StepwiseTape):
 
     hidden: Tensor
     sums: Tensor
+    _hidden: np.ndarray  # the memory of `hidden`
 
     @staticmethod
     def sizes_of(initial_state: Any, weights: RecurrentWeights) -> tuple[int, ...]:
         """See `Tape.sizes_of`."""
         return (weights.hidden.shape[1],)
 
-    def start(self, initial_state: Any, weights: RecurrentWeights) -> None:
-        """See `Tape.start`."""
-        super().start(initial_state, weights)
+    def prepare(self, initial_state: Any, weights: RecurrentWeights) -> None:
+        """See `Tape.prepare`."""
+        super().prepare(initial_state, weights)
         self._initial = tuple(map(view, initial_state))
 
     def begin(self, state: Any) -> None:
@@ -42,6 +44,12 @@ class RecurrentTape(StepwiseTape):
         """The input's part of the sums."""
         sums = self.sums.flatten(0, 1)
         torch.add(product(inputs.flatten(0, 1), self.factors.input.weight), self.weights.input.bias, out=sums)
+
+    def sums_of_hidden(self, t: int) -> np.ndarray:
+        """The part of step t's sums that comes from h, `[B, G]`; writes h, after the step's reset, to `hidden`."""
+        before = self._outputs[t - 1] if t else self._state
+        select_state(self.should_reset[t], self._initial[0], before, self._hidden[t])
+        return view(product(self.hidden[t], self.factors.hidden))
 
     def final_state(self) -> Any:
         """See `Tape.final_state`."""

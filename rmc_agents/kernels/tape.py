@@ -53,7 +53,7 @@ class Tape(ABC):
         with undisturbed():
             tape = tape or cls(steps, lanes, sizes)
             tape.dtype = DTYPES[precision]
-            tape.start(initial_state, weights)
+            tape.prepare(initial_state, weights)
             tape.begin(state)
         return tape
 
@@ -70,7 +70,7 @@ class Tape(ABC):
     def sizes_of(initial_state: Any, weights: Any) -> tuple[int, ...]:
         """The sizes, besides T and B, that the buffers' shapes depend on."""
 
-    def start(self, initial_state: Any, weights: Any) -> None:
+    def prepare(self, initial_state: Any, weights: Any) -> None:
         """Prepare what depends on these alone."""
         self.initial_state, self.weights = initial_state, weights
         self.factors = weights if self.dtype == torch.float32 else _rounded(weights, self.dtype)

@@ -37,8 +37,8 @@ def check_text(config: EnvConfig, folder: Path, remedy: str) -> None:
         )
 
 
-def check_unread(agent: Any, env: str | EnvFactory) -> None:
-    """Check that the held-out part of a text is none that a saved agent was trained on.
+def check_not_trained_on(agent: Any, env: str | EnvFactory) -> None:
+    """Check that a saved agent was not trained on what is now the held-out part of its text.
 
     Raises:
       ValueError: if `env` reads the text of the agent's run, and that has changed since.
@@ -57,7 +57,7 @@ def check_unread(agent: Any, env: str | EnvFactory) -> None:
 
 def _reader(config: EnvConfig) -> Any:
     """The lanes of a text; None for another environment."""
-    if not is_text(config.env) and config.env != TEXT:
+    if not is_text(config.env) and config.env not in (TEXT, TEXT.partition(":")[2]):
         return None
     with closing(make_env(with_arguments(config.env, config.env_kwargs))) as env:
         return env.lanes  # type: ignore[attr-defined]

@@ -14,11 +14,13 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers import TimeLimit
 
 from helpers.homemade import FAILS_AT, Homemade, name_of
 from helpers.runs import find_and_load
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
+from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.stream import Lanes
@@ -365,3 +367,10 @@ def test_one_object_cannot_be_all_lanes() -> None:
     with pytest.raises(ValueError, match="environment CartPoleEnv: expected a new object for each lane, got the same"):
         make_env(lambda: env, 2)
     assert make_env(lambda: env, 1).num_envs == 1
+
+
+def test_states_of_other_wrappers_are_refused() -> None:
+    limited = make_env(lambda: TimeLimit(RecallEnv(), 5), 2)
+    limited.reset(seed=0)
+    with pytest.raises(ValueError, match="expected one for each of RecallEnv, got 2: have the wrappers changed"):
+        make_env(RecallEnv, 2).set_state(limited.get_state())

@@ -18,7 +18,7 @@ import rmc_agents as rmc
 from helpers import forked
 from helpers.runs import wait_for_checkpoints
 from rmc_agents.config import Config
-from rmc_agents.evaluate import compare, comparison, scheduler
+from rmc_agents.evaluate import compare, comparison, report, scheduler
 from rmc_agents.evaluate.curves import MAX_POINTS, Curve, at_frames, read_curve, thinned
 from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
@@ -50,7 +50,7 @@ def rows_of(table: str) -> dict[str, dict[str, str]]:
 def test_table_known_values() -> None:
     runs = [make_run("fast", seed, score, 100.0) for seed, score in enumerate((10.0, 12.0, 14.0))]
     groups = comparison.grouped([*runs, make_run("slow", 4, 9.0), *(make_run("twice", seed, 9.0) for seed in (0, 1))])
-    rows = rows_of(comparison.table(groups, frame_marks=[3000, 7000], minute_marks=[0.5, 1.5]))
+    rows = rows_of(report.table(groups, frame_marks=[3000, 7000], minute_marks=[0.5, 1.5]))
     fast, slow, random = rows["fast"], rows["slow"], rows["uniform random play"]
     assert (fast["3000 frames"], fast["7000 frames"], fast["0.5 min"], fast["1.5 min"]) == ("3.0", "", "3.0", "")
     assert (slow["0.5 min"], slow["1.5 min"]) == ("1.5", "4.5")
@@ -62,7 +62,7 @@ def test_table_known_values() -> None:
     # The agent "twice" does not vary, so the difference has fast's standard error and degrees of freedom.
     difference = "difference from the first (95 % interval)"
     assert [row[difference] for row in rows.values()] == ["", "-3.0", "-3.0 (-8.0 to 2.0)", ""]
-    assert difference not in comparison.table({"fast": runs})
+    assert difference not in report.table({"fast": runs})
 
 
 def test_a_published_comparison_of_an_earlier_version_is_read() -> None:
@@ -79,12 +79,12 @@ def test_agents_that_differ_in_more_than_the_seed_are_distinguished_and_no_seed_
 def test_scores_of_other_evaluations_are_neither_pooled_nor_subtracted() -> None:
     runs = [make_run(seed=seed) for seed in (0, 1)]
     runs += [make_run(seed=2, score=99.0, eval_max_steps=5), make_run("b", score=4.0), make_run("c", env="recall")]
-    rows = rows_of(comparison.table(comparison.grouped(runs)))
+    rows = rows_of(report.table(comparison.grouped(runs)))
     difference = {name: row["difference from the first (95 % interval)"] for name, row in rows.items()}
     assert rows["a, eval_max_steps=10000"]["evaluation, by seed"] == "10.0, 10.0"
     assert difference["a, eval_max_steps=5"] == difference["c"] == ""
     assert difference["b"] == "-6.0"
-    assert "difference" not in comparison.table({"a": runs[:2], "c": runs[4:]}).partition("\n")[0]
+    assert "difference" not in report.table({"a": runs[:2], "c": runs[4:]}).partition("\n")[0]
 
 
 def test_settings_without_effect_do_not_distinguish_agents() -> None:
@@ -99,7 +99,7 @@ def test_random_play_of_other_arguments_has_its_own_row() -> None:
         replace(make_run(env="recall", env_kwargs={"delay": delay}), random_mean_return=score)
         for delay, score in ((3, 0.1), (20, -0.7))
     ]
-    assert comparison.random_play(comparison.grouped(runs), "return") == {
+    assert report.random_play(comparison.grouped(runs), "return") == {
         "uniform random play, recall delay=3": 0.1,
         "uniform random play, recall delay=20": -0.7,
     }
@@ -138,7 +138,7 @@ def test_runs_without_a_common_score_are_refused() -> None:
     run = make_run()
     asked = replace(run, curve=replace(run.curve, returns=None, accuracies=run.curve.returns))
     with pytest.raises(ValueError, match="expected runs with a common score"):
-        comparison.metric_of([run, asked])
+        report.metric_of([run, asked])
 
 
 def test_what_decides_a_score_is_compared(tmp_path: Path) -> None:
@@ -401,5 +401,5 @@ def test_texts_are_compared_by_their_right_answers(tmp_path: Path) -> None:
     sizes = {"env": f"text:{tmp_path / 'text'}", "encoder_sizes": [8], "total_frames": 60, "eval_episodes": 2}
     rmc.train(settings | sizes | {"video": False}, run_dir=tmp_path / "run", console=Console(quiet=True))
     run = comparison.collect("a", tmp_path / "run")
-    assert (comparison.metric_of([run]), run.curve.returns, run.random_score("accuracy")) == ("accuracy", None, 1 / 256)
-    assert rows_of(comparison.table({"a": [run]}))["a"]["evaluation, by seed"] == f"{run.evaluation.accuracy:.3f}"
+    assert (report.metric_of([run]), run.curve.returns, run.random_score("accuracy")) == ("accuracy", None, 1 / 256)
+    assert rows_of(report.table({"a": [run]}))["a"]["evaluation, by seed"] == f"{run.evaluation.accuracy:.3f}"

@@ -17,7 +17,8 @@ from rmc_agents.config.stages import stages_of
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
-from rmc_agents.stream import Episode, Lanes
+from rmc_agents.episodes import Episode
+from rmc_agents.stream import Lanes
 from rmc_agents.train import curriculum
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.curriculum import Curriculum

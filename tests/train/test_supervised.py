@@ -14,6 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 from helpers.runs import assert_same, find_and_load, newest, refused, resume, train
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
+from rmc_agents.envs.sequences.names import TEXT
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.stream import Lanes
@@ -188,6 +189,7 @@ def read_targets(env: gym.Env) -> None:
 
 def test_a_target_that_means_something_else_matters_to_supervised_learning_alone(tmp_path: Path) -> None:
     settings = {"num_envs": 2, "core": "none", "encoder_sizes": [8], "unroll_length": 2, "total_frames": 4}
+    settings |= {"eval_episodes": 0, "video": False}  # its episodes never end
     assert train_in(settings, env=lambda: Asking("left"), run_dir=tmp_path / "run").summary["frames"] == 4
     with pytest.raises(ValueError, match=r"infos\['target'\]: expected an action per lane, got"):
         train_in(settings | {"algo": "supervised"}, env=lambda: Asking("left"), run_dir=tmp_path / "other")
@@ -277,7 +279,9 @@ def test_a_text_too_short_to_hold_a_part_out_is_trained_on(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env", ["text-words:{}", "rmc_agents.envs:Text-v0 --env-kwargs unit=words path={}"])
+@pytest.mark.parametrize(
+    "env", ["text-words:{}", *(f"{name} --env-kwargs unit=words path={{}}" for name in (TEXT, "Text-v0"))]
+)
 def test_words_keep_their_meaning(env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, other, run = tmp_path / "one.txt", tmp_path / "two.txt", tmp_path / "run"
     text.write_text("to be or not to be " * 40)

@@ -20,9 +20,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmc_agents.envs.processes import Fault, WorkerError
+from rmc_agents.episodes import Episode, from_rows, to_rows
 from rmc_agents.losses import Metrics
 from rmc_agents.runs import checkpoint
-from rmc_agents.stream import Episode, from_rows, to_rows
 
 from .board import Board
 

@@ -12,9 +12,10 @@ import torch
 from rmc_agents.collect import Collector
 from rmc_agents.config import Config
 from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.episodes import Episode, from_rows, to_rows
 from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.stream import Episode, Lanes, check_ranges, from_rows, seed_after, to_rows
+from rmc_agents.stream import Lanes, check_ranges, seed_after
 from rmc_agents.train.learner import diverged, is_lost, make_agent
 from rmc_agents.tree_checks import check_like, unbounded
 from rmc_agents.types import Rollout, TimeStep, map_leaves

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from rmc_agents.envs.processes import Fault
-from rmc_agents.stream import EndedEpisodes, Episode
+from rmc_agents.episodes import EndedEpisodes, Episode
 
 from .actors import Parcel, ParcelReader, UnfitParcel
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rmc_agents import losses, plugins
 from rmc_agents.config import Config
-from rmc_agents.stream import EndedEpisodes, Episode
+from rmc_agents.episodes import EndedEpisodes, Episode
 from rmc_agents.train import distributed
 from rmc_agents.train.learner import Learner, state_norm
 from rmc_agents.train.trainer import Metrics
@@ -187,11 +187,11 @@ class Impala(Learner):
 
 
 class ActorLanes(EndedEpisodes):
-    """The interface of lanes that are in other processes.
+    """Stands in for lanes that are in other processes.
 
     Attributes:
       device: of the learner's agent.
-      episodes: those that ended since they were last taken out.
+      episodes: those that ended since the last `take_episodes`.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -18,9 +18,9 @@ from torch.utils.tensorboard.summary import hparams
 from rmc_agents.command_line import say
 from rmc_agents.config import Config
 from rmc_agents.config.stages import stages_of
+from rmc_agents.episodes import Episode
 from rmc_agents.formatting import decimals, with_interval
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
-from rmc_agents.stream import Episode
 from rmc_agents.train.evaluating import EvaluationPoint
 from rmc_agents.train.trainer import Metrics, Trainer
 

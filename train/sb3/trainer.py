@@ -20,6 +20,7 @@ from torch import nn
 from rmc_agents.config import CORES, Config
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.returned_values import check_finite
+from rmc_agents.episodes import EndedEpisodes, Episode
 from rmc_agents.files import write_atomically
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import BEST
@@ -28,7 +29,8 @@ from rmc_agents.sb3 import RmcPolicy, to_sb3
 from rmc_agents.sb3.saved import Sb3Policy, load_model, make_policy
 from rmc_agents.sb3.vec_env import cheapest_autoreset
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.stream import EndedEpisodes, Episode, seed_after
+from rmc_agents.stream import seed_after
+from rmc_agents.train.learner import diverged
 from rmc_agents.train.trainer import Metrics, Trainer, describe
 
 from .model import make_model
@@ -103,10 +105,7 @@ class Sb3Trainer(Trainer):
 
     def _check_finite(self) -> None:
         if not all(parameter.isfinite().all() for parameter in self.agent.parameters()):
-            raise ValueError(
-                f"training diverged after {self.frames:,} frames: try a smaller --learning-rate; earlier checkpoints "
-                "are intact"
-            ) from None
+            raise diverged(f"after {self.frames:,} frames") from None
 
     def describe(self) -> list[str]:
         """The first lines that a run prints."""

@@ -167,7 +167,7 @@ def _read_plan(study: Path | Mapping[str, Any], fixed: Mapping[str, Any], argume
     return Plan.read(study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, arguments.seeds)
 
 
-def _load_parts(fixed: Mapping[str, Any], imports: Sequence[str] = ()) -> None:
+def _load_parts(fixed: Mapping[str, Any], imports: Sequence[str]) -> None:
     """Import the modules that the settings name."""
     named = {name: str(fixed[name]) for name in ("env", "core", "encoder", "loss") if name in fixed}
     plugins.load(imports, named.get("core"), named.get("encoder"), named.get("loss"), env=named.get("env"))

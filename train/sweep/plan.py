@@ -13,6 +13,7 @@ from rmc_agents import configs
 from rmc_agents.command_line import parsing
 from rmc_agents.config import Config
 from rmc_agents.config.plain_yaml import read_yaml, shortened
+from rmc_agents.evaluate.plot import with_effect
 from rmc_agents.formatting import did_you_mean
 
 if TYPE_CHECKING:
@@ -88,15 +89,14 @@ class Plan:
         }
         ranges = {name: values for name, values in ranges.items() if name not in fixed}
         variants = _variants(base, {} if one_at_a_time else ranges, source)
-        unused = _unused_by_all(variants)
-        search = {name: values for name, values in ranges.items() if name not in unused}
+        search = {name: ranges[name] for name in with_effect(list(ranges), variants)}
         if not search:
             cores = " or ".join(dict.fromkeys(variant.core.core for variant in variants))
             raise ValueError(
                 f"{source}: expected at least one setting that {base.train.algo} with core {cores} uses and that --set "
                 "does not fix"
             )
-        left_out = tuple(name for name in ranges if name in unused)
+        left_out = tuple(name for name in ranges if name not in search)
         return cls(base, search, one_at_a_time, seed, tuple(seeds or [base.run.seed]), left_out)
 
     @classmethod
@@ -154,7 +154,7 @@ class Plan:
 
 def _read_base(study: Mapping[str, Any], path: Path) -> Config:
     """The settings of a study's keys `base` and `settings`."""
-    base = Config().updated({"video": False}, "default")
+    base = Config()
     if study.get("base") is not None:
         beside = path.parent / str(study["base"])
         base = base.updated_from_yaml(beside if beside.is_file() else str(study["base"]))
@@ -169,13 +169,6 @@ def _variants(base: Config, ranges: Mapping[str, tuple[str, list[Any]]], source:
     names = [name for name in DECIDING if name in ranges]
     combinations = product(*(ranges[name][1] for name in names))
     return [base.updated(dict(zip(names, values, strict=True)), source).settled() for values in combinations]
-
-
-def _unused_by_all(variants: Sequence[Config]) -> set[str]:
-    """Names of the settings that none of the variants uses."""
-    from rmc_agents.cores import settings_unused  # loads torch
-
-    return set.intersection(*(settings_unused(each) for each in variants))
 
 
 def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, list[Any]]:

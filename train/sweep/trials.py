@@ -170,8 +170,8 @@ class Sweep:
                 number, params, verb = trial.number, trial.params, "continues"
             else:
                 (number, params), verb = self.ask(), "begins"
-            changed = describe(self.plan.changed(params) | {k: v for k, v in params.items() if k == "seed"})
-            self._say(f"trial {number} {verb}: {changed if self.plan.one_at_a_time else describe(params)}")
+            shown = self.plan.changed(params) | {"seed": params["seed"]} if self.plan.one_at_a_time else params
+            self._say(f"trial {number} {verb}: {describe(shown)}")
             name, folder = f"trial {number}", trial_folder(self.out, number)
             self._numbers[folder] = number
             yield Job(name, folder, self.plan.config(params, name))

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, sigmoid, stop_gradient, tanh, view
+from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state_backward, sigmoid, tanh, view
 from rmc_agents.kernels.products import product
 from rmc_agents.kernels.recurrent_tape import RecurrentTape
 from rmc_agents.kernels.tape import stepping, unroll
@@ -24,17 +24,15 @@ class GRUTape(RecurrentTape):
         self.sums, self.from_hidden = buffer(2, steps, lanes, 3 * size)
         self._hidden, self._gates, self._from_hidden = map(view, (self.hidden, self.sums, self.from_hidden))
 
-    def start(self, initial_state: HiddenState, weights: RecurrentWeights) -> None:
-        """See `Tape.start`."""
-        super().start(initial_state, weights)
+    def prepare(self, initial_state: HiddenState, weights: RecurrentWeights) -> None:
+        """See `Tape.prepare`."""
+        super().prepare(initial_state, weights)
         assert weights.hidden_bias is not None
         self._hidden_bias = view(weights.hidden_bias)
 
     def forward(self, t: int) -> None:
         """See `StepwiseTape.forward`."""
-        before = self._outputs[t - 1] if t else self._state
-        select_state(self.should_reset[t], self._initial[0], before, self._hidden[t])
-        sums = view(product(self.hidden[t], self.factors.hidden))
+        sums = self.sums_of_hidden(t)
         _forward(sums, self._hidden_bias, self._hidden[t], self._gates[t], self._from_hidden[t], self._outputs[t])
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
@@ -45,7 +43,7 @@ class GRUTape(RecurrentTape):
         for t in reversed(range(self.steps)):
             _backward(_d_outputs[t], _d_hidden, self._hidden[t], self._gates[t], self._from_hidden[t])
             d_hidden += product(self.from_hidden[t], weight)
-            stop_gradient(self.should_reset[t], _d_hidden, d_initial.numpy())
+            select_state_backward(self.should_reset[t], _d_hidden, d_initial.numpy())
         d_inputs, d_weights = self.gradients(inputs, self.from_hidden)
         return d_inputs, (d_hidden,), (d_initial,), (*d_weights, self.from_hidden.flatten(0, 1).sum(0))
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, sigmoid, stop_gradient, tanh, view
+from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, select_state_backward, sigmoid, tanh, view
 from rmc_agents.kernels.products import product
 from rmc_agents.kernels.recurrent_tape import RecurrentTape
 from rmc_agents.kernels.tape import stepping, unroll
@@ -31,11 +31,9 @@ class LSTMTape(RecurrentTape):
 
     def forward(self, t: int) -> None:
         """One step; the cell state after it is stored as the next step's, until that step's reset."""
-        should_reset, before = self.should_reset[t], self._outputs[t - 1] if t else self._state
-        select_state(should_reset, self._initial[0], before, self._hidden[t])
-        select_state(should_reset, self._initial[1], self._cell[t], self._cell[t])
-        from_hidden = product(self.hidden[t], self.factors.hidden)
-        _forward(view(from_hidden), self._gates[t], self._cell[t], self._cell[t + 1], self._outputs[t])
+        from_hidden = self.sums_of_hidden(t)
+        select_state(self.should_reset[t], self._initial[1], self._cell[t], self._cell[t])
+        _forward(from_hidden, self._gates[t], self._cell[t], self._cell[t + 1], self._outputs[t])
 
     def final_state(self) -> LSTMState:
         """See `Tape.final_state`."""
@@ -49,8 +47,8 @@ class LSTMTape(RecurrentTape):
         for t in reversed(range(self.steps)):
             _backward(_d_outputs[t], d_hidden.numpy(), _d_cell, self._gates[t], self._cell[t])
             d_hidden = product(self.sums[t], weight)
-            stop_gradient(self.should_reset[t], d_hidden.numpy(), d_initial[0].numpy())
-            stop_gradient(self.should_reset[t], _d_cell, d_initial[1].numpy())
+            select_state_backward(self.should_reset[t], d_hidden.numpy(), d_initial[0].numpy())
+            select_state_backward(self.should_reset[t], _d_cell, d_initial[1].numpy())
         d_inputs, d_weights = self.gradients(inputs, self.sums)
         return d_inputs, (d_hidden, d_cell), d_initial, d_weights
 

@@ -94,9 +94,9 @@ class RMCTape(StepwiseTape):
         gates = 0 if weights.gates is None else len(weights.gates[0].bias)
         return slots, weights.num_heads, weights.key_size, size // weights.num_heads, gates, len(weights.mlp)
 
-    def start(self, initial_state: RMCState, weights: RMCWeights) -> None:
-        """See `Tape.start`."""
-        super().start(initial_state, weights)
+    def prepare(self, initial_state: RMCState, weights: RMCWeights) -> None:
+        """See `Tape.prepare`."""
+        super().prepare(initial_state, weights)
         block, embedding = weights.blocks[0], weights.slot_embedding
         self._initial = view(initial_state.memory[0])
         self._embedding = view(torch.zeros_like(initial_state.memory[0]) if embedding is None else embedding)

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state, stop_gradient, tanh, view
+from rmc_agents.kernels.pointwise import buffer, float32, jit, select_state_backward, tanh, view
 from rmc_agents.kernels.products import product
 from rmc_agents.kernels.recurrent_tape import RecurrentTape
 from rmc_agents.kernels.tape import stepping, unroll
@@ -23,9 +23,7 @@ class RNNTape(RecurrentTape):
 
     def forward(self, t: int) -> None:
         """See `StepwiseTape.forward`."""
-        before = self._outputs[t - 1] if t else self._state
-        select_state(self.should_reset[t], self._initial[0], before, self._hidden[t])
-        _forward(view(product(self.hidden[t], self.factors.hidden)), self._units[t], self._outputs[t])
+        _forward(self.sums_of_hidden(t), self._units[t], self._outputs[t])
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
         """See `Tape.backward`."""
@@ -35,7 +33,7 @@ class RNNTape(RecurrentTape):
         for t in reversed(range(self.steps)):
             _backward(_d_outputs[t], view(d_hidden), self._units[t])
             d_hidden = product(self.sums[t], self.factors.hidden.t())
-            stop_gradient(self.should_reset[t], d_hidden.numpy(), d_initial.numpy())
+            select_state_backward(self.should_reset[t], d_hidden.numpy(), d_initial.numpy())
         d_inputs, d_weights = self.gradients(inputs, self.sums)
         return d_inputs, (d_hidden,), (d_initial,), d_weights
 

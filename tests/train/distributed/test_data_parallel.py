@@ -18,9 +18,9 @@ from helpers.runs import QUIET, SMALL, assert_same, find_and_load, newest, wait_
 from helpers.system import descendants, last_child, running
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
+from rmc_agents.episodes import Episode
 from rmc_agents.evaluate.cli import main as evaluate
 from rmc_agents.runs import checkpoint
-from rmc_agents.stream import Episode
 from rmc_agents.train import cli, distributed
 from rmc_agents.train.impala.actors import CPU, Actor, pack_weights
 from rmc_agents.train.impala.trainer import Impala, concatenated

@@ -19,8 +19,8 @@ from helpers.counting import CountingActor
 from helpers.runs import assert_same
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
+from rmc_agents.episodes import Episode
 from rmc_agents.runs import checkpoint
-from rmc_agents.stream import Episode
 from rmc_agents.train.impala import processes
 from rmc_agents.train.impala.actors import Actor, Parcel, UnfitParcel, pack_weights
 from rmc_agents.train.impala.pool import TRIES, ActorPool, Arrival, Failure
