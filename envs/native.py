@@ -47,7 +47,7 @@ class NativeEnv(gym.Env[NDArray[Any], Any]):
     ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Start an episode: (observation, info). Without a seed the random stream continues; `options` is not used."""
         super().reset(seed=seed)
-        self.lanes.begin(np.ones(1, np.bool_), [seed], self.np_random)
+        self.lanes.reset(np.ones(1, np.bool_), [seed], self.np_random)
         return self.lanes.observe()[0], _of_one_lane(self.lanes.infos())
 
     def step(self, action: int) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
@@ -134,7 +134,7 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
         seeds = lane_seeds(seed, self.num_envs)
         mask = checked_reset_mask(options, self.lanes.was_reset)
         super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
-        self.lanes.begin(mask, seeds, self.np_random)
+        self.lanes.reset(mask, seeds, self.np_random)
         self._was_reset = True
         return self.lanes.observe(), _as_infos(self.lanes.infos(), mask)
 

@@ -72,7 +72,7 @@ class Task(ABC):
         """The infos of episodes that end with these rewards [N], [N] each."""
         return {}
 
-    def begin(self, mask: NDArray[np.bool_], seeds: Sequence[int | None], entropy: np.random.Generator) -> None:
+    def reset(self, mask: NDArray[np.bool_], seeds: Sequence[int | None], entropy: np.random.Generator) -> None:
         """Start an episode in the lanes of `mask` [N]; a lane without a seed continues its random numbers.
 
         A lane that was never started gets a seed from `entropy`.

@@ -13,7 +13,9 @@ class Episode(NamedTuple):
     episode_return: float
     length: int
     success: bool | None  # None if the environment has not reported any so far
-    number: int = 0  # in its lane, see `Lanes.numbers`; 0 for algorithms without a curriculum
+    number: int = 0
+    """In its lane, see `Lanes.numbers`. A resumed run without a curriculum and a restarted actor count from 0 again; in
+    Stable-Baselines3's algorithms it is 0."""
 
 
 OUTCOMES = (None, False, True)

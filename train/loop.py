@@ -57,7 +57,7 @@ Callback = Callable[[Progress], bool | None]
 """Called after every update; returns True to end the training there, as if total_frames had been reached."""
 
 
-class Watch(NamedTuple):
+class Observers(NamedTuple):
     """The observers of a run besides its own folder."""
 
     console: Console
@@ -73,15 +73,15 @@ class RunLoop:
       trainer: at the start of a run, or in the state of a checkpoint.
       folder: the run's folder.
       saved: the checkpoint that the run continues from; None: a new run.
-      watch: the observers of the run.
+      observers: see `Observers`.
 
     Raises:
       ValueError: if the tracker cannot be created.
     """
 
-    def __init__(self, trainer: Trainer, folder: RunFolder, saved: Saved | None, watch: Watch) -> None:
-        self.trainer, self.folder, self.saved, self.watch = trainer, folder, saved, watch
-        self.tracking = Tracking(watch.track, folder.path, trainer.config, watch.console)
+    def __init__(self, trainer: Trainer, folder: RunFolder, saved: Saved | None, observers: Observers) -> None:
+        self.trainer, self.folder, self.saved, self.observers = trainer, folder, saved, observers
+        self.tracking = Tracking(observers.track, folder.path, trainer.config, observers.console)
 
     def run(self) -> Run:
         """The whole run. Raises WorkerError if an environment or an actor fails; the run is saved by then."""
@@ -123,7 +123,7 @@ class RunLoop:
         trainer, path, save_every = self.trainer, self.folder.path, self.trainer.config.run.save_every
         earlier = saved_at = self.saved.seconds if self.saved else 0.0
         evaluator, wants_end = Evaluator(trainer, path), False
-        with Reporter(path, trainer, earlier, self.watch.console, self.watch.clock, self.tracking) as reporter:
+        with Reporter(path, trainer, earlier, self.observers.console, self.observers.clock, self.tracking) as reporter:
             while trainer.frames < trainer.train.total_frames and not wants_end and not stop.agreed():
                 metrics = self._update(reporter)
                 wants_end = self._report(metrics, evaluator, reporter)
@@ -164,7 +164,7 @@ class RunLoop:
 
     def _evaluate(self, evaluator: Evaluator, reporter: Reporter) -> Statistics:
         """An evaluation between two updates; its time is not training time."""
-        with self.watch.clock.paused():
+        with self.observers.clock.paused():
             reporter.evaluating()
             evaluation = evaluator.evaluate()
             reporter.evaluated(evaluation)
@@ -174,11 +174,11 @@ class RunLoop:
         self, metrics: Metrics, episodes: list[Episode], evaluation: Statistics | None, seconds: float
     ) -> bool:
         """Whether the callback, if any, ends the training."""
-        if self.watch.callback is None:
+        if self.observers.callback is None:
             return False
         scalars = {name: value.item() for name, value in metrics.items()}
         progress = Progress(self.trainer.frames, self.trainer.updates, seconds, scalars, episodes, evaluation)
-        return bool(self.watch.callback(progress))
+        return bool(self.observers.callback(progress))
 
     def _finish(self, summary: dict[str, Any]) -> Run:
         """Evaluation and video of a completed training."""
@@ -186,7 +186,7 @@ class RunLoop:
         try:
             with interrupted_by_stops(), torch_threads(1):  # see docs/decisions/threads.md
                 self.folder.write_summary(summary)
-                finish(self.trainer, self.folder, summary, self.watch.console)
+                finish(self.trainer, self.folder, summary, self.observers.console)
         except KeyboardInterrupt as interrupt:
             self._say(f"interrupted, but the training is complete and saved; {self._how_to_evaluate()}")
             return Run(path, summary, agent, signal_of(interrupt))
@@ -222,4 +222,4 @@ class RunLoop:
             self._say(line)
 
     def _say(self, text: str) -> None:
-        say(self.watch.console, text)
+        say(self.observers.console, text)

@@ -27,7 +27,7 @@ from rmc_agents.runs.saved import load_agent
 
 from .algorithms import new_trainer
 from .evaluating import check_evaluation
-from .loop import Callback, Progress, Run, RunLoop, Watch
+from .loop import Callback, Observers, Progress, Run, RunLoop
 from .own_env import OwnEnv, settle_env
 from .reporting.clock import TrainingClock
 from .reporting.tracking import MakeTracker
@@ -86,7 +86,7 @@ def train(
     lanes, console = None, console or command_line.console()
     say_unused(console, base, config)
     with _clock(console) as clock, _restored():
-        watch = Watch(console, clock, callback, track)
+        observers = Observers(console, clock, callback, track)
         if env is not None:
             config, lanes = settle_env(config, env)
         if lanes is not None:
@@ -97,7 +97,7 @@ def train(
                 _take_weights(trainer, config.run.init_from)
             path = new_folder(trainer.config) if run_dir is None else Path(run_dir)
             with RunFolder(path, resuming=False) as folder:
-                return RunLoop(trainer, folder, None, watch).run()
+                return RunLoop(trainer, folder, None, observers).run()
 
 
 def resume(
@@ -145,10 +145,10 @@ def resume(
         return new
 
     with _clock(console) as clock, _restored():
-        watch = Watch(console, clock, callback, track)
+        observers = Observers(console, clock, callback, track)
         reopened = partial(reopen, source, changed, trust, env)
         if source.is_file():
-            return _branch(source, branch_path(source) if run_dir is None else Path(run_dir), reopened, watch)
+            return _branch(source, branch_path(source) if run_dir is None else Path(run_dir), reopened, observers)
         if run_dir is not None:
             raise ValueError("run_dir: expected None: a run continues in its own folder; a checkpoint takes one")
         with RunFolder(source, resuming=True) as folder:
@@ -156,7 +156,7 @@ def resume(
             with closing(trainer):
                 for path in checkpoint.rename_unreadable(saved.path):
                     say(console, f"renamed, because it could not be opened: {path}")
-                return RunLoop(trainer, folder, saved, watch).run()
+                return RunLoop(trainer, folder, saved, observers).run()
 
 
 def _check_folder(run_dir: Path | str | None) -> None:
@@ -198,7 +198,7 @@ def say_unused(console: Console, before: Config, after: Config) -> None:
         say(console, f"warning: without effect under the other settings: {', '.join(names)}")
 
 
-def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, Saved]], watch: Watch) -> Run:
+def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, Saved]], observers: Observers) -> Run:
     """Continue from a checkpoint in a new folder, with the curve and the best agent so far.
 
     The checkpoint's run is not changed.
@@ -208,7 +208,7 @@ def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, S
         if (original := run_of(source)) is not None:
             folder.take_curve(original)
             copy_best(original, run_dir, trainer.frames)
-        return RunLoop(trainer, folder, saved, watch).run()
+        return RunLoop(trainer, folder, saved, observers).run()
 
 
 def _clock(console: Console) -> TrainingClock:

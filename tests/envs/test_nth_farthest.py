@@ -111,7 +111,7 @@ def test_the_papers_inputs_are_forty_numbers() -> None:
 def test_everything_is_drawn_uniformly() -> None:
     lanes = 20_000
     engine = NthFarthest(lanes, fewest=2)
-    engine.begin(np.ones(lanes, bool), range(lanes), np.random.default_rng(0))
+    engine.reset(np.ones(lanes, bool), range(lanes), np.random.default_rng(0))
     state = engine.state
     numbers = np.concatenate([state.vectors[state.shown > i, i].ravel() for i in range(8)]).astype(np.float64)
     assert abs(numbers).max() < 1
@@ -129,7 +129,7 @@ def test_no_two_distances_are_equal() -> None:
     """Of 64 numbers on a line, two in several thousand sequences would be equally far."""
     lanes = 30_000
     engine = NthFarthest(lanes, vectors=64, size=1)
-    engine.begin(np.ones(lanes, bool), range(lanes), np.random.default_rng(0))
+    engine.reset(np.ones(lanes, bool), range(lanes), np.random.default_rng(0))
     numbers = np.rint(engine.state.vectors[..., 0].astype(np.float64) * GRID).astype(np.int64)
     place = np.argmax(engine.state.labels == engine.state.reference[:, None], axis=1)
     distances = np.sort(abs(numbers - numbers[np.arange(lanes), place, None]), axis=1)

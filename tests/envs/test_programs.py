@@ -20,7 +20,7 @@ FOUND_IN = {
 
 def started(lanes: int, task: str, nesting: int, length: int, at_maxima: bool = True) -> Programs:
     programs = Programs(lanes, task, nesting, length, at_maxima)
-    programs.begin(np.ones(lanes, bool), range(lanes), np.random.default_rng(0))
+    programs.reset(np.ones(lanes, bool), range(lanes), np.random.default_rng(0))
     return programs
 
 

@@ -70,12 +70,12 @@ def test_lanes_are_spread_evenly_however_many(tmp_path: Path) -> None:
     for lanes in (1, 2, 3, 10, 64):
         for seed in (0, 5, 10**12):
             env = Text(lanes, tmp_path / "a", part="all")
-            env.begin(np.ones(lanes, bool), range(seed, seed + lanes), np.random.default_rng(0))
+            env.reset(np.ones(lanes, bool), range(seed, seed + lanes), np.random.default_rng(0))
             places = np.sort(env.state.begin)
             gaps = np.diff([*places, places[0] + 1000])
             assert gaps.max() <= 2 * 1000 / lanes  # the three-gap theorem's bound is 1.9 for the golden ratio
     passage_env = Text(64, tmp_path / "a", part="all", steps=100)
-    passage_env.begin(np.ones(64, bool), range(64), np.random.default_rng(0))
+    passage_env.reset(np.ones(64, bool), range(64), np.random.default_rng(0))
     assert set(passage_env.state.begin.tolist()) == set(range(0, 1000, 100))
 
 
