@@ -2,7 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
@@ -45,6 +46,16 @@ def register_own(env_id: str, make: Callable[..., Any]) -> None:
     all_lanes = makes_all_lanes(make)
     one, many = (None, make) if all_lanes else (make, None)
     gym.registry[env_id] = EnvSpec(env_id, entry_point=one, vector_entry_point=many)
+
+
+@contextmanager
+def registrations_kept() -> Iterator[None]:
+    """Context that afterwards restores the environments given in Python that others of their names have replaced."""
+    before = {env_id: spec for env_id, spec in gym.registry.items() if env_id.startswith(NAMESPACE)}
+    try:
+        yield
+    finally:
+        gym.registry.update(before)
 
 
 def makes_all_lanes(make: Callable[..., Any]) -> bool:

@@ -244,9 +244,14 @@ def register_named(name: str) -> None:
 
 def _find_spec(env_id: str, name: str) -> EnvSpec:
     _import_module(env_id, name)
-    registered = env_id.rpartition(":")[2]
+    module, _, registered = env_id.rpartition(":")
     if registered not in gym.registry:
         raise unknown(name)
+    spec = gym.registry[registered]
+    if callable(known := spec.entry_point or spec.vector_entry_point):
+        make = getattr(sys.modules.get(module), registered, known)
+        if make is not known:
+            register_own(registered, make)  # another module's class of this name was registered since
     return gym.registry[registered]
 
 

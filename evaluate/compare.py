@@ -21,7 +21,7 @@ from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
 from .plot import agent_names, learning_settings, parse_mark, with_effect
-from .report import SUFFIXES, check_results_writable, score_text, with_suffix, write_report
+from .report import SUFFIXES, check_report, score_text, with_suffix, write_report
 from .scheduler import Job, Training, is_finished, train_jobs
 
 DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, in one table and one figure.
@@ -99,8 +99,8 @@ def _main(argv: Sequence[str]) -> int:
     runs = fitting(read_all(arguments.given), jobs)
     if not runs and not jobs:
         raise ValueError("expected runs or results to compare, or --agents or --cores to train; rmc-compare --help")
-    check_results_writable(arguments.out)
     columns = arguments.frame_marks, arguments.minute_marks
+    check_report(arguments.out, [*columns[0], *columns[1]])
     taken = {(run.agent, run.seed) for run in runs}
     missing = [job for job in jobs if (job.agent, job.config.run.seed) not in taken]
     console = command_line.console()
@@ -259,7 +259,7 @@ def _folders(agents: Any) -> list[tuple[str, str | PathLike[str]]]:
     """Every run's agent and folder. Raises ValueError for anything but runs by the agent's name."""
     given = agents if isinstance(agents, Mapping) else {}
     lists = [list(runs) for runs in given.values() if isinstance(runs, Iterable) and not isinstance(runs, str)]
-    runs = [(name, run) for name, each in zip(given, lists, strict=False) for run in each]
+    runs = [(str(name), run) for name, each in zip(given, lists, strict=False) for run in each]
     found = [(name, folder) for name, folder in runs if isinstance(folder, str | PathLike)]
     if not lists or not all(lists) or len(found) < len(runs) or len(lists) < len(given):
         got = " ".join(reprlib.repr(agents).split())
@@ -268,7 +268,7 @@ def _folders(agents: Any) -> list[tuple[str, str | PathLike[str]]]:
 
 
 def compare(
-    agents: Mapping[str, Sequence[str | PathLike[str]]],
+    agents: Mapping[Any, Sequence[str | PathLike[str]]],
     out: str | PathLike[str],
     *,
     frame_marks: Sequence[float] = (),
@@ -291,9 +291,10 @@ def compare(
       The table, in Markdown.
 
     Raises:
-      ValueError: for a run that is not finished or was not evaluated at its end.
+      ValueError: for a run that is not finished or was not evaluated at its end, for a mark below 0, and for a
+        path without a name.
       OSError: if a result cannot be written.
     """
     runs = [comparison.collect(name, folder) for name, folder in _folders(agents)]
-    check_results_writable(Path(out))
+    check_report(Path(out), [*frame_marks, *minute_marks])
     return write_report(runs, Path(out), frame_marks, minute_marks, marks or {})

@@ -2,9 +2,11 @@
 
 import io
 import logging
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -206,7 +208,14 @@ def draw(
       against: names of `QUANTITIES`, one panel each.
       metric: the curves' metric, one of `METRICS`.
       smooth: points of the moving average, for the legend.
+
+    Raises:
+      ValueError: for a mark that is not a finite number.
     """
+    for mark, value in marks.items():
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise ValueError(f"marks: {mark}: expected a number, got {value!r}")
+
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8 if len(against) == 1 else 12, 4.8), layout="constrained")

@@ -1,5 +1,6 @@
 """The report of a comparison: its table, its figure and its files."""
 
+import math
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -16,16 +17,22 @@ from .statistics import student_interval, welch_interval
 
 SUFFIXES = (".json", ".md", ".png")
 MARKS = 4
+BAR = r"\|"  # in a cell of Markdown
 MEAN, DIFFERENCE = "mean (95 % interval)", "difference from the first (95 % interval)"  # columns of the table
 
 
 def with_suffix(path: Path, suffix: str) -> Path:
-    """The path with the suffix appended, even if the name contains dots."""
+    """The path with the suffix appended, even if the name contains dots. Raises ValueError if it has no name."""
+    if path.name in ("", ".."):
+        raise ValueError(f"out: expected the name of a file, without a suffix, got {str(path)!r}")
     return path.with_name(path.name + suffix)
 
 
-def check_results_writable(out: Path) -> None:
-    """Create the folder of the results. Raises ValueError where one of them could not be written."""
+def check_report(out: Path, column_marks: Sequence[float]) -> None:
+    """Create the folder of the results. Raises ValueError where one could not be written, and for a mark below 0."""
+    for mark in column_marks:
+        if not 0 < mark < math.inf:
+            raise ValueError(f"marks of columns: expected numbers above 0, got {mark}")
     out.parent.mkdir(parents=True, exist_ok=True)
     for suffix in SUFFIXES:
         check_writable(with_suffix(out, suffix))
@@ -191,7 +198,7 @@ def _notes(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
 
 def _span(numbers: Sequence[float]) -> str:

@@ -19,6 +19,7 @@ from helpers.own_parts import Flat, ManyWalks, Slots, Walk
 from helpers.runs import assert_same
 from rmc_agents import plugins
 from rmc_agents.collect import Collector
+from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import compare, export, plot, watch
 from rmc_agents.evaluate.episodes import PlaySettings, evaluate_beside_random
@@ -30,6 +31,7 @@ from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.distributed import shares
 from rmc_agents.train.impala.actors import Actor, ParcelReader, pack_weights
 from rmc_agents.train.impala.trainer import concatenated
+from rmc_agents.train.loop import Progress
 from rmc_agents.tree_checks import check_like, unbounded
 from rmc_agents.types import at, map_leaves
 
@@ -240,6 +242,29 @@ def test_the_environment_of_a_run_is_asked_for_if_several_have_its_name() -> Non
     with pytest.raises(ValueError, match="several environments with this name were passed"):
         rmc.resume(first.path, {"total_frames": 42}, console=QUIET)
     assert rmc.evaluate(rmc.load(first.path), Walk, episodes=1).episodes == 1
+
+
+def test_a_training_in_a_callback_leaves_the_environment_of_the_one_around_it() -> None:
+    settings, lengths = SETTINGS | {"total_frames": 42, "eval_episodes": 0}, []
+
+    def callback(progress: Progress) -> None:
+        if progress.updates == 1:
+            rmc.train(settings, env=lambda: Walk(9), run_dir="inner", console=QUIET)
+        lengths.append(gym.make("own/lambda-v0").unwrapped.length)  # type: ignore[attr-defined]
+
+    rmc.train(settings, env=lambda: Walk(3), run_dir="outer", callback=callback, console=QUIET)
+    assert lengths == [3, 3]
+
+
+def test_a_module_and_a_class_name_the_environment_whatever_was_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(".")
+    for module, length in (("walks_a", 3), ("walks_b", 9)):
+        lines = (
+            f"from {PARTS} import Walk as Base\nclass Walk(Base):\n    def __init__(self): super().__init__({length})"
+        )
+        Path(f"{module}.py").write_text(lines)
+        rmc.make_env(f"{module}:Walk").close()
+    assert make_vector_env("walks_a:Walk", 1).unwrapped.envs[0].unwrapped.length == 3
 
 
 def test_a_copy_of_an_environment_draws_the_video(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.command_line import say
 from rmc_agents.config import Config
 from rmc_agents.cores import built_in_name, settings_unused
+from rmc_agents.envs.own import registrations_kept
 from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import checkpoint
@@ -217,7 +218,8 @@ def _clock(console: Console) -> TrainingClock:
 
 @contextmanager
 def _restored() -> Iterator[None]:
-    """Context that computes gradients and afterwards restores torch's modes, number of threads and global generators.
+    """Context that computes gradients, and afterwards restores torch's modes, number of threads and global generators,
+    and the environments of a training around this one.
 
     Raises:
       ValueError: if torch's default device is not the CPU, or another thread is training.
@@ -231,6 +233,7 @@ def _restored() -> Iterator[None]:
         )
     with ExitStack() as stack:
         stack.callback(_training.release)
+        stack.enter_context(registrations_kept())
         stack.enter_context(torch_threads(torch.get_num_threads()))
         stack.enter_context(torch.random.fork_rng(range(torch.cuda.device_count())))
         stack.enter_context(torch.inference_mode(False))

@@ -1,6 +1,7 @@
 """The comparison of agents: what it keeps of runs, how it continues after a kill, and what its table says."""
 
 import json
+import math
 import os
 import signal
 from contextlib import closing
@@ -20,6 +21,7 @@ from helpers.runs import wait_for_checkpoints
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison, report, scheduler
 from rmc_agents.evaluate.curves import MAX_POINTS, Curve, at_frames, read_curve, thinned
+from rmc_agents.evaluate.plot import draw
 from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG, RunFolder
@@ -230,6 +232,25 @@ def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str
     )
 
 
+@pytest.mark.parametrize(
+    ("out", "marks", "expected"),
+    [
+        (".", [], "out: expected the name of a file, without a suffix, got '.'"),
+        ("..", [], "out: expected the name"),
+        ("c", [1.0, math.nan], "marks of columns: expected numbers above 0, got nan"),
+        ("c", [-5.0], "marks of columns: expected numbers above 0, got -5"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused(out: str, marks: list[float], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        report.check_report(Path(out), marks)
+
+
+def test_a_mark_of_a_figure_is_a_number() -> None:
+    with pytest.raises(ValueError, match="marks: paper: expected a number, got '677'"):
+        draw({}, {"paper": "677"}, "")  # type: ignore[dict-item]
+
+
 def test_a_run_that_is_given_twice_counts_once(capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [Job("a", Path("a-seed0"), Config())]
     runs = [make_run(seed=1, eval_max_steps=9), make_run("b"), make_run(seed=1), make_run("b")]
@@ -388,6 +409,7 @@ def test_finished_runs_are_compared_by_success_where_it_is_reported(
     assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text()
     rmc.compare({"none": [Run(tmp_path / "none-seed0", {}, agent=None)]}, tmp_path / "c")
     assert (tmp_path / "a.json").read_text() == (tmp_path / "c.json").read_text()
+    assert r"| 8\|9 |" in rmc.compare({"8|9": [tmp_path / "none-seed0"], 10: [tmp_path / "none-seed0"]}, tmp_path / "c")
     for run in comparison.read(tmp_path / "a.json"):
         assert 0 <= run.evaluation.success_rate <= 1
         assert len(run.curve.successes) == len(run.curve.frames)
