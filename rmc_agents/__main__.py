@@ -3,17 +3,7 @@
 import sys
 
 from rmc_agents import __version__, command_line
-
-COMMANDS = {
-    "rmc-train": "train an agent, evaluate it, record a video",
-    "rmc-evaluate": "score a saved agent against random play; measure what its memory is worth",
-    "rmc-watch": "record a video of a saved agent, or a replay page",
-    "rmc-export": "export a run's agent to one small file",
-    "rmc-plot": "plot learning curves",
-    "rmc-compare": "compare agents over several seeds in one table and one figure",
-    "rmc-sweep": "search ranges of settings with many trainings",
-    "rmc-bench": "measure where training time goes",
-}
+from rmc_agents.commands import COMMANDS
 
 
 def main() -> int:
@@ -26,7 +16,7 @@ def _main() -> int:
         print(f"rmc-agents {__version__}")
         return 0
     print(f"rmc-agents {__version__}: reinforcement learning for memory tasks\n")
-    for name, purpose in COMMANDS.items():
+    for name, (_, purpose) in COMMANDS.items():
         print(f"  {name:<13} {purpose}")
     print("\nEvery command takes --help and --version. To start:")
     print("  rmc-evaluate minipacman-rmc     a policy that comes with the package")

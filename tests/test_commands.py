@@ -6,17 +6,43 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
+from rmc_agents import __version__, commands
 from rmc_agents.command_line import console, importing, quoted, run, show, signal_of
 from rmc_agents.command_line.parsing import sources
+from rmc_agents.commands import COMMANDS
 from rmc_agents.formatting import decimals, with_interval
 
 IMPORTS = "import signal, sys; from rmc_agents import command_line;"
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "rmc-agents"])
+def test_a_script_is_its_command(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script,) = entry_points(group="console_scripts", name=name)
+    monkeypatch.setattr(sys, "argv", [name, "--version"])
+    with suppress(SystemExit):
+        script.load()()
+    assert capsys.readouterr().out == f"{name} {__version__}\n"
+
+
+def test_ctrl_c_while_a_command_is_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(module: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "import_module", interrupted)
+    assert commands.rmc_train() == 130
+    assert capsys.readouterr().err == "rmc-train: interrupted\n"
 
 
 @pytest.mark.parametrize("within", ["contextlib.nullcontext()", "Blame('Env', 'reset()')"])
