@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmc_agents.envs.checks import checked_int
-from rmc_agents.stream import Lanes, seed_after
+from rmc_agents.stream import NEWER, Lanes, seed_after
 from rmc_agents.tree_checks import ANYTHING, Either, unbounded
 from rmc_agents.types import AgentOutput, Distribution, Policy, Rollout, State, TimeStep, map_leaves
 
@@ -146,8 +146,7 @@ class Collector:
         kinds: list[Any] = [None]
         if state["lanes"] is not None:
             lanes = state["lanes"] | {"env": ANYTHING}
-            older = {name: part for name, part in lanes.items() if name != "reports_success"}
-            kinds += [older, lanes]
+            kinds += [{name: lanes[name] for name in lanes.keys() - NEWER[n:]} for n in range(len(NEWER) + 1)]
         return state | {
             "lanes": Either(*kinds),
             "core": Either(None, unbounded(state["core"])),

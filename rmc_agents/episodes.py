@@ -14,8 +14,7 @@ class Episode(NamedTuple):
     length: int
     success: bool | None  # None if the environment has not reported any so far
     number: int = 0
-    """In its lane, see `Lanes.numbers`. A resumed run without a curriculum and a restarted actor count from 0 again; in
-    Stable-Baselines3's algorithms it is 0."""
+    """In its lane, see `Lanes.numbers`; 0 in Stable-Baselines3's algorithms."""
 
 
 OUTCOMES = (None, False, True)

@@ -23,6 +23,8 @@ from rmc_agents.types import Observation, TimeStep, map_leaves
 
 logger = logging.getLogger(__name__)
 
+NEWER = ("reports_success", "numbers")
+"""Fields of the lanes' state in the order of their arrival: older files lack the last ones."""
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """Seeds of lanes that restart in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
 
@@ -143,7 +145,7 @@ class Lanes(EndedEpisodes):
         self.numbers = np.where(self._is_last, 0, -1)
 
     def get_state(self) -> dict[str, Any] | None:
-        """The state for `set_state` to continue exactly, apart from `numbers`.
+        """The state for `set_state` to continue exactly.
 
         None if the environment cannot save its state, or if a step failed, which some lanes may have taken.
         """
@@ -154,6 +156,7 @@ class Lanes(EndedEpisodes):
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
             "reports_success": self._reports_success.copy(),
+            "numbers": self.numbers.copy(),
             "steps": [field for field in self.steps if field is not None],
         } | ({} if self.targets is None else {"targets": self.targets})
 
@@ -168,7 +171,8 @@ class Lanes(EndedEpisodes):
             self.targets = state["targets"].to(self.device)
         self.env.set_state(state["env"])  # type: ignore[attr-defined]
         self._returns, self._lengths = state["returns"], state["lengths"]
-        self._reports_success = state.get("reports_success", self._reports_success)  # not in older files
+        self._reports_success = state.get("reports_success", self._reports_success)
+        self.numbers = state.get("numbers", self.numbers)
         self.steps = map_leaves(lambda leaf: leaf.to(self.device), TimeStep(*state["steps"]))
         self._is_last = (self.steps.terminated | self.steps.truncated).cpu().numpy()
 

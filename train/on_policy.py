@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
@@ -240,26 +239,24 @@ class OnPolicy(Learner):
         own = {"collector": states[0] if len(states) == 1 else shares.merged(states)}
         own["shuffling"] = self.shuffling.get_state()
         if self.curriculum.stages:
-            numbers = np.concatenate(distributed.gather([self.lanes.numbers]))
-            own["curriculum"] = self.curriculum.get_state() | {"numbers": numbers}
+            own["curriculum"] = self.curriculum.get_state()
         return super().get_state() | own
 
     def expected_state(self) -> dict[str, Any]:
         """As `Learner.expected_state`."""
         own = {"collector": self.collector.expected_state(), "shuffling": self.shuffling.get_state()}
         if self.curriculum.stages:
-            own["curriculum"] = self._expected_curriculum()
+            own["curriculum"] = self.curriculum.get_state()
         return super().expected_state() | own
-
-    def _expected_curriculum(self) -> dict[str, Any]:
-        return self.curriculum.get_state() | {"numbers": np.zeros(self.share.total, np.int64)}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint's tree: exactly, if the environment can be saved."""
         if self.curriculum.stages:
-            expected = self._expected_curriculum()
-            saved = {"numbers": expected["numbers"]} | state.get("curriculum", {})  # older files have no numbers
-            check_like(saved, expected, "curriculum")
+            saved = dict(state.get("curriculum", {}))
+            if (numbers := saved.pop("numbers", None)) is not None and state["collector"]["lanes"] is not None:
+                lanes = {"numbers": numbers} | state["collector"]["lanes"]  # older files have them here
+                state = state | {"collector": state["collector"] | {"lanes": lanes}}
+            check_like(saved, self.curriculum.get_state(), "curriculum")
             self.curriculum.set_state(saved)
             state = state | {"curriculum": saved}
             self.close()
@@ -274,8 +271,6 @@ class OnPolicy(Learner):
         if state["collector"]["lanes"] is None:
             self.lanes.reset(seed_after(self.config.run.seed, state["frames"]) + self.share.first)
             self.curriculum.restart_count()
-        elif self.curriculum.stages:
-            self.lanes.numbers = state["curriculum"]["numbers"][self.share.first :][: self.share.lanes].copy()
         self.collector.set_state(state["collector"])
         super().set_state(state)
 

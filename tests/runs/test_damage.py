@@ -86,12 +86,17 @@ def refusal(open_one: Callable[[], object]) -> str | None:
     return None
 
 
+def is_infinite(state: list[torch.Tensor]) -> bool:
+    """Whether some leaf is: a recurrent state may be."""
+    return any(isinstance(leaf, torch.Tensor) and bool(leaf.isinf().all()) for leaf in state)
+
+
 @pytest.mark.slow
 def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_path: Path) -> None:
     """What older files lack may be missing; further parts at the top and parameters without a step may pass."""
     path, tree = find_and_load(run)
     newest_field = f"spec/{len(tree['spec']) - 1}"
-    optional = (newest_field, "shuffling", "collector/lanes/reports_success")
+    optional = (newest_field, "shuffling", "collector/lanes/numbers")
     generator, refused = random.Random(0), 0
     file = tmp_path / "checkpoints" / path.name
     file.parent.mkdir()
@@ -105,6 +110,7 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
             assert "\n" not in message, what
         may_pass = what.startswith("replace config/") or what == "add "
         may_pass |= what.startswith(("remove config/", *(f"remove {place}" for place in optional)))
+        may_pass |= what.startswith("replace collector/core/") and is_infinite(spoiled_tree["collector"]["core"])
         may_pass |= what == f"replace {newest_field}" and spoiled_tree["spec"][-1] is True  # it knows action masks
         assert resuming or may_pass or {} in spoiled_tree["optimizer"], what
         refused += resuming is not None

@@ -147,6 +147,19 @@ def test_lanes_number_their_episodes() -> None:
     assert numbers(9) == [-1, -1, 0, 0]
 
 
+@pytest.mark.parametrize("stages", [(), STAGES], ids=["no curriculum", "curriculum"])
+def test_numbers_continue(stages: list[dict[str, Any]]) -> None:
+    """Also from older files, which have them in the curriculum's state."""
+    learner, other = trainer(curriculum=stages), trainer(curriculum=stages)
+    for _ in range(3):
+        learner.update()
+    state = learner.get_state()
+    if stages:
+        state["curriculum"]["numbers"] = state["collector"]["lanes"].pop("numbers")
+    other.set_state(state)
+    assert other.lanes.numbers.tolist() == learner.lanes.numbers.tolist() != [0] * 6
+
+
 def test_a_run_continues_from_its_state_in_any_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curriculum, "ENOUGH", 30)
     learner = trainer()
