@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rmc_agents import command_line, configs, pretrained
 from rmc_agents.command_line import parsing
 from rmc_agents.command_line.help_text import names_entry
-from rmc_agents.config import Config, TrainConfig
+from rmc_agents.config import Config
 from rmc_agents.runs import archive, checkpoint, folder
 
 if TYPE_CHECKING:
@@ -100,8 +100,6 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, base: Config, n
     console = command_line.console()
     if first.resume is None:
         say_unused(console, base, new)
-        if first.config is None and (hint := preset_hint(new.env.env, new.core.core)):
-            command_line.say(console, hint)
         return _status(train(new, run_dir=first.run_dir, console=console, track=first.track))
     went_on = resume(
         first.resume, with_flags, run_dir=first.run_dir, trust=first.trust, console=console, track=first.track
@@ -111,18 +109,6 @@ def _lead(argv: Sequence[str] | None, first: argparse.Namespace, base: Config, n
 
 def _status(run: "Run") -> int:
     return 0 if run.stopped_by is None else 128 + run.stopped_by
-
-
-def preset_hint(env: str, core: str) -> str:
-    """What to start from instead of the defaults; '' for Mini PacMan, whose settings they are."""
-    if env.startswith("minipacman"):
-        return ""
-    presets = configs.for_env(env)
-    defaults = f"the defaults are Mini PacMan's (--reward-scale {TrainConfig.reward_scale} and others)"
-    if not presets:
-        return f"{defaults}; for rewards of about 1 in an episode, start from --config memory-lstm"
-    preset = next((name for name in presets if name.endswith(f"-{core}")), presets[0])
-    return f"{defaults}; for this task, start from --config {preset}"
 
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:

@@ -158,23 +158,6 @@ def test_yaml_settings_lose_to_flags(tmp_path: Path) -> None:
     assert (config.core.core, config.train.learning_rate, config.core.hidden_size) == ("gru", 5e-4, 10)
 
 
-@pytest.mark.parametrize(
-    ("env", "core", "preset"),
-    [
-        ("memory-s7", "rmc", "memory-rmc"),
-        ("recall", "gru", "recall"),
-        ("nth-farthest-vectors4", "gru", "nth-farthest-lstm"),
-        ("text-words:book.txt", "lstm", "text-lstm"),
-        ("popgym:popgym-CountRecallEasy-v0", "none", "popgym-none"),
-        ("CartPole-v1", "gru", "memory-lstm"),
-        ("minipacman-map", "gru", ""),
-    ],
-)
-def test_a_preset_is_suggested_for_other_tasks_than_that_of_the_defaults(env: str, core: str, preset: str) -> None:
-    hint = cli.preset_hint(env, core)
-    assert hint.endswith(f"start from --config {preset}") if preset else hint == ""
-
-
 @pytest.mark.parametrize("name", configs.names())
 def test_presets_are_valid(name: str) -> None:
     config = Config().updated_from_yaml(name)
