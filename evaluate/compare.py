@@ -291,8 +291,8 @@ def compare(
       The table, in Markdown.
 
     Raises:
-      ValueError: for a run that is not finished or was not evaluated at its end, for a mark below 0, and for a
-        path without a name.
+      ValueError: for a run that is not finished or was not evaluated at its end, for a mark of a column that is not
+        above 0, and for a path without a name.
       OSError: if a result cannot be written.
     """
     runs = [comparison.collect(name, folder) for name, folder in _folders(agents)]

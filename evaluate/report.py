@@ -29,7 +29,7 @@ def with_suffix(path: Path, suffix: str) -> Path:
 
 
 def check_report(out: Path, column_marks: Sequence[float]) -> None:
-    """Create the folder of the results. Raises ValueError where one could not be written, and for a mark below 0."""
+    """Create the folder of the results. Raises ValueError if one cannot be written, or a mark is not above 0."""
     for mark in column_marks:
         if not 0 < mark < math.inf:
             raise ValueError(f"marks of columns: expected numbers above 0, got {mark}")

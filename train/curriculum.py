@@ -118,7 +118,8 @@ class Curriculum:
         reported = sum(episode.success is not None for episode in episodes)
         totals = distributed.total(torch.tensor([values.sum().item(), len(values), reported], dtype=torch.float64))
         self._sum, self._count = self._sum + totals[0].item(), self._count + int(totals[1])
-        self._may_warn &= not totals[2] > 0
+        if totals[2] > 0:
+            self._may_warn = False
         if self._frames >= stage.frames:
             return True
         if self._count < (ENOUGH if stage.measure == "accuracy" else self._each * self.config.num_envs):

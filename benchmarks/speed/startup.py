@@ -11,26 +11,27 @@ import sys
 import tempfile
 
 CASES = {
-    "rmc-train --help": ("train.cli", "--help"),
-    "rmc-train --help-all": ("train.cli", "--help-all"),
-    "a wrong flag": ("train.cli", "--learning-rat 1"),
-    "a wrong environment": ("train.cli", "--env minipackman"),
-    "a wrong core": ("train.cli", "--core lstmm"),
-    "a wrong file": ("evaluate.cli", "nowhere"),
-    "rmc-evaluate --help": ("evaluate.cli", "--help"),
-    "rmc-sweep --help": ("train.sweep.cli", "--help"),
-    "rmc-evaluate, 100 episodes": ("evaluate.cli", "--pretrained minipacman-rmc --episodes 100"),
-    "rmc-train, one update": ("train.cli", "--total-frames 5120 --eval-episodes 0 --no-video --run-dir run"),
+    "rmc-train --help": "rmc-train --help",
+    "rmc-train --help-all": "rmc-train --help-all",
+    "a wrong flag": "rmc-train --learning-rat 1",
+    "a wrong environment": "rmc-train --env minipackman",
+    "a wrong core": "rmc-train --core lstmm",
+    "a wrong file": "rmc-evaluate nowhere",
+    "rmc-evaluate --help": "rmc-evaluate --help",
+    "rmc-sweep --help": "rmc-sweep --help",
+    "rmc-evaluate, 100 episodes": "rmc-evaluate --pretrained minipacman-rmc --episodes 100",
+    "rmc-train, one update": "rmc-train --total-frames 5120 --eval-episodes 0 --no-video --run-dir run",
 }
 
 
-def cpu_seconds(module: str, flags: str) -> float:
+def cpu_seconds(command: str) -> float:
     """CPU seconds of a process that runs a command in its own folder."""
+    name, *flags = command.split()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    program = f"import sys; from rmc_agents.{module} import main; sys.exit(main())"
+    program = f"import sys; from rmc_agents import commands; sys.exit(commands.{name.replace('-', '_')}())"
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
-            [sys.executable, "-c", program, *flags.split()],
+            [sys.executable, "-c", program, *flags],
             cwd=folder,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             capture_output=True,
@@ -44,8 +45,8 @@ def main() -> None:
     """Print the lower of two measurements of each case as a table."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print("| command | CPU seconds |\n|---|---|")
-    for name, (module, flags) in CASES.items():
-        seconds = min(cpu_seconds(module, flags) for _ in range(2))
+    for name, command in CASES.items():
+        seconds = min(cpu_seconds(command) for _ in range(2))
         print(f"| {name} | {seconds:.2f} |", flush=True)
 
 

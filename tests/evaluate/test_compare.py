@@ -232,6 +232,17 @@ def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str
     )
 
 
+def test_a_resume_command_has_the_flags_that_the_run_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").write_text("env: recall\n")
+    monkeypatch.setattr(comparison.plugins, "flags_text", lambda: " --import mine")
+    command = f"continue it with rmc-train --resume {tmp_path}"
+    with pytest.raises(ValueError, match=rf"{command} --import mine$"):
+        comparison.collect("a", tmp_path)
+    monkeypatch.setattr(comparison.archive, "is_archive", lambda folder: folder == tmp_path)
+    with pytest.raises(ValueError, match=rf"{command} --trust --import mine$"):
+        comparison.collect("a", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("out", "marks", "expected"),
     [
