@@ -30,3 +30,8 @@ def find(name: str | PathLike[str], folder: str = ".") -> Path:
 def names(folder: str = ".") -> list[str]:
     """The presets' names, or the sweeps'."""
     return sorted(path.stem for path in (FOLDER / folder).glob("*.yaml"))
+
+
+def for_env(env: str) -> list[str]:
+    """The presets for an environment, by the beginning of its name: `memory-lstm` and others for `memory-s7`."""
+    return [name for name in names() if env.startswith(name.rpartition("-")[0] or name)]

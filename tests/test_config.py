@@ -55,6 +55,24 @@ def test_a_setting_in_place_of_a_section_is_refused() -> None:
         Config(core="lstm")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("settings", "preset"),
+    [
+        ({"env": "memory-s7", "total_frames": 100}, "memory-rmc"),
+        ({"env": "recall", "core": "gru"}, "recall"),
+        ({"env": "text-words:book.txt", "core": "lstm", "algo": "supervised"}, "text-lstm"),
+        ({"env": "popgym:popgym-CountRecallEasy-v0", "core": "none", "num_envs": 8}, "popgym-none"),
+        ({"env": "memory-s7", "reward_scale": 1.0}, None),
+        ({"env": "minipacman-map"}, None),
+        ({"env": "CartPole-v1"}, None),
+    ],
+)
+def test_a_preset_is_suggested_where_mini_pacmans_settings_are_unchanged(
+    settings: dict[str, object], preset: str | None
+) -> None:
+    assert Config().updated(settings, "test").suggested_preset() == preset
+
+
 def test_numbers_written_as_text_become_numbers() -> None:
     config = Config().updated({"learning_rate": "1e-4", "encoder_sizes": [16, "8"]}, "test")
     assert config.train.learning_rate == 1e-4

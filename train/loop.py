@@ -213,6 +213,10 @@ class RunLoop:
         lines.append(f"run folder: {folder.path}   watch it learn: tensorboard --logdir {quoted(folder.path)}")
         if saved is None and init_from is not None:
             lines.append(f"starts with the weights of {init_from}")
+        if saved is None and (preset := trainer.config.suggested_preset()) is not None:
+            lines.append(
+                f"the settings for learning are Mini PacMan's; for {trainer.config.env.env}, add --config {preset}"
+            )
         if saved is not None:
             lines += notes(trainer, saved, folder)
         lines += learners.notes(trainer.config, trainer.lanes.device)

@@ -166,6 +166,16 @@ class Config:
             names |= {"discount", "trace_lambda", "reward_scale", "normalize_advantages", "entropy_cost", "value_cost"}
         return names
 
+    def suggested_preset(self) -> str | None:
+        """The preset for this environment; None: there is none, or one of its settings for learning was changed."""
+        presets = configs.for_env(self.env.env)
+        if not presets or self.env.env.startswith("minipacman"):
+            return None
+        preset = next((name for name in presets if name.endswith(f"-{self.core.core}")), presets[0])
+        default, suited = Config(), Config().updated_from_yaml(preset)
+        how = {each.name for each in fields(TrainConfig)} - {"algo", "total_frames"}
+        return None if how.intersection(default.differing(suited), default.differing(self)) else preset
+
     def check_parts(self) -> None:
         """Reject an unknown core, encoder or loss without importing torch.
 
