@@ -8,12 +8,17 @@ The garbage collector is off until all test files are imported, and then ignores
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import cache
+from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 import pytest
 import torch
+from filelock import FileLock
+from numba.core.dispatcher import Dispatcher
 
 from helpers import forked
 from rmc_agents import plugins
@@ -24,6 +29,19 @@ from rmc_agents.evaluate import trainings
 gc.disable()
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+compile_here, lock = Dispatcher.compile, cache(FileLock)
+
+
+def compile_once(dispatcher: Any, signature: Any) -> Any:
+    """What one of pytest's workers compiles, the others wait for and load from numba's cache."""
+    folder = dispatcher._cache.cache_path
+    with lock(f"{folder}/compiling.lock") if folder else nullcontext():
+        return compile_here(dispatcher, signature)
+
+
+Dispatcher.compile = compile_once
 
 
 def pytest_collection_finish() -> None:

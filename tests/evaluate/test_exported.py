@@ -26,20 +26,15 @@ from rmc_agents.types import State, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
 SIZES = {"hidden_size": 7, "mem_slots": 3, "num_heads": 2, "head_size": 4, "encoder_sizes": [9]}
-TOKENS, CATEGORIES, VECTOR = "minipacman-map", "memory-s13", "CartPole-v1"  # what the encoder gets
 # What torch captures is the same in both formats; conversion to ONNX takes seconds. That of an rmc is tested in
 # test_examples, of an lstm and a mingru below, together with convolutions and nested observations; the other cores have
 # no operators that these lack.
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {  # format, environment, settings
-    "rmc": ("torch", "minipacman", {"core": "rmc", "gate_style": "coupled", "slot_embedding": True}),
-    "gru": ("torch", TOKENS, {"core": "gru", "head_sizes": [6, 5]}),
-    "mingru": ("torch", VECTOR, {"core": "mingru"}),
-    "relational-rnn": ("torch", CATEGORIES, {"core": "relational-rnn"}),
-    "transformer": ("onnx", TOKENS, {"core": "transformer", "num_layers": 1, "memory_length": 6}),
-    "none": ("torch", "minipacman", {"core": "none"}),
-    "nested observations in torch": ("torch", "Zoo-Tuple-v0", {"core": "gru"}),
-    "actions of several kinds": ("torch", "Zoo-TupleActions-v0", {"core": "gru"}),
-    "action masks": ("torch", "Zoo-MaskMany-v0", {"core": "gru"}),
+    "rmc, categories": ("torch", "memory-s13", {"core": "rmc", "gate_style": "coupled", "slot_embedding": True}),
+    "transformer, tokens": ("onnx", "minipacman-map", {"core": "transformer", "num_layers": 1, "memory_length": 6}),
+    "relational-rnn, nested": ("torch", "Zoo-Tuple-v0", {"core": "relational-rnn"}),
+    "gru, actions of several kinds": ("torch", "Zoo-TupleActions-v0", {"core": "gru", "head_sizes": [6, 5]}),
+    "none, action masks": ("torch", "Zoo-MaskMany-v0", {"core": "none"}),
 }
 
 

@@ -15,8 +15,18 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INPUT = 5
 RMC_CASES = {  # steps, lanes, where it resets, the core's options
     "one-step": (1, 1, [], {"mem_slots": 1, "head_size": 16, "num_heads": 1}),
-    "many-lanes": (2, 5, [(0, 0), (1, 4)], {"mem_slots": 4, "head_size": 8, "num_heads": 2}),
-    "memory-gates": (3, 3, [(0, 0), (2, 2)], {"mem_slots": 3, "head_size": 8, "num_heads": 2, "gate_style": "memory"}),
+    "many-lanes": (
+        2,
+        5,
+        [(0, 0), (1, 4)],
+        {"mem_slots": 4, "head_size": 8, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7},
+    ),
+    "memory-gates": (
+        3,
+        3,
+        [(0, 0), (2, 2)],
+        {"mem_slots": 3, "head_size": 8, "num_heads": 2, "gate_style": "memory", "slot_embedding": True},
+    ),
     "coupled-gates": (
         3,
         3,
@@ -26,17 +36,9 @@ RMC_CASES = {  # steps, lanes, where it resets, the core's options
     "no-gates": (2, 3, [(1, 1)], {"mem_slots": 4, "head_size": 4, "num_heads": 4, "gate_style": "none"}),
     "mlp-1": (2, 2, [(1, 0)], {"mem_slots": 2, "head_size": 16, "num_heads": 1, "attention_mlp_layers": 1}),
     "mlp-3": (2, 2, [(1, 1)], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "attention_mlp_layers": 3}),
-    "wide-keys": (2, 3, [(1, 2)], {"mem_slots": 3, "head_size": 4, "num_heads": 4, "key_size": 16}),
     "padded-heads": (2, 3, [(1, 2)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 7}),
     "one-unit-heads": (2, 2, [(0, 1)], {"mem_slots": 5, "head_size": 1, "num_heads": 3, "key_size": 1}),
     "many-slots": (2, 1, [(1, 0)], {"mem_slots": 16, "head_size": 16, "num_heads": 1}),
-    "embedding-memory-gates": (
-        2,
-        2,
-        [(1, 0)],
-        {"mem_slots": 2, "head_size": 8, "num_heads": 2, "slot_embedding": True, "gate_style": "memory"},
-    ),
-    "biases": (2, 2, [], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7}),
 }
 
 

@@ -84,7 +84,7 @@ def test_a_run_is_trained_resumed_evaluated_and_exported(algo, tmp_path: Path):
     assert not torch.equal(load(run).agent.reward.weight, before)
     assert evaluate_cli.main([str(run), "--episodes", "2", "--max-steps", "20"]) == 0
     if algo == "a2c":  # the agents are of one kind
-        assert export.main([str(run), str(tmp_path / "policy.pt2")]) == 0
+        assert export.main([str(run), str(tmp_path / "policy.pt2"), "--episodes", "2", "--max-steps", "20"]) == 0
 
 
 @pytest.mark.parametrize("predicts", [False, True])
