@@ -16,8 +16,8 @@ train: $(INSTALLED)
 	$(BIN)/rmc-train --config minipacman-rmc --learners auto
 	@echo "before you type one of these: source $(BIN)/activate"
 
-# Two idle Zen 5 cores took 2:39 (3:07 in a fresh clone, with `make check docs` beside it), two slower ones 6:11. A third worker
-# computes while tests wait for processes of their own.
+# Two idle Zen 5 cores took 2:39 (3:07 in a fresh clone, with `make check docs` beside it); two idle Zen 3 cores, in a fresh clone
+# with `make check docs`, 7:52. A third worker computes while tests wait for processes of their own.
 test: $(DEV) .venv/triton
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
