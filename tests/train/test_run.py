@@ -333,3 +333,13 @@ def test_a_second_stop_in_an_interactive_session_raises_and_does_not_end_it(monk
                 signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_new_run_names_the_preset_of_its_environment(tmp_path: Path) -> None:
+    console, settings = Console(file=(out := StringIO()), width=1000), SMALL | {"video": False, "eval_episodes": 0}
+    del settings["unroll_length"]
+    run = train(settings | {"env": "recall", "total_frames": 80}, run_dir=tmp_path / "run", console=console)
+    assert "the settings for learning are Mini PacMan's; for recall, add --config recall\n" in out.getvalue()
+    out.truncate(0)
+    rmc.resume(run.path, {"total_frames": 160}, console=console)
+    assert "--config" not in out.getvalue()
