@@ -89,7 +89,7 @@ def ablate_memory(
       agent: an `ActorCritic`, or the result of `rmc.load` with one.
       env: as in `evaluate`.
       episodes: number of episodes of each variant.
-      windows: the memory of the last 1, 4, ... steps alone.
+      windows: the memory of the last 4, 16, ... steps alone; 1 equals a reset at every step.
       seed: as in `evaluate`, also of the permutations.
       deterministic: as in `evaluate`.
       max_steps: as in `evaluate`.

@@ -11,7 +11,7 @@ import numpy as np
 from rmc_agents.config import RunConfig
 
 EVALUATION_SEED = 1_000_000  # far from the seeds of training lanes
-WINDOWS = (1, 4, 16, 64)  # steps that the memory of ablated agents reaches back
+WINDOWS = (4, 16, 64)  # steps that the memory of ablated agents reaches back; 1 is a reset at every step
 WINDOW = 8  # likewise, of the agent that a replay compares with
 MAX_STEPS = RunConfig.eval_max_steps  # of an episode, which may not end by itself
 RESAMPLES = 9_999
