@@ -9,16 +9,18 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from rmc_agents.envs.processes import (
+    GUARD,
     SECONDS_TO_END,
     ChildContext,
     Fault,
@@ -85,9 +87,11 @@ class ProcessEngine:
             message = json.loads(process.connection.recv_bytes())
         except (EOFError, OSError):
             process.process.join(SECONDS_TO_END)
-            reason = describe_death(process.process.exitcode)
+            status = process.process.exitcode
+            hint = f" before its first rollout ({GUARD})" if status == 1 and not process.has_begun else ""
             self.kill(actor)
-            return Failure(actor, reason)
+            return Failure(actor, describe_death(status) + hint)
+        process.has_begun = True
         if "fault" in message:
             fault = Fault(*message["fault"])
             self.kill(actor)
@@ -103,11 +107,13 @@ class ProcessEngine:
         process.process.join()
 
 
-class _ActorProcess(NamedTuple):
+@dataclass
+class _ActorProcess:
     """The learner's handle of an actor process."""
 
     connection: Connection
     process: BaseProcess
+    has_begun: bool = False  # it has sent something
 
 
 def _end(processes: dict[int, _ActorProcess]) -> None:

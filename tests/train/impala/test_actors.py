@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -327,6 +328,13 @@ def test_a_checkpoint_holds_actors_as_of_the_rollouts_that_were_taken() -> None:
     assert [state and state["sequence"] for state in states] == [2, None]
     _, engine = make_pool(actors=2, states=states)
     assert [actor.sequence for actor in engine.actors.values()] == [2, 0]
+
+
+def test_actors_of_a_script_without_a_guard_are_explained() -> None:
+    engine = processes.ProcessEngine(lambda actor: os._exit(1), actors=1, slots=1, parcel_bytes=8, weights_bytes=8)
+    engine.start(0, None)
+    (failure,) = engine.receive(600)
+    assert failure.reason.startswith("ended with exit status 1 before its first rollout (a script that uses several")
 
 
 def test_the_lanes_of_actors_are_numbered_one_actor_after_the_other() -> None:
