@@ -33,5 +33,6 @@ def names(folder: str = ".") -> list[str]:
 
 
 def for_env(env: str) -> list[str]:
-    """The presets for an environment, by the beginning of its name: `memory-lstm` and others for `memory-s7`."""
-    return [name for name in names() if env.startswith(name.rpartition("-")[0] or name)]
+    """The presets for an environment, by its name up to a - or a colon: `memory-lstm` and others for `memory-s7`."""
+    families = {name: name.rpartition("-")[0] or name for name in names()}
+    return [name for name, family in families.items() if f"{env}-".startswith((f"{family}-", f"{family}:"))]

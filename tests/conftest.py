@@ -1,5 +1,7 @@
 """One thread: the tests' tensors are small, and their results then do not depend on the machine's cores.
 
+A kernel of numba that several workers need is compiled by one of them.
+
 Triton's kernels are interpreted where there is no GPU. Triton reads this at its first import.
 
 The garbage collector is off until all test files are imported, and then ignores what they imported.

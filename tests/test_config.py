@@ -65,6 +65,7 @@ def test_a_setting_in_place_of_a_section_is_refused() -> None:
         ({"env": "memory-s7", "reward_scale": 1.0}, None),
         ({"env": "minipacman-map"}, None),
         ({"env": "CartPole-v1"}, None),
+        ({"env": "memory_gym:MortarMayhem-v0"}, None),
     ],
 )
 def test_a_preset_is_suggested_where_mini_pacmans_settings_are_unchanged(

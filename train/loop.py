@@ -211,14 +211,14 @@ class RunLoop:
         init_from = trainer.config.run.init_from
         lines = trainer.describe()
         lines.append(f"run folder: {folder.path}   watch it learn: tensorboard --logdir {quoted(folder.path)}")
-        if saved is None and init_from is not None:
-            lines.append(f"starts with the weights of {init_from}")
-        if saved is None and (preset := trainer.config.suggested_preset()) is not None:
-            lines.append(
-                f"the settings for learning are Mini PacMan's; for {trainer.config.env.env}, add --config {preset}"
-            )
         if saved is not None:
             lines += notes(trainer, saved, folder)
+        else:
+            if init_from is not None:
+                lines.append(f"starts with the weights of {init_from}")
+            if (preset := trainer.config.suggested_preset()) is not None:
+                env = trainer.config.env.env
+                lines.append(f"the settings for learning are Mini PacMan's; for {env}, add --config {preset}")
         lines += learners.notes(trainer.config, trainer.lanes.device)
         if trainer.frames >= (total := trainer.train.total_frames):
             lines.append(f"nothing to train: {trainer.frames:,} frames are trained, and total_frames is {total:,}")

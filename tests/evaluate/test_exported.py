@@ -31,6 +31,8 @@ SIZES = {"hidden_size": 7, "mem_slots": 3, "num_heads": 2, "head_size": 4, "enco
 # no operators that these lack.
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {  # format, environment, settings
     "rmc, categories": ("torch", "memory-s13", {"core": "rmc", "gate_style": "coupled", "slot_embedding": True}),
+    "mingru, vectors": ("torch", "CartPole-v1", {"core": "mingru"}),
+    "lstm, pictures": ("torch", "minipacman", {"core": "lstm"}),
     "transformer, tokens": ("onnx", "minipacman-map", {"core": "transformer", "num_layers": 1, "memory_length": 6}),
     "relational-rnn, nested": ("torch", "Zoo-Tuple-v0", {"core": "relational-rnn"}),
     "gru, actions of several kinds": ("torch", "Zoo-TupleActions-v0", {"core": "gru", "head_sizes": [6, 5]}),

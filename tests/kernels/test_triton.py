@@ -36,6 +36,7 @@ RMC_CASES = {  # steps, lanes, where it resets, the core's options
     "no-gates": (2, 3, [(1, 1)], {"mem_slots": 4, "head_size": 4, "num_heads": 4, "gate_style": "none"}),
     "mlp-1": (2, 2, [(1, 0)], {"mem_slots": 2, "head_size": 16, "num_heads": 1, "attention_mlp_layers": 1}),
     "mlp-3": (2, 2, [(1, 1)], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "attention_mlp_layers": 3}),
+    "wide-keys": (2, 3, [(1, 2)], {"mem_slots": 3, "head_size": 4, "num_heads": 4, "key_size": 16}),
     "padded-heads": (2, 3, [(1, 2)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 7}),
     "one-unit-heads": (2, 2, [(0, 1)], {"mem_slots": 5, "head_size": 1, "num_heads": 3, "key_size": 1}),
     "many-slots": (2, 1, [(1, 0)], {"mem_slots": 16, "head_size": 16, "num_heads": 1}),
