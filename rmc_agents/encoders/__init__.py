@@ -17,7 +17,7 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import ActionPart
 from rmc_agents.types import TimeStep
 
-from .trunks import OneHot, Trunks, make_trunk, trunk_size
+from .trunks import OneHot, Trunks, make_trunk
 
 BuildEncoder = Callable[..., nn.Module]
 """Builds an encoder from a `SpaceSpec` and further keyword arguments."""
@@ -108,7 +108,7 @@ class Encoder(nn.Module):
         self.action = _ActionFeatures(spec)
         self.scale = None if spec.obs_categories or spec.obs_parts else spec.obs_scale
         self.trunk = Trunks(spec.obs_parts, trunk, sizes) if spec.obs_parts else make_trunk(spec.array, trunk, sizes)
-        width = trunk_size(self.trunk, spec) + self.action.width + 1
+        width = self.trunk.width + self.action.width + 1
         self.layers, self.output_size = hidden_layers("encoder_sizes", width, sizes)
 
     def forward(self, steps: TimeStep) -> Tensor:

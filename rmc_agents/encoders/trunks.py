@@ -3,12 +3,12 @@
 import logging
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
 
 from rmc_agents.kernels.lookup import rectified_lookup
-from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import ArraySpec
 
 CONV_FROM = 36  # pixels: the smallest image side that the three convolutions can take
@@ -21,8 +21,14 @@ FIRST_TOKENS = 16  # these are also summed separately
 logger = logging.getLogger(__name__)
 
 
-def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
-    """Make the trunk of one array: from `[N, *shape]`, scaled unless categorical, to `[N, D]`.
+class Trunk(nn.Module):
+    """The first layers: from `[N, *shape]` to `[N, width]`."""
+
+    width: int
+
+
+def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> Trunk:
+    """Make the trunk of one array, whose inputs are scaled unless categorical.
 
     Args:
       array: the input.
@@ -46,36 +52,19 @@ def make_trunk(array: ArraySpec, trunk: str, sizes: Sequence[int]) -> nn.Module:
         )
     if trunk == "mlp" or channels_axis is None:
         _warn_of_flattening(array.shape, sizes)
-        return _Flat()
-    channels = (*array.shape, 1)[channels_axis]
-    return nn.Sequential(  # Mnih et al., 2015
-        _ChannelsFirst(array.shape, channels_axis),
-        nn.Conv2d(channels, 32, 8, stride=4),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 4, stride=2),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, stride=1),
-        nn.ReLU(),
-        nn.Flatten(),
-    )
+        return _Flat(array.shape)
+    layers = [(32, 8, 4), (64, 4, 2), (64, 3, 1)]  # Mnih et al., 2015
+    return _Convolutions(array.shape, channels_axis, layers)
 
 
-def _grid(shape: tuple[int, ...]) -> nn.Module:
+def _grid(shape: tuple[int, ...]) -> Trunk:
     """The convolutions of Santoro et al. (2018) for BoxWorld, with more channels, on centred inputs."""
     if not is_image(shape, "grid"):
         raise ValueError(
             f"encoder grid: expected images [H, W] or [H, W, C] of at least 3x3 pixels, got observations of shape "
             f"{shape}; use encoder mlp"
         )
-    return nn.Sequential(
-        _ChannelsFirst(shape, 2),
-        _Centred(),
-        nn.Conv2d((*shape, 1)[2], GRID_CHANNELS[0], 2),
-        nn.ReLU(),
-        nn.Conv2d(*GRID_CHANNELS, 2),
-        nn.ReLU(),
-        nn.Flatten(),
-    )
+    return _Convolutions(shape, 2, [(channels, 2, 1) for channels in GRID_CHANNELS], _Centred())
 
 
 def is_image(shape: tuple[int, ...], trunk: str) -> bool:
@@ -111,7 +100,7 @@ def _warn_of_flattening(shape: tuple[int, ...], sizes: Sequence[int]) -> None:
         )
 
 
-class Trunks(nn.Module):
+class Trunks(Trunk):
     """A trunk for each array of a nested observation; their outputs are concatenated.
 
     Args:
@@ -136,8 +125,9 @@ class Trunks(nn.Module):
             make_trunk(array, trunk if image or trunk == "mlp" else "auto", sizes)
             for array, image in zip(arrays, images, strict=True)
         )
+        self.width = sum(trunk.width for trunk in self.each)
 
-    def forward(self, obs: dict[str, Tensor]) -> Tensor:  # each [N, ...] -> [N, D]
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:  # each [N, ...] -> [N, width]
         seen = []
         for array, trunk in zip(self.arrays, self.each, strict=True):
             x = obs[array.name]
@@ -145,7 +135,7 @@ class Trunks(nn.Module):
         return torch.cat(seen, dim=-1)
 
 
-class OneHot(nn.Module):
+class OneHot(Trunk):
     """One-hot encoding of categories `[N, ...]`, counted from 0, to `[N, sum of sizes]`, the first entry first.
 
     Args:
@@ -162,25 +152,26 @@ class OneHot(nn.Module):
         columns = zip(self.entry.split(list(sizes)), self.category.split(list(sizes)), strict=True)
         for i, (entry, category) in enumerate(columns):
             entry[:], category[:] = i, torch.arange(len(category))
-        self.is_one = len(sizes) == 1
+        self.is_one, self.width = len(sizes) == 1, sum(sizes)
 
     def forward(self, categories: Tensor) -> Tensor:
         rows = _rows(categories)  # [N, E]
         return (rows if self.is_one else rows[:, self.entry]) == self.category
 
 
-class _Lookup(nn.Module):
+class _Lookup(Trunk):
     """Sum of learned embeddings, one for each category of each entry, then ReLU.
 
     Equal to a linear layer on the one-hot entries, without the multiplications by 0.
     """
 
     first: Tensor  # [E], each entry's first row in the table
+    width = LOOKUP_SIZE
 
     def __init__(self, categories: tuple[int, ...]) -> None:
         super().__init__()
-        counts = torch.tensor(categories)
-        self.register_buffer("first", (counts.cumsum(0) - counts).int(), persistent=False)
+        first = torch.tensor([0, *accumulate(categories[:-1])], dtype=torch.int32)
+        self.register_buffer("first", first, persistent=False)
         self.table = nn.Parameter(torch.empty(sum(categories), LOOKUP_SIZE))
         self.bias = nn.Parameter(torch.zeros(LOOKUP_SIZE))
         nn.init.orthogonal_(self.table, gain=math.sqrt(2))
@@ -189,12 +180,14 @@ class _Lookup(nn.Module):
         return rectified_lookup(entries + self.first, self.table, self.bias)
 
 
-class _Tokens(nn.Module):
+class _Tokens(Trunk):
     """Embedded tokens, most important first: ReLU of the sum of the first ones, and of the sum of all, concatenated.
 
     Tokens far away change all the time and carry little information; the separate sum of the first ones learns without
     this noise.
     """
+
+    width = 2 * LOOKUP_SIZE
 
     def __init__(self, categories: tuple[int, ...]) -> None:
         super().__init__()
@@ -217,9 +210,34 @@ def _rows(x: Tensor) -> Tensor:  # [N, ...] -> [N, D]; also for [N]
     return x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)
 
 
-class _Flat(nn.Module):
+class _Flat(Trunk):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.width = math.prod(shape)
+
     def forward(self, x: Tensor) -> Tensor:
         return _rows(x)
+
+
+class _Convolutions(nn.Sequential, Trunk):
+    """Convolutions, each with a ReLU, and their outputs flattened.
+
+    Args:
+      shape, channels_axis: of the images.
+      layers: output channels, side of the kernel and stride of each.
+      before: modules between the images, channels first, and the convolutions.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], channels_axis: int, layers: Sequence[tuple[int, int, int]], *before: nn.Module
+    ) -> None:
+        channels, sides = (*shape, 1)[channels_axis], shape[1:] if channels_axis == 0 else shape[:2]
+        convolutions: list[nn.Module] = []
+        for out, kernel, stride in layers:
+            convolutions += [nn.Conv2d(channels, out, kernel, stride), nn.ReLU()]
+            channels, sides = out, tuple((side - kernel) // stride + 1 for side in sides)
+        super().__init__(_ChannelsFirst(shape, channels_axis), *before, *convolutions, nn.Flatten())
+        self.width = channels * math.prod(sides)
 
 
 class _ChannelsFirst(nn.Module):
@@ -236,14 +254,3 @@ class _Centred(nn.Module):
 
     def forward(self, picture: Tensor) -> Tensor:
         return (2 * picture - 1).contiguous()
-
-
-def trunk_size(trunk: nn.Module, spec: SpaceSpec) -> int:
-    """The output width of a trunk for these observations."""
-    ins = {
-        name: torch.zeros(1, *array.shape, dtype=torch.int32 if array.categories else None)
-        for name, array in spec.arrays.items()
-    }
-    with torch.no_grad():
-        width: int = trunk(ins if spec.obs_parts else ins[""]).shape[1]
-    return width
