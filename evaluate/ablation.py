@@ -125,7 +125,9 @@ def ablate(
     if episodes % MAX_LANES == 1:
         remedy = "add one more"
         if episodes < asked:
-            remedy = "the environment has no more" + ("; leave one out" if episodes > 1 else "")
+            remedy = "the environment has no more; " + (
+                "leave one out" if episodes > 1 else "a text has more with a smaller steps=N"
+            )
         raise ValueError(
             f"episodes: groups of {MAX_LANES} parallel episodes swap memories, and one of {episodes} would be alone in "
             f"its group: {remedy}"

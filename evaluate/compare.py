@@ -47,6 +47,7 @@ DECIDED = {
     "log_every": "a comparison logs every second",
 }
 """Settings that flags after -- cannot change, and what to do instead."""
+OF_TRAININGS = "seeds", "jobs", "total_frames", "episodes", "trust", "folder"
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,9 @@ def _main(argv: Sequence[str]) -> int:
     parsing.check_numbers(arguments, "jobs", "episodes")
     jobs = wanted(arguments, argv[split + 1 :])
     runs = fitting(read_all(arguments.given), jobs)
+    results = with_suffix(arguments.out, ".json")
+    if results in arguments.given and any(run not in runs for run in comparison.read(results)):
+        raise ValueError(f"{results} would lose the runs that are left out: choose another --out")
     if not runs and not jobs:
         raise ValueError("expected runs or results to compare, or --agents or --cores to train; rmc-compare --help")
     columns = arguments.frame_marks, arguments.minute_marks
@@ -136,7 +140,7 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
     if not arguments.agents and not arguments.cores:
         if flags:
             raise ValueError(f"flags of rmc-train need --agents or --cores to train, got {' '.join(flags)}")
-        parsing.check_unused(arguments, "without --agents or --cores to train", "seeds", "total_frames", "episodes")
+        parsing.check_unused(arguments, "without --agents or --cores to train", *OF_TRAININGS)
         return []
     if not arguments.seeds:
         raise ValueError("--seeds: expected at least one, got none")
@@ -291,10 +295,14 @@ def compare(
       The table, in Markdown.
 
     Raises:
-      ValueError: for a run that is not finished or was not evaluated at its end, for a mark of a column that is not
-        above 0, and for a path without a name.
+      ValueError: for a run that is not finished or was not evaluated at its end, for two runs with the same settings
+        and seed, for a mark of a column that is not above 0, and for a path without a name.
       OSError: if a result cannot be written.
     """
     runs = [comparison.collect(name, folder) for name, folder in _folders(agents)]
+    counted = comparison.runs_of(comparison.grouped(runs))
+    for run in runs:
+        if not any(run is one for one in counted):
+            raise ValueError(f"agents: {run.agent}: expected runs with different seeds, got seed {run.seed} twice")
     check_report(Path(out), [*frame_marks, *minute_marks])
     return write_report(runs, Path(out), frame_marks, minute_marks, marks or {})

@@ -15,6 +15,7 @@ from rmc_agents.command_line import quoted
 from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.files import write_atomically
+from rmc_agents.formatting import significant
 from rmc_agents.runs import archive
 from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS, read_config
 
@@ -161,7 +162,7 @@ def _points(folder: Path, evaluation: Evaluation, is_supervised: bool) -> dict[s
     thin = thinned(found)
     scores = {"returns": returns, "successes": rates, "accuracies": found.values if is_supervised else None}
     return {"frames": thin.frames.tolist(), "seconds": thin.seconds.round(1).tolist()} | {
-        name: None if values is None else thinned(found._replace(values=values)).values.round(4).tolist()
+        name: None if values is None else significant(thinned(found._replace(values=values)).values)
         for name, values in scores.items()
     }
 

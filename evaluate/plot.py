@@ -225,9 +225,9 @@ def draw(
             _draw_agent(axes, curves, QUANTITIES[name], label, f"C{i}")
         for i, (mark, value) in enumerate(marks.items()):
             grey = str(0.35 + 0.12 * (i % 4))
-            axes.axhline(value, color=grey, linestyle="--", linewidth=1.2, label=f"{mark} ({value:g})")
+            axes.axhline(value, color=grey, linestyle="--", linewidth=1.2, label=plain(f"{mark} ({value:g})"))
         _furnish(axes, QUANTITIES[name].label)
-    panels[0].set_title(title, fontweight="bold", loc="left")
+    panels[0].set_title(plain(title), fontweight="bold", loc="left")
     panels[0].set_ylabel(METRICS[metric].label)
     explained = f"curves {smoothing(smooth)}"
     if any(len(curves) > 1 for curves in groups.values()):
@@ -241,6 +241,11 @@ def draw(
         title=explained,
     )
     return figure
+
+
+def plain(text: str) -> str:
+    """Text that matplotlib shows as it is: without formulas between $, and in legends also after a leading _."""
+    return ("\u200b" if text.startswith("_") else "") + text.replace("$", r"\$")
 
 
 def write_png(figure: "Figure", path: str | PathLike[str]) -> None:
@@ -272,14 +277,14 @@ def plain_axes(axes: "Axes") -> None:
 def _draw_agent(axes: "Axes", curves: Sequence[Curve], quantity: Quantity, name: str, colour: str) -> None:
     lines = [(getattr(curve, quantity.field) / quantity.unit, curve.values) for curve in curves]
     if len(lines) == 1:
-        _draw_line(axes, *lines[0], color=colour, linewidth=2, label=f"{name} (1 seed)")
+        _draw_line(axes, *lines[0], color=colour, linewidth=2, label=plain(f"{name} (1 seed)"))
         return
     for line in lines:
         _draw_line(axes, *line, color=colour, linewidth=0.7, alpha=0.45)
     grid, values = on_common_grid(lines)
     if len(grid):
         axes.fill_between(grid, *bootstrap_band(values), color=colour, alpha=0.15, linewidth=0)
-    label = f"{name} ({len(lines)} seeds)"
+    label = plain(f"{name} ({len(lines)} seeds)")
     _draw_line(axes, grid, interquartile_mean(values), color=colour, linewidth=2.2, label=label)
 
 

@@ -178,8 +178,8 @@ def figure(groups: Mapping[str, Sequence[ComparedRun]], marks: Mapping[str, floa
     """Curves against frames and against minutes, with dashed lines at uniform random play and at `marks`."""
     metric = metric_of(runs_of(groups))
     curves = {label: [run.curve_of(metric) for run in group] for label, group in groups.items()}
-    random = {name: round(score, 2) for name, score in random_play(groups, metric).items()}
-    write_png(draw(curves, random | dict(marks), "Learning curves", tuple(QUANTITIES), metric, SMOOTH), path)
+    every = random_play(groups, metric) | dict(marks)
+    write_png(draw(curves, every, "Learning curves", tuple(QUANTITIES), metric, SMOOTH), path)
 
 
 def _notes(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> str:

@@ -1,5 +1,6 @@
 """Text generation with a language model: each sampled token is the next input."""
 
+import os
 from contextlib import closing
 
 import torch
@@ -13,6 +14,9 @@ from rmc_agents.types import TimeStep
 
 from .scoring import Agent, evaluating, policy_and_env
 from .statistics import EVALUATION_SEED
+
+COLD = 1e-30
+"""At lower temperatures the most likely token is taken, since logits divided by them overflow."""
 
 
 @torch.no_grad()
@@ -49,7 +53,7 @@ def sample_text(
         text = getattr(lanes, "lanes", None)  # of a native environment
         if not isinstance(text, Text):
             raise ValueError(f"sample: expected an agent of a text, such as text:book.txt, got one of {name_of(env)!r}")
-        read = text.vocabulary.encode(prompt.encode()).tolist() or [int(text.tokens[0])]
+        read = text.vocabulary.encode(os.fsencode(prompt)).tolist() or [int(text.tokens[0])]
         vocabulary = text.vocabulary
     device = device_of(policy)
     generator = torch.Generator(device).manual_seed(seed)
@@ -60,7 +64,7 @@ def sample_text(
             output, state = policy.step(_step(written[place], place == 0, device), state)
             if place + 1 == len(written):
                 logits = output.policy_logits - output.policy_logits.amax(-1, keepdim=True)  # none overflows below
-                drawn = logits.argmax(-1) if temperature == 0 else Categorical(logits / temperature).sample(generator)
+                drawn = Categorical(logits / temperature).sample(generator) if temperature > COLD else logits.argmax(-1)
                 written.append(int(drawn))
     return vocabulary.decode(written)
 

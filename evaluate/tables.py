@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -60,7 +61,9 @@ def _fill(table: Table, result: dict[str, Any]) -> None:
         guessing = "" if result["chance"] is None else f"chance {result['chance']:.2%}"
         table.add_row("accuracy (95 % interval)", accuracy_text(result), guessing)
     if result["bits"] is not None:
-        table.add_row("bits per answer (perplexity)", f"{result['bits']:.3f} ({2 ** result['bits']:,.4g})", "")
+        with np.errstate(over="ignore"):  # a diverged agent's is infinite
+            perplexity = np.exp2(result["bits"])
+        table.add_row("bits per answer (perplexity)", f"{result['bits']:.3f} ({perplexity:,.4g})", "")
     if result["success_rate"] is not None:
         random = result["random_success_rate"]
         table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")

@@ -18,6 +18,11 @@ def decimals(*scores: float) -> int:
     return max(1, 2 - math.floor(math.log10(largest))) if largest else 1
 
 
+def significant(values: Iterable[float]) -> list[float]:
+    """Numbers with six significant digits, for JSON."""
+    return [float(f"{value:.6g}") for value in values]
+
+
 def with_interval(mean: float, interval: Sequence[float] | None, digits: int | None = None) -> str:
     """'MEAN (LOW to HIGH)', or only the mean; the number of digits defaults to `decimals`."""
     digits = decimals(mean) if digits is None else digits

@@ -107,7 +107,7 @@ def test_training_and_evaluation_do_not_import_what_takes_seconds(tmp_path: Path
         "    slow = {'torch._dynamo', 'sympy', 'scipy.stats', 'scipy.special', 'minigrid'} & set(sys.modules)\n"
         "    assert slow <= ({'minigrid'} if env == 'memory-s7' else set()), (env, slow)\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
 

@@ -21,6 +21,8 @@ from rmc_agents.types import AgentOutput, State, TimeStep, at
 MAX_ROWS = 64
 """Maximum rows of a strip; of many units, such as an LSTM's, those that vary most are kept."""
 MAX_PEAKS, MIN_PEAK = 12, 0.05
+SAME_ACTION = 1e-3
+"""Most likely actions that are numbers (bounds at -1 and 1) and differ by less are equal."""
 Floats = NDArray[np.floating]
 
 
@@ -56,7 +58,9 @@ def comparisons(agent: ActorCritic, played: Played, window: int) -> list[dict[st
                 "name": name,
                 "probabilities": probabilities(agent.spec, output),
                 "divergence": rounded(own.kl(without).clamp(min=0)),
-                "changed": int((without.mode() != own.mode()).reshape(steps, -1).any(dim=1).sum()),
+                "changed": int(
+                    ((without.mode() - own.mode()).abs() >= SAME_ACTION).reshape(steps, -1).any(dim=1).sum()
+                ),
             }
         )
     return compared
@@ -115,7 +119,7 @@ def _attention(weights: Tensor | None) -> list[dict[str, Any]]:
     labels = [f"{start} → {end}" for start in to[:-1] for end in to] if is_table else to
     packed = []
     for head in range(heads):
-        one = strip(f"head {head + 1}", "attention", labels, _array(weights[:, -1, head].flatten(1)), 0.0, 1.0)
+        one = strip(f"head {head + 1}", "attention", labels, finite(weights[:, -1, head].flatten(1)), 0.0, 1.0)
         packed.append(one | ({"shape": [slots, columns]} if is_table and len(one["labels"]) == len(labels) else {}))
     return packed
 
@@ -124,12 +128,12 @@ def _slots(name: str, before: Tensor, after: Tensor) -> list[dict[str, Any]]:
     """The relative change of each slot, and the similarity of slots; `before` and `after` are `[T, N, D]`."""
     before, after, slots = before.float(), after.float(), after.shape[1]
     change = (after - before).norm(dim=2) / torch.maximum(before.norm(dim=2), after.norm(dim=2)).clamp(min=1e-6)
-    packed = [strip(f"{name}: change", "slots", [f"slot {i + 1}" for i in range(slots)], _array(change), 0.0)]
+    packed = [strip(f"{name}: change", "slots", [f"slot {i + 1}" for i in range(slots)], finite(change), 0.0)]
     if pairs := list(combinations(range(slots), 2)):
         first, second = zip(*pairs, strict=True)
         alike = functional.cosine_similarity(after[:, list(first)], after[:, list(second)], dim=2)
         labels = [f"slots {i + 1} and {j + 1}" for i, j in pairs]
-        packed.append(strip(f"{name}: similarity (cosine)", "slots", labels, _array(alike)))
+        packed.append(strip(f"{name}: similarity (cosine)", "slots", labels, finite(alike)))
     return packed
 
 
@@ -140,7 +144,7 @@ def _per_slot_or_unit(
     if values.dim() > 2:
         values = values.flatten(2).mean(dim=2)
     values = values.reshape(len(values), -1)  # a leaf may be one number
-    return strip(name, group, [f"{kind} {i + 1}" for i in range(values.shape[1])], _array(values), low, high)
+    return strip(name, group, [f"{kind} {i + 1}" for i in range(values.shape[1])], finite(values), low, high)
 
 
 def strip(
@@ -166,12 +170,12 @@ def strip(
     return {"name": name, "group": group, "labels": list(labels), "low": low, "high": high, "data": data}
 
 
-def _array(values: Tensor) -> Floats:
+def finite(values: Tensor) -> Floats:
     """Numbers for display; NaN becomes 0, infinity the largest number."""
     return np.nan_to_num(values.float().cpu().numpy(), posinf=1e6, neginf=-1e6)
 
 
 def rounded(values: Tensor) -> list:
     """Nested lists of numbers with four decimals, finite for JSON."""
-    lists: list = np.round(_array(values).astype(np.float64), 4).tolist()
+    lists: list = np.round(finite(values).astype(np.float64), 4).tolist()
     return lists

@@ -14,12 +14,13 @@ from rmc_agents.envs.making import EnvFactory
 from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.video.panels import plain_number
 from rmc_agents.evaluate.video.recording import action_names, counters_of, drawn, end_note, picture
+from rmc_agents.formatting import significant
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, map_leaves
 
 from .frames import Frames
 from .grids import CellGrid, Film
-from .memory import Played, comparisons, peaks, probabilities, rounded, strips
+from .memory import Played, comparisons, finite, peaks, probabilities, strips
 from .scenes import scene_of, view_of
 
 
@@ -137,8 +138,8 @@ class _Episode:
             "actionNames": action_names(self.lanes.env, spec.num_actions),
             "actions": [int(action.item()) for action in self.actions] if is_discrete else [],
             "probabilities": probabilities(spec, played.output),
-            "values": rounded(played.output.value / self.reward_scale),
-            "rewards": np.round(self.rewards, 4).tolist(),
+            "values": significant(finite(played.output.value / self.reward_scale).tolist()),
+            "rewards": significant(self.rewards),
             "counters": {key: values for key, values in self.counters.items() if len(values) == len(self.steps) + 1},
             **self.camera.packed(),
             "compared": [],

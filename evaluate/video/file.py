@@ -91,7 +91,7 @@ def _ffmpeg_command(path: Path, size: tuple[int, int], fps: int) -> list[str]:
         raise OSError(f"no ffmpeg: {error}; reinstall imageio-ffmpeg, or record a .gif") from None
     source = f"-f rawvideo -pix_fmt rgb24 -s {size[0]}x{size[1]} -r {fps} -i pipe:0"
     output = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -crf 20 -pix_fmt yuv420p -movflags +faststart -f mp4"
-    return [program, "-loglevel", "error", "-y", *source.split(), *output.split(), str(path)]
+    return [program, "-loglevel", "error", "-y", *source.split(), *output.split(), f"file:{path}"]
 
 
 def write_gif(path: Path, pictures: Iterator[HeldFrame], fps: int) -> int:

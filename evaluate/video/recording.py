@@ -1,6 +1,7 @@
 """Videos of an agent, as mp4 or GIF."""
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -190,18 +191,20 @@ def counters_of(lanes: Lanes) -> dict[str, float]:
 
 
 def newest_image(env: VectorEnv, spec: SpaceSpec, obs: NDArray[Any]) -> NDArray[np.uint8] | None:
-    """An observation, or the newest of stacked ones, if it is an image `[height, width, 3]`."""
+    """An observation, or the newest of stacked ones, as `[height, width, 3]`, if it is an image, coloured or grey."""
     views = env.num_views if isinstance(env, StackedViews) else 1
-    if spec.obs_dtype != "uint8" or obs.shape[2:] != (3 * views,):
+    image = obs[..., None] if obs.ndim == 2 else obs
+    if spec.obs_dtype != "uint8" or image.ndim != 3 or image.shape[2] not in (views, 3 * views):
         return None
-    return (obs[..., -3:] * (spec.obs_scale * 255)).round().astype(np.uint8)
+    newest = image[..., -(image.shape[2] // views) :] * (spec.obs_scale * 255)
+    return np.broadcast_to(newest, (*newest.shape[:2], 3)).round().astype(np.uint8)
 
 
 def picture(lanes: Lanes) -> NDArray[np.uint8]:
     """What the first lane shows, `[height, width, 3]`: rendered, if the environment has the render mode rgb_array; else
     the observation, as an image or as a square for each of its numbers, black for -inf, grey for 0, white for inf."""
-    if _can_render(lanes.env):
-        return render(lanes.env)
+    if _can_render(lanes.env) and (rendered := render(lanes.env)) is not None:
+        return rendered
     obs = lanes.steps.obs
     arrays = [part[0].cpu().numpy() for part in (obs.values() if isinstance(obs, dict) else [obs])]
     if len(arrays) == 1 and (image := newest_image(lanes.env, lanes.spec, arrays[0])) is not None:
@@ -215,16 +218,21 @@ def picture(lanes: Lanes) -> NDArray[np.uint8]:
     return np.repeat(squares[..., None], 3, 2)
 
 
-def render(env: VectorEnv) -> NDArray[np.uint8]:
-    """The rendered image `[height, width, 3]` of an environment with one lane.
+def render(env: VectorEnv) -> NDArray[np.uint8] | None:
+    """The rendered image `[height, width, 3]` of an environment with one lane; None if it has no render mode, and shows
+    nothing then.
 
     Floating-point images without a value above 1 are read as 0 to 1, as matplotlib does.
     """
     try:
-        frames = env.render()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # gymnasium's, without a render mode
+            frames = env.render()
     except gym.error.Error as error:
         raise ValueError(f"the environment cannot render: {error}") from error
     frame = None if frames is None else frames[0]
+    if frame is None and env.render_mode is None:
+        return None
     shape = np.shape(frame)  # type: ignore[arg-type]  # some environments ignore render_mode
     if len(shape) != 3 or shape[2] not in (3, 4) or 0 in shape:
         got = f"an array {list(shape)}" if shape else type(frame).__name__
