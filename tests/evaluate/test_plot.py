@@ -71,14 +71,15 @@ def make_curve(frames: list[int], returns: list[float]) -> curves.Curve:
     return curves.Curve(np.array(frames), np.array(returns), 60.0 * np.array(frames) / 10)
 
 
-def test_plot_draws_the_mean_over_seeds() -> None:
+def test_plot_draws_the_mean_over_seeds(tmp_path: Path) -> None:
     curves = [make_curve([0, 10], [0.0, 2.0]), make_curve([5, 15], [3.0, 5.0])]
-    figure = plot.draw({"lstm": curves}, {"random": 1.0}, "title", ("frames", "minutes"))
+    figure = plot.draw({"lstm": curves}, {"random": 1.0, "_u": 0.5}, r"a$\foo$", ("frames", "minutes"))
     for axes, ends in zip(figure.axes, ([5, 10], [0.5, 1.0]), strict=True):
         mean = max(axes.lines, key=lambda line: line.get_linewidth())
         np.testing.assert_allclose(mean.get_xdata()[[0, -1]], ends)
         np.testing.assert_allclose(mean.get_ydata()[[0, -1]], [2.0, 3.0])
-    assert [text.get_text() for text in figure.legends[0].get_texts()][1] == "random (1)"
+    assert [text.get_text() for text in figure.legends[0].get_texts()][1:] == ["random (1)", "\u200b_u (0.5)"]
+    plot.write_png(figure, tmp_path / "a.png")  # $\foo$ would be an unknown formula
 
 
 def test_a_curve_of_one_point_is_a_dot_and_the_legend_says_how_curves_are_smoothed() -> None:

@@ -90,10 +90,12 @@ def film(
     return record(policy, env, path, PlaySettings.of(policy, seed, deterministic, max_steps), **options)
 
 
-def test_mp4_plays_in_browsers(tmp_path: Path) -> None:
-    recorded = film(tmp_path / "a.mp4", episodes=2, fps=8)
-    assert recorded == (tmp_path / "a.mp4", 2 * (LENGTH + 1 + 8), [5.0, 5.0], [False, False])
-    frames = imageio_ffmpeg.read_frames(str(recorded.path))
+def test_mp4_plays_in_browsers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("seed:5.mp4")  # for ffmpeg no protocol
+    recorded = film(path, episodes=2, fps=8)
+    assert recorded == (path, 2 * (LENGTH + 1 + 8), [5.0, 5.0], [False, False])
+    frames = imageio_ffmpeg.read_frames(str(path.absolute()))
     meta = next(frames)
     assert meta["codec"] == "h264"
     assert meta["pix_fmt"].startswith("yuv420p")
@@ -240,6 +242,26 @@ def test_numbers_are_drawn_as_grey_squares() -> None:
         picture = recording.picture(Lanes(env, 0, CPU))
     assert picture.shape == (recording.SQUARE, 3 * recording.SQUARE, 3)
     assert picture[0, :: recording.SQUARE, 0].tolist() == [0, 128, 191]
+
+
+def test_an_environment_made_without_a_render_mode_shows_its_observation() -> None:
+    with recording.drawn(lambda: gym.make("CartPole-v1")) as env:
+        picture = recording.picture(Lanes(env, 0, CPU))
+    assert picture.shape == (recording.SQUARE, 4 * recording.SQUARE, 3)
+
+
+@pytest.mark.parametrize("shape", [(40, 50), (40, 50, 1)])
+def test_grey_images_are_shown(shape: tuple[int, ...]) -> None:
+    class Seen(gym.Env):
+        observation_space = Box(0, 255, shape, np.uint8)
+        action_space = Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+            return np.arange(2000, dtype=np.uint8).reshape(shape), {}
+
+    with recording.drawn(Seen) as env:
+        picture = recording.picture(Lanes(env, 0, CPU))
+    np.testing.assert_array_equal(picture, np.arange(2000, dtype=np.uint8).reshape(40, 50, 1).repeat(3, 2))
 
 
 @pytest.mark.parametrize("driver", [None, "x11"])
