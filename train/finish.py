@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, say
-from rmc_agents.config import Config
+from rmc_agents.config import LOSSES, Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.evaluate.episodes import evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
@@ -99,9 +99,12 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
     return str(path.relative_to(folder.path))
 
 
-def _only_python_opens(config: Config) -> bool:
-    """Whether the run has an environment, a core or an encoder that was given in Python, which commands lack."""
-    return config.env.env.startswith(NAMESPACE) or (config.has_own_parts and not plugins.flags())
+def only_python_opens(config: Config, to_train: bool = False) -> bool:
+    """Whether the run has an environment, a core, an encoder or, to train, a loss that was given in Python, which
+    commands lack.
+    """
+    has_own = config.has_own_parts or (to_train and config.train.loss not in LOSSES)
+    return config.env.env.startswith(NAMESPACE) or (has_own and not plugins.flags())
 
 
 def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], console: Console) -> None:
@@ -117,12 +120,11 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
         lines.append(f"  video           {run_dir / summary['video']}")
     run = quoted(run_dir)
     lines.append("next:")
-    if not _only_python_opens(trainer.config):
+    if not only_python_opens(trainer.config):
         if summary["video"] or not trainer.config.run.video:
             lines.append(f"  rmc-watch {run} --episodes 3{flags}")
-        lines += [
-            f"  rmc-evaluate {run} --episodes 200{flags}",
-            f"  rmc-train --resume {run} --total-frames {2 * summary['frames']}{flags}",
-        ]
+        lines.append(f"  rmc-evaluate {run} --episodes 200{flags}")
+    if not only_python_opens(trainer.config, to_train=True):
+        lines.append(f"  rmc-train --resume {run} --total-frames {2 * summary['frames']}{flags}")
     lines += [f"  rmc-plot {run}", f"  tensorboard --logdir {run}"]
     say(console, "\n".join(lines))

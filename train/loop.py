@@ -14,6 +14,7 @@ from rmc_agents.envs.processes import WorkerError
 from rmc_agents.episodes import Episode
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.kernels.modes import torch_threads
+from rmc_agents.runs.checkpoint import is_saved
 from rmc_agents.runs.folder import RunFolder, has_checkpoints
 from rmc_agents.runs.texts import keep_text
 
@@ -21,7 +22,8 @@ from . import distributed
 from .distributed import learners
 from .distributed.follower import CONTINUE, END, SAVE, lead
 from .evaluating import Evaluator
-from .finish import extra_flags, finish, summarize
+from .finish import extra_flags, finish, only_python_opens, summarize
+from .learner import Learner
 from .reporting.clock import TrainingClock
 from .reporting.reporter import Reporter
 from .reporting.tracking import MakeTracker, Tracking
@@ -88,12 +90,12 @@ class RunLoop:
         trainer, folder = self.trainer, self.folder
         with self.tracking:
             self._print_header()
-            folder.write_config(trainer.config)
             keep_text(trainer.config.env, folder.path)
-            if trainer.frames < trainer.train.total_frames:
-                folder.drop_summary()
             with closing(trainer), learners.with_other_learners(trainer.config), StopSignals() as stop:
                 lead(trainer, self.saved, folder.path)
+                folder.write_config(trainer.config)  # a run whose resume cannot begin stays as it was
+                if trainer.frames < trainer.train.total_frames:
+                    folder.drop_summary()
                 seconds = self._train_or_explain(stop)
             self.tracking.summary = summary = summarize(trainer, seconds, folder.path)
             if stop.received is not None:
@@ -105,14 +107,13 @@ class RunLoop:
         """`_train`; after a failure, prints how to continue."""
         try:
             return self._train(stop)
-        except WorkerError:
-            self._say(
-                f"an environment or an actor failed at {self.trainer.frames:,} frames; saved; continue with: "
-                f"{self._resume_command()}"
-            )
-            raise
-        except (Exception, KeyboardInterrupt):
-            if has_checkpoints(self.folder.path):
+        except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, WorkerError) and self._is_saved():
+                self._say(
+                    f"an environment or an actor failed at {self.trainer.frames:,} frames; saved; continue with: "
+                    f"{self._resume_command()}"
+                )
+            elif has_checkpoints(self.folder.path):
                 self._say(
                     "once the cause is removed, continue from the newest checkpoint with: " + self._resume_command()
                 )
@@ -138,12 +139,22 @@ class RunLoop:
             return reporter.seconds
 
     def _update(self, reporter: Reporter) -> Metrics:
-        """One update. If an environment or an actor fails, the agent of the last complete update is saved."""
+        """One update. If an environment or an actor fails, the agent of the last complete update is saved.
+
+        A checkpoint of that update is kept: it has the environment's state too, so that its resume is exact.
+        """
         try:
             return self.trainer.update()
         except WorkerError:
-            self.trainer.save(self.folder.path, reporter.seconds)
+            if not self._is_saved():
+                self.trainer.save(self.folder.path, reporter.seconds)
+            elif isinstance(self.trainer, Learner):
+                self.trainer.get_state()  # collective: the other learners take part in saving
             raise
+
+    def _is_saved(self) -> bool:
+        """Whether there is a checkpoint of the last complete update."""
+        return is_saved(self.folder.path, self.trainer.updates)
 
     def _report(self, metrics: Metrics, evaluator: Evaluator, reporter: Reporter) -> bool:
         """Report an update, evaluate if that is due, and call back; returns whether the callback ends the training.
@@ -204,6 +215,8 @@ class RunLoop:
     def _resume_command(self) -> str:
         if self.trainer.config.env.env.startswith(NAMESPACE):
             return f"rmc.resume({str(self.folder.path)!r}, env=...)"
+        if only_python_opens(self.trainer.config, to_train=True):
+            return f"rmc.resume({str(self.folder.path)!r}), after registering its parts"
         return f"rmc-train --resume {quoted(self.folder.path)}{extra_flags(self.trainer)}"
 
     def _print_header(self) -> None:

@@ -66,6 +66,11 @@ class OnPolicy(Learner):
         wanted, learners = config.env, int(config.run.learners)
         self.shares = shares.split_lanes(wanted.num_envs if env is None else env.num_envs, learners)
         self.share = self.shares[distributed.rank()]
+        frames = self.share.total * config.train.unroll_length
+        if frames < 2 and config.train.normalize_advantages and config.train.algo != "supervised":
+            raise ValueError(
+                "rollouts: expected at least 2 frames, num_envs * unroll_length, to normalise their advantages, got 1"
+            )
         self.curriculum = Curriculum(wanted)
         self.curriculum.check()
         seed = seed_after(config.run.seed, 0) + self.share.first
@@ -210,6 +215,11 @@ class OnPolicy(Learner):
         if (learners := state["config"].get("learners", 1)) != len(self.shares):
             notes.append(
                 f"the number of learners is {len(self.shares)} instead of {learners}: sums are rounded in another "
+                "order, so the resume is not exact"
+            )
+        if (threads := state["config"].get("threads", 1)) != self.config.run.threads:
+            notes.append(
+                f"the number of threads is {self.config.run.threads} instead of {threads}: sums are rounded in another "
                 "order, so the resume is not exact"
             )
         if state["collector"]["device"] != self.lanes.device.type:

@@ -64,6 +64,7 @@ class OwnLoss:
         loss, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
         if not (isinstance(loss, Tensor) and loss.ndim == 0 and isinstance(metrics, Mapping)):
             got = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            got += "" if isinstance(metrics, Mapping) else f" and {type(metrics).__name__}"
             raise ValueError(f"loss: {self.name}: expected a scalar tensor, or one and a dict of metrics, got {got}")
         if torch.is_grad_enabled() and not loss.requires_grad:
             raise ValueError(f"loss: {self.name}: expected a loss that depends on the agent's weights, got a constant")

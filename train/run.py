@@ -26,6 +26,7 @@ from rmc_agents.runs.best import copy_best
 from rmc_agents.runs.folder import RunFolder, branch_path, new_folder, run_of
 from rmc_agents.runs.saved import load_agent
 
+from . import distributed
 from .algorithms import new_trainer
 from .evaluating import check_evaluation
 from .loop import Callback, Observers, Progress, Run, RunLoop
@@ -155,6 +156,7 @@ def resume(
         with RunFolder(source, resuming=True) as folder:
             trainer, saved = reopened()
             with closing(trainer):
+                say_unused(console, saved.config, trainer.config)
                 for path in checkpoint.rename_unreadable(saved.path):
                     say(console, f"renamed, because it could not be opened: {path}")
                 return RunLoop(trainer, folder, saved, observers).run()
@@ -222,10 +224,13 @@ def _restored() -> Iterator[None]:
     and the environments of a training around this one.
 
     Raises:
-      ValueError: if torch's default device is not the CPU, or another thread is training.
+      ValueError: if torch's default device is not the CPU, another thread is training, or a training with several
+        learners, whose callback this is.
     """
     if (device := torch.get_default_device()).type != "cpu":
         raise ValueError(f"torch's default device: expected cpu, got {device}; the setting device is for the training")
+    if distributed.size() > 1 and not distributed.by_torchrun():
+        raise ValueError("a callback of a training with several learners cannot train: they would wait for each other")
     if not _training.acquire(blocking=False):
         raise ValueError(
             "another thread of this process is training: both would draw from torch's one generator, and neither could "

@@ -9,6 +9,7 @@ from rmc_agents.types import Distribution, Rollout, TimeStep
 from .masked import masked_mean, masked_variance
 
 MAX_LOG_RATIO = 20.0
+TINY = torch.finfo(torch.float32).tiny
 """Logarithm of the largest ratio in a loss: with an infinite one, the gradient would be NaN."""
 
 
@@ -72,4 +73,4 @@ def reward_loss(predicted: Tensor, steps: TimeStep, valid: Tensor) -> Tensor:
 
 def explained_variance(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """1 - Var(target - value) / Var(target) over the valid steps: 1 is perfect, 0 no better than a constant."""
-    return 1.0 - masked_variance(target - value, valid) / masked_variance(target, valid).clamp(min=1e-8)
+    return 1.0 - masked_variance(target - value, valid) / masked_variance(target, valid).clamp(min=TINY)

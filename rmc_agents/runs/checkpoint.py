@@ -180,6 +180,11 @@ def write_numbered(run_dir: Path, update: int, content: bytes, keep: int, suffix
     return path
 
 
+def is_saved(run_dir: Path, update: int) -> bool:
+    """Whether a run has a checkpoint of an update."""
+    return any((run_dir / FOLDER).glob(f"update-{update:09d}.*"))
+
+
 def find(path: Path, open_one: Callable[[Path], Opened], suffix: str = SUFFIX) -> Opened:
     """Open the checkpoint at `path` with `open_one`: the file itself, or the newest valid one of a run's folder.
 

@@ -178,10 +178,11 @@ def new_folder(config: Config) -> Path:
     """
     agent = re.sub(r"[^\w.,-]+", "-", f"{config.env.env}-{config.core.core}", flags=re.ASCII)[:MAX_LETTERS]
     name = f"{agent}-seed{config.run.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    Path("runs").mkdir(exist_ok=True)
     folder, runs = Path("runs") / name, 1
     while True:
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir()
             return folder
         except FileExistsError:
             runs += 1

@@ -107,7 +107,7 @@ def notes(config: Config, device: torch.device) -> list[str]:
         return []
     if number > here:
         return [f"warning: {number} learners on {here} physical cores: more learners than cores are slower"]
-    if number == 1 and (possible := automatic(config, device)) > 1:
+    if number == 1 and config.run.threads == 1 and (possible := automatic(config, device)) > 1:
         return [f"one of {here} CPU cores is used; if the others are idle: --learners auto, for {possible} learners"]
     return []
 

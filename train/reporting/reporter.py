@@ -62,8 +62,7 @@ class Reporter:
     ) -> None:
         self.trainer, self.console, self._clock, self._tracking = trainer, console, clock, tracking
         self.total_frames = trainer.train.total_frames
-        purge_step = trainer.frames + 1 if trainer.frames else None
-        self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=purge_step)
+        self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=trainer.frames + 1)
         self._diagnostics = trainer.diagnostics(self._writer)
         self._warnings = _ConsoleHandler(console)
         self._recent: deque[Episode] = deque(maxlen=RECENT)

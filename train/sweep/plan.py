@@ -30,7 +30,10 @@ NOT_SEARCHED = {
     "video": "trials record none",
     "seed": "set it by --set seed=N, or name several by --seeds with --one-at-a-time",
 }
-DECIDING = ("algo", "core", "gate_style", "learning_rate_schedule", "optimizer", "sb3_policy", "vtrace")
+DECIDING = (
+    "algo", "core", "encoder", "gate_style", "learning_rate_schedule", "loss", "optimizer", "predict_rewards",
+    "sb3_policy", "vtrace",
+)  # fmt: skip
 """Settings that decide whether others have an effect."""
 Params = dict[str, Any]  # a trial's values of the settings that vary, lists as text (see `_label`)
 
