@@ -203,7 +203,8 @@ def test_masked_normalize_and_explained_variance() -> None:
     valid = torch.tensor([[True], [True], [False]])
     assert losses.masked_normalize(x, valid).squeeze(1).tolist() == pytest.approx([-1.0, 1.0, 0.0])
     assert losses.explained_variance(x, x, valid).item() == 1.0
-    assert losses.explained_variance(torch.full_like(x, 2.0), x, valid).item() == pytest.approx(0.0)
+    for scale in (1.0, 1e-5):
+        assert losses.explained_variance(torch.full_like(x, 2.0 * scale), scale * x, valid).item() == pytest.approx(0.0)
     assert losses.masked_mean(x, torch.zeros_like(valid)).item() == 0.0
 
 

@@ -138,11 +138,16 @@ def test_a_typo_in_the_name_of_an_own_part_gets_a_suggestion(
     assert line.endswith(f"; did you mean {meant!r}?")
 
 
-def test_a_run_that_failed_says_that_its_episodes_restart(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--env", f"{PARTS}:Failing", "--core", "none", *FLAGS]
+@pytest.mark.parametrize("unroll", [5, 20])
+def test_a_run_that_failed_continues_exactly_where_it_was_saved_before(
+    unroll: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With 20 steps the first update fails, and the environment's state is lost; with 5 the first one is saved."""
+    flags = ["--env", f"{PARTS}:Failing", "--core", "none", *FLAGS, "--unroll-length", str(unroll)]
     assert cli.main([*flags, "--run-dir", "run"]) == 2
     assert cli.main(["--resume", "run", "--import", PARTS]) == 2
-    assert "the checkpoint has no state of the environment: its episodes restart" in capsys.readouterr().out
+    restarts = "the checkpoint has no state of the environment: its episodes restart"
+    assert (restarts in capsys.readouterr().out) == (unroll == 20)
 
 
 @pytest.mark.slow

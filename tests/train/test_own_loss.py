@@ -80,6 +80,7 @@ def test_a_command_imports_the_module_of_the_flag(tmp_path: Path, monkeypatch: p
     ("loss", "message"),
     [
         (lambda agent, rollout, targets: 3, "own: expected a scalar tensor, or one and a dict of metrics, got int"),
+        (lambda agent, rollout, targets: (agent.value.bias.sum(), [1]), r"got shape \[\] and list"),
         (lambda agent, rollout, targets: targets.value, r"got shape \[7, 6\]"),
         (lambda agent, rollout, targets: targets.value.mean(), "expected a loss that depends on the agent's weights"),
         (lambda agent, rollout, targets: (agent.value.bias.sum(), {"x": "y"}), "metric x: expected a scalar, got str"),

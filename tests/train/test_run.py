@@ -23,7 +23,8 @@ from rmc_agents.envs.processes import EnvError
 from rmc_agents.evaluate.curves import read_curve
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import folder
-from rmc_agents.train.run import Progress, train
+from rmc_agents.train import distributed, loop
+from rmc_agents.train.run import Progress, resume, train
 from rmc_agents.train.stopping import StopSignals
 
 SMALL = {"core": "gru", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 4, "unroll_length": 5, "eval_episodes": 4}
@@ -208,6 +209,31 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
     assert names == [f"ours-Walk-v0-ours-Decay-seed0-20260101-120000{suffix}" for suffix in ("", "-2", "-3")]
     text = Config().updated({"env": f"text:{'books/' * 40}*.txt"}, "test")
     assert folder.new_folder(text).name.startswith("text-books-books-")
+    (empty := tmp_path / "empty").mkdir()
+    monkeypatch.chdir(empty)
+    Path("runs").symlink_to("nowhere")
+    with pytest.raises(FileExistsError):
+        folder.new_folder(config)
+
+
+def test_a_resume_that_cannot_begin_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(SMALL | {"total_frames": 20, "video": False}, env=Walk, run_dir=tmp_path / "run", console=QUIET)
+    files = {path: path.read_bytes() for path in run.path.glob("*.*")}
+    monkeypatch.setattr(loop, "lead", Mock(side_effect=ValueError("learners: none")))
+    with pytest.raises(ValueError, match="learners: none"):
+        resume(run, {"total_frames": 40}, env=Walk, console=QUIET)
+    assert files == {path: path.read_bytes() for path in run.path.glob("*.*")}
+
+
+def test_a_rollout_of_one_frame_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="rollouts: expected at least 2 frames"):
+        train(SMALL | {"num_envs": 1, "unroll_length": 1}, env=Walk, run_dir=tmp_path / "run", console=QUIET)
+
+
+def test_a_callback_of_several_learners_cannot_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "size", lambda: 2)
+    with pytest.raises(ValueError, match="a callback of a training with several learners cannot train"):
+        train(SMALL, env=Walk, run_dir=tmp_path / "run", console=QUIET)
 
 
 def test_settings_without_effect_are_named(tmp_path: Path) -> None:

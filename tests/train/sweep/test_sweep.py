@@ -437,6 +437,7 @@ def test_a_search_over_cores_searches_what_any_of_them_uses(one_at_a_time: bool,
     [
         ("decay_start", "learning_rate_schedule", ["constant", "linear"]),
         ("weight_decay", "optimizer", ["adam", "muon"]),
+        ("reward_cost", "predict_rewards", [False, True]),
     ],
 )
 def test_what_another_searched_setting_decides(decided: str, deciding: str, values: list[str], tmp_path: Path) -> None:
