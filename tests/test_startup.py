@@ -31,6 +31,7 @@ GUESSES = {
     "--init-from minipacman-rmx": "minipacman-rmc",
     "--core-args width": "expected NAME=VALUE, got 'width'",
     "--mem-slots many": "expected an integer, got 'many'",
+    "--encoder-sizes 32,32": "expected values separated by spaces, got 32,32",
     "--discount high": "expected a number, got 'high'",
     "--key-size large": "expected {None}|INT, got 'large'",
     "--video false": "switches take no value",

@@ -60,7 +60,13 @@ class OwnLoss:
 
     def __call__(self, agent: ActorCritic, rollout: Rollout, targets: Targets) -> tuple[Tensor, Metrics]:
         """The loss of some lanes, and its metrics. Raises ValueError for other results."""
+        before = agent.state_dict().keys() if self.metric_names is None else None
         result = self.function(agent, rollout, targets, **self.arguments)
+        if before is not None and (added := agent.state_dict().keys() - before):
+            raise ValueError(
+                f"loss: {self.name}: expected to leave the agent's layers as they are, got {min(added)} in addition, "
+                "which would not be trained; make it in your own core or encoder"
+            )
         loss, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
         if not (isinstance(loss, Tensor) and loss.ndim == 0 and isinstance(metrics, Mapping)):
             got = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__

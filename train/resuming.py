@@ -126,7 +126,8 @@ def _check_unchanged(old: Config, new: Config) -> None:
         )
     if changed:
         raise ValueError(
-            f"a resumed run cannot change {', '.join(changed)}; it can change {', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
+            f"a resumed run cannot change {', '.join(changed)}: start a new run with its weights by --init-from; "
+            f"it can change {', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
         )
 
 

@@ -5,14 +5,16 @@ import sys
 import numpy as np
 import onnxruntime
 
+TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
+
 
 class Policy:
     """Acts in one environment, and keeps the recurrent state and the last action."""
 
     def __init__(self, path):
         self.session = onnxruntime.InferenceSession(path)
-        shapes = {x.name: [1, *x.shape[1:]] for x in self.session.get_inputs() if x.name.startswith("state_")}
-        self.state, self.action = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, 0
+        states = [x for x in self.session.get_inputs() if x.name.startswith("state_")]
+        self.state, self.action = {x.name: np.zeros([1, *x.shape[1:]], TYPES[x.type]) for x in states}, 0
 
     def act(self, obs, reward=0.0, is_first=False):
         """The likeliest action at an observation, which came with a reward or is the first of an episode."""

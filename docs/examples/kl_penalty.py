@@ -18,9 +18,11 @@ def kl_penalty(
     return loss + weight * kl, metrics | {"losses/kl": kl}
 
 
+rmc.register_loss("kl-penalty", kl_penalty)  # here, so that commands find it with --import kl_penalty
+
+
 def main(frames: int = 1_000_000) -> None:
     """Train with it on recall, and evaluate."""
-    rmc.register_loss("kl-penalty", kl_penalty)
     settings = {"env": "recall", "core": "lstm", "loss": "kl-penalty", "loss_args": {"weight": 0.5}}
     run = rmc.train(settings | {"total_frames": frames, "video": False})
     print(f"mean return {rmc.evaluate(rmc.load(run.path), episodes=100).mean_return:.2f}")

@@ -32,9 +32,11 @@ class Decay(rmc.Core):
         return trace, State(trace)
 
 
+rmc.register_core("decay", Decay)  # here, so that commands find it with --import own_core
+
+
 def main(frames: int = 300_000) -> None:
     """Train it on recall, open the run, evaluate."""
-    rmc.register_core("decay", Decay)
     settings = {
         "env": "recall",
         "core": "decay",
@@ -45,7 +47,7 @@ def main(frames: int = 300_000) -> None:
         "video": False,
     }
     run = rmc.train(settings)
-    saved = rmc.load(run.path)  # in another process: register the core first
+    saved = rmc.load(run.path)  # in another process: import this module first
     statistics = rmc.evaluate(saved, "recall", episodes=100)
     print(f"mean return {statistics.mean_return:.2f}; {statistics.success_rate:.0%} named the cue, by chance 33 %")
 

@@ -30,6 +30,7 @@ PLAIN = {
     r"invalid literal for int\(\) with base 10:": "expected an integer, got",
     r"could not convert string to float:": "expected a number, got",
     r"no type matching (.+) could be instantiated from \[(.+)\]": r"expected \1, got \2",
+    r"Could not find valid parse for arguments: \['(\S+,\S+)'\]": r"expected values separated by spaces, got \1",
 }
 """Patterns in messages of Python and tyro -> plainer words."""
 

@@ -121,11 +121,11 @@ class Trunks(Trunk):
                 f"encoder {trunk}: expected an image among the observations, got {shapes}; use encoder mlp"
             )
         self.arrays = arrays
-        self.each = nn.ModuleList(
+        each = [
             make_trunk(array, trunk if image or trunk == "mlp" else "auto", sizes)
             for array, image in zip(arrays, images, strict=True)
-        )
-        self.width = sum(trunk.width for trunk in self.each)
+        ]
+        self.each, self.width = nn.ModuleList(each), sum(one.width for one in each)
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:  # each [N, ...] -> [N, width]
         seen = []

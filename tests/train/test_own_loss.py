@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from torch import nn
 
 import rmc_agents as rmc
 from helpers.agents import small_trainer
@@ -84,6 +85,10 @@ def test_a_command_imports_the_module_of_the_flag(tmp_path: Path, monkeypatch: p
         (lambda agent, rollout, targets: targets.value, r"got shape \[7, 6\]"),
         (lambda agent, rollout, targets: targets.value.mean(), "expected a loss that depends on the agent's weights"),
         (lambda agent, rollout, targets: (agent.value.bias.sum(), {"x": "y"}), "metric x: expected a scalar, got str"),
+        (
+            lambda agent, *_: setattr(agent, "aux", nn.Linear(2, 1)),
+            "got aux.bias in addition, which would not be trained",
+        ),
         (lambda agent, rollout: 3, r"cannot be called as own\(agent, rollout, targets, \*\*loss_args\): too many"),
     ],
 )
