@@ -99,7 +99,8 @@ def _main(argv: Sequence[str]) -> int:
     jobs = wanted(arguments, argv[split + 1 :])
     runs = fitting(read_all(arguments.given), jobs)
     results = with_suffix(arguments.out, ".json")
-    if results in arguments.given and any(run not in runs for run in comparison.read(results)):
+    overwrites = results.resolve() in [path.resolve() for path in arguments.given]
+    if overwrites and any(run not in runs for run in comparison.read(results)):
         raise ValueError(f"{results} would lose the runs that are left out: choose another --out")
     if not runs and not jobs:
         raise ValueError("expected runs or results to compare, or --agents or --cores to train; rmc-compare --help")
@@ -201,11 +202,10 @@ def fitting(runs: Sequence[comparison.ComparedRun], jobs: Sequence[Job]) -> list
             print(f"left out: {run.agent}, seed {run.seed}, which differs in {', '.join(names)}")
         else:
             kept.append(run)
-    counted = {id(run) for run in comparison.runs_of(comparison.grouped(kept))}
-    for run in kept:
-        if id(run) not in counted:
-            print(f"left out: {run.agent}, seed {run.seed}, which was given before with the same settings")
-    return [run for run in kept if id(run) in counted]
+    repeated = comparison.repeated(kept)
+    for run in repeated:
+        print(f"left out: {run.agent}, seed {run.seed}, which was given before with the same settings")
+    return [run for run in kept if not any(run is one for one in repeated)]
 
 
 def in_order(runs: Sequence[comparison.ComparedRun], jobs: Sequence[Job]) -> list[comparison.ComparedRun]:
@@ -300,9 +300,7 @@ def compare(
       OSError: if a result cannot be written.
     """
     runs = [comparison.collect(name, folder) for name, folder in _folders(agents)]
-    counted = comparison.runs_of(comparison.grouped(runs))
-    for run in runs:
-        if not any(run is one for one in counted):
-            raise ValueError(f"agents: {run.agent}: expected runs with different seeds, got seed {run.seed} twice")
+    for run in comparison.repeated(runs):
+        raise ValueError(f"agents: {run.agent}: expected runs with different seeds, got seed {run.seed} twice")
     check_report(Path(out), [*frame_marks, *minute_marks])
     return write_report(runs, Path(out), frame_marks, minute_marks, marks or {})

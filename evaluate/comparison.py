@@ -128,9 +128,12 @@ def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:
         command = _resume_command(folder, " --eval-episodes 200", ", {'eval_episodes': 200}")
         raise ValueError(f"{folder} was not evaluated at its end: evaluate it with {command}")
     versions = read_json(dict[str, str], folder / VERSIONS, "list of versions")
-    from rmc_agents.runs.saved import settings_and_size  # imports torch
+    parameters = summary.parameters
+    if parameters is None:  # an older run
+        from rmc_agents.runs.saved import saved_size  # imports torch
 
-    config, parameters = settings_and_size(folder)
+        parameters = saved_size(folder)
+    config = read_config(folder)
     row = {
         "agent": agent,
         "seed": config.run.seed,
@@ -185,6 +188,12 @@ def grouped(runs: Sequence[ComparedRun]) -> dict[str, list[ComparedRun]]:
     for label, run in zip(labels(names, configs, "eval_max_steps"), runs, strict=True):
         groups.setdefault(label, {}).setdefault(run.seed, run)
     return {label: [seeds[seed] for seed in sorted(seeds)] for label, seeds in groups.items()}
+
+
+def repeated(runs: Sequence[ComparedRun]) -> list[ComparedRun]:
+    """The duplicates that `grouped` drops."""
+    kept = {id(run) for run in runs_of(grouped(runs))}
+    return [run for run in runs if id(run) not in kept]
 
 
 def runs_of(groups: Mapping[str, Sequence[ComparedRun]]) -> list[ComparedRun]:

@@ -35,6 +35,8 @@ class Summary:
     frames_per_second: float
     evaluation: Evaluation | None
     """None: not evaluated, or not yet."""
+    parameters: Count | None = None
+    """The agent's parameters; None in older runs."""
 
 
 def read_summary(folder: str | PathLike[str]) -> Summary:

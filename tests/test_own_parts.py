@@ -78,7 +78,7 @@ COMMANDS = {
         or evaluate_cli.main(["own.safetensors", "--episodes", "2", "--import", PARTS])
     ),
     "plot": lambda run: plot.main([run, "--out", "curve.png"]),
-    "compare": lambda run: compare.main([run, "--import", PARTS]),
+    "compare": lambda run: compare.main([run]),
     "init-from": lambda run: cli.main([*CORE, *ENV, *FLAGS, "--init-from", run, "--run-dir", "second"]),
     "bench": lambda run: bench.main([*CORE, *ENV, *SMALL, "--repeats", "1", "--seconds", "0"]),
 }

@@ -17,6 +17,7 @@ from rmc_agents.formatting import with_interval
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
 from rmc_agents.runs.folder import SUMMARY, VIDEOS, RunFolder
+from rmc_agents.runs.saved import count_parameters
 
 from .evaluating import env_of, eval_jobs, play_settings
 from .reporting.reporter import write_hparams
@@ -73,6 +74,7 @@ def summarize(trainer: Trainer, seconds: float, run_dir: Path) -> dict[str, Any]
         "updates": trainer.updates,
         "seconds": seconds,
         "frames_per_second": trainer.frames / seconds,
+        "parameters": count_parameters(trainer.agent.parameters()),
         "best": None if best is None else {"frames": best.frames, **best.provenance._asdict()},
         "evaluation": None,
         "video": None,

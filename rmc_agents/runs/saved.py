@@ -232,19 +232,16 @@ def given_env(
     return made
 
 
-def settings_and_size(path: str | PathLike[str]) -> tuple[Config, int]:
-    """A saved agent's settings and number of parameters, without unpickling archives.
+def saved_size(path: str | PathLike[str]) -> int:
+    """A saved agent's number of parameters, without unpickling archives.
 
     Raises:
       CheckpointError: as `load_agent` does.
     """
     path = Path(path)
     if archive.is_archive(path):
-        path, info = archive.find(path)
-        with checkpoint.opening(path):
-            return Config().updated(info.config, "config"), info.parameters
-    saved = load_agent(path, torch.device("cpu"))
-    return saved.config, count_parameters(saved.agent.parameters())
+        return archive.find(path)[1].parameters
+    return count_parameters(load_agent(path, torch.device("cpu")).agent.parameters())
 
 
 def count_parameters(parameters: Iterable[Tensor]) -> int:

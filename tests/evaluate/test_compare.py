@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -221,10 +222,17 @@ def test_results_are_merged_and_redrawn(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"written to {first / 'out.json'}, {first / 'out.md'}, {first / 'out.png'}\n" in output
     assert compare.main(arguments(first, *agent, frames=840)) == 2
     assert "holds a run that differs in total_frames" in capsys.readouterr().err
-    assert compare.main([str(first / "out.json"), *arguments(first, *agent, frames=840)]) == 2
+    assert compare.main([str(first / "runs" / ".." / "out.json"), *arguments(first, *agent, frames=840)]) == 2
     assert "out.json would lose the runs that are left out: choose another --out" in capsys.readouterr().err
     with pytest.raises(ValueError, match="agents: a: expected runs with different seeds, got seed 0 twice"):
         compare.compare({"a": 2 * [first / "runs" / "seen-seed0"]}, tmp_path / "twice")
+    run = first / "runs" / "seen-seed0"
+    row, summary = comparison.collect("a", run), (run / "summary.json").read_text()
+    (run / "summary.json").write_text(json.dumps(json.loads(summary) | {"parameters": None}))  # as in older runs
+    assert comparison.collect("a", run) == row
+    (run / "summary.json").write_text(summary)
+    shutil.rmtree(run / "checkpoints")
+    assert comparison.collect("a", run) == row
 
 
 def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str]) -> None:
