@@ -10,6 +10,7 @@ import tyro
 
 from rmc_agents import command_line, pretrained
 from rmc_agents.command_line import parsing
+from rmc_agents.formatting import plain_number
 from rmc_agents.runs.folder import VIDEOS, run_of
 
 from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, find, import_named, open_policy
@@ -202,7 +203,6 @@ def _film(arguments: Arguments, opened: Opened) -> int:
     from rmc_agents.envs.making import name_of
 
     from .scoring import record_video
-    from .video.panels import plain_number
 
     (saved, env), console = opened, command_line.console()
     with console.status(escape(f"recording {name_of(env)}")):

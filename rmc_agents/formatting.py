@@ -1,4 +1,4 @@
-"""Scores as text, and suggestions for mistyped names."""
+"""Numbers as text, and suggestions for mistyped names."""
 
 import difflib
 import math
@@ -16,6 +16,11 @@ def decimals(*scores: float) -> int:
     """Decimals that give the largest score three significant digits; at least one."""
     largest = max((abs(score) for score in scores if math.isfinite(score)), default=0.0)
     return max(1, 2 - math.floor(math.log10(largest))) if largest else 1
+
+
+def plain_number(value: float) -> str:
+    """At most two decimals, without trailing zeros."""
+    return f"{round(value, 2) + 0.0:,.2f}".rstrip("0").rstrip(".")
 
 
 def significant(values: Iterable[float]) -> list[float]:

@@ -21,6 +21,10 @@ function percent(share) {
   return `${Math.round(100 * share)}%`;
 }
 
+function between([low, high], share) {
+  return number(low + share * (high - low));
+}
+
 function runningSum(values) {
   let sum = 0;
   return values.map((value) => (sum += value));

@@ -9,7 +9,7 @@ class Episode {
     this.returns = [0, ...runningSum(run.rewards)]; // before each step, and at the end
     this.strips = run.strips.map((packed) => new Strip(packed));
     const now = make("div", { class: "now" }, this.stage(), this.numbers());
-    if (run.probabilities.length) now.append(this.policy());
+    now.append(this.policy());
     const along = make("div", { class: "along" }, this.influence(), ...this.lines());
     (RUNS.length > 1 ? along : now).append(...this.heads()); // so that the time lines of several episodes align
     along.append(...this.memory());
@@ -42,7 +42,7 @@ class Episode {
     const at = (values, digits) => (step) => (step < values.length ? number(values[step], digits) : "–");
     const shown = {
       return: (step) => number(returns[step]),
-      action: (step) => (step < run.actions.length ? run.actionNames[run.actions[step]] : "–"),
+      action: (step) => run.actions[step] ?? "–",
       reward: at(run.rewards),
       value: at(run.values),
     };
@@ -57,25 +57,25 @@ class Episode {
     return list;
   }
 
-  /** The policy, and the policies with less memory, side by side. */
+  /** The policy, and the policies with less memory, side by side: probabilities, and means of continuous numbers. */
   policy() {
     const { run } = this;
-    const policies = [{ name: "policy", probabilities: run.probabilities }, ...run.compared];
+    const policies = [{ name: "policy", shares: run.shares }, ...run.compared];
     const head = make("tr", {}, make("th", { scope: "col" }, "action"), ...policies.map((p) => make("th", { scope: "col" }, p.name)));
     const body = make("tbody");
-    const rows = run.actionNames.map((name, action) => {
+    const rows = run.rows.map(({ name, bounds }, index) => {
       const bars = policies.map((_, i) => make("div", { class: "bar" }, make("i", { class: STYLES[i] }), make("span", { "data-policy": i })));
       const row = make("tr", {}, make("th", { scope: "row" }, name), ...bars.map((bar) => make("td", {}, bar)));
       body.append(row);
-      return { row, action, bars };
+      return { row, index, bounds, bars };
     });
     const show = (step) => {
-      for (const { row, action, bars } of rows) {
-        row.classList.toggle("chosen", run.actions[step] === action);
+      for (const { row, index, bounds, bars } of rows) {
+        row.classList.toggle("chosen", run.chosen[step]?.includes(index) ?? false);
         bars.forEach((bar, i) => {
-          const share = policies[i].probabilities[step]?.[action];
+          const share = policies[i].shares[step]?.[index];
           bar.firstChild.style.width = share === undefined ? "0" : `${100 * share}%`;
-          bar.lastChild.textContent = share === undefined ? "" : percent(share);
+          bar.lastChild.textContent = share === undefined ? "" : bounds ? between(bounds, share) : percent(share);
         });
       }
     };
@@ -88,7 +88,7 @@ class Episode {
     const { run } = this;
     const place = make("div", {}, make("h3", {}, "Where memory matters"));
     if (!run.compared.length) {
-      place.append(make("p", { class: "dim" }, run.note || "Not known for this kind of actions."));
+      place.append(make("p", { class: "dim" }, run.note));
       return place;
     }
     const lines = run.compared.map((c, i) => ({ name: c.name, values: c.divergence, style: STYLES[i + 1] }));

@@ -15,7 +15,7 @@ from torch.nn import functional
 from rmc_agents.agent import ActorCritic
 from rmc_agents.cores.inspection import attention_columns, attention_of, gates_of, is_window
 from rmc_agents.evaluate.ablation import WindowedMemory
-from rmc_agents.spaces import SpaceSpec
+from rmc_agents.evaluate.actions import shares
 from rmc_agents.types import AgentOutput, State, TimeStep, at
 
 MAX_ROWS = 64
@@ -56,7 +56,7 @@ def comparisons(agent: ActorCritic, played: Played, window: int) -> list[dict[st
         compared.append(
             {
                 "name": name,
-                "probabilities": probabilities(agent.spec, output),
+                "shares": rounded(shares(without)),
                 "divergence": rounded(own.kl(without).clamp(min=0)),
                 "changed": int(
                     ((without.mode() - own.mode()).abs() >= SAME_ACTION).reshape(steps, -1).any(dim=1).sum()
@@ -64,11 +64,6 @@ def comparisons(agent: ActorCritic, played: Played, window: int) -> list[dict[st
             }
         )
     return compared
-
-
-def probabilities(spec: SpaceSpec, output: AgentOutput) -> list[Any]:
-    """The probability of each action at each step; empty unless actions are Discrete."""
-    return rounded(output.policy_logits.softmax(dim=-1)) if spec.num_actions else []
 
 
 def _delayed(steps: TimeStep, delay: int) -> TimeStep:

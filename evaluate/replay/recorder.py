@@ -11,16 +11,16 @@ from torch import Tensor
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory
+from rmc_agents.evaluate.actions import action_rows, shares, taken, text_of
 from rmc_agents.evaluate.episodes import PlaySettings
-from rmc_agents.evaluate.video.panels import plain_number
-from rmc_agents.evaluate.video.recording import action_names, counters_of, drawn, end_note, picture
-from rmc_agents.formatting import significant
+from rmc_agents.evaluate.video.recording import arrays_of, counters_of, drawn, end_note, first_of, picture
+from rmc_agents.formatting import plain_number, significant
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, map_leaves
 
 from .frames import Frames
 from .grids import CellGrid, Film
-from .memory import Played, comparisons, finite, peaks, probabilities, strips
+from .memory import Played, comparisons, finite, peaks, rounded, strips
 from .scenes import scene_of, view_of
 
 
@@ -129,15 +129,17 @@ class _Episode:
     def packed(self) -> dict[str, Any]:
         """For T steps: T of each number, T + 1 images."""
         played, spec = self.played(), self.lanes.spec
-        is_discrete = spec.num_actions > 0
+        rows, policy = action_rows(self.lanes.env, spec), spec.distribution(played.output.policy_logits)
+        chosen = taken(spec, torch.cat(self.actions)) * torch.tensor([row.bounds is None for row in rows])
         return {
             "note": "",
             "end": self.note,
             "mission": self.mission,
             "length": len(self.steps),
-            "actionNames": action_names(self.lanes.env, spec.num_actions),
-            "actions": [int(action.item()) for action in self.actions] if is_discrete else [],
-            "probabilities": probabilities(spec, played.output),
+            "rows": [{"name": row.name, "bounds": row.bounds} for row in rows],
+            "actions": [text_of(action, rows, spec) for action in self.actions],
+            "chosen": [one.nonzero().flatten().tolist() for one in chosen.cpu()],
+            "shares": rounded(shares(policy)),
             "values": significant(finite(played.output.value / self.reward_scale).tolist()),
             "rewards": significant(self.rewards),
             "counters": {key: values for key, values in self.counters.items() if len(values) == len(self.steps) + 1},
@@ -163,9 +165,8 @@ class _Camera:
         self.view: Film | Frames | None = None
 
     def shoot(self) -> None:
-        env, spec, obs = self.lanes.env, self.lanes.spec, self.lanes.steps.obs
         self.scene = _added(self.scene, picture(self.lanes) if self.draw is None else self.draw())
-        view = None if spec.obs_parts else view_of(env, spec, obs[0].cpu().numpy())
+        view = first_of(view_of(self.lanes.env, *each) for each in arrays_of(self.lanes))
         self.view = None if view is None else _added(self.view, view)
 
     def packed(self) -> dict[str, Any]:

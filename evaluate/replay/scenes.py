@@ -21,7 +21,7 @@ from rmc_agents.envs.minipacman.map import CELL_COLUMN, CELL_ROW, COLUMNS, ROWS,
 from rmc_agents.envs.minipacman.state import GONE
 from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.evaluate.video.recording import newest_image
-from rmc_agents.spaces import SpaceSpec
+from rmc_agents.spaces.parts import ArraySpec
 
 from .grids import CellGrid, Glyph, Window, css
 
@@ -108,9 +108,9 @@ def _objects(grid: NDArray[np.uint8]) -> list[Glyph]:
     return glyphs
 
 
-def view_of(env: VectorEnv, spec: SpaceSpec, obs: NDArray) -> CellGrid | NDArray[np.uint8] | None:
+def view_of(env: VectorEnv, array: ArraySpec, obs: NDArray) -> CellGrid | NDArray[np.uint8] | None:
     """An observation, or the newest of stacked ones: cells if there are few, a frame `[h, w, 3]`, or None."""
-    if (pixels := newest_image(env, spec, obs)) is not None:
+    if (pixels := newest_image(env, array, obs)) is not None:
         if max(pixels.shape) > MAX_VIEW:
             return pixels
         rows, columns, _ = pixels.shape
@@ -118,7 +118,7 @@ def view_of(env: VectorEnv, spec: SpaceSpec, obs: NDArray) -> CellGrid | NDArray
     views = env.num_views if isinstance(env, StackedViews) else 1
     newest = obs[-(len(obs) // views) :] if obs.ndim == 1 else obs
     side = int(np.sqrt(len(newest) // 3)) if newest.ndim == 1 else 0
-    if side and spec.obs_categories[: 3 * side**2] == CELL_CATEGORIES * side**2:
+    if side and array.categories[: 3 * side**2] == CELL_CATEGORIES * side**2:
         seen = newest[: 3 * side**2].reshape(side, side, 3).transpose(1, 0, 2)
         cells = _objects(seen)
         cells[side * (side - 1) + side // 2] = Glyph("arrow", AGENT_COLOUR, 3)

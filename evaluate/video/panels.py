@@ -2,7 +2,7 @@
 
 title                                                              episode
 environment's frame       what the agent sees        where each slot looks
-                          action probabilities       (of an rmc)
+                          actions                    (of an rmc)
 score  level  power  step        value estimate
 """
 
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from rmc_agents.cores.inspection import is_window
+from rmc_agents.evaluate.actions import ActionRow
+from rmc_agents.formatting import plain_number
 
 BACKGROUND, PANEL, TRACK = (16, 18, 26), (27, 31, 43), (38, 43, 58)
 TEXT, DIM = (232, 235, 242), (138, 148, 168)
@@ -46,14 +48,14 @@ class FrameInfo:
     """The return so far."""
     step: int
     """Steps since the start of the episode."""
-    action_names: Sequence[str]
-    """One name for each of A actions."""
+    actions: Sequence[ActionRow]
+    """R rows, see `evaluate.actions`."""
     counters: Mapping[str, float] = field(default_factory=dict)
     """Further numbers by name, such as the level."""
-    probabilities: NDArray[np.floating] | None = None
-    """The policy, `[A]`; None at the end of an episode, where the agent does not act."""
-    action: int | None = None
-    """The next action."""
+    shares: NDArray[np.floating] | None = None
+    """The policy, `[R]`; None at the end of an episode, where the agent does not act."""
+    taken: NDArray[np.floating] | None = None
+    """The next action, `[R]`."""
     values: Sequence[float] = ()
     """Value estimates of the episode so far, the current one last."""
     attention: NDArray[np.floating] | None = None
@@ -106,7 +108,7 @@ def _draw_column(
     picture: Image.Image, draw: ImageDraw.ImageDraw, view: NDArray[np.uint8] | None, facts: FrameInfo, box: Box
 ) -> None:
     left, top, right, bottom = box
-    rows = min(len(facts.action_names), MAX_ACTIONS)
+    rows = min(len(facts.actions), MAX_ACTIONS)
     if view is not None:
         legend = dict(list(facts.legend.items())[:MAX_LEGEND])
         legend_rows = -(-len(legend) // LEGEND_COLUMNS)
@@ -117,10 +119,11 @@ def _draw_column(
         top += HEADING + enlarged.height
         _draw_legend(draw, legend, (left, top, right, top + legend_rows * LEGEND_ROW))
         top += legend_rows * LEGEND_ROW + GAP // 2
-    _text(draw, (left, top + 6), "action probabilities", 13, DIM, "lm")
-    _draw_probabilities(draw, facts, (left, top + HEADING, right, top + HEADING + rows * ROW))
+    heading = "actions (bar: mean, mark: taken)" if any(row.bounds for row in facts.actions) else "action probabilities"
+    _text(draw, (left, top + 6), heading, 13, DIM, "lm")
+    _draw_actions(draw, facts, (left, top + HEADING, right, top + HEADING + rows * ROW))
     top += HEADING + rows * ROW + GAP // 2
-    now = f"{facts.values[-1]:.2f}" if facts.values and facts.probabilities is not None else ""
+    now = f"{facts.values[-1]:.2f}" if facts.values and facts.shares is not None else ""
     _text(draw, (left, top + 6), "value estimate", 13, DIM, "lm")
     _text(draw, (right, top + 6), now, 14, VALUE, "rm")
     top += HEADING - 4
@@ -154,34 +157,36 @@ def enlarge_view(view: NDArray[np.uint8], height: int, width: int) -> Image.Imag
     return picture
 
 
-def _draw_probabilities(draw: ImageDraw.ImageDraw, facts: FrameInfo, box: Box) -> None:
+def _draw_actions(draw: ImageDraw.ImageDraw, facts: FrameInfo, box: Box) -> None:
     left, top, right, _ = box
-    for row, action in enumerate(_shown_actions(facts)):
-        middle = top + row * ROW + ROW // 2
-        is_chosen = action == facts.action
+    for row, index in enumerate(_shown_actions(facts)):
+        action, middle = facts.actions[index], top + row * ROW + ROW // 2
+        is_chosen = action.bounds is None and facts.taken is not None and facts.taken[index] == 1
         colour = CHOSEN if is_chosen else TEXT
         if is_chosen:
             draw.polygon([(left, middle - 5), (left + 8, middle), (left, middle + 5)], CHOSEN)
-        _text(draw, (left + 14, middle), _shortened(facts.action_names[action], LABEL - 18), 14, colour, "lm")
+        _text(draw, (left + 14, middle), _shortened(action.name, LABEL - 18), 14, colour, "lm")
         start, end = left + LABEL, right - PERCENT
         draw.rectangle((start, middle - 6, end, middle + 6), TRACK)
-        if facts.probabilities is None:
+        if facts.shares is None:
             continue
-        probability = float(facts.probabilities[action])
-        if (length := round(probability * (end - start))) > 0:
+        share = float(facts.shares[index])
+        if (length := round(share * (end - start))) > 0:
             draw.rectangle((start, middle - 6, start + length, middle + 6), CHOSEN if is_chosen else BAR)
-        _text(draw, (right, middle), f"{probability:.0%}", 13, colour, "rm")
+        if action.bounds is not None and facts.taken is not None:
+            share = float(facts.taken[index])
+            place = start + round(share * (end - start))
+            draw.rectangle((place - 1, middle - 8, place + 1, middle + 8), CHOSEN)
+        _text(draw, (right, middle), action.label(share), 13, colour, "rm")
 
 
 def _shown_actions(facts: FrameInfo) -> list[int]:
-    """All actions, or the most likely ones and the chosen one if there are too many."""
-    count = len(facts.action_names)
-    if count <= MAX_ACTIONS or facts.probabilities is None:
+    """All rows, or, if there are too many: continuous numbers, then what is chosen, then the most likely."""
+    count, shares, taken = len(facts.actions), facts.shares, facts.taken
+    if count <= MAX_ACTIONS or shares is None:
         return list(range(min(count, MAX_ACTIONS)))
-    likeliest = [int(action) for action in np.argsort(-facts.probabilities, kind="stable")]
-    if facts.action is not None:
-        likeliest = [facts.action, *(action for action in likeliest if action != facts.action)]
-    return sorted(likeliest[:MAX_ACTIONS])
+    is_first = [row.bounds is not None or (taken is not None and taken[i] == 1) for i, row in enumerate(facts.actions)]
+    return sorted(np.lexsort((-shares, np.logical_not(is_first)))[:MAX_ACTIONS].tolist())
 
 
 def _draw_values(draw: ImageDraw.ImageDraw, values: Sequence[float], box: Box) -> None:
@@ -245,11 +250,6 @@ def _draw_note(draw: ImageDraw.ImageDraw, note: str, centre: tuple[int, int]) ->
     x, y = centre
     draw.rounded_rectangle((x - half, y - 20, x + half, y + 20), 8, PANEL, CHOSEN, 2)
     _text(draw, centre, note, 18, TEXT, "mm")
-
-
-def plain_number(value: float) -> str:
-    """At most two decimals, without trailing zeros."""
-    return f"{round(value, 2) + 0.0:,.2f}".rstrip("0").rstrip(".")
 
 
 def _shortened(text: str, width: int) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -15,17 +15,17 @@ import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from PIL import ImageOps
-from torch import Tensor
 
 from rmc_agents.collect import choose
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
+from rmc_agents.evaluate.actions import action_rows, shares, taken
 from rmc_agents.evaluate.episodes import PlaySettings, numbers_of
 from rmc_agents.files import replacing
-from rmc_agents.spaces import SpaceSpec
+from rmc_agents.spaces.parts import ArraySpec
 from rmc_agents.stream import Lanes
-from rmc_agents.types import AgentOutput, Policy, State, TimeStep
+from rmc_agents.types import Policy, State, TimeStep
 
 from .file import FRAMES_PER_SECOND, HIGHEST_FPS, HeldFrame, check_target, write_gif, write_mp4
 from .panels import FrameInfo, compose
@@ -111,7 +111,7 @@ class _Show:
     def __init__(self, policy: Policy, lanes: Lanes, settings: PlaySettings, title: str, reward_scale: float) -> None:
         self.policy, self.lanes, self.settings, self.title = policy, lanes, settings, title
         self.reward_scale = reward_scale
-        self.action_names = action_names(lanes.env, lanes.spec.num_actions)
+        self.actions = action_rows(lanes.env, lanes.spec)
         self._size: tuple[int, int] | None = None  # of the first image, and so of the video
         self.returns: list[float] = []
         self.cut: list[bool] = []
@@ -135,7 +135,8 @@ class _Show:
             action = choose(policy, generator, self.settings.is_greedy(self.lanes))
             values.append(output.value.item() / self.reward_scale)
             facts = self._facts(name, score, step, values, attention)
-            yield self._picture(self._with_choice(facts, output, action), 1)
+            bars, marks = (each[0].cpu().numpy() for each in (shares(policy), taken(self.lanes.spec, action)))
+            yield self._picture(replace(facts, shares=bars, taken=marks), 1)
             score += self.lanes.step(action).prev_reward.item()
             step += 1
         self.returns.append(score)
@@ -155,24 +156,16 @@ class _Show:
             name,
             score,
             step,
-            self.action_names,
+            self.actions,
             counters_of(self.lanes),
             values=values,
             attention=attention,
             legend=self.lanes.env.metadata.get("legend", {}),
         )
 
-    def _with_choice(self, facts: FrameInfo, output: AgentOutput, action: Tensor) -> FrameInfo:
-        """Add the probabilities of Discrete actions; for others none are shown."""
-        if not self.lanes.spec.num_actions:
-            return replace(facts, probabilities=np.empty(0))
-        probabilities = output.policy_logits[0].softmax(dim=-1).cpu().numpy()
-        return replace(facts, probabilities=probabilities, action=int(action.item()))
-
     def _picture(self, facts: FrameInfo, repeats: int) -> HeldFrame:
-        env, spec, obs = self.lanes.env, self.lanes.spec, self.lanes.steps.obs
-        view = None if spec.obs_parts else newest_image(env, spec, obs[0].cpu().numpy())
-        image = compose(picture(self.lanes), view, facts)
+        views = (newest_image(self.lanes.env, *each) for each in arrays_of(self.lanes))
+        image = compose(picture(self.lanes), first_of(views), facts)
         self._size = self._size or image.size
         return HeldFrame(image if image.size == self._size else ImageOps.pad(image, self._size), repeats)
 
@@ -190,13 +183,25 @@ def counters_of(lanes: Lanes) -> dict[str, float]:
     return {key: float(values[0]) for key, values in found.items() if values is not None}
 
 
-def newest_image(env: VectorEnv, spec: SpaceSpec, obs: NDArray[Any]) -> NDArray[np.uint8] | None:
+def arrays_of(lanes: Lanes) -> list[tuple[ArraySpec, NDArray[Any]]]:
+    """The arrays of the first lane's observation."""
+    obs = lanes.steps.obs
+    named = obs if isinstance(obs, dict) else {"": obs}
+    return [(array, named[name][0].cpu().numpy()) for name, array in lanes.spec.arrays.items()]
+
+
+def first_of(found: Iterable[Any]) -> Any:
+    """The first that is not None, if there is one."""
+    return next((each for each in found if each is not None), None)
+
+
+def newest_image(env: VectorEnv, array: ArraySpec, obs: NDArray[Any]) -> NDArray[np.uint8] | None:
     """An observation, or the newest of stacked ones, as `[height, width, 3]`, if it is an image, coloured or grey."""
     views = env.num_views if isinstance(env, StackedViews) else 1
     image = obs[..., None] if obs.ndim == 2 else obs
-    if spec.obs_dtype != "uint8" or image.ndim != 3 or image.shape[2] not in (views, 3 * views):
+    if array.dtype != "uint8" or image.ndim != 3 or image.shape[2] not in (views, 3 * views):
         return None
-    newest = image[..., -(image.shape[2] // views) :] * (spec.obs_scale * 255)
+    newest = image[..., -(image.shape[2] // views) :] * (array.scale * 255)
     return np.broadcast_to(newest, (*newest.shape[:2], 3)).round().astype(np.uint8)
 
 
@@ -205,11 +210,10 @@ def picture(lanes: Lanes) -> NDArray[np.uint8]:
     the observation, as an image or as a square for each of its numbers, black for -inf, grey for 0, white for inf."""
     if _can_render(lanes.env) and (rendered := render(lanes.env)) is not None:
         return rendered
-    obs = lanes.steps.obs
-    arrays = [part[0].cpu().numpy() for part in (obs.values() if isinstance(obs, dict) else [obs])]
-    if len(arrays) == 1 and (image := newest_image(lanes.env, lanes.spec, arrays[0])) is not None:
+    arrays = arrays_of(lanes)
+    if len(arrays) == 1 and (image := newest_image(lanes.env, *arrays[0])) is not None:
         return image
-    numbers = np.concatenate([array.astype(np.float32).ravel() for array in arrays])[:MOST_SQUARES]
+    numbers = np.concatenate([array.astype(np.float32).ravel() for _, array in arrays])[:MOST_SQUARES]
     rows = -(-len(numbers) // SQUARES_IN_ROW)
     grey = np.zeros(rows * -(-len(numbers) // rows), np.uint8)
     grey[: len(numbers)] = np.round(255 * (0.5 + np.arctan(numbers) / np.pi))
@@ -241,15 +245,3 @@ def render(env: VectorEnv) -> NDArray[np.uint8] | None:
     if image.dtype.kind == "f" and image.max(initial=0) <= 1:
         image = image * 255
     return image.astype(np.uint8, copy=False)
-
-
-def action_names(env: VectorEnv, num_actions: int) -> list[str]:
-    """Names of the actions, from the environment's metadata; their numbers if it does not have a name for each."""
-    names = env.metadata.get("action_names")
-    if isinstance(names, list | tuple) and len(names) == num_actions:
-        return [str(name) for name in names]
-    if env.spec is not None and env.spec.id.startswith("MiniGrid-"):
-        from minigrid.core.actions import Actions  # takes a while to import
-
-        return [Actions(i).name for i in range(num_actions)]
-    return [str(i) for i in range(num_actions)]

@@ -20,8 +20,10 @@ from rmc_agents.envs.minigrid.level import make_state, seed_lane
 from rmc_agents.envs.minigrid.vector import MemoryVectorEnv
 from rmc_agents.envs.minigrid.view import MiniGridView
 from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.evaluate.actions import action_rows
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
 from rmc_agents.evaluate.video import recording
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 
@@ -195,7 +197,7 @@ def test_videos_are_made_and_name_the_actions(name: str, tmp_path: Path) -> None
     recorded = recording.record(policy, name, tmp_path / "a.gif", PlaySettings(0, torch.device("cpu"), max_steps=3))
     assert recorded.cut == [True]
     env = make_vector_env(name, 1)
-    names = recording.action_names(env, int(env.single_action_space.n))  # type: ignore[attr-defined]
+    names = [row.name for row in action_rows(env, SpaceSpec.of(env))]
     assert names[:3] == ["left", "right", "forward"]
     assert len(names) == env.single_action_space.n  # type: ignore[attr-defined]
 

@@ -21,11 +21,14 @@ from rmc_agents.envs import recall
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.recall import RecallEnv
+from rmc_agents.evaluate.actions import ActionRow, action_rows
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
 from rmc_agents.evaluate.video import panels, recording
-from rmc_agents.evaluate.video.panels import BAR, CHOSEN, FrameInfo, compose, enlarge_view, plain_number
+from rmc_agents.evaluate.video.panels import BAR, CHOSEN, FrameInfo, compose, enlarge_view
 from rmc_agents.evaluate.video.recording import RecordedVideo, record
+from rmc_agents.formatting import plain_number
 from rmc_agents.runs.saved import load_agent
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.types import AgentOutput, TimeStep
 
@@ -310,9 +313,10 @@ class Named(gym.Env):
 
 def test_names_of_actions_are_texts_and_pictures_not_empty() -> None:
     env = make_env(Named, 1)
-    assert recording.action_names(env, 2) == ["10", "20"]
+    spec = SpaceSpec.of(env)
+    assert [row.name for row in action_rows(env, spec)] == ["10", "20"]
     env.metadata = env.metadata | {"action_names": "ab"}
-    assert recording.action_names(env, 2) == ["0", "1"]
+    assert [row.name for row in action_rows(env, spec)] == ["0", "1"]
     env.reset(seed=0)
     with pytest.raises(EnvError, match=r"expected an image \[height, width, 3\], got an array \[0, 0, 3\]"):
         recording.render(env)
@@ -324,9 +328,9 @@ def picture(action: int | None, probabilities: list[float] | None, **options: An
         episode="",
         score=3,
         step=4,
-        action_names=["stay", "right", "up"],
-        probabilities=None if probabilities is None else np.array(probabilities),
-        action=action,
+        actions=[ActionRow("stay"), ActionRow("right"), ActionRow("up")],
+        shares=None if probabilities is None else np.array(probabilities),
+        taken=None if action is None else np.eye(3)[action],
         values=[0.5, 1.0],
         **options,
     )
@@ -364,7 +368,7 @@ def test_pictures_keep_one_size_and_show_the_frame() -> None:
 @pytest.mark.parametrize("shape", [(4, 1000), (5, 200), (1000, 4)])
 def test_a_frame_of_any_shape_fits(shape: tuple[int, int]) -> None:
     frame = np.zeros((*shape, 3), np.uint8)
-    width, height = panels.compose(frame, None, panels.FrameInfo("", "", 0.0, 0, ["a"])).size
+    width, height = panels.compose(frame, None, panels.FrameInfo("", "", 0.0, 0, [ActionRow("a")])).size
     assert (width <= 1300, height <= 800) == (True, True)
 
 
@@ -435,9 +439,18 @@ def test_a_video_shows_where_slots_or_steps_look(
 
 
 def test_many_actions_show_the_chosen_one() -> None:
-    facts = FrameInfo("", "", 0, 0, [str(i) for i in range(18)], probabilities=np.arange(18) / 153, action=2)
+    rows = [ActionRow(str(i)) for i in range(18)]
+    facts = FrameInfo("", "", 0, 0, rows, shares=np.arange(18) / 153, taken=np.eye(18)[2])
     frame = np.zeros((210, 160, 3), np.uint8)
     assert len(where(np.asarray(compose(frame, frame, facts)), CHOSEN)) > 20
+
+
+def test_a_number_has_a_bar_to_its_mean_and_a_mark_where_it_is_taken() -> None:
+    facts = FrameInfo("", "", 0, 0, [ActionRow("torque", (-2, 2))], shares=np.array([0.5]), taken=np.array([0.75]))
+    frame = np.zeros((210, 160, 3), np.uint8)
+    pixels = np.asarray(compose(frame, None, facts))
+    bar, mark = where(pixels, BAR)[:, 1], where(pixels, CHOSEN)[:, 1]
+    assert (mark.mean() - bar.min()) / (bar.max() - bar.min()) == pytest.approx(1.5, abs=0.03)
 
 
 @pytest.mark.parametrize(("number", "text"), [(3.0, "3"), (-0.001, "0"), (1234.5, "1,234.5"), (-0.25, "-0.25")])

@@ -182,14 +182,14 @@ def test_numbers_are_those_recorded(browser: Any, runs: list[dict[str, Any]]) ->
                 continue
             expected = {
                 "return": f"{sum(run['rewards'][:step]):.2f}",
-                "action": run["actionNames"][run["actions"][step]],
+                "action": run["actions"][step],
                 "divergence": f"{run['compared'][0]['divergence'][step]:.2f}",
             }
             for name, text in expected.items():
                 assert element.find_element(By.CSS_SELECTOR, f"[data-number={name}]").text == text
             for i, policy in enumerate([run, *run["compared"]]):
                 shares = [cell.text for cell in element.find_elements(By.CSS_SELECTOR, f"[data-policy='{i}']")]
-                exact = [100 * share for share in policy["probabilities"][step]]
+                exact = [100 * share for share in policy["shares"][step]]
                 assert [int(share.rstrip("%")) for share in shares] == pytest.approx(exact, abs=0.51)
 
 

@@ -57,9 +57,9 @@ def test_comparisons_are_what_an_agent_does_that_knows_the_last_steps_alone(core
             with torch.no_grad():
                 logits = agent.unroll(lane, agent.initial_state(1))[0].policy_logits[-1, 0]
             p, q = (x.double().log_softmax(0) for x in (episode.output.policy_logits[step], logits))
-            np.testing.assert_allclose(compared["probabilities"][step], q.exp(), atol=1e-3)
+            np.testing.assert_allclose(compared["shares"][step], q.exp(), atol=1e-3)
             assert compared["divergence"][step] == pytest.approx(float((p.exp() * (p - q)).sum()), abs=2e-3)
-        likeliest = episode.output.policy_logits.argmax(1) != torch.tensor(compared["probabilities"]).argmax(1)
+        likeliest = episode.output.policy_logits.argmax(1) != torch.tensor(compared["shares"]).argmax(1)
         assert compared["changed"] == int(likeliest.sum())
         assert max(compared["divergence"]) > 0.1
         assert compared["divergence"][0] == pytest.approx(0, abs=1e-4)
@@ -223,11 +223,11 @@ def test_the_room_is_the_environments() -> None:
 
 def test_what_the_agent_sees_of_a_hallway_lies_in_its_window() -> None:
     env = make_env("memory-s7")
-    spec, obs = SpaceSpec.of(env), env.reset(seed=3)[0]
+    array, obs = SpaceSpec.of(env).array, env.reset(seed=3)[0]
     draw = scene_of(env)
     assert draw is not None
     for action in (2, 0, 2, 1, 1, 2, 2, 0):
-        scene, view = draw(), view_of(env, spec, obs[0])
+        scene, view = draw(), view_of(env, array, obs[0])
         assert isinstance(view, CellGrid)
         assert scene.window is not None
         place = next(i for i, glyph in enumerate(scene.cells) if glyph.shape == "arrow")
@@ -247,7 +247,7 @@ def test_what_the_agent_sees_of_a_hallway_lies_in_its_window() -> None:
 
 def test_an_episode_has_a_picture_more_than_steps() -> None:
     run = record(decided_agent("rmc"), "minipacman", PlaySettings(2, CPU, max_steps=9), name="a", window=2)
-    assert run["length"] == len(run["values"]) == len(run["rewards"]) == len(run["probabilities"]) == 9
+    assert run["length"] == len(run["values"]) == len(run["rewards"]) == len(run["shares"]) == 9
     assert len(run["scene"]["changes"]) == len(run["view"]["changes"]) == len(run["counters"]["level"]) == 10
     assert run["end"] == "recording ends after 9 steps"
     assert {packed["group"] for packed in run["strips"]} == {"attention", "gates", "slots"}
@@ -263,7 +263,7 @@ def test_another_kind_of_policy_shows_no_memory() -> None:
     policy = UniformPolicy(env_spec("minipacman"))
     run = record(policy, "minipacman", PlaySettings(0, CPU, max_steps=3), name="a", window=2)
     assert "cannot be inspected" in run["note"]
-    assert run["probabilities"] == [[0.2] * 5] * 3
+    assert run["shares"] == [[0.2] * 5] * 3
 
 
 def test_an_environment_that_cannot_draw_is_shown_by_its_observations() -> None:
