@@ -72,10 +72,10 @@ def taken(spec: SpaceSpec, actions: Tensor) -> Tensor:
     kinds = ["discrete"] if spec.num_actions else [part.kind for part in spec.action_parts for _ in part.low]
     bars = []
     for kind, size, column in zip(kinds, spec.action_limits, actions.reshape(len(actions), -1).unbind(1), strict=True):
-        if kind == "discrete":
+        if size is not None and kind == "discrete":
             bars.append(functional.one_hot(column.long(), size))
         else:
-            bars.append((_place(column) if kind == "box" else column).unsqueeze(1))
+            bars.append((_place(column) if size is None else column).unsqueeze(1))
     return torch.cat(bars, dim=-1)
 
 
