@@ -149,7 +149,19 @@ class ActorCritic(nn.Module):
         """
         encoded = self.encode(steps)  # [T, B, D]
         outputs, state = self.core.unroll(encoded, steps.is_first, state)
-        return self._heads(outputs, encoded, steps.action_mask, self.readout(self.reward)), state
+        return self.heads(outputs, encoded, steps.action_mask), state
+
+    def heads(self, outputs: Tensor, encoded: Tensor, action_mask: Tensor | None = None) -> UnrollOutput:
+        """The heads' outputs, as `unroll` returns them.
+
+        A loss that needs the core's outputs too calls `encode`, the core's `unroll` and this, instead of `unroll`.
+
+        Args:
+          outputs: the core's, `[..., H]`.
+          encoded: what `encode` returned, `[..., D]`.
+          action_mask: the allowed actions, `[..., A]`.
+        """
+        return self._heads(outputs, encoded, action_mask, self.readout(self.reward))
 
     def encode(self, steps: TimeStep) -> Tensor:
         """Features `[..., D]` of time steps with fields `[..., *obs_shape]` and `[...]`.

@@ -23,8 +23,11 @@ SETTINGS |= {"eval_episodes": 0, "video": False}
 
 
 def ppo_as_own(agent: rmc.ActorCritic, rollout: rmc.Rollout, targets: Any, *, entropy_cost: float = 0.03) -> Any:
-    """PPO's loss."""
-    output, _ = agent.unroll(at(rollout.steps, slice(-1)), rollout.initial_state)
+    """PPO's loss; the agent is unrolled as by a loss that reads the core's outputs."""
+    steps = at(rollout.steps, slice(-1))
+    encoded = agent.encode(steps)
+    memory, _ = agent.core.unroll(encoded, steps.is_first, rollout.initial_state)
+    output = agent.heads(memory, encoded, steps.action_mask)
     return rmc.losses.clipped_actor_critic(
         output, rollout, targets, clip=0.2, value_cost=0.5, entropy_cost=entropy_cost
     )
