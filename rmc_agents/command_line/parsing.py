@@ -30,6 +30,8 @@ PLAIN = {
     r"invalid literal for int\(\) with base 10:": "expected an integer, got",
     r"could not convert string to float:": "expected a number, got",
     r"no type matching (.+) could be instantiated from \[(.+)\]": r"expected \1, got \2",
+    r"Missing value for argument '(\S+)'\. Expected 1 values": r"\1: expected a value, got none",
+    r"invalid choice ('.*') for argument '(\S+)'\. Expected one of \((.*)\)": r"\2: expected one of \3, got \1",
     r"Could not find valid parse for arguments: \['(\S+,\S+)'\]": r"expected values separated by spaces, got \1",
 }
 """Patterns in messages of Python and tyro -> plainer words."""
@@ -217,7 +219,7 @@ def _without_box(text: str) -> str:
     problem = " ".join(body[: body.index("")] if "" in body else body)
     meant = dict.fromkeys(line.split()[0].rstrip(",") for line in body if line.startswith("--"))
     hint = f"; did you mean {' or '.join(meant)}?" if meant and "Perhaps you meant" in text else ""
-    problem = re.sub(r"^Error parsing \w+: ", "", problem)  # the section's name adds nothing to the setting's
+    problem = re.sub(r"^Error parsing (\w+: )?", "", problem)  # the section's name adds nothing to the setting's
     for pattern, plain in PLAIN.items():
         problem = re.sub(pattern, plain, problem)
     return problem.rstrip(".") + hint
