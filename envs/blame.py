@@ -28,7 +28,9 @@ class Blame:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, Exception | SystemExit) or isinstance(error, WorkerError):
+        if not isinstance(error, Exception | SystemExit) or isinstance(error, WorkerError | MemoryError):
+            return
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, by name: environments need no torch
             return
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             return  # rich's: the output is closed, in which a compilation was announced

@@ -42,7 +42,14 @@ def check_given_once(env_id: str) -> None:
 
 
 def register_own(env_id: str, make: Callable[..., Any]) -> None:
-    """Register a class or function with gymnasium in this process, replacing any with the same id."""
+    """Register a class or function with gymnasium in this process, replacing any other one with the same id.
+
+    A registration of the same one stays, which may have a time limit.
+    """
+    same = make, f"{getattr(make, '__module__', '')}:{getattr(make, '__qualname__', '')}"
+    known = gym.registry.get(env_id)
+    if known is not None and any(entry in same for entry in (known.entry_point, known.vector_entry_point)):
+        return
     all_lanes = makes_all_lanes(make)
     one, many = (None, make) if all_lanes else (make, None)
     gym.registry[env_id] = EnvSpec(env_id, entry_point=one, vector_entry_point=many)

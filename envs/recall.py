@@ -4,6 +4,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Discrete
 
 from .checks import checked_int, checked_render_mode
@@ -51,6 +52,7 @@ class RecallEnv(gym.Env):
     def __init__(self, num_cues: int = 3, delay: int = 3, render_mode: str | None = None) -> None:
         self.num_cues, self.delay = checked_int("num_cues", num_cues, 2), checked_int("delay", delay, 0)
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
+        self._is_over = True
         self.observation_space = Box(0.0, 1.0, (num_cues + 1,), np.float32)
         self.action_space = Discrete(num_cues + 1)
         self.metadata = self.metadata | {"action_names": ["wait", *(f"cue {i + 1}" for i in range(num_cues))]}
@@ -59,11 +61,15 @@ class RecallEnv(gym.Env):
         """A new cue."""
         super().reset(seed=seed)
         self._cue = int(self.np_random.integers(self.num_cues))
-        self._time = 0
+        self._time, self._is_over = 0, False
         return self._observe(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Wait, or answer."""
+        """Wait, or answer. Raises ResetNeeded before a reset and after the episode's end, ValueError for no action."""
+        if self._is_over:
+            raise ResetNeeded("step was called before reset, or after the episode's end: call reset first")
+        action = checked_int("action", action, 0, self.num_cues)
+        self._is_over = self._time > self.delay or action != WAIT
         if self._time <= self.delay:
             self._time += 1
             waited = action == WAIT
@@ -98,7 +104,7 @@ class RecallEnv(gym.Env):
             raise ValueError(
                 f"expected a cue below {self.num_cues} and a time of at most {self.delay + 1}, got {state}"
             )
-        self._cue, self._time = cue, time
+        self._cue, self._time, self._is_over = cue, time, False
 
     def _observe(self) -> np.ndarray:
         obs = np.zeros(self.num_cues + 1, np.float32)

@@ -45,7 +45,7 @@ class WorkerVectorEnv(AnyInfos):
     The results equal those of `make_lanes(num_envs)`: lane i gets seed + i, and every worker steps its lanes in a
     vector environment from `make_lanes`. Actions, observations, rewards and flags pass through shared memory. Infos are
     sent only at the end of an episode, limited to numbers, strings and arrays of numbers; `info["target"]` and
-    `info["action_mask"]` are always sent.
+    `info["action_mask"]` are always sent. Parts of an observation that are Text are None.
 
     Workers are not forks of this process: a process with torch has threads, and a fork copies the locks that they hold
     but not the threads that would release them. A script that uses workers therefore needs the usual
@@ -119,10 +119,15 @@ class WorkerVectorEnv(AnyInfos):
         """As SyncVectorEnv's, with the infos of lanes that have ended, and every lane's target and action mask.
 
         Raises:
+          ValueError: for actions of another shape or dtype.
           EnvError: if an environment raises; all workers have then ended.
           WorkerError: if a worker dies; the others have then ended.
         """
-        _write(self.single_action_space, self._rows.action, slice(None), actions)
+        for path in numbers(self.single_action_space):
+            given, row = np.asarray(pick(actions, path)), pick(self._rows.action, path)
+            if given.shape != row.shape or not np.can_cast(given.dtype, row.dtype, "same_kind"):
+                raise ValueError(f"actions: expected {row.dtype} {row.shape}, got {given.dtype} {given.shape}")
+            row[...] = given
         infos = self._exchange([_STEP] * len(self._workers))
         rows = self._rows
         return deepcopy(rows.observation), rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy(), infos

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
@@ -167,7 +168,7 @@ def _agent_config(
     preset = Config().updated_from_yaml(agent)
     if core is not None:
         preset = preset.updated({"core": core}, "--cores")
-    config = parsing.parse(Config, flags, "rmc-compare", "Flags of rmc-train.", preset)
+    config = preset.changed(partial(parsing.parse, Config, flags, "rmc-compare", "Flags of rmc-train."), agent)
     if config.core.core in CORES and set(arguments.cores) - set(CORES):  # --core-args are for the custom cores
         config = config.updated({"core_args": {}}, "--core-args")
     parsing.check_names(config, agent)

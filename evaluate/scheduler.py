@@ -157,6 +157,8 @@ def start(job: Job, trust: bool) -> subprocess.Popen[bytes]:
             (folder / COMMITS).unlink(missing_ok=True)  # from a run that was killed before its first checkpoint
             write_atomically(folder / CONFIG, job.config.to_yaml().encode())
         flags = ["--config", str(folder / CONFIG), "--run-dir", str(folder)]
+    if (address := job.config.actors.ray_address) is not None:
+        flags += ["--ray-address", address]  # it is not taken from a file
     flags += [*plugins.flags(), *(["--trust"] if trust else [])]
     note_commit(folder)
     with (folder / LOG).open("ab") as log:

@@ -58,7 +58,7 @@ class Collector:
       agent: an `ActorCritic` or any other policy with parameters.
       env: a vector environment with NEXT_STEP autoreset (gymnasium's default), which is reset here; or `Lanes`.
       unroll_length: T, the steps of a rollout.
-      seed: of the actions and of the lanes, as in `rmc-train`: runs with different seeds share no lanes.
+      seed: of the actions and of the lanes, as in `rmc-train`: runs with different seeds hardly ever share lanes.
       deterministic: take the most likely action instead of sampling.
       share: which of a run's lanes these are; None: all. The random numbers of a lane's actions do not depend on it.
 
@@ -84,7 +84,10 @@ class Collector:
         share: Share | None = None,
     ) -> None:
         self.unroll_length, seed = checked_int("unroll_length", unroll_length, 1), checked_int("seed", seed, 0)
-        if (weight := next(agent.parameters())).dtype != torch.float32:
+        weight = next(iter(getattr(agent, "parameters", tuple)()), None)
+        if weight is None:
+            raise ValueError(f"agent: expected one with parameters, such as an ActorCritic, got {type(agent).__name__}")
+        if weight.dtype != torch.float32:
             raise ValueError(f"agent: expected parameters of torch.float32, as observations are, got {weight.dtype}")
         self.lanes = lanes = env if isinstance(env, Lanes) else Lanes(env, seed_after(seed, 0), weight.device)
         spec = getattr(agent, "spec", lanes.spec)

@@ -49,12 +49,14 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         length = max(0, LONGEST_NAME - len(os.fsencode(path.suffix)))
         stem = os.fsdecode(os.fsencode(path.stem)[:length])
-        temporary = path.with_name(f".{stem}.{secrets.token_hex(4)}{path.suffix}")
+        temporary = path.with_name(f".{stem}.{secrets.token_hex(4)}{path.suffix or '.tmp'}")
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the user's umask
         yield temporary
         _flush(temporary)
         os.replace(temporary, path)
     except OSError as error:
+        if error.filename not in (None, str(temporary), str(path)):
+            raise  # of another file, in the caller's block
         if error.errno is None:
             raise OSError(f"{path} cannot be written: {error}") from error
         raise OSError(error.errno, error.strerror, str(path)) from error

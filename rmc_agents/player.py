@@ -237,6 +237,8 @@ class Player:
             with np.errstate(over="ignore"):
                 if part.dtype.kind == "f" and not np.isfinite(part.astype(np.float32)).all():
                     raise ValueError(f"obs{name and ' '}{name}: expected finite numbers, got NaN or infinity")
+            if part.dtype.kind in "iu" and dtype.kind in "iu" and (part != part.astype(dtype)).any():
+                raise ValueError(f"obs{name and ' '}{name}: expected numbers that {dtype} can hold, got {part.max()}")
             lanes[name] = array.encode(part[None] if is_plain else part)
         self._is_plain = is_plain
         return lanes if self.spec.obs_parts else lanes[""]

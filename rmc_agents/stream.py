@@ -302,7 +302,8 @@ def check_targets(asked: Tensor, spec: SpaceSpec) -> None:
 def seed_after(seed: int, frames: int) -> int:
     """The seed of a run's lanes that start after `frames` frames; its range does not overlap with evaluation seeds.
 
-    Runs with different seeds share no lanes, as they would with `seed + frames`.
+    The ranges of different seeds are drawn at random, and those of N lanes overlap with a probability of N / 2^29. With
+    `seed + frames`, all neighbouring seeds would share lanes.
     """
     drawn = np.random.SeedSequence((seed, frames)).generate_state(1, np.uint32)[0]
     return FIRST_SEED_AFTER + int(drawn) % SEEDS_AFTER

@@ -32,6 +32,7 @@ SENSELESS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: TrainConfig(total_frames=10**400),
         "total_frames: input should be less than or equal to",
     ),
+    "a bool for a number": (lambda: TrainConfig(learning_rate=True), "learning_rate: expected a number, got True"),
     "updated": (
         lambda: Config().updated({"num_envs": 0}, "x.yaml"),
         "x.yaml: num_envs: input should be greater than 0",
@@ -48,6 +49,17 @@ def test_a_senseless_value_is_refused_in_one_short_line(case: str) -> None:
     assert expected in str(raised.value)
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 600
+
+
+def test_the_cluster_of_a_file_is_not_taken_over() -> None:
+    file = Config().updated({"algo": "impala", "actor_engine": "ray", "ray_address": "10.0.0.1:6379"}, "file")
+    typed = file.changed(lambda base: base.updated({"ray_address": "10.0.0.1:6379"}, "flags"), "file")
+    assert typed == file
+    assert (
+        file.changed(lambda base: base.updated({"actor_engine": "local"}, "flags"), "file").actors.ray_address is None
+    )
+    with pytest.raises(ValueError, match=r"run names the Ray cluster 10\.0\.0\.1:6379, which .* add --ray-address 10"):
+        file.changed(lambda base: base, "run")
 
 
 def test_a_setting_in_place_of_a_section_is_refused() -> None:
@@ -84,6 +96,8 @@ BAD_YAML = {
     "deep": ("a: " + "[" * 1000 + "]" * 1000, "expected at most 20 levels, got more"),
     "a key twice": ("core: rmc\nseed: 1\ncore: lstm", "expected each key once, got 'core' again in line 3"),
     "no such day": ("a: 2024-13-45", "month must be in 1..12"),
+    "a tag that does not fit": ('a: !!int ""', "index out of range"),
+    "another": ("a: !!bool x", "'x'"),
     "code": ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     "a list as a key": ("? [a]\n: 1", "unhashable key"),
     "billions by aliases": (

@@ -241,6 +241,8 @@ def test_cross_entropy_is_the_mean_over_the_asked_steps() -> None:
 def test_cross_entropy_takes_targets_of_int64() -> None:
     with pytest.raises(ValueError, match=r"targets: expected a tensor \[T, B\] of int64.* got torch.float32"):
         losses.cross_entropy(torch.zeros(2, 3, 4), torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"targets: expected \[2, 3\], as of policy_logits, got \[1, 3\]"):
+        losses.cross_entropy(torch.zeros(2, 3, 4), torch.zeros(1, 3, dtype=torch.int64))
 
 
 def test_cross_entropy_where_nothing_is_asked() -> None:

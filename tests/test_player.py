@@ -217,6 +217,12 @@ def test_a_bit_out_of_range_is_refused() -> None:
         player.act(np.int8([5, 0]))
 
 
+def test_integers_do_not_wrap() -> None:
+    player = Player(ActorCritic(SpaceSpec.from_spaces(MultiBinary(2), Discrete(2)), "none"))
+    with pytest.raises(ValueError, match="obs: expected numbers that int8 can hold, got 257"):
+        player.act(np.int64([0, 257]))
+
+
 def test_a_category_out_of_range_is_refused() -> None:
     player = Player(ActorCritic(SpaceSpec.from_spaces(Discrete(3), Discrete(2)), "none"))
     player.act(np.int64(2))

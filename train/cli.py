@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     first = parsing.import_typed(argv)
     base = Config().updated_from_yaml(first.config)
-    new = _parse(argv, base)  # for a resumed run, only the flags matter
+    new = base.changed(partial(_parse, argv), first.config)  # for a resumed run, only the flags matter
     if first.resume is None:
         _check(new, first.config)
         folder.check_unused(first.run_dir)
@@ -112,6 +113,7 @@ def _status(run: "Run") -> int:
 
 
 def _parse(argv: Sequence[str] | None, base: Config) -> Config:
+    """The settings, as `base` where no flag is given."""
     default = Arguments(**base.sections())
     arguments = parsing.parse(Arguments, argv, "rmc-train", DESCRIPTION, default, FIRST, listed_names)
     return Config(**arguments.sections())

@@ -217,7 +217,9 @@ class RunLoop:
             return f"rmc.resume({str(self.folder.path)!r}, env=...)"
         if only_python_opens(self.trainer.config, to_train=True):
             return f"rmc.resume({str(self.folder.path)!r}), after registering its parts"
-        return f"rmc-train --resume {quoted(self.folder.path)}{extra_flags(self.trainer)}"
+        address = self.trainer.config.actors.ray_address
+        cluster = f" --ray-address {quoted(address)}" if address else ""  # it is not taken from a file
+        return f"rmc-train --resume {quoted(self.folder.path)}{cluster}{extra_flags(self.trainer)}"
 
     def _print_header(self) -> None:
         trainer, folder, saved = self.trainer, self.folder, self.saved

@@ -141,14 +141,17 @@ def resume(
     source, console = Path(run), console or command_line.console()
 
     def changed(saved: Config) -> Config:
-        new = settings(saved) if callable(settings) else saved.updated(dict(settings or {}), "settings")
+        new = settings(saved) if callable(settings) else saved.updated(settings or {}, "settings")
         if not isinstance(new, Config):
             raise ValueError(f"settings: expected a function that returns a Config, got {new!r} from it")
         return new
 
+    def wanted(saved: Config) -> Config:
+        return saved.changed(changed, source)
+
     with _clock(console) as clock, _restored():
         observers = Observers(console, clock, callback, track)
-        reopened = partial(reopen, source, changed, trust, env)
+        reopened = partial(reopen, source, wanted, trust, env)
         if source.is_file():
             return _branch(source, branch_path(source) if run_dir is None else Path(run_dir), reopened, observers)
         if run_dir is not None:
@@ -191,7 +194,7 @@ def _config(settings: Mapping[str, Any], env: OwnEnv | None) -> tuple[Config, Co
     base = Config().updated_from_yaml(changed.pop("config", None))
     if env is None and "env" not in changed:
         plugins.check_named(base.env.env, preset)
-    return base, base.updated(changed, "config")
+    return base, base.changed(lambda settings: settings.updated(changed, "config"), preset)
 
 
 def say_unused(console: Console, before: Config, after: Config) -> None:

@@ -138,7 +138,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, rules: Rules
     """A state of `lanes` lanes with copies of the given arrays.
 
     Raises:
-        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that no room can have.
+        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that the rules cannot use.
     """
     check_field_names(fields, State._fields)
     state = State(**copied_like(fields, make_state(lanes, rules)._asdict()))
@@ -151,7 +151,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, rules: Rules
         ("solution_length", rules.max_solution_length),
         ("num_distractors", rules.max_distractors),
         ("boxes_opened", rules.max_solution_length),
-        ("step_count", None),
+        ("step_count", rules.max_steps),
     ):
         check_range(name, getattr(state, name), 0, high)
     _check_paths(state)

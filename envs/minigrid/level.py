@@ -7,7 +7,7 @@ import numpy as np
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 from numpy.typing import NDArray
 
-from rmc_agents.envs.checks import check_field_names, check_range, checked_int, checked_odd, copied_like
+from rmc_agents.envs.checks import check_field_names, check_range, checked_bool, checked_int, checked_odd, copied_like
 
 EMPTY, WALL, KEY, BALL = (OBJECT_TO_IDX[name] for name in ("empty", "wall", "key", "ball"))
 COLORS = np.zeros(len(OBJECT_TO_IDX), np.uint8)
@@ -79,7 +79,7 @@ def make_level(size: int, random_length: bool, max_steps: int | None, view_size:
     inside = slice(border, border + size)
     for hallway_end in range(SHORTEST_END, size - 2):
         cells[hallway_end, inside, inside] = np.where(_walls(size, hallway_end), WALL, EMPTY)
-    return Level(cells, border, int(size), view_size, bool(random_length), max_steps)
+    return Level(cells, border, int(size), view_size, checked_bool("random_length", random_length), max_steps)
 
 
 def _walls(size: int, hallway_end: int) -> NDArray[np.bool_]:
@@ -131,7 +131,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], level: Level, lanes: int
     """A state of `lanes` lanes with copies of the given arrays.
 
     Raises:
-        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that no lane can reach.
+        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that the rules cannot use.
     """
     check_field_names(fields, State._fields)
     state = State(**copied_like(fields, make_state(lanes)._asdict()))

@@ -114,7 +114,7 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, frame_cap: i
     """A state of `lanes` lanes with copies of the given arrays; the ghost capacity is theirs.
 
     Raises:
-        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that no game can reach.
+        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that the rules cannot use.
     """
     check_field_names(fields, State._fields)
     ghost_shape = np.shape(fields["ghost_cell"])
@@ -139,7 +139,7 @@ def _check_ranges(state: State, frame_cap: int) -> None:
     for name, low, high in (
         ("level", 0, highest_level),
         ("frame", 0, frame_cap),
-        ("timer", 0, None),
+        ("timer", 0, frame_cap),
         ("power", 0, POWER_STEPS),
         ("pacman_cell", 0, CELLS - 1),
         ("pacman_facing", 0, 4),

@@ -147,6 +147,7 @@ class NthFarthest(Sequences):
         check_range("length", (state.length - state.shown)[state.time >= 0], self.thinking, self.thinking)
         for name in ("reference", "rank", "answer", "labels"):
             check_range(name, getattr(state, name), 0, self.vectors - 1)
+        check_range("rank", (state.rank - state.shown)[state.time >= 0], -self.vectors, -1)
 
 
 class NthFarthestEnv(SequenceEnv):

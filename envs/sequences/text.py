@@ -166,8 +166,9 @@ class Text(Sequences):
         check_range("begin", state.begin, 0, None)
         check_range("begin", (state.begin + state.length), 0, len(self.tokens) - 1)
         check_range("next_passage", state.next_passage, 0, len(self._first) - 1)
-        check_range("next_begin", state.next_begin - self._first[state.next_passage], 0, None)
-        check_range("next_begin", self._last[state.next_passage] - state.next_begin, 1, None)
+        begun = state.time >= 0
+        check_range("next_begin", (state.next_begin - self._first[state.next_passage])[begun], 0, None)
+        check_range("next_begin", (self._last[state.next_passage] - state.next_begin)[begun], 1, None)
 
 
 class TextEnv(SequenceEnv):

@@ -32,7 +32,8 @@ PLAIN = {
     r"no type matching (.+) could be instantiated from \[(.+)\]": r"expected \1, got \2",
     r"Missing value for argument '(\S+)'\. Expected 1 values": r"\1: expected a value, got none",
     r"invalid choice ('.*') for argument '(\S+)'\. Expected one of \((.*)\)": r"\2: expected one of \3, got \1",
-    r"Could not find valid parse for arguments: \['(\S+,\S+)'\]": r"expected values separated by spaces, got \1",
+    r"Could not find valid parse for arguments: \['(\S+,\s*\S+)'\]": r"expected values separated by spaces, got \1",
+    r"Could not find valid parse for arguments: \[(.*)\]": r"expected other values, got \1",
 }
 """Patterns in messages of Python and tyro -> plainer words."""
 
@@ -174,7 +175,8 @@ def sources(argv: Sequence[str] | None) -> argparse.Namespace:
     try:
         return parser.parse_known_args(argv)[0]
     except argparse.ArgumentError as error:
-        raise ValueError(str(error)) from None
+        problem = error.message.replace("expected one argument", "expected a value, got none")
+        raise ValueError(f"{error.argument_name}: {problem}") from None
 
 
 def _path(text: str) -> Path | None:

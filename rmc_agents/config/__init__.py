@@ -5,6 +5,7 @@ them. A setting's name is unique among all sections: a flag (`--mem-slots 8`) an
 no section in front.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
@@ -199,6 +200,24 @@ class Config:
     def sections(self) -> dict[str, Any]:
         """The sections by name, without the further fields of a command's subclass."""
         return {each.name: getattr(self, each.name) for each in fields(Config)}
+
+    def changed(self, change: Callable[[Self], Self], source: object) -> Self:
+        """`change(self)`, for settings that come from a file, `source`: its Ray cluster is not taken over, because what
+        a cluster sends can run code here.
+
+        Raises:
+          ValueError: if only the file names a cluster.
+        """
+        address = self.actors.ray_address
+        if address in (None, "auto"):
+            return change(self)
+        config = change(self.updated({"ray_address": None}, "ray_address"))
+        if config.actors.actor_engine == "ray" and config.actors.ray_address is None:
+            raise ValueError(
+                f"{source} names the Ray cluster {address}, which can run code here; if you trust it, add "
+                f"--ray-address {address}, or in Python the setting ray_address"
+            )
+        return config
 
     def updated_from_yaml(self, path: str | PathLike[str] | None) -> Self:
         """A copy with the settings of a YAML file, or of the preset with that name; None changes nothing.

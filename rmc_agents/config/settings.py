@@ -34,13 +34,16 @@ class Section:
 
     def __post_init__(self) -> None:
         for name, adapter in _adapters(type(self)).items():  # type: ignore[arg-type]  # mypy considers it unhashable
+            given = getattr(self, name)
             try:
-                value = adapter.validate_python(getattr(self, name))
+                value = adapter.validate_python(given)
             except PydanticValidationError as error:
                 problem = error.errors()[0]
                 message = problem["msg"].replace("valid tuple", "valid list")  # as users write one
                 got = shortened(problem["input"])
                 raise ValueError(f"{name}: {message[0].lower()}{message[1:]}, got {got}") from None
+            if isinstance(given, bool) and not isinstance(value, bool):
+                raise ValueError(f"{name}: expected a number, got {given}")
             object.__setattr__(self, name, value)  # the sections are frozen
 
 
@@ -99,7 +102,7 @@ class CoreConfig(Section):
     """Attention heads of rmc, relational-rnn and transformer."""
     head_size: PositiveInt = 32
     """Width of one head; a slot, or the output of a transformer, has width num_heads * head_size."""
-    memory_length: PositiveInt = 64
+    memory_length: Annotated[int, Field(gt=0, le=65_536)] = 64
     """transformer: steps that each layer looks back."""
     key_size: PositiveInt | None = None
     """rmc: width of queries and keys per head; None: head_size."""

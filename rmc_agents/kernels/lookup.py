@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .modes import tracing
+from .modes import by_torch, tracing
 from .pointwise import float32, jit, view
 
 ZERO = float32(0.0)
@@ -47,7 +47,7 @@ class _RectifiedLookup(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_y: Tensor) -> tuple[None, Tensor, Tensor]:
         chosen, y = ctx.saved_tensors
-        if torch.is_grad_enabled():  # with create_graph=True
+        if by_torch(d_y):
             d_sum = d_y * (y > 0)
             d_rows = d_sum.repeat_interleave(chosen.shape[1], dim=0)
             return None, d_sum.new_zeros(ctx.rows, d_sum.shape[1]).index_add(0, chosen.flatten(), d_rows), d_sum.sum(0)

@@ -8,6 +8,11 @@ import torch
 from torch import Tensor, nn
 
 
+def by_torch(gradient: Tensor) -> bool:
+    """Whether a backward pass needs torch's own operations: with create_graph=True or is_grads_batched=True."""
+    return torch.is_grad_enabled() or torch._C._functorch.is_legacy_batchedtensor(gradient)
+
+
 def tracing() -> bool:
     """Whether only torch operators may run, because torch traces or transforms the code.
 

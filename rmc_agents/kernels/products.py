@@ -14,7 +14,7 @@ from llvmlite.binding import get_host_cpu_name
 from torch import Tensor
 from torch.nn import functional
 
-from .modes import tracing
+from .modes import by_torch, tracing
 from .pointwise import rectify_backward, view
 
 Precision = Literal["float32", "bf16"]
@@ -107,7 +107,7 @@ class _RectifiedLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         x, weight, y = ctx.saved_tensors
-        if torch.is_grad_enabled():  # with create_graph=True
+        if by_torch(d_y):
             d_sum = d_y * (y > 0)
             return d_sum @ weight, d_sum.t() @ x, d_sum.sum(0)
         d_sum, d_bias = torch.empty_like(y), y.new_zeros(y.shape[1])

@@ -34,6 +34,7 @@ class Tape(ABC):
 
     outputs: Tensor
     dtype: torch.dtype
+    buffer_names: set[str]  # attributes that `__init__` set
     _spare: ClassVar[dict[tuple[Any, ...], "Tape"]] = {}
     _lock: ClassVar[Lock] = Lock()  # of `_spare`
 
@@ -51,15 +52,17 @@ class Tape(ABC):
         with Tape._lock:
             tape: Any = Tape._spare.pop((cls, steps, lanes, sizes), None)
         with undisturbed():
-            tape = tape or cls(steps, lanes, sizes)
+            if tape is None:
+                tape = cls(steps, lanes, sizes)
+                tape.buffer_names = {*vars(tape), "buffer_names"}
             tape.dtype = DTYPES[precision]
             tape.prepare(initial_state, weights)
             tape.begin(state)
         return tape
 
     def put_back(self) -> None:
-        """Return the buffers to the pool."""
-        del self.state, self.initial_state, self.weights, self.factors, self.outputs
+        """Return the buffers, and nothing else, to the pool: it must not keep a model alive."""
+        self.__dict__ = {name: value for name, value in vars(self).items() if name in self.buffer_names}
         with Tape._lock:
             while len(Tape._spare) >= KEPT:
                 Tape._spare.pop(next(iter(Tape._spare)))
@@ -128,7 +131,7 @@ def stepping(
 
     def step(inputs: Tensor, should_reset: Tensor, state: Any) -> tuple[Tensor, Any]:
         with undisturbed():
-            tape.begin(state)
+            tape.begin(map_leaves(Tensor.float, state))
             tape.should_reset[0] = should_reset.numpy()
             tape.write(inputs.float().unsqueeze(0))
             return tape.outputs[0], tape.final_state()
@@ -147,11 +150,6 @@ class StepwiseTape(Tape):
 
     _outputs: np.ndarray
     _state: np.ndarray
-
-    def put_back(self) -> None:
-        """See `Tape.put_back`."""
-        del self._outputs, self._state
-        super().put_back()
 
     def write(self, inputs: Tensor) -> None:
         """See `Tape.write`."""

@@ -22,11 +22,15 @@ def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metri
       The scalar loss in nats, and metrics.
 
     Raises:
-      ValueError: if there are no targets: the environment reports no `infos["target"]`; or if they are not int64.
+      ValueError: if there are no targets: the environment reports no `infos["target"]`; or if they are not int64, or
+        of another shape than the steps of policy_logits.
     """
     if not isinstance(targets, Tensor) or targets.dtype != torch.int64:
         got = targets.dtype if isinstance(targets, Tensor) else targets
         raise ValueError(f"targets: expected a tensor [T, B] of int64, from infos['target'], got {got}")
+    if targets.shape != policy_logits.shape[:-1]:
+        expected = list(policy_logits.shape[:-1])
+        raise ValueError(f"targets: expected {expected}, as of policy_logits, got {list(targets.shape)}")
     asked = targets >= 0
     loss = masked_mean(-Categorical(policy_logits).log_prob(targets.clamp(min=0)), asked)
     is_right = (policy_logits.detach().argmax(dim=-1) == targets) & asked

@@ -9,8 +9,8 @@ from rmc_agents.types import Distribution, Rollout, TimeStep
 from .masked import masked_mean, masked_variance
 
 MAX_LOG_RATIO = 20.0
-TINY = torch.finfo(torch.float32).tiny
 """Logarithm of the largest ratio in a loss: with an infinite one, the gradient would be NaN."""
+TINY = torch.finfo(torch.float32).tiny
 
 
 def distribution_of(rollout: Rollout, policy_logits: Tensor) -> Distribution:

@@ -31,6 +31,7 @@ from rmc_agents.spaces import SpaceSpec
         ("num_distractors", np.array([1, 0], np.int32)),
         ("boxes_opened", np.array([-1, 0], np.int32)),
         ("step_count", np.array([0, -1], np.int32)),
+        ("step_count", np.array([0, 2**31 - 1], np.int32)),
     ],
 )
 def test_a_wrong_state_is_refused(name: str, value: Any) -> None:

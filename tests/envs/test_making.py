@@ -7,12 +7,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from helpers.noise import Noise
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.recall import RecallEnv
+from rmc_agents.stream import Lanes
 
 
 class Unfinished(VectorEnv):
@@ -90,6 +94,38 @@ def test_a_function_may_go_to_workers() -> None:
     lanes = make_env(RecallEnv, 2, num_workers=2, env_kwargs={"delay": 0})
     assert lanes.reset(seed=0)[0].shape == (2, 4)
     lanes.close()
+
+
+@pytest.mark.parametrize("entry", [Noise, "helpers.noise:Noise"])
+def test_a_registration_of_the_module_keeps_its_time_limit(entry: Any) -> None:
+    gym.registry["Noise"] = EnvSpec("Noise", entry_point=entry, max_episode_steps=2)
+    try:
+        make_env("helpers.noise:Noise", 1)
+        assert gym.registry["Noise"].max_episode_steps == 2
+    finally:
+        del gym.registry["Noise"]
+
+
+def test_recall_waits_for_a_reset_and_takes_its_own_actions_alone() -> None:
+    env = RecallEnv()
+    with pytest.raises(ResetNeeded, match="before reset"):
+        env.step(0)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="action: expected an int from 0 to 3, got 4"):
+        env.step(4)
+    assert env.step(1)[2]
+    with pytest.raises(ResetNeeded, match="after the episode's end"):
+        env.step(0)
+
+
+def test_memory_that_runs_out_is_not_the_environments_fault() -> None:
+    def convert(*_: Any) -> None:
+        raise torch.OutOfMemoryError("2 GiB")
+
+    lanes = Lanes(make_env(Noise, 1), 0, torch.device("cpu"))
+    lanes._to_steps = convert  # type: ignore[assignment]
+    with pytest.raises(torch.OutOfMemoryError):
+        lanes.reset(0)
 
 
 def test_a_fault_in_own_code_is_reported_as_theirs() -> None:

@@ -31,6 +31,7 @@ def test_state_is_copied_and_may_have_another_ghost_capacity() -> None:
     [
         ("power", np.array([21, 0], np.int32)),
         ("level", np.array([9, 1], np.int32)),
+        ("timer", np.array([2**31 - 1, 0], np.int32)),
         ("food_left", np.array([138, 0], np.int32)),
         ("pacman_cell", np.array([138, 0], np.uint8)),
         ("pill_cell", np.full((2, 2), 200, np.uint8)),

@@ -169,6 +169,13 @@ def test_a_state_out_of_bounds_is_refused(name: str) -> None:
         env.set_state({**env.get_state(), name: np.array([9, 0])})
 
 
+def test_a_rank_beyond_the_shown_vectors_is_refused() -> None:
+    env = NthFarthestVectorEnv(2, fewest=2, most=2)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"state field 'rank': expected .* got"):
+        env.set_state({**env.get_state(), "rank": np.array([2, 0])})
+
+
 @pytest.mark.parametrize("number", [np.nan, 1.5, 0.5])
 def test_a_state_with_other_numbers_is_refused(number: float) -> None:
     env = NthFarthestVectorEnv(2, active=15)

@@ -12,6 +12,7 @@ from rmc_agents.stream import Lanes
 from rmc_agents.train.on_policy import OnPolicy
 
 pytest.importorskip("popgym")
+pytest.importorskip("mazelib")  # without it, popgym leaves out its mazes
 
 EASY = [name for name in gym.registry if name.startswith("popgym-") and name.endswith("Easy-v0")]
 

@@ -206,6 +206,13 @@ def test_a_state_out_of_bounds_is_refused(tmp_path: Path) -> None:
             env.set_state({**env.get_state(), name: np.array(value)})
 
 
+def test_the_state_before_the_first_reset_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")  # no passage begins in it
+    (tmp_path / "b").write_bytes(bytes(100))
+    env = TextVectorEnv(2, tmp_path, part="all", steps=10)
+    env.set_state(env.get_state())
+
+
 def test_words_are_saved_as_json(tmp_path: Path) -> None:
     (tmp_path / "words.json").write_text(Words(["ä", "\n"]).to_json())
     assert json.loads((tmp_path / "words.json").read_text(encoding="utf-8")) == ["ä", "\n"]

@@ -114,6 +114,9 @@ def test_the_right_actions_come_through() -> None:
         ):
             for key in ("target", "_target"):
                 np.testing.assert_array_equal(got[key], expected[key])
+        for wrong in (np.zeros(1, np.int64), np.zeros(3), 1):
+            with pytest.raises(ValueError, match=r"actions: expected int64 \(3,\), got"):
+                env.step(wrong)
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """Torch's modes and defaults: inference, autocast, another dtype, threads; tracing, exporting and compiling."""
 
+import gc
 import platform
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from helpers import forked
-from helpers.scans import CORES, EVERY_SCAN, LANES, STEPS, build, case
+from helpers.scans import CORES, EVERY_SCAN, INPUT, LANES, STEPS, build, case
 from rmc_agents.cores import RMC, RNN, Core
 from rmc_agents.kernels.lookup import rectified_lookup
 from rmc_agents.kernels.products import rectified_linear
@@ -153,6 +155,16 @@ class Interrupted(dict[Any, Any]):
             self.other.start()
             self.other.join(timeout=0.2)  # it waits for the lock
         return iter([oldest])
+
+
+@every_core
+def test_buffers_in_the_pool_keep_no_model_alive(name: str) -> None:
+    core = build(name)
+    core(torch.zeros(2, 3, INPUT))[0].sum().backward()
+    alive = [weakref.ref(parameter) for parameter in core.parameters()]
+    del core
+    gc.collect()
+    assert not any(parameter() is not None for parameter in alive)
 
 
 def test_threads_may_return_buffers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +309,12 @@ def test_second_derivatives_of_the_layers_before_a_core_are_those_of_torch() -> 
             first = torch.autograd.grad(make(x, weight, bias).square().sum(), (weight, bias), create_graph=True)
             found.append(torch.autograd.grad(sum(g.square().sum() for g in first), (x, weight, bias)))
         torch.testing.assert_close(*found)
+        several = [torch.eye(15).view(15, 5, 3), (x, weight, bias)]
+        got, wanted = (
+            torch.autograd.grad(make(x, weight, bias), several[1], several[0], is_grads_batched=True)
+            for make in (layer, same)
+        )
+        torch.testing.assert_close(got, wanted)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")

@@ -16,6 +16,7 @@ from safetensors.torch import save as to_safetensors
 from safetensors.torch import save_file
 
 from helpers.runs import assert_same, find_and_load
+from rmc_agents.files import TEMPORARY, replacing
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
 
@@ -196,6 +197,15 @@ def test_only_regular_files_are_opened(kind: str, tmp_path: Path) -> None:
     assert find_and_load(tmp_path)[1] == {"update": 1}
     checkpoint.save_numbered(tmp_path, 3, {"update": 3}, keep=2)
     assert find_and_load(tmp_path)[1] == {"update": 3}
+
+
+def test_another_files_error_in_the_block_keeps_its_name(tmp_path: Path) -> None:
+    missing = tmp_path / "table.bin"
+    with pytest.raises(FileNotFoundError) as raised, replacing(tmp_path / "a.mp4"):
+        missing.open()
+    assert raised.value.filename == str(missing)
+    with replacing(tmp_path / "id") as temporary:
+        assert list(tmp_path.glob(TEMPORARY)) == [temporary]
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,8 @@ class Backward:
         d_embedding = [] if self.weights.slot_embedding is None else [vectors.slot_embedding]
         d_weights = *d_input, self.d_qkv_weight.t(), *vectors[:-2], *d_mlp, *d_gates, *d_embedding
         d_state = self.d_memory.view(tape.lanes, *self.d_initial.shape)
-        del self.tape
+        del self.tape, self.weights, self.d_outputs, self.from_qkv, self.from_layers  # they would keep the model alive
+        vars(self).pop("from_gates", None)
         return d_inputs, (d_state,), (self.d_initial.unsqueeze(0),), d_weights
 
     def _step(self, t: int, place: int) -> None:
