@@ -4,7 +4,6 @@ import json
 import os
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,10 +11,9 @@ import numpy as np
 import pytest
 
 from helpers import forked
-from rmc_agents.evaluate import export
 
 DOCS = Path(__file__).parent.parent / "docs"
-DEPLOY = DOCS / "examples" / "deploy.py"
+DEPLOY = DOCS / "examples" / "deploy.py"  # see test_exported
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {
     "core_in_torch_code": "3",
@@ -60,24 +58,6 @@ def test_a_page_shows_it(name: str) -> None:
     """By a line that includes the file, exactly as it is read when the site is built."""
     pages = "".join(path.read_text() for path in DOCS.rglob("*.md"))
     assert f'\n--8<-- "examples/{name}"\n' in pages
-
-
-@pytest.mark.slow
-def test_deployment_without_torch_and_this_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert export.main(["recall-rmc", "recall-rmc.onnx", "--episodes", "5"]) == 0
-    output = capsys.readouterr().out
-    assert output.startswith("recall-rmc.onnx (")  # named after the policy
-    assert "mean return 1.00" in output
-    assert "its probabilities differ by at most " in output
-    program = f"""import runpy, sys
-sys.modules.update(torch=None, rmc_agents=None)  # not to be imported
-runpy.run_path({str(DEPLOY)!r}, run_name="__main__")"""
-    command = [sys.executable, "-c", program]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3 of 3 cues remembered\n"
-    assert os.listdir() == ["recall-rmc.onnx"]
 
 
 def test_a_lane_of_the_vector_environment_plays_as_one_lane_from_its_seed() -> None:

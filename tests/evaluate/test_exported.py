@@ -1,6 +1,8 @@
 """Exported programs: every core and encoder in both formats does what the agent does; what cannot be exported."""
 
 import json
+import subprocess
+import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,21 +19,23 @@ from helpers.runs import refused
 from rmc_agents import __version__
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
-from rmc_agents.cores import LSTM, Core
+from rmc_agents.cores import LSTM, Core, MinGRU
 from rmc_agents.evaluate import export
 from rmc_agents.evaluate.episodes import PlaySettings, env_spec, play
 from rmc_agents.evaluate.exported import Compared, Program, make_program
+from rmc_agents.kernels.weights import HiddenState
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import State, TimeStep, map_leaves
 
 CPU = torch.device("cpu")
+DEPLOY = Path(__file__).parent.parent.parent / "docs" / "examples" / "deploy.py"
 SIZES = {"hidden_size": 7, "mem_slots": 3, "num_heads": 2, "head_size": 4, "encoder_sizes": [9]}
-# What torch captures is the same in both formats; conversion to ONNX takes seconds. That of an rmc is tested in
-# test_examples, of an lstm and a mingru below, together with convolutions and nested observations; the other cores have
-# no operators that these lack.
+# What torch captures is the same in both formats; conversion to ONNX takes seconds. That of an rmc, an lstm and a
+# mingru is tested below, together with deployment, convolutions and nested observations; the other cores have no
+# operators that these lack.
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {  # format, environment, settings
     "rmc, categories": ("torch", "memory-s13", {"core": "rmc", "gate_style": "coupled", "slot_embedding": True}),
-    "mingru, vectors": ("torch", "CartPole-v1", {"core": "mingru"}),
+    "mingru, vectors, predicted rewards": ("torch", "CartPole-v1", {"core": "mingru", "predict_rewards": True}),
     "lstm, pictures": ("torch", "minipacman", {"core": "lstm"}),
     "transformer, tokens": ("onnx", "minipacman-map", {"core": "transformer", "num_layers": 1, "memory_length": 6}),
     "relational-rnn, nested": ("torch", "Zoo-Tuple-v0", {"core": "relational-rnn"}),
@@ -66,9 +70,26 @@ def test_every_core_and_encoder_does_what_the_agent_does(case: str) -> None:
     assert 0 <= compared.largest < 1e-5
 
 
+class Trace(Core):
+    """A custom core that can be exported, around a mingru; it also remembers where inputs have been positive."""
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__(input_size, output_size=7)
+        self.inner = MinGRU(input_size, hidden_size=7)
+
+    def initial_leaves(self) -> State:
+        return *self.inner.initial_leaves(), torch.zeros(1, self.input_size, dtype=torch.bool)
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        seen = state[1] | (x > 0)
+        output, after = self.inner.cell(x + seen, HiddenState(state[0]))
+        return output, (*after, seen)
+
+
 @pytest.mark.slow
-def test_nested_observations_have_names() -> None:
-    compared = compare(make_agent("Zoo-Nested-v0", core="mingru"), "onnx", "Zoo-Nested-v0")
+def test_a_custom_core_and_nested_observations_in_onnx() -> None:
+    agent = ActorCritic(env_spec("Zoo-Nested-v0"), Trace, encoder_sizes=[6]).eval()
+    compared = compare(agent, "onnx", "Zoo-Nested-v0")
     assert 0 <= compared.largest < 1e-5
     inputs = {each.name: each.type for each in onnxruntime.InferenceSession(compared.program.data).get_inputs()}
     assert inputs == {
@@ -78,7 +99,8 @@ def test_nested_observations_have_names() -> None:
         "is_first": "tensor(bool)",
         "prev_action": "tensor(int64)",
         "prev_reward": "tensor(float)",
-        "state_hidden": "tensor(float)",
+        "state_0": "tensor(float)",
+        "state_1": "tensor(bool)",
     }
 
 
@@ -161,23 +183,6 @@ class Undecided(Core):
         return (x, state) if x.sum() > 0 else (-x, state)
 
 
-class Trace(Core):
-    """A custom core that can be exported; it also remembers where inputs have been positive."""
-
-    def initial_leaves(self) -> State:
-        return torch.zeros(1, self.output_size), torch.zeros(1, self.output_size, dtype=torch.bool)
-
-    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        trace, seen = 0.9 * state[0] + 0.1 * x, state[1] | (x > 0)
-        return trace + seen, (trace, seen)
-
-
-@pytest.mark.slow
-def test_a_custom_core_is_exported() -> None:
-    agent = ActorCritic(env_spec("recall"), Trace, encoder_sizes=[6]).eval()
-    assert compare(agent, "onnx", "recall").largest < 1e-5
-
-
 def test_a_custom_core_that_cannot_be_captured_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     spec = env_spec("recall")
     with pytest.raises(ValueError, match="core Undecided with encoder Encoder cannot be exported by torch"):
@@ -235,13 +240,22 @@ def test_bad_flags_are_refused_in_one_line(
 
 
 @pytest.mark.slow
-def test_the_command_names_the_file_after_the_policy(
+def test_deployment_without_torch_and_this_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """By the documentation's example, of a policy after which the command names the file."""
     monkeypatch.chdir(tmp_path)
-    assert export.main(["recall-rmc", "--format", "torch", "--episodes", "5"]) == 0
-    assert capsys.readouterr().out.startswith("recall-rmc.pt2 (")
-    assert [path.name for path in tmp_path.iterdir()] == ["recall-rmc.pt2"]
+    assert export.main(["recall-rmc", "--format", "onnx", "--episodes", "5"]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("recall-rmc.onnx (")
+    assert "mean return 1.00" in output
+    assert "its probabilities differ by at most " in output
+    program = f"""import runpy, sys
+sys.modules.update(torch=None, rmc_agents=None)  # not to be imported
+runpy.run_path({str(DEPLOY)!r}, run_name="__main__")"""
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3 of 3 cues remembered\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["recall-rmc.onnx"]
 
 
 @pytest.mark.slow
