@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from multiprocessing import active_children, forkserver
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from helpers import forked
 from helpers.agents import before_update
 from helpers.runs import QUIET, SMALL, assert_same, find_and_load, newest, wait_for_checkpoints
 from helpers.system import descendants, last_child, running
@@ -129,15 +128,18 @@ def test_a_failure_of_one_is_one_of_all(two: list[dict[str, Any]]) -> None:
     assert "one of the 2 learners has ended" in two[0]["lost"]
 
 
-def start(*flags: str) -> subprocess.Popen:
-    program = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    return subprocess.Popen([*launcher, *program, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+# As torchrun --standalone --nproc-per-node 2 --no-python rmc-train, with forks: programs would import torch again.
+TORCHRUN = """
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from rmc_agents.train.cli import main
+rendezvous = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "two"}
+elastic_launch(LaunchConfig(1, 1, 2, **rendezvous, max_restarts=0, start_method="fork"), main)(sys.argv[1:])
+"""
 
 
-def said_by_learners(err: str) -> list[str]:
-    """Lines on standard error except for torchrun's own."""
-    return [line for line in err.splitlines() if line.startswith(("rmc-train", "[rank"))]
+def errors_of_learners(output: str) -> list[str]:
+    """Error messages except for torchrun's own."""
+    return [line for line in output.splitlines() if line.startswith(("rmc-train: ", "[rank"))]
 
 
 def wait_until_ended(processes: set[int]) -> None:
@@ -177,13 +179,14 @@ def test_impala_loses_a_learner_and_continues_with_one(tmp_path: Path, monkeypat
 def test_torchruns_processes_share_the_lanes_of_ppo_and_stop_together(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     flags = [*SMALL, *QUIET, "--core", "none", "--device", "cpu", "--total-frames", "10000000", "--save-every", "1e-9"]
-    process = start(*flags, "--run-dir", str(run_dir))
+    process = forked.Program(TORCHRUN, [*flags, "--run-dir", str(run_dir)], tmp_path / "log")
     wait_for_checkpoints(run_dir, 2, process)
+    assert process.pid is not None
     processes = descendants(process.pid)
     os.kill(last_child(process.pid), signal.SIGINT)
-    out, err = process.communicate(timeout=600)
+    out, _ = process.communicate()
     wait_until_ended(processes)
-    assert said_by_learners(err) == []
+    assert errors_of_learners(out) == []
     assert "8 lanes on cpu shared by 2 learners" in out
     assert out.count("stopped by SIGINT and saved") == 1
     assert f"rmc-train --resume {run_dir}" in out
