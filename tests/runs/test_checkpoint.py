@@ -4,9 +4,8 @@ import errno
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from safetensors.torch import save as to_safetensors
 from safetensors.torch import save_file
 
 from helpers.runs import assert_same, find_and_load
+from rmc_agents.envs.processes import ChildContext, stops_held_back
 from rmc_agents.files import TEMPORARY, replacing
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
@@ -222,41 +222,35 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     assert os.listdir(tmp_path) == ["x"]
 
 
-SAVE_FOR_EVER = """
-import os, sys, torch
-from pathlib import Path
-from rmc_agents.runs import checkpoint
-while os.fork():  # one process after another, each of which is killed
-    os.wait()
-    print("killed", flush=True)
-    sys.stdin.readline()
-for update in range(1, 10**6):
-    tree = {"update": update, "tensor": torch.full((200_000,), float(update))}
-    checkpoint.save_numbered(Path(sys.argv[1]), update, tree, keep=2)
-    print(os.getpid(), update, flush=True)
-"""
+def save_for_ever(run_dir: Path, pipe: Connection) -> None:
+    while os.fork():  # one process after another, each of which is killed
+        os.wait()
+        pipe.send("killed")
+        pipe.recv()
+    for update in range(1, 10**6):
+        tree = {"update": update, "tensor": torch.full((200_000,), float(update))}
+        checkpoint.save_numbered(run_dir, update, tree, keep=2)
+        pipe.send((os.getpid(), update))
 
 
 @pytest.mark.slow
 def test_killing_while_saving_loses_only_what_was_not_saved(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
+    with stops_held_back():
+        pipe, process = ChildContext().start(save_for_ever, tmp_path, daemon=False)
     for attempt in range(4):
-        output = [process.stdout.readline() for _ in range(3)]
+        saved = [pipe.recv() for _ in range(3)]
         time.sleep(0.007 * attempt)  # at some point during a save
-        os.kill(int(output[-1].split()[0]), signal.SIGKILL)
-        output += iter(process.stdout.readline, "killed\n")
+        os.kill(saved[-1][0], signal.SIGKILL)
+        saved += iter(pipe.recv, "killed")
         _, tree = find_and_load(tmp_path)
-        assert tree["update"] >= int(output[-1].split()[1])
+        assert tree["update"] >= saved[-1][1]
         assert tree["tensor"].eq(tree["update"]).all()
         for path in (tmp_path / "checkpoints").glob("update-*"):
             checkpoint.load(path)
             path.unlink()
         if attempt < 3:
-            print(file=process.stdin, flush=True)
+            pipe.send("continue")
     process.kill()
-    process.communicate()
+    process.join()
     checkpoint.save_numbered(tmp_path, 1, {}, keep=2)
     assert len(os.listdir(tmp_path / "checkpoints")) == 1, "temporary files of killed processes are cleared away"
