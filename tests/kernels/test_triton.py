@@ -21,24 +21,38 @@ RMC_CASES = {  # steps, lanes, where it resets, the core's options
         [(0, 0), (1, 4)],
         {"mem_slots": 4, "head_size": 8, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7},
     ),
-    "memory-gates": (
+    "memory-gates, wide keys": (
         3,
         3,
         [(0, 0), (2, 2)],
-        {"mem_slots": 3, "head_size": 8, "num_heads": 2, "gate_style": "memory", "slot_embedding": True},
+        {
+            "mem_slots": 3,
+            "head_size": 4,
+            "num_heads": 4,
+            "key_size": 16,
+            "gate_style": "memory",
+            "slot_embedding": True,
+        },
     ),
     "coupled-gates": (
+        2,
         3,
-        3,
-        [(0, 0), (2, 2)],
+        [(0, 0), (1, 2)],
         {"mem_slots": 3, "head_size": 5, "num_heads": 3, "gate_style": "coupled", "slot_embedding": True},
     ),
-    "no-gates": (2, 3, [(1, 1)], {"mem_slots": 4, "head_size": 4, "num_heads": 4, "gate_style": "none"}),
-    "mlp-1": (2, 2, [(1, 0)], {"mem_slots": 2, "head_size": 16, "num_heads": 1, "attention_mlp_layers": 1}),
-    "mlp-3": (2, 2, [(1, 1)], {"mem_slots": 2, "head_size": 8, "num_heads": 2, "attention_mlp_layers": 3}),
-    "wide-keys": (2, 3, [(1, 2)], {"mem_slots": 3, "head_size": 4, "num_heads": 4, "key_size": 16}),
+    "no-gates, mlp-1": (
+        2,
+        3,
+        [(1, 1)],
+        {"mem_slots": 4, "head_size": 4, "num_heads": 4, "gate_style": "none", "attention_mlp_layers": 1},
+    ),
     "padded-heads": (2, 3, [(1, 2)], {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 7}),
-    "one-unit-heads": (2, 2, [(0, 1)], {"mem_slots": 5, "head_size": 1, "num_heads": 3, "key_size": 1}),
+    "one-unit-heads, mlp-3": (
+        2,
+        2,
+        [(0, 1)],
+        {"mem_slots": 5, "head_size": 1, "num_heads": 3, "key_size": 1, "attention_mlp_layers": 3},
+    ),
     "many-slots": (2, 1, [(1, 0)], {"mem_slots": 16, "head_size": 16, "num_heads": 1}),
 }
 
@@ -151,7 +165,7 @@ def test_rmc_of_many_programs(steps, lanes, options):
 
 def test_rmc_is_deterministic():
     """Its bits do not depend on what was in the memory either."""
-    core, arguments = rmc_case("mlp-1")
+    core, arguments = rmc_case("one-unit-heads, mlp-3")
     clean = run(triton_rmc.rmc_unroll, core, *arguments)
     with pytest.MonkeyPatch.context() as patched:
         poison_new_tensors(patched)

@@ -32,7 +32,7 @@ class Compiled:
 
 triton.runtime.driver.set_active(Hopper())
 kernels._forward, kernels._backward = Compiled(kernels._forward), Compiled(kernels._backward)
-core = RMC(5, mem_slots=3, head_size=5, num_heads=3, key_size=7)
+core = RMC(5, mem_slots=2, head_size=3, num_heads=1, key_size=5, attention_mlp_layers=1)
 inputs, should_reset = torch.zeros(1, 2, 5), torch.zeros(1, 2, dtype=torch.bool)
 arguments = inputs, should_reset, core.initial_state(2), core.initial_leaves(), core.weights()
 kernels.rmc_unroll(*arguments)[0].sum().backward()
