@@ -2,6 +2,9 @@
 
 A kernel of numba that several workers need is compiled by one of them.
 
+Tyro, which parses command lines, reads the source of a class of settings once, not at every command line; nor does it
+compute a tenth of all that it has cached a second time, as it does where it finds pytest.
+
 Triton's kernels are interpreted where there is no GPU. Triton reads this at its first import.
 
 The garbage collector is off until all test files are imported, and then ignores what they imported.
@@ -12,6 +15,7 @@ import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -21,6 +25,7 @@ import pytest
 import torch
 from filelock import FileLock
 from numba.core.dispatcher import Dispatcher
+from tyro import _docstrings, _unsafe_cache
 
 from helpers import forked
 from rmc_agents import plugins
@@ -44,6 +49,8 @@ def compile_once(dispatcher: Any, signature: Any) -> Any:
 
 
 Dispatcher.compile = compile_once
+_docstrings._ClassTokenization.make = staticmethod(cache(_docstrings._ClassTokenization.make.__wrapped__))
+_unsafe_cache.sys = SimpleNamespace(modules={})
 
 
 def pytest_collection_finish() -> None:
