@@ -28,7 +28,7 @@ from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 
 NAMES = ("memory-s7", "memory-s13-random", "memory-s17-random")
-LANES, STEPS, MAX_STEPS = 4, 220, 70  # 4 lanes * (220 + 60) steps * 3 modes * 3 variants: about 10,000 steps
+LANES, STEPS, MAX_STEPS = 4, 110, 40  # 4 lanes * (110 + 60) steps * 3 modes * 3 variants: about 6,000 steps
 
 
 def settings_of(name: str) -> dict[str, Any]:
