@@ -33,7 +33,7 @@ FUSED = {f"rmc-{name}": (RMC, options) for name, options in ONE_BLOCK.items() if
     "rnn": (RNN, {"hidden_size": 6}),
     "rnn-odd": (RNN, {"hidden_size": 37}),
 }
-SHAPES = [(1, 1), (7, 3), (20, 17), (3, 300)]  # steps, lanes
+SHAPES = [(1, 1), (7, 3), (3, 300)]  # steps, lanes
 
 
 def build(name):
