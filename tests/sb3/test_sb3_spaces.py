@@ -81,8 +81,9 @@ def test_masks_that_are_ignored_are_warned_of(kind: str, is_masked: bool) -> Non
 
 
 def test_many_actions_pass_through_workers() -> None:
-    settings = {"algo": "recurrent-ppo", "env": "helpers.actions:ActionsMatrix-v0", "num_envs": 2, "env_workers": 2}
-    trainer = make_trainer(Config().updated(settings | {"unroll_length": 4}, "test"), CPU)
+    settings: dict[str, Any] = {"algo": "recurrent-ppo", "env": "helpers.actions:ActionsMatrix-v0"}
+    settings |= {"num_envs": 2, "env_workers": 2, "unroll_length": 4, "mem_slots": 3, "head_size": 4}
+    trainer = make_trainer(Config().updated(settings, "test"), CPU)
     trainer.update()
     trainer.close()
     assert trainer.frames == 8
@@ -208,13 +209,7 @@ def test_images_all_get_their_channels_first_if_some_have_them() -> None:
 
 @pytest.mark.parametrize(
     ("flags", "convolves"),
-    [
-        ("recurrent-ppo", True),
-        ("recurrent-ppo --encoder mlp", False),
-        ("recurrent-ppo --sb3-policy cnn", True),
-        ("sb3-ppo", True),
-        ("sb3-a2c --sb3-policy mlp", False),
-    ],
+    [("recurrent-ppo --sb3-policy cnn", True), ("sb3-ppo", True), ("sb3-a2c --sb3-policy mlp", False)],
 )
 def test_large_pictures_are_convolved_unless_set_otherwise(flags: str, convolves: bool, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
@@ -237,10 +232,12 @@ def test_large_pictures_are_convolved_unless_set_otherwise(flags: str, convolves
         ({"env": "LargeInDict-v0", "algo": "recurrent-ppo", "encoder_sizes": [9, 7]}, True, 7),
         ({"env": "LargeInDict-v0", "algo": "recurrent-ppo", "encoder": "mlp", "encoder_sizes": []}, False, 3891),
         ({"env": "Pictures-v0", "algo": "recurrent-ppo", "encoder_sizes": [9, 7]}, True, 7),
+        ({"env": "Pictures-v0", "algo": "recurrent-ppo", "encoder": "mlp", "encoder_sizes": [9]}, False, 9),
     ],
 )
 def test_features_are_those_that_the_settings_name(settings: dict[str, Any], convolves: bool, width: int) -> None:
-    trainer = make_trainer(Config().updated(settings | {"num_envs": 2, "unroll_length": 4}, "test"), CPU)
+    small = {"num_envs": 2, "unroll_length": 4, "mem_slots": 3, "head_size": 4}
+    trainer = make_trainer(Config().updated(settings | small, "test"), CPU)
     features = trainer.model.policy.features_extractor
     assert features.features_dim == width
     assert any(isinstance(module, NatureCNN) for module in features.modules()) == convolves
