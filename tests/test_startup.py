@@ -102,7 +102,8 @@ def test_help_and_refusals_import_nothing_heavy(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_training_and_evaluation_do_not_import_what_takes_seconds(tmp_path: Path) -> None:
-    small = "--core rmc --num-envs 4 --unroll-length 5 --total-frames 40 --no-video --eval-episodes 2 --encoder-sizes 8"
+    small = "--core rmc --mem-slots 3 --head-size 4 --encoder-sizes 8 --num-envs 4 --unroll-length 5"
+    small += " --total-frames 40 --no-video --eval-episodes 2"
     envs = ("recall", "program-copy", "boxworld", "memory-s7")  # their encoders differ; the last one needs minigrid
     program = (
         "import sys; from rmc_agents.train import cli; from rmc_agents.evaluate import cli as evaluate\n"
