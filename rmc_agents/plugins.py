@@ -4,6 +4,10 @@ Importing a module runs its code. A module is therefore imported only if it is n
 or as 'module:Name' by --core, --cores, --encoder, --loss, --env, --track or rmc-sweep's --set, or in Python by the
 argument `env` of `rmc.train` and `rmc.resume`; never because a checkpoint or a YAML file contains it.
 Subprocesses import the same modules.
+
+A file may then name a core, encoder or environment of that module if it is a class of torch's or gymnasium's kind, or
+registered. A function could be any of the module's, with arguments from the file: it is only called if the user has
+written its name in full.
 """
 
 import importlib
@@ -22,11 +26,14 @@ from rmc_agents.formatting import did_you_mean
 Result = TypeVar("Result")
 
 OWN = __name__.partition(".")[0]  # this package
+KINDS = {"torch.nn.modules.module.Module", "gymnasium.core.Env", "gymnasium.vector.vector_env.VectorEnv"}
+"""Bases of the classes that a file may name."""
 EXTRAS = ("popgym",)
 """Modules of environments that are optional dependencies; the extras have the same names."""
 PACKAGES = (OWN, "gymnasium", "minigrid", *EXTRAS)
 """Packages that register their environments when they are imported, which every process does when it makes one."""
 _typed: dict[str, None] = {}  # module names in import order
+_named: dict[str, None] = {}  # 'module:Name' in full
 _envs: dict[str, None] = {}  # environments 'module:Name' registered with gymnasium
 registered: dict[str, dict[str, Callable[..., Any]]] = {"core": {}, "encoder": {}, "loss": {}}
 """Builders by kind and name that were registered in Python."""
@@ -50,22 +57,22 @@ def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> 
     """Import the modules named on a command line; the current folder is searched, as by `python -m`.
 
     Args:
-      modules: the values of --import.
+      modules: the values of --import: MODULE, or 'module:Name' for a function of it that files may name.
       names: of cores, encoders, a loss and a tracker; only the form 'module:Name' matters.
       env: the value of --env; likewise.
 
     Raises:
       PluginError: if there is no such module or its code fails; a note then shows the traceback.
-      ValueError: if `env` names something that is not an environment.
+      ValueError: if `env` names something that is not an environment, or --import something that is not there.
     """
-    _typed.clear()  # a process may run several commands in sequence
-    _envs.clear()
+    for known in (_typed, _named, _envs):
+        known.clear()  # a process may run several commands in sequence
     add(modules, *names, env=env)
 
 
 def add(modules: Sequence[str], *names: str | None, env: str | None = None) -> None:
     """As `load`, beside the modules that have been imported before."""
-    flags = dict.fromkeys(modules, "--import")
+    flags = dict.fromkeys((module_of(name) or name for name in modules), "--import")
     flags |= {module: name for name in (*names, env) if name and (module := module_of(name)) and module not in flags}
     if flags and (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
@@ -74,8 +81,17 @@ def add(modules: Sequence[str], *names: str | None, env: str | None = None) -> N
             continue
         _import(module, source)
         _typed[module] = None
+    _named.update(dict.fromkeys(_without_stack(name) for name in (*modules, *names, env) if name and module_of(name)))
+    for name in filter(module_of, modules):
+        find(name)
     if env:
         _register_env(env)
+
+
+def _without_stack(name: str) -> str:
+    from rmc_agents.envs.names import split_stack
+
+    return split_stack(name)[0]
 
 
 def _import(module: str, source: str) -> None:
@@ -134,10 +150,11 @@ def module_of(name: str) -> str:
 def find(name: str) -> Callable[..., Any] | None:
     """The class or function 'module:Name' if the user named the module, else None.
 
-    The name may come from a file: nothing is imported, and only definitions inside the module's package are found.
+    The name may come from a file: nothing is imported, and only definitions inside the module's package are found, of
+    functions only those that the user named in full.
 
     Raises:
-      ValueError: if the module does not define that name.
+      ValueError: if the module does not define that name, or only a file names the function.
     """
     module, _, attribute = name.partition(":")
     if module not in _typed:
@@ -148,7 +165,18 @@ def find(name: str) -> Callable[..., Any] | None:
         got = f"one of {home}: use {home}:{attribute}" if home else f"an object of {type(found).__name__}"
         got = f"no such name{_similar(module, attribute)}" if found is None else got
         raise ValueError(f"{name}: expected a class or a function that {package} defines, got {got}")
+    if name not in _named and not _is_part(found):
+        raise ValueError(
+            f"only a file names {name}, and calling it runs its code; if you trust it, add --import {name}"
+        )
     return found
+
+
+def _is_part(found: object) -> bool:
+    """Whether a class, or what a partial calls, is a module of torch or an environment of gymnasium."""
+    made_by = found.func if isinstance(found, partial) else found
+    bases = made_by.__mro__ if isinstance(made_by, type) else ()
+    return any(f"{base.__module__}.{base.__qualname__}" in KINDS for base in bases)
 
 
 def _home(found: object) -> str:
@@ -226,7 +254,21 @@ def _is_registered(name: str) -> bool:
 
 def flags() -> list[str]:
     """Flags with which another command imports the same modules."""
-    return [word for module in _typed for word in ("--import", module)]
+    return [word for name in _imports() for word in ("--import", name)]
+
+
+def _imports() -> list[str]:
+    """Values of --import that do what this process was told: modules, and their functions that were named."""
+    found = []
+    for module in _typed:
+        named = [name for name in _named if module_of(name) == module]
+        functions = [
+            name
+            for name in named
+            if callable(own := getattr(sys.modules[module], name.rpartition(":")[2], None)) and not _is_part(own)
+        ]
+        found += functions or [module]
+    return found
 
 
 def flags_text() -> str:
@@ -244,7 +286,7 @@ def carried(function: Callable[..., Result], env: Any) -> Callable[..., Result]:
     spec = _given_spec(env)
     if spec is None and not _typed and not any(registered.values()):
         return function
-    return partial(_prepare_and_call, list(_typed), list(_envs), registered, spec, os.getcwd(), function)
+    return partial(_prepare_and_call, _imports(), list(_envs), registered, spec, os.getcwd(), function)
 
 
 def _given_spec(env: Any) -> Any:

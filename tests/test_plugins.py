@@ -11,9 +11,9 @@ import torch
 
 from helpers import forked
 from rmc_agents import plugins
-from rmc_agents.command_line import run
+from rmc_agents.command_line import parsing, run
 from rmc_agents.command_line.parsing import assignments
-from rmc_agents.config import CoreConfig
+from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import Feedforward, make_core, register_core
 from rmc_agents.train import cli
 
@@ -60,6 +60,21 @@ def test_a_class_is_found_in_a_module_that_was_typed_and_in_no_other(module: str
 def test_a_module_without_an_environment_is_refused(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--env", f"{module}:"]) == 2
     assert f"--env leaves the environment of {module} to you: add --env {module}:NAME" in capsys.readouterr().err
+
+
+def test_a_file_cannot_have_any_function_of_a_module_called(module: str) -> None:
+    with Path(f"{module}.py").open("a") as file:
+        file.write("\ndef clean(days, folder='.'):\n    raise AssertionError(folder)\n\nclass Cache:\n    pass\n")
+    for kind, name in (("core", f"{module}:clean"), ("env", f"{module}:clean"), ("env", f"{module}:Cache")):
+        Path("file.yaml").write_text(f"env: recall\n{kind}: {name}" if kind == "core" else f"env: {name}")
+        plugins.load([module])
+        with pytest.raises(ValueError, match=f"only a file names {name}, .* add --import {name}"):
+            parsing.check_names(Config().updated_from_yaml("file.yaml"), "file.yaml")
+    plugins.load([f"{module}:clean"])
+    assert callable(plugins.find(f"{module}:clean"))
+    assert plugins.flags() == ["--import", f"{module}:clean"]
+    with pytest.raises(ValueError, match=f"{module}:clear: expected a class or a function .* did you mean 'clean'"):
+        plugins.load([f"{module}:clear"])
 
 
 def test_a_partial_of_a_class_of_the_module_is_found(module: str) -> None:

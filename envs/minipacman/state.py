@@ -139,7 +139,7 @@ def _check_ranges(state: State, frame_cap: int) -> None:
     for name, low, high in (
         ("level", 0, highest_level),
         ("frame", 0, frame_cap),
-        ("timer", 0, frame_cap),
+        ("timer", 0, 2**30),  # it must not overflow
         ("power", 0, POWER_STEPS),
         ("pacman_cell", 0, CELLS - 1),
         ("pacman_facing", 0, 4),

@@ -76,8 +76,11 @@ def test_a_command_imports_the_module_of_the_flag(tmp_path: Path, monkeypatch: p
              (f"--{name.replace('_', '-')}", str(value))]  # fmt: skip
     flags += ["--no-video", "--encoder-sizes", "8", "--total-frames", "20", "--run-dir", "run"]
     assert cli.main([*flags, "--loss", "whose:half"]) == 0
-    assert cli.main(["--resume", "run", "--total-frames", "40"]) == 2  # no file imports code
-    assert cli.main(["--resume", "run", "--total-frames", "40", "--import", "whose"]) == 0
+    assert plugins.flags() == ["--import", "whose:half"]
+    resume = ["--resume", "run", "--total-frames", "40"]
+    assert cli.main(resume) == 2  # no file imports code
+    assert cli.main([*resume, "--import", "whose"]) == 2  # nor calls any function
+    assert cli.main([*resume, "--import", "whose:half"]) == 0
 
 
 @pytest.mark.parametrize(
