@@ -218,7 +218,7 @@ class RunLoop:
         if only_python_opens(self.trainer.config, to_train=True):
             return f"rmc.resume({str(self.folder.path)!r}), after registering its parts"
         address = self.trainer.config.actors.ray_address
-        cluster = f" --ray-address {quoted(address)}" if address else ""  # it is not taken from a file
+        cluster = f" --ray-address {address}" if address else ""  # it is not taken from a file
         return f"rmc-train --resume {quoted(self.folder.path)}{cluster}{extra_flags(self.trainer)}"
 
     def _print_header(self) -> None:

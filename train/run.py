@@ -141,7 +141,7 @@ def resume(
     source, console = Path(run), console or command_line.console()
 
     def changed(saved: Config) -> Config:
-        new = settings(saved) if callable(settings) else saved.updated(settings or {}, "settings")
+        new = settings(saved) if callable(settings) else saved.updated(dict(settings or {}), "settings")
         if not isinstance(new, Config):
             raise ValueError(f"settings: expected a function that returns a Config, got {new!r} from it")
         return new
