@@ -259,16 +259,12 @@ def flags() -> list[str]:
 
 def _imports() -> list[str]:
     """Values of --import that do what this process was told: modules, and their functions that were named."""
-    found = []
-    for module in _typed:
-        named = [name for name in _named if module_of(name) == module]
-        functions = [
-            name
-            for name in named
-            if callable(own := getattr(sys.modules[module], name.rpartition(":")[2], None)) and not _is_part(own)
-        ]
-        found += functions or [module]
-    return found
+    functions = []
+    for name in _named:
+        module, _, attribute = name.rpartition(":")
+        own = getattr(sys.modules[module], attribute, None)  # None: an id of gymnasium's
+        functions += [name] if callable(own) and not _is_part(own) else []
+    return [name for module in _typed for name in [f for f in functions if module_of(f) == module] or [module]]
 
 
 def flags_text() -> str:

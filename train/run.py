@@ -146,12 +146,9 @@ def resume(
             raise ValueError(f"settings: expected a function that returns a Config, got {new!r} from it")
         return new
 
-    def wanted(saved: Config) -> Config:
-        return saved.changed(changed, source)
-
     with _clock(console) as clock, _restored():
         observers = Observers(console, clock, callback, track)
-        reopened = partial(reopen, source, wanted, trust, env)
+        reopened = partial(reopen, source, lambda saved: saved.changed(changed, source), trust, env)
         if source.is_file():
             return _branch(source, branch_path(source) if run_dir is None else Path(run_dir), reopened, observers)
         if run_dir is not None:

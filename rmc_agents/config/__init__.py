@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from rmc_agents import configs
 from rmc_agents.formatting import did_you_mean
@@ -44,6 +44,8 @@ SB3_ALGORITHMS = ("recurrent-ppo", "sb3-a2c", "sb3-ppo")
 
 RETIRED = {"cuda_graphs": False}
 """Settings of older runs that no longer exist. With these values they had no effect: they are read and dropped."""
+
+Changed = TypeVar("Changed", bound="Config")
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ class Config:
         """The sections by name, without the further fields of a command's subclass."""
         return {each.name: getattr(self, each.name) for each in fields(Config)}
 
-    def changed(self, change: Callable[[Self], Self], source: object) -> Self:
+    def changed(self, change: Callable[[Self], Changed], source: object) -> Changed:
         """`change(self)`, for settings that come from a file, `source`: its Ray cluster is not taken over, because what
         a cluster sends can run code here.
 
@@ -215,7 +217,7 @@ class Config:
         if config.actors.actor_engine == "ray" and config.actors.ray_address is None:
             raise ValueError(
                 f"{source} names the Ray cluster {address}, which can run code here; if you trust it, add "
-                f"--ray-address {address}, or in Python the setting ray_address"
+                f"--ray-address {address} (rmc-sweep: --set ray_address={address}), or in Python the setting"
             )
         return config
 

@@ -210,7 +210,10 @@ def test_the_state_before_the_first_reset_is_taken(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")  # no passage begins in it
     (tmp_path / "b").write_bytes(bytes(100))
     env = TextVectorEnv(2, tmp_path, part="all", steps=10)
-    env.set_state(env.get_state())
+    before = env.get_state()
+    env.set_state(before)
+    for name, value in env.get_state().items():
+        np.testing.assert_array_equal(value, before[name])
 
 
 def test_words_are_saved_as_json(tmp_path: Path) -> None:

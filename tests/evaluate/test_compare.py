@@ -284,6 +284,14 @@ def test_a_run_that_is_given_twice_counts_once(capsys: pytest.CaptureFixture[str
     )
 
 
+def test_a_training_is_told_its_cluster_by_a_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags: list[str] = []
+    monkeypatch.setattr(scheduler.trainings, "start", lambda given, log: flags.extend(given))
+    on_cluster = Config().updated({"algo": "impala", "actor_engine": "ray", "ray_address": "a:1"}, "test")
+    scheduler.start(Job("a", tmp_path / "a-seed0", on_cluster), trust=False)
+    assert flags[-2:] == ["--ray-address", "a:1"]
+
+
 def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = Job("a", tmp_path / "a-seed0", Config())
     training = Training(job, Console(), trust=False)

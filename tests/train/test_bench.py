@@ -268,6 +268,12 @@ def test_bad_input_is_one_line_and_exit_status_2(case: str, capsys: pytest.Captu
     assert captured.out == ""
 
 
+def test_a_files_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text("{algo: impala, actor_engine: ray, ray_address: 'a:1'}")
+    assert bench.main(["--config", str(tmp_path / "a.yaml")]) == 2
+    assert "a.yaml names the Ray cluster a:1, which can run code here" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("flags", [["--repeat", "1"], ["--backends", "fast"], ["--run-dir", "a"], ["--num-envs", "0"]])
 def test_bad_flags_exit_with_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_info:

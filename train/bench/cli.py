@@ -79,5 +79,8 @@ def _main(argv: Sequence[str] | None) -> int:
 def _parse(argv: Sequence[str] | None) -> Arguments:
     """Flags override --config, which overrides the defaults, as in rmc-train."""
     first = parsing.import_typed(argv)
-    default = Arguments(**Config().updated_from_yaml(first.config).sections())
-    return parsing.parse(Arguments, argv, "rmc-bench", DESCRIPTION, default, FIRST)
+
+    def with_flags(base: Config) -> Arguments:
+        return parsing.parse(Arguments, argv, "rmc-bench", DESCRIPTION, Arguments(**base.sections()), FIRST)
+
+    return Config().updated_from_yaml(first.config).changed(with_flags, first.config)

@@ -28,6 +28,7 @@ NOT_SEARCHED = {
     "env_kwargs": "scores of other environments do not compare",
     "eval_episodes": "scores are compared over equally many episodes",
     "video": "trials record none",
+    "ray_address": "set it by --set ray_address=HOST:PORT",
     "seed": "set it by --set seed=N, or name several by --seeds with --one-at-a-time",
 }
 DECIDING = (
@@ -81,7 +82,7 @@ class Plan:
         path = Path("study") if isinstance(study, Mapping) else configs.find(study, configs.SWEEPS)
         study = study if isinstance(study, Mapping) else read_yaml(path)
         _check_names(study, KEYS, str(path), "key")
-        base = _read_base(study, path).updated(dict(fixed), "--set")
+        base = _read_base(study, path).changed(lambda settings: settings.updated(dict(fixed), "--set"), path)
         base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
         for each in seeds:
             base.updated({"seed": each}, "--seeds")  # raises ValueError for an invalid one
