@@ -16,8 +16,9 @@ from rich.table import Table
 
 from rmc_agents import __version__, commands
 from rmc_agents.command_line import console, importing, quoted, run, show, signal_of
-from rmc_agents.command_line.parsing import sources
+from rmc_agents.command_line.parsing import parse, sources
 from rmc_agents.commands import COMMANDS
+from rmc_agents.config import Config
 from rmc_agents.formatting import decimals, with_interval
 
 IMPORTS = "import signal, sys; from rmc_agents import command_line;"
@@ -122,3 +123,12 @@ def test_paths_are_quoted_as_a_shell_reads_them() -> None:
 def test_none_is_read_as_no_value() -> None:
     found = sources(["--run-dir", "None", "--resume", "None", "--track", "None"])
     assert found.run_dir is found.resume is found.track is None
+
+
+def test_integers_are_read_as_in_yaml(capsys: pytest.CaptureFixture[str]) -> None:
+    config = parse(Config, ["--total-frames", "2.5e6", "--ppo-minibatches", "1_0", "--key-size", "1e1"], "test", "")
+    assert (config.train.total_frames, config.train.ppo_minibatches, config.core.key_size) == (2_500_000, 10, 10)
+    for wrong in ("1.5e0", "1e-1", "1e400", "True"):
+        with pytest.raises(SystemExit):
+            parse(Config, ["--total-frames", wrong], "test", "")
+        assert f"expected an integer, got '{wrong}'" in capsys.readouterr().err

@@ -32,7 +32,7 @@ PLAIN = {
     r"no type matching (.+) could be instantiated from \[(.+)\]": r"expected \1, got \2",
     r"Missing value for argument '(\S+)'\. Expected 1 values": r"\1: expected a value, got none",
     r"invalid choice ('.*') for argument '(\S+)'\. Expected one of \((.*)\)": r"\2: expected one of \3, got \1",
-    r"Could not find valid parse for arguments: \['(\S+,\s*\S+)'\]": r"expected values separated by spaces, got \1",
+    r"Could not find valid parse for arguments: \['([^']+,[^']+)'\]": r"expected values separated by spaces, got \1",
     r"Could not find valid parse for arguments: \[(.*)\]": r"expected other values, got \1",
 }
 """Patterns in messages of Python and tyro -> plainer words."""
@@ -50,6 +50,26 @@ Imports = Annotated[
 """A flag of every command; its value goes to `plugins.load`."""
 
 _registry = ConstructorRegistry()
+
+
+@_registry.primitive_rule
+def _integers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    """Lets integers be given as 1e6 too, as in YAML."""
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda texts: _integer(texts[0]),
+        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _integer(text: str) -> int:
+    if re.fullmatch(r"[+-]?\d+(\.\d*)?e\+?\d+", text, re.IGNORECASE) and float(text).is_integer():
+        return int(float(text))
+    return int(text)
 
 
 @_registry.primitive_rule
