@@ -18,12 +18,12 @@ The order of a level's draws (see `random_stream`); a draw of a colour or place 
 - the loose key's place, integer(S) twice; the agent's, integer(S) twice: any floor.
 """
 
-from rmc_agents.envs.random_stream import compiled, inlined, integer
+from rmc_agents.envs.random_stream import inlined, integer, subroutine
 
 from .state import COLOURS, FLOOR, GEM, Rules, State
 
 
-@compiled
+@subroutine
 def start_level(state: State, rules: Rules, lane: int) -> None:
     """Draws a lane's next level from its random stream."""
     for row in range(rules.room_size):
@@ -68,7 +68,7 @@ def _unused_colour(state: State, lane: int, used: int) -> int:
     return colour
 
 
-@compiled
+@subroutine
 def _place_box(state: State, rules: Rules, lane: int, content: int, lock: int) -> None:
     while True:
         row = integer(state, lane, rules.room_size)

@@ -16,7 +16,7 @@ which is Lemire's method (2019, arXiv 1805.10941). The order of an episode's dra
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.random_stream import compiled, inlined
+from rmc_agents.envs.random_stream import compiled, inlined, subroutine
 
 from .level import BALL, COLORS, EMPTY, KEY, SHORTEST_END, WALL, Level, State
 
@@ -63,7 +63,7 @@ def _next32(state: State, lane: int) -> np.uint64:
     return draw & _LOW_HALF
 
 
-@compiled
+@subroutine
 def draw_integer(state: State, lane: int, low: int, high: int) -> int:
     """`Generator.integers(low, high)` for a range of at most 2**32 numbers; nothing is drawn for a range of one."""
     count = np.uint64(high - low)
@@ -77,7 +77,7 @@ def draw_integer(state: State, lane: int, low: int, high: int) -> int:
     return int(low + np.int64(product >> _32))
 
 
-@compiled
+@subroutine
 def _start_episode(state: State, level: Level, lane: int) -> None:
     hallway_end = level.size - 3
     if level.random_length:

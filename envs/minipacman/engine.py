@@ -15,7 +15,7 @@ Random numbers are those of `random_stream`. The order of the draws:
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.random_stream import compiled, inlined, integer, uniform
+from rmc_agents.envs.random_stream import compiled, inlined, integer, subroutine, uniform
 
 from .map import CELLS, Maze, View
 from .state import GONE, PILLS, POWER_STEPS, Rules, State
@@ -26,7 +26,7 @@ GHOST_GREEN = np.rint(np.arange(POWER_STEPS + 1) * 255 / POWER_STEPS).astype(np.
 """A ghost's green for each value of power: 255 * power / 20, halves to the even number."""
 
 
-@compiled
+@subroutine
 def _start_level(state: State, maze: Maze, lane: int) -> None:
     state.level[lane] += 1
     state.timer[lane] = 0

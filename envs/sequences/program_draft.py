@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.random_stream import compiled
+from rmc_agents.envs.random_stream import subroutine
 
 CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz+-*=<>(): \n"
 """The characters of programs. Digits come first, so that the token of a digit is the digit."""
@@ -59,35 +59,35 @@ def make_draft(room: int) -> Draft:
     return Draft(np.zeros(2 * room, np.uint8), *one)
 
 
-@compiled
+@subroutine
 def append(draft: Draft, token: int) -> None:
     """Appends one token."""
     draft.tokens[draft.last[0]] = token
     draft.last[0] += 1
 
 
-@compiled
+@subroutine
 def append_all(draft: Draft, tokens: NDArray[np.uint8]) -> None:
     """Appends tokens."""
     for token in tokens:
         append(draft, token)
 
 
-@compiled
+@subroutine
 def prepend(draft: Draft, token: int) -> None:
     """Prepends one token."""
     draft.first[0] -= 1
     draft.tokens[draft.first[0]] = token
 
 
-@compiled
+@subroutine
 def prepend_all(draft: Draft, tokens: NDArray[np.uint8]) -> None:
     """Prepends tokens, which keep their order."""
     for i in range(len(tokens)):
         prepend(draft, tokens[len(tokens) - 1 - i])
 
 
-@compiled
+@subroutine
 def append_number(draft: Draft, number: int) -> None:
     """Appends a number >= 0."""
     unit = 1
@@ -98,7 +98,7 @@ def append_number(draft: Draft, number: int) -> None:
         unit //= 10
 
 
-@compiled
+@subroutine
 def prepend_number(draft: Draft, number: int) -> None:
     """Prepends a number >= 0."""
     while number >= 10:
@@ -107,13 +107,13 @@ def prepend_number(draft: Draft, number: int) -> None:
     prepend(draft, number)
 
 
-@compiled
+@subroutine
 def clear(draft: Draft) -> None:
     """Empties the expression."""
     draft.first[0] = draft.last[0] = len(draft.tokens) // 2
 
 
-@compiled
+@subroutine
 def flush(state: State, lane: int, draft: Draft) -> None:
     """Moves the expression to the text of the program."""
     for i in range(draft.first[0], draft.last[0]):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.random_stream import compiled, integer
+from rmc_agents.envs.random_stream import compiled, integer, subroutine
 
 from .program_draft import (
     CHARACTERS,
@@ -70,7 +70,7 @@ def most_characters(nesting: int, length: int) -> int:
     return length + nesting * max(loop, branch, choose) + len("print()\n")
 
 
-@compiled
+@subroutine
 def _append_assignment(draft: Draft, letter: int, number: int) -> None:
     append(draft, letter)
     append(draft, _EQUALS)
@@ -78,7 +78,7 @@ def _append_assignment(draft: Draft, letter: int, number: int) -> None:
     append(draft, _NEWLINE)
 
 
-@compiled
+@subroutine
 def _literal(state: State, lane: int, length: int) -> int:
     """A number of `length` digits."""
     if length == 1:
@@ -89,13 +89,13 @@ def _literal(state: State, lane: int, length: int) -> int:
     return least + integer(state, lane, 9 * least)
 
 
-@compiled
+@subroutine
 def _factor(state: State, lane: int, length: int) -> int:
     """A factor or a number of repetitions: small, so that results stay in range (Zaremba and Sutskever, 2014)."""
     return 1 + integer(state, lane, 4 * length)
 
 
-@compiled
+@subroutine
 def _new_letter(state: State, lane: int, draft: Draft) -> int:
     letter = LOOP_VARIABLE
     while draft.letters[0] >> letter & 1:
@@ -104,7 +104,7 @@ def _new_letter(state: State, lane: int, draft: Draft) -> int:
     return _A + letter
 
 
-@compiled
+@subroutine
 def _combine(state: State, lane: int, draft: Draft, value: int, operation: int, other: int) -> int:
     """(E+other) or (other+E), likewise with - and *; draws the side and returns the new value."""
     sign = _PLUS if operation == ADD else _MINUS if operation == SUBTRACT else _TIMES
@@ -125,7 +125,7 @@ def _combine(state: State, lane: int, draft: Draft, value: int, operation: int, 
     return value - other if is_left else other - value
 
 
-@compiled
+@subroutine
 def _name(state: State, lane: int, draft: Draft) -> int:
     """The line a=E; draws the letter and returns it. The expression is empty after it."""
     letter = _new_letter(state, lane, draft)
@@ -136,7 +136,7 @@ def _name(state: State, lane: int, draft: Draft) -> int:
     return letter
 
 
-@compiled
+@subroutine
 def _loop(state: State, lane: int, draft: Draft, value: int, length: int) -> int:
     """a=E, `for x in range(n):a+=b`, or a-=b; draws the letter, n, b and the sign; returns the new value."""
     letter = _name(state, lane, draft)
@@ -156,7 +156,7 @@ def _loop(state: State, lane: int, draft: Draft, value: int, length: int) -> int
     return value + repeats * other if is_sum else value - repeats * other
 
 
-@compiled
+@subroutine
 def _compare(state: State, lane: int, draft: Draft, value: int, other: int) -> bool:
     """E<other or E>other; draws which, and returns whether it is true."""
     is_less = integer(state, lane, 2) == 0
@@ -165,7 +165,7 @@ def _compare(state: State, lane: int, draft: Draft, value: int, other: int) -> b
     return value < other if is_less else value > other
 
 
-@compiled
+@subroutine
 def _branch(state: State, lane: int, draft: Draft, value: int, length: int) -> int:
     """`if E<b:a=c`, `else:a=d`; draws the letter, b, c, d and the comparison; returns the new value."""
     letter = _new_letter(state, lane, draft)
@@ -181,7 +181,7 @@ def _branch(state: State, lane: int, draft: Draft, value: int, length: int) -> i
     return c if is_true else d
 
 
-@compiled
+@subroutine
 def _choose(state: State, lane: int, draft: Draft, value: int, length: int) -> int:
     """(E if b<c else d) or (b if E<c else d); draws which, b, c, d and the comparison; returns the new value."""
     is_compared = integer(state, lane, 2) == 0
@@ -202,7 +202,7 @@ def _choose(state: State, lane: int, draft: Draft, value: int, length: int) -> i
     return b if is_compared else value
 
 
-@compiled
+@subroutine
 def _apply(state: State, lane: int, draft: Draft, value: int, operation: int, length: int) -> int:
     """Puts an operation around the expression; returns the new value."""
     if operation == LOOP:
@@ -219,7 +219,7 @@ def _apply(state: State, lane: int, draft: Draft, value: int, operation: int, le
     return _combine(state, lane, draft, value, operation, _literal(state, lane, length))
 
 
-@compiled
+@subroutine
 def _write_program(state: State, lane: int, rules: Rules, draft: Draft, nesting: int, length: int) -> None:
     """Writes a program and its answer, the printed number modulo 10**rules.length."""
     clear(draft)
@@ -241,13 +241,13 @@ def _write_program(state: State, lane: int, rules: Rules, draft: Draft, nesting:
     _finish(state, lane, digits)
 
 
-@compiled
+@subroutine
 def _finish(state: State, lane: int, digits: int) -> None:
     state.answer[lane, digits] = END
     state.length[lane] = state.written[lane] + digits + 1
 
 
-@compiled
+@subroutine
 def _write_digits(state: State, lane: int, task: int, count: int) -> None:
     """Writes `count` digits and a newline, and the answer: the digits repeated, reversed, or repeated twice."""
     for i in range(count):

@@ -40,8 +40,11 @@ def jit(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """As `jit`, for a function that compiled ones call: constants of the caller remain constants inside."""
-    return jit(function, inline="always")
+    """As `jit`, for a function that compiled ones call; constants of the caller remain constants inside.
+
+    Called by Python it would crash: what that needs is left out, to compile faster.
+    """
+    return jit(function, forceinline=True, no_cpython_wrapper=True)
 
 
 def buffer(*shape: int) -> Tensor:

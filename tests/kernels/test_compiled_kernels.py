@@ -15,7 +15,7 @@ MODULES = ["pointwise", "lookup", *(f"{p.parent.name}.{p.stem}" for p in sorted(
 
 
 def is_inlined(function: Dispatcher) -> bool:
-    return bool(function.targetoptions.get("inline") == "always")
+    return bool(function.targetoptions.get("forceinline"))
 
 
 def compiled_functions(module: str) -> list[Dispatcher]:
