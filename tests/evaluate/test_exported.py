@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
-from helpers import zoo  # noqa: F401  # registers environments with other spaces
+from helpers import zoo
 from helpers.own_cores import Counter, Decay, Module
 from helpers.runs import refused
 from rmc_agents import __version__
@@ -22,7 +24,7 @@ from rmc_agents.config import Config
 from rmc_agents.cores import LSTM, Core, MinGRU
 from rmc_agents.evaluate import export
 from rmc_agents.evaluate.episodes import PlaySettings, env_spec, play
-from rmc_agents.evaluate.exported import Compared, Program, make_program
+from rmc_agents.evaluate.exported import Compared, Program, _zeros, make_program
 from rmc_agents.kernels.weights import HiddenState
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import State, TimeStep, map_leaves
@@ -87,48 +89,38 @@ class Trace(Core):
 
 
 @pytest.mark.slow
-def test_a_custom_core_and_nested_observations_in_onnx() -> None:
-    agent = ActorCritic(env_spec("Zoo-Nested-v0"), Trace, encoder_sizes=[6]).eval()
-    compared = compare(agent, "onnx", "Zoo-Nested-v0")
-    assert 0 <= compared.largest < 1e-5
-    inputs = {each.name: each.type for each in onnxruntime.InferenceSession(compared.program.data).get_inputs()}
-    assert inputs == {
-        "obs_a/b/0": "tensor(int64)",
-        "obs_a/b/1": "tensor(int8)",
-        "obs_count": "tensor(float)",
-        "is_first": "tensor(bool)",
-        "prev_action": "tensor(int64)",
-        "prev_reward": "tensor(float)",
-        "state_0": "tensor(float)",
-        "state_1": "tensor(bool)",
-    }
-
-
-@pytest.mark.slow
-def test_convolutions_and_the_metadata_of_onnx() -> None:
+def test_names_metadata_and_numbers_of_onnx() -> None:
+    """Of a custom core, with convolutions in nested observations."""
     torch.manual_seed(0)
-    spec = SpaceSpec((40, 40, 3), "uint8", 1 / 255, 3)
-    agent = ActorCritic(spec, partial(LSTM, hidden_size=7), "conv", encoder_sizes=[8]).eval()
-    program = make_program(agent, "onnx", {"env": "Pictures-v0"})
-    obs, never = torch.randint(0, 256, (2, 40, 40, 3), dtype=torch.uint8), torch.tensor([False, False])
-    seen, state = (obs, never, torch.tensor([1, 2]), torch.randn(2)), agent.initial_state(2)
+    observations, actions = zoo.SPACES["Nested"]
+    spec = SpaceSpec.from_spaces(Dict(observations.spaces | {"look": Box(0, 255, (40, 40, 3), np.uint8)}), actions)
+    agent = ActorCritic(spec, Trace, encoder_sizes=[6]).eval()
+    program = make_program(agent, "onnx", {"env": "Nested-v0"})
+
+    obs, is_first, prev_action, _ = _zeros(spec, 2)
+    obs["look"] = torch.randint(0, 256, (2, 40, 40, 3), dtype=torch.uint8)
+    seen, never = (obs, torch.tensor([False, True]), prev_action + 1, torch.randn(2)), is_first
+    state = torch.randn(2, 14), torch.tensor([[True], [False]]).expand(2, agent.core.input_size)
     output, after = agent.step(TimeStep(*seen, never, never), state)
     torch.testing.assert_close(program.run(seen, state), (*output, *after), atol=1e-6, rtol=1e-5)
 
     session = onnxruntime.InferenceSession(program.data)
     inputs = {each.name: (each.type, each.shape[1:]) for each in session.get_inputs()}
     assert inputs == {
-        "obs": ("tensor(uint8)", [40, 40, 3]),
+        "obs_a/b/0": ("tensor(int64)", [2]),
+        "obs_a/b/1": ("tensor(int8)", [2, 2]),
+        "obs_count": ("tensor(float)", [2]),
+        "obs_look": ("tensor(uint8)", [40, 40, 3]),
         "is_first": ("tensor(bool)", []),
         "prev_action": ("tensor(int64)", []),
         "prev_reward": ("tensor(float)", []),
-        "state_hidden": ("tensor(float)", [7]),
-        "state_cell": ("tensor(float)", [7]),
+        "state_0": ("tensor(float)", [14]),
+        "state_1": ("tensor(bool)", [agent.core.input_size]),
     }
     outputs = [each.name for each in session.get_outputs()]
-    assert outputs == ["policy_logits", "value", "next_state_hidden", "next_state_cell"]
+    assert outputs == ["policy_logits", "value", "next_state_0", "next_state_1"]
     assert all(isinstance(each.shape[0], str) for each in (*session.get_inputs(), *session.get_outputs()))
-    assert session.get_modelmeta().custom_metadata_map["env"] == "Pictures-v0"
+    assert session.get_modelmeta().custom_metadata_map["env"] == "Nested-v0"
 
 
 @pytest.mark.slow
