@@ -163,15 +163,6 @@ def test_rmc_of_many_programs(steps, lanes, options):
     assert_same(run(triton_rmc.rmc_unroll, core, *arguments), got)
 
 
-def test_rmc_is_deterministic():
-    """Its bits do not depend on what was in the memory either."""
-    core, arguments = rmc_case("one-unit-heads, mlp-3")
-    clean = run(triton_rmc.rmc_unroll, core, *arguments)
-    with pytest.MonkeyPatch.context() as patched:
-        poison_new_tensors(patched)
-        assert_same(run(triton_rmc.rmc_unroll, core, *arguments), clean)
-
-
 def poison_new_tensors(monkeypatch):
     for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
         monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
@@ -186,7 +177,7 @@ def poisoned(new):
 
 
 def test_rmc_without_gradients_gives_the_same_bits():
-    core, arguments = rmc_case("many-lanes")
+    core, arguments = rmc_case("padded-heads")
     inputs, should_reset, (state,), (initial,) = (
         [leaf.to(DEVICE) for leaf in x] if isinstance(x, list) else x.to(DEVICE) for x in arguments
     )
@@ -220,7 +211,7 @@ def test_rmc_after_a_reset_is_a_fresh_sequence():
 
 
 def test_rmc_lets_no_gradient_through_a_reset():
-    core = build(RMC_CASES["many-lanes"][3])
+    core = build(RMC_CASES["padded-heads"][3])
     arguments = data(core, 4, 3, [(2, 0), (2, 1), (2, 2)])
     got = run(triton_rmc.rmc_unroll, core, *arguments, outputs=slice(2, None))
     assert not got["inputs"][:2].any()
@@ -230,7 +221,7 @@ def test_rmc_lets_no_gradient_through_a_reset():
 
 
 def test_rmc_forgets_a_nan():
-    core = build(RMC_CASES["many-lanes"][3])
+    core = build(RMC_CASES["padded-heads"][3])
     inputs, should_reset, (state,), initial = data(core, 3, 3, [(0, 1)])
     state[1] = torch.nan
     got = run(triton_rmc.rmc_unroll, core, inputs, should_reset, [state], initial)
