@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from rmc_agents import __version__, commands
-from rmc_agents.command_line import console, importing, quoted, run, show, signal_of
+from rmc_agents.command_line import console, importing, parsing, quoted, run, show, signal_of
 from rmc_agents.command_line.parsing import parse, sources
 from rmc_agents.commands import COMMANDS
 from rmc_agents.config import Config
 from rmc_agents.formatting import decimals, with_interval
+from rmc_agents.train.cli import Arguments
 
 IMPORTS = "import signal, sys; from rmc_agents import command_line;"
 
@@ -132,3 +133,24 @@ def test_integers_are_read_as_in_yaml(capsys: pytest.CaptureFixture[str]) -> Non
         with pytest.raises(SystemExit):
             parse(Config, ["--total-frames", wrong], "test", "")
         assert f"expected an integer, got '{wrong}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--env recall --no-video --encoder-sizes 3 4 --key-size 1e1 --import a --import b:c --env-kwargs a=1 b=[2,3]",
+        "--mem-slots 0",
+        "--envs 3",
+        "recall --core lstm",
+    ],
+)
+def test_the_fields_of_the_given_flags_are_enough(
+    given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for _ in range(2):
+        with suppress(SystemExit):
+            found.append(parse(Arguments, given.split(), "test", "", Arguments()))
+        found.append(capsys.readouterr().err)
+        monkeypatch.setattr(parsing, "_parse_given", lambda *_: None)
+    assert found[: len(found) // 2] == found[len(found) // 2 :]

@@ -8,7 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -156,18 +156,13 @@ def parse(
         print(first_help(default, prog, description, first, more() if more else ""))
         raise SystemExit(0)
     _check_given_once(kind, argv)
+    if default is not REQUIRED and (found := _parse_given(default, argv)) is not None:
+        return found
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(
-                kind,
-                prog=prog,
-                description=description,
-                args=["--help" if word == "--help-all" else word for word in argv],
-                default=default,
-                config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
-                registry=_registry,
-            )
+            words = ["--help" if word == "--help-all" else word for word in argv]
+            return _cli(kind, default, words, prog=prog, description=description)
     except SystemExit as end:
         if end.code:
             problem = _without_box(said.getvalue())
@@ -176,6 +171,51 @@ def parse(
                 problem += SWITCHES if unknown <= VALUES else if_unknown
             print(f"{prog}: {problem} (see {prog} --help)", file=sys.stderr)
         raise
+
+
+def _cli(kind: type[Arguments], default: Arguments, argv: Sequence[str], **options: Any) -> Arguments:
+    config = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
+    return tyro.cli(kind, args=argv, default=default, config=config, registry=_registry, **options)
+
+
+def _parse_given(default: Arguments, argv: Sequence[str]) -> Arguments | None:
+    """As `parse`, but tyro reads only the fields whose flags are given, and so takes a fifth of the time.
+
+    None for what has to be explained with all fields: help, and flags or values that are wrong.
+    """
+    names = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
+    given = _fields_of(default, {"imports" if name == "import" else name.removeprefix("no_") for name in names})
+    if given is None or {"-h", "--help", "--help-all"} & set(argv):
+        return None
+    with contextlib.suppress(SystemExit, ValueError), contextlib.redirect_stderr(io.StringIO()):
+        return _with_fields(default, _cli(type(given), given, argv))
+    return None
+
+
+def _fields_of(values: Any, names: set[str]) -> Any:
+    """A dataclass like `values`, its sections included, of nothing but the fields `names`; None if it has none."""
+    kept = {}
+    for field in fields(values):
+        value = getattr(values, field.name)
+        if is_dataclass(value):
+            section = _fields_of(value, names)
+            if section is not None:
+                kept[field.name] = type(section), section
+        elif field.name in names:
+            kept[field.name] = field.type, value
+    types = [(name, kind) for name, (kind, _) in kept.items()]
+    no_source = {"__module__": "builtins"}  # where tyro looks for no texts for --help
+    made = make_dataclass(type(values).__name__, types, namespace=no_source)
+    return made(**{name: value for name, (_, value) in kept.items()}) if kept else None
+
+
+def _with_fields(values: Any, others: Any) -> Any:
+    """`values`, with what `others` has instead."""
+    found = {field.name: getattr(others, field.name) for field in fields(others)}
+    for name, other in found.items():
+        if is_dataclass(other):
+            found[name] = _with_fields(getattr(values, name), other)
+    return replace(values, **found)
 
 
 def sources(argv: Sequence[str] | None) -> argparse.Namespace:
