@@ -194,7 +194,7 @@ def _parse_given(default: Arguments, argv: Sequence[str]) -> Arguments | None:
 
 def _fields_of(values: Any, names: set[str]) -> Any:
     """A dataclass like `values`, its sections included, of nothing but the fields `names`; None if it has none."""
-    kept = {}
+    kept: dict[str, tuple[Any, Any]] = {}
     for field in fields(values):
         value = getattr(values, field.name)
         if is_dataclass(value):
