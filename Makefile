@@ -17,7 +17,7 @@ train: $(INSTALLED)
 	@echo "before you type one of these: source $(BIN)/activate"
 
 # Two idle Zen 5 cores took 2:39 (3:07 in a fresh clone, with `make check docs` beside it); two idle Zen 3 cores, in a fresh clone
-# with `make check docs`, 7:16 to 7:52. A third worker computes while tests wait for processes of their own.
+# with `make check docs`, 6:43 to 7:52. A third worker computes while tests wait for processes of their own.
 test: $(DEV) .venv/triton
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
