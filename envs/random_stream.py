@@ -31,8 +31,9 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def subroutine(function: Callable[..., Any], **options: Any) -> Any:
-    """As `compiled`, for a function that only compiled ones call. Called by Python it would crash: what that needs is
-    left out, which takes a third of the time to compile.
+    """As `compiled`, for a function that only compiled ones call.
+
+    Called by Python it would crash: what that needs is left out, to compile faster.
     """
     return compiled(function, no_cpython_wrapper=True, **options)
 

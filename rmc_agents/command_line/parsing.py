@@ -183,9 +183,11 @@ def _parse_given(default: Arguments, argv: Sequence[str]) -> Arguments | None:
 
     None for what has to be explained with all fields: help, and flags or values that are wrong.
     """
+    if {"-h", "--help", "--help-all"} & set(argv):
+        return None
     names = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
     given = _fields_of(default, {"imports" if name == "import" else name.removeprefix("no_") for name in names})
-    if given is None or {"-h", "--help", "--help-all"} & set(argv):
+    if given is None:
         return None
     with contextlib.suppress(SystemExit, ValueError), contextlib.redirect_stderr(io.StringIO()):
         return _with_fields(default, _cli(type(given), given, argv))

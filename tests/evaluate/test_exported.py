@@ -24,7 +24,7 @@ from rmc_agents.config import Config
 from rmc_agents.cores import LSTM, Core, MinGRU
 from rmc_agents.evaluate import export
 from rmc_agents.evaluate.episodes import PlaySettings, env_spec, play
-from rmc_agents.evaluate.exported import Compared, Program, _zeros, make_program
+from rmc_agents.evaluate.exported import Compared, Program, _Step, _zeros, make_program
 from rmc_agents.kernels.weights import HiddenState
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import State, TimeStep, map_leaves
@@ -98,6 +98,8 @@ def test_names_metadata_and_numbers_of_onnx() -> None:
     program = make_program(agent, "onnx", {"env": "Nested-v0"})
 
     obs, is_first, prev_action, _ = _zeros(spec, 2)
+    obs |= {"a/b/0": torch.tensor([[1, 2], [2, 0]]), "count": torch.tensor([[9.0, 0.0], [3.0, 5.0]])}
+    obs |= {"a/b/1": torch.tensor([[[1, 0], [0, 1]], [[1, 1], [1, 0]]], dtype=torch.int8)}
     obs["look"] = torch.randint(0, 256, (2, 40, 40, 3), dtype=torch.uint8)
     seen, never = (obs, torch.tensor([False, True]), prev_action + 1, torch.randn(2)), is_first
     state = torch.randn(2, 14), torch.tensor([[True], [False]]).expand(2, agent.core.input_size)
@@ -121,6 +123,11 @@ def test_names_metadata_and_numbers_of_onnx() -> None:
     assert outputs == ["policy_logits", "value", "next_state_0", "next_state_1"]
     assert all(isinstance(each.shape[0], str) for each in (*session.get_inputs(), *session.get_outputs()))
     assert session.get_modelmeta().custom_metadata_map["env"] == "Nested-v0"
+
+
+def test_states_have_the_names_of_their_leaves() -> None:
+    assert _Step(make_agent("recall", core="lstm")).names == ("hidden", "cell")
+    assert _Step(make_agent("recall", core="rmc")).names == ("memory",)
 
 
 @pytest.mark.slow
