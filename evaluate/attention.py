@@ -13,7 +13,7 @@ from rmc_agents.cores.inspection import is_window
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.stream import Lanes
 
-from .episodes import PlaySettings
+from .episodes import PlaySettings, lanes_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def mean_attention(agent: ActorCritic, env: str | EnvFactory, episodes: int, set
       ValueError: for a core without attention, or an environment that reports no cue.
     """
     with closing(make_env(env, episodes)) as made:
-        attention, is_cue, playing = _play(agent, Lanes(made, settings.seed, settings.device), settings, name_of(env))
+        attention, is_cue, playing = _play(agent, lanes_for(agent, made, settings), settings, name_of(env))
     cued = is_cue.any(axis=0)
     if not cued.any():
         raise ValueError(f"environment {name_of(env)!r}: no episode has a cue within {len(is_cue)} steps")

@@ -19,6 +19,7 @@ from rmc_agents.collect import acting, choose
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
+from rmc_agents.envs.returned_values import name_of_env
 from rmc_agents.player import device_of
 from rmc_agents.runs.saved import Provenance, SavedAgent
 from rmc_agents.spaces import SpaceSpec
@@ -238,7 +239,22 @@ def _play_part(
     if isinstance(policy, UniformPolicy):
         policy = UniformPolicy(policy.spec, settings.seed + 1)  # other numbers in every part, and than the sampling's
     with torch.no_grad(), closing(make_env(env, episodes)) as made:
-        return _play_each_once(policy, Lanes(made, settings.seed, settings.device), settings, on_progress)
+        return _play_each_once(policy, lanes_for(policy, made, settings), settings, on_progress)
+
+
+def lanes_for(policy: Policy, env: VectorEnv, settings: PlaySettings) -> Lanes:
+    """The environment as a stream of time steps, for this policy.
+
+    Raises:
+      ValueError: for a policy trained with action masks, where the environment gives none.
+    """
+    lanes = Lanes(env, settings.seed, settings.device)
+    if lanes.spec.mask_sizes and not lanes.spec.is_masked and getattr(policy, "spec", lanes.spec).is_masked:
+        raise ValueError(
+            f"environment {name_of_env(env)!r}: expected action masks, with which the agent was trained, got none at "
+            "the reset (a mask of ones allows every action)"
+        )
+    return lanes
 
 
 def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_progress: OnProgress) -> Episodes:

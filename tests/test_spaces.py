@@ -147,6 +147,24 @@ def test_forbidden_actions_have_no_probability_in_acting_and_learning(kind: str)
     assert entropy[~(rollout.steps.terminated | rollout.steps.truncated)[:-1]].max() < 1e-6  # one action is left
 
 
+class Unmasked(Zoo):
+    def __init__(self) -> None:
+        super().__init__("MaskInfo")
+        self.is_masked = False
+
+
+def test_an_agent_trained_with_masks_is_not_evaluated_without(tmp_path: Path) -> None:
+    agent = trainer_of("MaskInfo", "a2c").agent
+    for use in (
+        partial(rmc.evaluate, agent, Unmasked, episodes=1),
+        partial(rmc.record_video, agent, Unmasked, tmp_path / "video.gif"),
+        partial(rmc.record_replay, {"agent": agent}, Unmasked, tmp_path / "replay.html"),
+    ):
+        with pytest.raises(ValueError, match=r"Unmasked.*expected action masks, with which the agent was trained, got"):
+            use()
+    assert not list(tmp_path.iterdir())
+
+
 class Forbidding(Zoo):
     def __init__(self, fault: str) -> None:
         super().__init__("MaskInfo")

@@ -12,7 +12,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import choose
 from rmc_agents.envs.making import EnvFactory
 from rmc_agents.evaluate.actions import action_rows, shares, taken, text_of
-from rmc_agents.evaluate.episodes import PlaySettings
+from rmc_agents.evaluate.episodes import PlaySettings, lanes_for
 from rmc_agents.evaluate.video.recording import arrays_of, counters_of, drawn, end_note, first_of, picture
 from rmc_agents.formatting import plain_number, significant
 from rmc_agents.stream import Lanes
@@ -49,7 +49,7 @@ def record(
       ValueError: for an environment whose `render` returns no image.
     """
     with drawn(env) as one:
-        episode = _Episode(policy, Lanes(one, settings.seed, settings.device), reward_scale)
+        episode = _Episode(policy, lanes_for(policy, one, settings), reward_scale)
         episode.play(settings)
     memory = _memory(policy, episode.played(), window)
     return {"name": name, "facts": facts, "seed": settings.seed, **episode.packed(), **memory}

@@ -21,7 +21,7 @@ from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.evaluate.actions import action_rows, shares, taken
-from rmc_agents.evaluate.episodes import PlaySettings, numbers_of
+from rmc_agents.evaluate.episodes import PlaySettings, lanes_for, numbers_of
 from rmc_agents.files import replacing
 from rmc_agents.spaces.parts import ArraySpec
 from rmc_agents.stream import Lanes
@@ -99,7 +99,7 @@ def record(
     checked_int("episodes", episodes, 1)
     write = write_gif if path.suffix.lower() == ".gif" else write_mp4
     with replacing(path) as temporary, drawn(env) as one:
-        lanes = Lanes(one, settings.seed, settings.device)
+        lanes = lanes_for(policy, one, settings)
         show = _Show(policy, lanes, settings, title or name_of(env), reward_scale)
         frames = write(temporary, show.play(episodes, round(HOLD_SECONDS * fps)), fps)
     return RecordedVideo(path, frames, show.returns, show.cut)
