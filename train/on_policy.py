@@ -171,7 +171,7 @@ class OnPolicy(Learner):
     def _loss(self, rollout: Rollout, targets: Targets) -> tuple[Tensor, Metrics]:
         """The loss of some lanes and its metrics."""
         if self.own_loss is not None:
-            return self.own_loss(self.agent, rollout, targets)
+            return self.own_loss(self.agent, rollout, targets, self.frames / self.train.total_frames)
         config = self.train
         steps = at(rollout.steps, slice(-1))  # the last one's value is in the targets
         output, _ = self.agent.unroll(steps, rollout.initial_state)

@@ -32,7 +32,8 @@ def register_loss(name: str, loss: Loss) -> None:
 
     Args:
       name: the loss's name; registering it again replaces it.
-      loss: the function. Further keyword arguments come from the setting `loss_args`.
+      loss: the function. Further keyword arguments come from the setting `loss_args`. One called `progress` that is
+        not among them is the share of `total_frames` trained so far, between 0 and 1, for schedules.
 
     Raises:
       ValueError: for a built-in name, or a `loss` that cannot be called.
@@ -53,15 +54,22 @@ class OwnLoss:
         self.function = _registry.find(self.name)
         self.metric_names: set[str] | None = None
         try:
-            inspect.signature(self.function).bind(None, None, None, **self.arguments)
+            signature = inspect.signature(self.function)
+            self.takes_progress = "progress" in signature.parameters and "progress" not in self.arguments
+            signature.bind(None, None, None, **self.arguments, **self._schedule(0.0))
         except TypeError as error:
             expected = f"{self.name}(agent, rollout, targets, **loss_args)"
             raise ValueError(f"loss: cannot be called as {expected}: {error}") from None
 
-    def __call__(self, agent: ActorCritic, rollout: Rollout, targets: Targets) -> tuple[Tensor, Metrics]:
+    def _schedule(self, progress: float) -> dict[str, float]:
+        return {"progress": progress} if self.takes_progress else {}
+
+    def __call__(
+        self, agent: ActorCritic, rollout: Rollout, targets: Targets, progress: float
+    ) -> tuple[Tensor, Metrics]:
         """The loss of some lanes, and its metrics. Raises ValueError for other results."""
         before = agent.state_dict().keys() if self.metric_names is None else None
-        result = self.function(agent, rollout, targets, **self.arguments)
+        result = self.function(agent, rollout, targets, **self.arguments, **self._schedule(progress))
         if before is not None and (added := agent.state_dict().keys() - before):
             raise ValueError(
                 f"loss: {self.name}: expected to leave the agent's layers as they are, got {min(added)} in addition, "

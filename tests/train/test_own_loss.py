@@ -118,6 +118,21 @@ def test_metrics_may_not_change_between_calls() -> None:
         trainer.update()
 
 
+def test_a_loss_may_follow_the_progress_of_the_training() -> None:
+    seen = []
+
+    def scheduled(agent: rmc.ActorCritic, rollout: rmc.Rollout, targets: Any, *, progress: float = -1.0) -> Any:
+        seen.append(progress)
+        return agent.value.bias.sum()
+
+    rmc.register_loss("own", scheduled)
+    trainer = small_trainer(loss="own", total_frames=420)  # an update has 42 frames
+    trainer.update()
+    trainer.update()
+    small_trainer(loss="own", loss_args={"progress": 0.5}).update()  # of the settings
+    assert seen == [0.0, 0.1, 0.5]
+
+
 def test_names_and_algorithms() -> None:
     with pytest.raises(NotRegistered, match="there is no loss 'owm'; did you mean 'own'"):
         small_trainer(loss="owm")
