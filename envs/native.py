@@ -3,7 +3,7 @@
 Checks, seeds, autoreset, infos, rendering and saved states are the same for all tasks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from .checks import (
     as_autoreset_mode,
     checked_actions,
+    checked_num_envs,
     checked_render_mode,
     checked_reset_mask,
     final_infos,
@@ -97,16 +98,30 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
     It behaves like gymnasium's SyncVectorEnv of the same single environments, with the same seeds. Every array that it
     returns is new.
 
+    A subclass sets `task`.
+
     Args:
-        lanes: the rules, of all lanes.
+        num_envs: number of lanes, N.
+        task_args, task_settings: further arguments of `task`.
         render_mode: one of `metadata["render_modes"]`, or None: `render` returns one frame per lane.
         autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
 
     Raises:
-        ValueError: for another mode.
+        ValueError: for a value that is not allowed.
     """
 
-    def __init__(self, lanes: Task, render_mode: str | None, autoreset_mode: AutoresetMode | str) -> None:
+    task: Callable[..., Task]
+    """Takes the number of lanes, and the arguments of the single environment without its render mode."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        *task_args: Any,
+        render_mode: str | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **task_settings: Any,
+    ) -> None:
+        lanes = self.task(checked_num_envs(num_envs), *task_args, **task_settings)
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         self.autoreset_mode = as_autoreset_mode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}

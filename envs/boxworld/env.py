@@ -2,13 +2,9 @@
 
 from typing import Any
 
-from gymnasium.vector import AutoresetMode
-
-from rmc_agents.envs.checks import checked_num_envs
 from rmc_agents.envs.native import NativeEnv, NativeVectorEnv
 
 from .rooms import Rooms
-from .state import checked_rules
 
 METADATA: dict[str, Any] = {
     "render_modes": ["rgb_array", "ansi"],
@@ -101,7 +97,8 @@ class BoxWorldEnv(NativeEnv):
         render_mode: str | None = None,
     ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
-        self.rules = checked_rules(
+        rooms = Rooms(
+            1,
             room_size,
             viewport,
             max_solution_length,
@@ -111,49 +108,15 @@ class BoxWorldEnv(NativeEnv):
             min_distractors,
             gem_distractors,
         )
-        super().__init__(Rooms(1, self.rules), render_mode)
+        super().__init__(rooms, render_mode)
 
 
 class BoxWorldVectorEnv(NativeVectorEnv):
-    """Many rooms of BoxWorld (`BoxWorldEnv` describes them) in one compiled loop, on one thread.
+    """Many rooms of BoxWorld (`BoxWorldEnv` describes them and their arguments) in one compiled loop, on one thread.
 
     Observations are [N, height, width, 3], rewards float32; `infos` are arrays [N], int64 and for `is_success` bool.
-
-    Args:
-        num_envs: number of lanes, N.
-        room_size, viewport, max_solution_length, max_distractors, max_steps, min_solution_length, min_distractors,
-            gem_distractors: as for `BoxWorldEnv`.
-        render_mode: "rgb_array" or "ansi": `render` returns one frame per lane.
-        autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
-
-    Raises:
-        ValueError: for a value that is not allowed.
     """
 
     metadata = METADATA
-
-    def __init__(
-        self,
-        num_envs: int,
-        room_size: int = 14,
-        viewport: int | None = 5,
-        max_solution_length: int = 5,
-        max_distractors: int = 5,
-        max_steps: int | None = None,
-        min_solution_length: int = 1,
-        min_distractors: int = 0,
-        gem_distractors: bool = True,
-        render_mode: str | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-    ) -> None:
-        self.rules = checked_rules(
-            room_size,
-            viewport,
-            max_solution_length,
-            max_distractors,
-            max_steps,
-            min_solution_length,
-            min_distractors,
-            gem_distractors,
-        )
-        super().__init__(Rooms(checked_num_envs(num_envs), self.rules), render_mode, autoreset_mode)
+    task = Rooms
+    lanes: Rooms

@@ -11,7 +11,7 @@ from rmc_agents.envs.task import Infos, StepArrays, Task
 
 from .drawing import draw_frame, draw_text
 from .engine import observe_lanes, start_lanes, step_lanes
-from .state import Rules, State, make_state, state_from_dict
+from .state import State, checked_rules, make_state, state_from_dict
 
 ACTIONS = 4
 
@@ -21,11 +21,11 @@ class Rooms(Task):
 
     Args:
         lanes: N.
-        rules: of all of them.
+        settings: of `checked_rules`.
     """
 
-    def __init__(self, lanes: int, rules: Rules) -> None:
-        self.rules = rules
+    def __init__(self, lanes: int, *args: Any, **settings: Any) -> None:
+        self.rules = rules = checked_rules(*args, **settings)
         self.observation_space, self.action_space = Box(0, 255, rules.observation_shape, np.uint8), Discrete(ACTIONS)
         self.state = make_state(lanes, rules)
 

@@ -70,14 +70,14 @@ class State(NamedTuple):
 
 
 def checked_rules(
-    room_size: int,
-    viewport: int | None,
-    max_solution_length: int,
-    max_distractors: int,
-    max_steps: int | None,
-    min_solution_length: int,
-    min_distractors: int,
-    gem_distractors: bool,
+    room_size: int = 14,
+    viewport: int | None = 5,
+    max_solution_length: int = 5,
+    max_distractors: int = 5,
+    max_steps: int | None = None,
+    min_solution_length: int = 1,
+    min_distractors: int = 0,
+    gem_distractors: bool = True,
 ) -> Rules:
     """The settings; `max_steps` None is two steps for each cell of the room.
 

@@ -5,18 +5,16 @@ from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete
-from gymnasium.vector import AutoresetMode
 from minigrid.core.actions import Actions
 from minigrid.core.grid import Grid
 from minigrid.envs import MemoryEnv
 from numpy.typing import NDArray
 
-from rmc_agents.envs.checks import checked_num_envs
 from rmc_agents.envs.native import NativeVectorEnv
 from rmc_agents.envs.task import Infos, StepArrays, Task
 
 from .engine import observe_lanes, start_lanes, step_lanes
-from .level import Level, State, grid_of, make_level, make_state, seed_lane, state_from_dict
+from .level import State, grid_of, make_level, make_state, seed_lane, state_from_dict
 from .view import ROOM_END, checked_view_size, num_actions, view_space
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": MemoryEnv.metadata["render_fps"]}
@@ -27,13 +25,23 @@ class MemoryLanes(Task):
 
     Args:
         lanes: N.
-        level: what all lanes share.
-        actions: number of actions.
+        size, random_length, max_steps: as for `MemoryEnv`.
+        view_size, actions: as for `MiniGridView`.
     """
 
-    def __init__(self, lanes: int, level: Level, actions: int) -> None:
-        self.level = level
-        self.observation_space, self.action_space = view_space(level.view_size**2), Discrete(actions)
+    def __init__(
+        self,
+        lanes: int,
+        size: int = 13,
+        random_length: bool = False,
+        max_steps: int | None = None,
+        view_size: int = 7,
+        actions: str = "all",
+    ) -> None:
+        self.level = make_level(size, random_length, max_steps, checked_view_size(view_size))
+        """The data that all lanes share, read-only."""
+        self.observation_space = view_space(self.level.view_size**2)
+        self.action_space = Discrete(num_actions(actions, len(Actions)))
         self.state = make_state(lanes)
         self._entries = len(self.observation_space.nvec)
         self._drawn: MemoryEnv | None = None
@@ -92,36 +100,12 @@ class MemoryLanes(Task):
 
 
 class MemoryVectorEnv(NativeVectorEnv):
-    """Many lanes of MiniGrid's `MemoryEnv` in one compiled loop, on one thread.
+    """Many lanes of MiniGrid's `MemoryEnv` in one compiled loop, on one thread; `MemoryLanes` has the arguments.
 
     It is bitwise equal to gymnasium's SyncVectorEnv of `MiniGridView`s of minigrid's own environment (3.2.0), lane
     by lane and seed by seed: observations [N, E], rewards (float64), both flags, infos.
-
-    Args:
-        num_envs: number of lanes, N.
-        size, random_length, max_steps: as for `MemoryEnv`.
-        view_size, actions: as for `MiniGridView`.
-        render_mode: "rgb_array": `render` returns minigrid's picture of each lane.
-        autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
-
-    Raises:
-        ValueError: for a value that is not allowed.
     """
 
     metadata = METADATA
-
-    def __init__(
-        self,
-        num_envs: int,
-        size: int = 13,
-        random_length: bool = False,
-        max_steps: int | None = None,
-        view_size: int = 7,
-        actions: str = "all",
-        render_mode: str | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-    ) -> None:
-        self.level = make_level(size, random_length, max_steps, checked_view_size(view_size))
-        """The data that all lanes share, read-only."""
-        lanes = MemoryLanes(checked_num_envs(num_envs), self.level, num_actions(actions, len(Actions)))
-        super().__init__(lanes, render_mode, autoreset_mode)
+    task = MemoryLanes
+    lanes: MemoryLanes

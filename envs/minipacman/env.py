@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from gymnasium.vector import AutoresetMode
-
-from rmc_agents.envs.checks import checked_num_envs
 from rmc_agents.envs.native import NativeEnv, NativeVectorEnv
 
 from .games import Games
@@ -98,30 +95,16 @@ class MiniPacmanEnv(NativeEnv):
 
 
 class MiniPacmanVectorEnv(NativeVectorEnv):
-    """Many games of Mini PacMan (`MiniPacmanEnv` describes them) in one compiled loop, on one thread.
+    """Many games of Mini PacMan (`MiniPacmanEnv` describes them and their arguments) in one loop, on one thread.
 
-    Observations are [N, height, width, 3], rewards float32; `infos` has `level` and `power`, int64 [N].
-
-    Args:
-        num_envs: number of lanes, N.
-        mode, viewport, frame_cap: as for `MiniPacmanEnv`.
-        render_mode: "rgb_array" or "ansi": `render` returns one frame per lane.
-        autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
-
-    Raises:
-        ValueError: for a value that is not allowed.
+    Observations are [N, height, width, 3], rewards float32; `infos["level"]` and `infos["power"]` are int64 [N].
     """
 
     metadata = METADATA
+    task = Games
 
     def __init__(
-        self,
-        num_envs: int,
-        mode: str = "regular",
-        viewport: int | None = 5,
-        frame_cap: int = 3000,
-        render_mode: str | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        self, num_envs: int, mode: str = "regular", viewport: int | None = 5, frame_cap: int = 3000, **settings: Any
     ) -> None:
-        super().__init__(Games(checked_num_envs(num_envs), mode, viewport, frame_cap), render_mode, autoreset_mode)
+        super().__init__(num_envs, mode, viewport, frame_cap, **settings)
         self.mode, self.viewport, self.frame_cap = mode, viewport, frame_cap

@@ -1,9 +1,6 @@
 """Sequences as a gymnasium environment and as a vector environment. The rules are in `base`."""
 
-from collections.abc import Callable
 from typing import Any
-
-from gymnasium.vector import AutoresetMode
 
 from rmc_agents.envs.native import NativeEnv, NativeVectorEnv
 
@@ -43,37 +40,16 @@ class SequenceEnv(NativeEnv):
 class SequenceVectorEnv(NativeVectorEnv):
     """Many lanes of sequences; for rewards and infos see `SequenceEnv`. Rewards are float32.
 
-    A subclass sets `task`.
-
-    Args:
-        num_envs: number of lanes.
-        task_args, task_settings: further arguments of `task`.
-        render_mode: "rgb_array" or "ansi": `render` returns the observation of each lane in words.
-        autoreset_mode: an `AutoresetMode` or its name, "next_step", "same_step" or "disabled" in any spelling.
-
     Attributes:
         metadata: with `chance`, the accuracy of guessing, and `action_names`.
-
-    Raises:
-        ValueError: for a value that is not allowed.
     """
 
     metadata = METADATA
-    task: Callable[..., Sequences]
-    """Takes the number of lanes, and the arguments of the single environment without its render mode."""
     lanes: Sequences
 
-    def __init__(
-        self,
-        num_envs: int,
-        *task_args: Any,
-        render_mode: str | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        **task_settings: Any,
-    ) -> None:
-        sequences = self.task(num_envs, *task_args, **task_settings)
-        super().__init__(sequences, render_mode, autoreset_mode)
-        self.metadata = self.metadata | _metadata(sequences)
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.metadata = self.metadata | _metadata(self.lanes)
 
     def check_unroll(self, unroll_length: int, lanes: int) -> None:
         """Raises ValueError if there is too little data for one rollout of `unroll_length` steps in `lanes` lanes."""

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from rmc_agents.envs.checks import check_range, checked_choice, checked_int, checked_num_envs
+from rmc_agents.envs.checks import check_range, checked_choice, checked_int
 from rmc_agents.envs.task import Infos, StepArrays
 
 from .base import NO_TARGET, Sequences
@@ -23,7 +23,7 @@ class NthFarthest(Sequences):
     """The sequences of `NthFarthestEnv`, in N lanes.
 
     Args:
-        num_envs: number of lanes, N.
+        lanes: N.
         vectors, size, fewest, most, active, thinking, ask, absent: as for `NthFarthestEnv`.
 
     Raises:
@@ -34,7 +34,7 @@ class NthFarthest(Sequences):
 
     def __init__(
         self,
-        num_envs: int,
+        lanes: int,
         vectors: int = 8,
         size: int = 16,
         fewest: int | None = None,
@@ -44,7 +44,6 @@ class NthFarthest(Sequences):
         ask: Literal["last", "every"] = "last",
         absent: Literal["nearest", "farthest"] = "nearest",
     ) -> None:
-        lanes = checked_num_envs(num_envs)
         self.vectors = checked_int("vectors", vectors, 2, MAX_VECTORS)
         self.size = checked_int("size", size, 1, MAX_SIZE)
         self.most = self.vectors if most is None else checked_int("most", most, 2, self.vectors)

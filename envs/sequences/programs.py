@@ -4,7 +4,7 @@ import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from rmc_agents.envs.checks import check_range, checked_bool, checked_choice, checked_int, checked_num_envs
+from rmc_agents.envs.checks import check_range, checked_bool, checked_choice, checked_int
 from rmc_agents.envs.task import StepArrays
 
 from .base import NO_TARGET, Sequences
@@ -46,7 +46,7 @@ class Programs(Sequences):
     """The sequences of `ProgramEnv`, in N lanes.
 
     Args:
-        num_envs: number of lanes, N.
+        lanes: N.
         task, nesting, length, at_maxima, teacher_forcing: as for `ProgramEnv`.
 
     Raises:
@@ -57,14 +57,13 @@ class Programs(Sequences):
 
     def __init__(
         self,
-        num_envs: int,
+        lanes: int,
         task: str = "full",
         nesting: int = 2,
         length: int = 5,
         at_maxima: bool = False,
         teacher_forcing: bool = False,
     ) -> None:
-        lanes = checked_num_envs(num_envs)
         nesting = checked_int("nesting", nesting, 1, DEEPEST_NESTING)
         length = checked_int("length", length, 1, LONGEST_LITERAL)
         kind, operations = TASKS[checked_choice("task", task, TASKS)]

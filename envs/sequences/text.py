@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
-from rmc_agents.envs.checks import check_range, checked_choice, checked_int, checked_num_envs
+from rmc_agents.envs.checks import check_range, checked_choice, checked_int
 from rmc_agents.envs.token_space import Tokens
 
 from .base import NO_TARGET, Sequences
@@ -43,7 +43,7 @@ class Text(Sequences):
     """The sequences of `TextEnv`, in N lanes.
 
     Args:
-        num_envs: number of lanes, N.
+        lanes: N.
         path, unit, part, held_out, vocabulary, vocabulary_size, steps: as for `TextEnv`.
 
     Attributes:
@@ -58,7 +58,7 @@ class Text(Sequences):
 
     def __init__(
         self,
-        num_envs: int,
+        lanes: int,
         path: str | Path,
         unit: str = "bytes",
         part: str = "train",
@@ -67,7 +67,6 @@ class Text(Sequences):
         vocabulary_size: int | None = None,
         steps: int | None = None,
     ) -> None:
-        lanes = checked_num_envs(num_envs)
         checked_choice("unit", unit, UNITS)
         checked_choice("part", part, PARTS)
         if not isinstance(held_out, int | float) or not 0 < held_out < 1:

@@ -81,17 +81,17 @@ def _room(env: BoxWorldVectorEnv) -> CellGrid:
             cells[row * size + column] = EMPTY if shape == "empty" else Glyph(shape, css(PALETTE[thing]))
     row, column, held = int(state["row"]) + 1, int(state["column"]) + 1, int(state["held"])
     cells[row * size + column] = Glyph("explorer", css(PALETTE[held]) if held else "")
-    side = env.rules.viewport
+    side = env.lanes.rules.viewport
     return CellGrid(size, size, cells, _around(row, column, side) if side else None)
 
 
 def _hallway(env: MemoryVectorEnv) -> CellGrid:
     state = env.get_state()
-    objects = grid_of(MemoryState(**state), env.level, 0).transpose(1, 0, 2)  # by row and column
+    objects = grid_of(MemoryState(**state), env.lanes.level, 0).transpose(1, 0, 2)  # by row and column
     row, column, direction = (int(state[name][0]) for name in ("row", "column", "direction"))
     cells = _objects(objects)
     cells[row * len(objects) + column] = Glyph("arrow", AGENT_COLOUR, direction)
-    side = env.level.view_size
+    side = env.lanes.level.view_size
     down, right = AHEAD[direction]
     reach = side // 2
     centre = row + down * reach, column + right * reach  # the agent is at the middle of its window's near side

@@ -100,7 +100,7 @@ def test_short_names() -> None:
         ):
             assert isinstance(env, BoxWorldVectorEnv)
             assert env.single_observation_space.shape == shape
-            assert env.rules.room_size == size
+            assert env.lanes.rules.room_size == size
             env.reset(seed=0)
             env.close()
 
