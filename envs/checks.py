@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
@@ -115,28 +114,6 @@ def checked_actions(actions: ArrayLike, num_envs: int, num_actions: int) -> NDAr
     if array.min() < 0 or array.max() >= num_actions:
         raise ValueError(f"actions: expected 0..{num_actions - 1}, got {array.min()}..{array.max()}")
     return np.ascontiguousarray(array, np.int64)
-
-
-def refuse_ended(needs_reset: NDArray[np.bool_]) -> None:
-    """Raises ResetNeeded, naming the lanes [N] that have ended: without autoreset the caller has to reset them."""
-    if needs_reset.any():
-        waiting = np.flatnonzero(needs_reset).tolist()
-        raise ResetNeeded(f"the episodes in lanes {waiting} have ended: reset them with options['reset_mask']")
-
-
-def final_infos(
-    observations: NDArray[Any], final_info: dict[str, Any], ended: NDArray[np.bool_]
-) -> dict[str, NDArray[Any] | dict[str, Any]]:
-    """The SAME_STEP infos about the episodes that ended in the lanes `ended` [N]."""
-    final_obs = np.full(len(ended), None, dtype=object)
-    for lane in np.flatnonzero(ended):
-        final_obs[lane] = observations[lane].copy()
-    return {
-        "final_obs": final_obs,
-        "_final_obs": ended.copy(),
-        "final_info": final_info,
-        "_final_info": ended.copy(),
-    }
 
 
 def check_field_names(fields: Mapping[str, Any], expected: Sequence[str]) -> None:

@@ -19,9 +19,7 @@ from .checks import (
     checked_num_envs,
     checked_render_mode,
     checked_reset_mask,
-    final_infos,
     lane_seeds,
-    refuse_ended,
 )
 from .task import Infos, Task
 
@@ -170,14 +168,14 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
         if not self._was_reset:
             raise ResetNeeded("step was called before reset")
         if self.autoreset_mode == AutoresetMode.DISABLED:
-            refuse_ended(lanes.needs_reset)
+            _refuse_ended(lanes.needs_reset)
         observations, rewards, terminated, truncated = lanes.step(checked)
         ended = terminated | truncated
         infos: dict[str, Any] = {}
         if ended.any():
             infos = _as_infos(lanes.outcome(rewards), ended)
             if self.autoreset_mode == AutoresetMode.SAME_STEP:
-                infos = final_infos(observations, infos | _as_infos(lanes.infos(), ended), ended)
+                infos = _final_infos(observations, infos | _as_infos(lanes.infos(), ended), ended)
                 lanes.start(ended)
                 observations = lanes.observe()
         return observations, rewards, terminated, truncated, infos | _as_infos(lanes.infos())
@@ -205,6 +203,28 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
 
 def _of_one_lane(infos: Infos) -> dict[str, Any]:
     return {name: values[0].item() for name, values in infos.items()}
+
+
+def _refuse_ended(needs_reset: NDArray[np.bool_]) -> None:
+    """Raises ResetNeeded, naming the lanes [N] that have ended: without autoreset the caller has to reset them."""
+    if needs_reset.any():
+        waiting = np.flatnonzero(needs_reset).tolist()
+        raise ResetNeeded(f"the episodes in lanes {waiting} have ended: reset them with options['reset_mask']")
+
+
+def _final_infos(
+    observations: NDArray[Any], final_info: dict[str, Any], ended: NDArray[np.bool_]
+) -> dict[str, NDArray[Any] | dict[str, Any]]:
+    """The SAME_STEP infos about the episodes that ended in the lanes `ended` [N]."""
+    final_obs = np.full(len(ended), None, dtype=object)
+    for lane in np.flatnonzero(ended):
+        final_obs[lane] = observations[lane].copy()
+    return {
+        "final_obs": final_obs,
+        "_final_obs": ended.copy(),
+        "final_info": final_info,
+        "_final_info": ended.copy(),
+    }
 
 
 def _as_infos(columns: Infos, mask: NDArray[np.bool_] | None = None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from rmc_agents.runs import archive
 from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
-from .plot import agent_names, learning_settings, parse_mark, with_effect
+from .plot import learning_settings, names_of_runs, parse_mark, with_effect
 from .report import SUFFIXES, check_report, score_text, with_suffix, write_report
 from .scheduler import Job, Training, is_finished, train_jobs
 
@@ -132,7 +132,7 @@ def _main(argv: Sequence[str]) -> int:
 def read_all(given: Sequence[Path]) -> list[comparison.ComparedRun]:
     """Runs from results and from folders, named by their cores. Raises ValueError for an unusable one."""
     folders = [path for path in given if path.suffix != ".json"]
-    names = agent_names([read_config(folder) for folder in folders])
+    names = names_of_runs([read_config(folder) for folder in folders])
     runs = [run for path in given if path.suffix == ".json" for run in comparison.read(path)]
     return runs + [comparison.collect(name, folder) for name, folder in zip(names, folders, strict=True)]
 

@@ -128,7 +128,7 @@ def plot(
     curves = [smoothed(thinned(read_curve(run, metric)), smooth) for run in runs]
     configs = [read_config(Path(run)) for run in runs]
     envs = sorted({config.env.env for config in configs})
-    named = sorted(zip(labels(agent_names(configs), configs), configs, curves, strict=True), key=lambda each: each[0])
+    named = sorted(zip(labels(names_of_runs(configs), configs), configs, curves, strict=True), key=lambda each: each[0])
     groups: dict[str, dict[int, Curve]] = {}
     for label, config, curve in named:
         seeds = groups.setdefault(label, {})
@@ -152,7 +152,7 @@ def parse_mark(text: str) -> tuple[str, float]:
     return name, number
 
 
-def agent_names(configs: Sequence[Config]) -> list[str]:
+def names_of_runs(configs: Sequence[Config]) -> list[str]:
     """Names for runs: their cores, and their environments if these differ."""
     several = len({config.env.env for config in configs}) > 1
     return [f"{config.env.env} · {config.core.core}" if several else config.core.core for config in configs]

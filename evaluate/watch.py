@@ -147,11 +147,11 @@ def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, An
             window=arguments.window,
             reward_scale=one.saved.config.train.reward_scale,
         )
-        for one, name in zip(opened, agent_names([one.saved.path for one in opened]), strict=True)
+        for one, name in zip(opened, names_of_saved([one.saved.path for one in opened]), strict=True)
     ]
 
 
-def agent_names(paths: Sequence[Path]) -> list[str]:
+def names_of_saved(paths: Sequence[Path]) -> list[str]:
     """Names of saved agents: of the run or the file; where two are alike, the end of the path that tells them apart."""
     names = [run.name if (run := run_of(path)) else path.stem for path in paths]
     parts = [path.absolute().with_suffix("").parts for path in paths]

@@ -8,9 +8,12 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from rmc_agents import plugins
-from rmc_agents.types import NotRegistered
 
 Build = Callable[..., Any]
+
+
+class NotRegistered(ValueError):
+    """An unknown core, encoder or loss; the message suggests the nearest name and says how to register one."""
 
 
 class Registry:

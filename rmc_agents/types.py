@@ -43,10 +43,6 @@ def at(tree: Any, *index: Any) -> Any:
     return map_leaves(lambda leaf: leaf[index], tree)
 
 
-class NotRegistered(ValueError):
-    """An unknown core, encoder or loss; the message suggests the nearest name and says how to register one."""
-
-
 class TimeStep(NamedTuple):
     """One step of the environment, for all lanes. `map_leaves` slices, stacks and moves it.
 

@@ -11,13 +11,13 @@ from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.own import check_given_once
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_spec_fits
+from rmc_agents.registry import NotRegistered
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import CONFIG, RunFolder, run_of
 from rmc_agents.runs.saved import to_settings
 from rmc_agents.runs.texts import check_text
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.tree_checks import check_progress
-from rmc_agents.types import NotRegistered
 
 from .algorithms import new_trainer
 from .learner import learning_rate_at

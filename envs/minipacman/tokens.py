@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rmc_agents.envs.token_space import Tokens
 
-from .engine import POWER_STEPS
 from .map import CELL_COLUMN, CELL_ROW, CELLS, COLUMNS, ROWS, make_maze
+from .state import POWER_STEPS
 
 KINDS = 5
 NOTHING, FOOD, PILL, GHOST, EDIBLE = range(KINDS)

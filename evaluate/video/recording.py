@@ -1,4 +1,4 @@
-"""Videos of an agent, as mp4 or GIF."""
+"""Plays episodes in one lane and draws their frames, for a video."""
 
 import os
 import warnings

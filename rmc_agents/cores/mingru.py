@@ -7,7 +7,8 @@ from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.kernels.operations import Product, Use, linear_products
 from rmc_agents.kernels.weights import HiddenState, MinGRULayer, affine
 
-from .base import check_sizes, linear
+from .base import linear
+from .checks import check_sizes
 from .kernel_core import KernelCore
 
 

@@ -18,10 +18,11 @@ from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.envs.own import check_given_once, own_id, takes
 from rmc_agents.formatting import with_interval
+from rmc_agents.registry import NotRegistered
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import action_parts
 from rmc_agents.tree_checks import ANYTHING, Either, check_like, unbounded
-from rmc_agents.types import NotRegistered, Policy
+from rmc_agents.types import Policy
 
 from . import archive, checkpoint
 

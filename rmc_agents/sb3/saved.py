@@ -15,8 +15,9 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 from torch.distributions import Normal
 
+from rmc_agents.registry import NotRegistered
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.types import AgentOutput, NotRegistered, State, TimeStep, map_leaves
+from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
 
 from .entries import entries
 

@@ -11,8 +11,9 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import LSTM, make_core, register_core, settings_unused
 from rmc_agents.cores.adapter import METHODS
+from rmc_agents.registry import NotRegistered
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.types import AgentOutput, NotRegistered, TimeStep
+from rmc_agents.types import AgentOutput, TimeStep
 
 LANES, SIZE = 3, 4
 

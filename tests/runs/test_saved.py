@@ -13,6 +13,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.cores import Core, register_core
 from rmc_agents.encoders import Encoder
+from rmc_agents.registry import NotRegistered
 from rmc_agents.runs.saved import (
     Provenance,
     SavedAgent,
@@ -26,7 +27,7 @@ from rmc_agents.runs.saved import (
 )
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.run import resume, train
-from rmc_agents.types import NotRegistered, State, TimeStep
+from rmc_agents.types import State, TimeStep
 
 SPEC = SpaceSpec((3,), "float32", 1.0, 2)
 

@@ -13,9 +13,10 @@ from torch import nn
 import rmc_agents as rmc
 from helpers.agents import small_trainer
 from rmc_agents import plugins
+from rmc_agents.registry import NotRegistered
 from rmc_agents.train import cli
 from rmc_agents.train.algorithms import make_trainer
-from rmc_agents.types import NotRegistered, at
+from rmc_agents.types import at
 
 QUIET = Console(quiet=True)
 SETTINGS = {"env": "recall", "core": "gru", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 4, "unroll_length": 5}

@@ -10,7 +10,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 
-from rmc_agents.config import Config, TrainConfig
+from rmc_agents.config import Config
 from rmc_agents.sb3.extractors import (
     CONVOLUTIONS_FROM,
     DictFeatures,
@@ -45,7 +45,7 @@ def make_model(config: Config, env: VecEnv, device: torch.device) -> OnPolicyAlg
             "MultiBinary actions: expected --algo recurrent-ppo --sb3-policy rmc; Stable-Baselines3's own policies fail"
         )
     options: dict[str, Any] = {
-        "learning_rate": _schedule(train),
+        "learning_rate": partial(learning_rate_before_end, train=train),
         "n_steps": train.unroll_length,
         "gamma": train.discount,
         "gae_lambda": train.trace_lambda,
@@ -126,13 +126,6 @@ def _convolves(config: Config, space: Space) -> bool:
             f"observations {space}; use --sb3-policy auto and --encoder auto"
         )
     return found and encoder != "mlp" and chosen != "mlp"
-
-
-def _schedule(train: TrainConfig) -> Any:
-    """The learning rate, or a function of the remaining fraction of training."""
-    if train.learning_rate_schedule == "constant":
-        return train.learning_rate
-    return partial(learning_rate_before_end, train=train)
 
 
 def _batch_size(frames: int, minibatches: int) -> int:

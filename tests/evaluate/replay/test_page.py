@@ -284,15 +284,15 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_names_tell_agents_apart() -> None:
     best, last = Path("runs/a/best.safetensors"), Path("runs/a/checkpoints/update-000000009.safetensors")
-    assert watch.agent_names([best, last]) == ["best", "a"]
+    assert watch.names_of_saved([best, last]) == ["best", "a"]
     first = last.with_name("update-000000001.safetensors")
-    assert watch.agent_names([first, last]) == ["update-000000001", "update-000000009"]
-    assert watch.agent_names([best, Path("runs/b/best.zip")]) == ["a/best", "b/best"]
-    assert watch.agent_names([last, "old" / last]) == [
+    assert watch.names_of_saved([first, last]) == ["update-000000001", "update-000000009"]
+    assert watch.names_of_saved([best, Path("runs/b/best.zip")]) == ["a/best", "b/best"]
+    assert watch.names_of_saved([last, "old" / last]) == [
         f"{Path.cwd().name}/{last.with_suffix('')}",
         f"old/{last.with_suffix('')}",
     ]
-    assert watch.agent_names([last, last]) == ["a", "a"]
+    assert watch.names_of_saved([last, last]) == ["a", "a"]
 
 
 def test_frames_are_reduced_until_the_page_is_small_enough(monkeypatch: pytest.MonkeyPatch) -> None:
