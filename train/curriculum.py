@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+from torch import Tensor
 
 from rmc_agents.config import EnvConfig
 from rmc_agents.config.stages import stages_of
@@ -21,7 +24,7 @@ from . import distributed
 logger = logging.getLogger(__name__)
 
 ENOUGH = 500
-"""The number of answers or episodes a mean needs before it is compared with a stage's threshold.
+"""The number of episodes that a mean needs before it is compared with a stage's threshold.
 
 Every lane contributes its first episodes, equally many. Counting whichever end first would favour short episodes, which
 are often the successful ones.
@@ -56,7 +59,7 @@ class Curriculum:
 
     def __init__(self, config: EnvConfig) -> None:
         self.config, self.stages, self.stage = config, stages_of(config.curriculum), 0
-        self._frames, self._count, self._sum = 0, 0, 0.0
+        self._frames, self._episodes, self._count, self._sum = 0, 0, 0, 0.0
         self._may_warn = True  # no episode has reported success or failure, and there was no warning
         self._each = math.ceil(ENOUGH / config.num_envs)  # episodes of each lane
         self.counts_again = False
@@ -100,13 +103,14 @@ class Curriculum:
             spec = SpaceSpec.of(env)
             return _Spaces(spec, "target" in infos and spec.num_actions > 0, spec.action_mask(obs, infos) is not None)
 
-    def count(self, frames: int, rollout: Rollout, episodes: Sequence[Episode]) -> bool:
+    def count(self, frames: int, rollout: Rollout, episodes: Sequence[Episode], numbers: NDArray[np.int64]) -> bool:
         """Count a rollout; returns True if the stage is over. Every learner calls this.
 
         Args:
           frames: of the rollout, over all learners.
           rollout: this learner's rollout.
           episodes: the episodes that ended in it.
+          numbers: `Lanes.numbers` after it.
         """
         self.counts_again = False
         if self.stage == len(self.stages):
@@ -114,19 +118,27 @@ class Curriculum:
         stage = self.stages[self.stage]
         self._frames += frames
         episodes = [episode for episode in episodes if 0 <= episode.number < self._each]
-        values = _measured(stage.measure, rollout, episodes)
+        if stage.measure == "accuracy":
+            values = _answers(rollout, numbers, self._each)
+        elif stage.measure == "success":
+            values = torch.tensor([bool(episode.success) for episode in episodes])
+        else:
+            values = torch.tensor([episode.episode_return for episode in episodes], dtype=torch.float64)
         reported = sum(episode.success is not None for episode in episodes)
-        totals = distributed.total(torch.tensor([values.sum().item(), len(values), reported], dtype=torch.float64))
-        self._sum, self._count = self._sum + totals[0].item(), self._count + int(totals[1])
-        if totals[2] > 0:
+        found = [values.sum().item(), len(values), len(episodes), reported]
+        totals = distributed.total(torch.tensor(found, dtype=torch.float64))
+        self._sum += totals[0].item()
+        self._count += int(totals[1])
+        self._episodes += int(totals[2])
+        if totals[3] > 0:
             self._may_warn = False
         if self._frames >= stage.frames:
             return True
-        if self._count < (ENOUGH if stage.measure == "accuracy" else self._each * self.config.num_envs):
+        if self._episodes < self._each * self.config.num_envs:
             return False
         if stage.measure == "success" and self._may_warn:
             self._warn()
-        if self._sum / self._count >= stage.threshold:
+        if self._count and self._sum / self._count >= stage.threshold:
             return True
         self.restart_count()
         self.counts_again = True
@@ -139,7 +151,7 @@ class Curriculum:
             logger.warning(
                 "curriculum: none of %d episodes had infos['is_success'], so that the success rate is 0; if the "
                 "environment never reports it, give the stage a return or frames",
-                self._count,
+                self._episodes,
             )
 
     def advance(self) -> None:
@@ -149,18 +161,23 @@ class Curriculum:
 
     def restart_count(self) -> None:
         """Forget the answers and episodes of this stage so far; every lane counts its episodes from the first again."""
-        self._count, self._sum = 0, 0.0
+        self._episodes, self._count, self._sum = 0, 0, 0.0
 
     def get_state(self) -> dict[str, Any]:
         """What `set_state` needs to continue exactly."""
-        return {"stage": self.stage, "frames": self._frames, "count": self._count, "sum": self._sum}
+        counts = {"episodes": self._episodes, "count": self._count, "sum": self._sum}
+        return {"stage": self.stage, "frames": self._frames} | counts
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from what `get_state` returned. Raises ValueError for an unknown stage or negative counts."""
-        if not 0 <= state["stage"] <= len(self.stages) or state["frames"] < 0 or state["count"] < 0:
+        if (
+            not 0 <= state["stage"] <= len(self.stages)
+            or min(state[name] for name in ("frames", "episodes", "count")) < 0
+        ):
             raise ValueError(f"curriculum: expected a stage from 0 to {len(self.stages)} and counts, got {state}")
         self.stage = state["stage"]
-        self._frames, self._count, self._sum = state["frames"], state["count"], state["sum"]
+        self._frames, self._episodes = state["frames"], state["episodes"]
+        self._count, self._sum = state["count"], state["sum"]
 
     def describe(self) -> list[str]:
         """The lines about the curriculum at the start of a run."""
@@ -169,11 +186,12 @@ class Curriculum:
         return [f"curriculum: {', then '.join(map(str, self.stages))}, then the environment itself"]
 
 
-def _measured(measure: str | None, rollout: Rollout, episodes: Sequence[Episode]) -> torch.Tensor:
-    """One number for each answer or episode of a rollout."""
-    if measure == "accuracy" and rollout.targets is not None:
-        is_asked = rollout.targets >= 0  # [T, B]
-        return (rollout.steps.prev_action[1:] == rollout.targets)[is_asked].double()
-    if measure == "success":
-        return torch.tensor([float(bool(episode.success)) for episode in episodes])
-    return torch.tensor([episode.episode_return for episode in episodes], dtype=torch.float64)
+def _answers(rollout: Rollout, numbers: NDArray[np.int64], each: int) -> Tensor:
+    """Whether each answer in a lane's first `each` episodes is right; `numbers` `[B]`, of the episodes after the
+    rollout.
+    """
+    assert rollout.targets is not None
+    ends = (rollout.steps.terminated | rollout.steps.truncated)[1:]  # [T, B]: the step ends its episode
+    episode = torch.as_tensor(numbers, device=ends.device) - ends.flip(0).cumsum(0).flip(0)
+    counts = (rollout.targets >= 0) & (episode >= 0) & (episode < each)
+    return (rollout.steps.prev_action[1:] == rollout.targets)[counts]

@@ -108,7 +108,7 @@ class OnPolicy(Learner):
         if not self.curriculum.stages:
             return metrics
         frames = self.train.unroll_length * self.share.total
-        if self.curriculum.count(frames, rollout, self.lanes.episodes[earlier:]):
+        if self.curriculum.count(frames, rollout, self.lanes.episodes[earlier:], self.lanes.numbers):
             self._begin_next_stage()
         elif self.curriculum.counts_again:
             self.lanes.restart_numbering()
@@ -266,6 +266,7 @@ class OnPolicy(Learner):
             if (numbers := saved.pop("numbers", None)) is not None and state["collector"]["lanes"] is not None:
                 lanes = {"numbers": numbers} | state["collector"]["lanes"]  # older files have them here
                 state = state | {"collector": state["collector"] | {"lanes": lanes}}
+            saved.setdefault("episodes", saved.get("count"))  # older files counted answers or episodes
             check_like(saved, self.curriculum.get_state(), "curriculum")
             self.curriculum.set_state(saved)
             state = state | {"curriculum": saved}

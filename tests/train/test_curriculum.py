@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
+import rmc_agents as rmc
 from helpers.runs import assert_same, newest, resume, train
 from rmc_agents.config import Config, EnvConfig
 from rmc_agents.config.stages import stages_of
@@ -18,6 +19,7 @@ from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
 from rmc_agents.episodes import Episode
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.train import curriculum
 from rmc_agents.train.algorithms import make_trainer
@@ -32,6 +34,7 @@ STAGES: list[dict[str, Any]] = [
     {"env_kwargs": {"fewest": 2, "active": 1}, "accuracy": 0.1},
 ]
 NOTHING = Rollout(None, None, None, ())  # type: ignore[arg-type]
+NONE = np.zeros(0, np.int64)
 
 
 def trainer(**settings: object) -> Supervised:
@@ -97,7 +100,7 @@ def test_a_stage_ends_with_a_mean_over_enough_episodes(measure: str, threshold: 
 
     def passed(episodes: list[Episode]) -> list[bool]:
         stages = Curriculum(EnvConfig(num_envs=250, curriculum=({"env_kwargs": {"mode": "hunt"}, measure: threshold},)))
-        return [stages.count(1, NOTHING, episodes[i : i + 100]) for i in range(0, len(episodes), 100)]
+        return [stages.count(1, NOTHING, episodes[i : i + 100], NONE) for i in range(0, len(episodes), 100)]
 
     mixed = [good] * 3 + [bad]
     assert passed(mixed * 125) == [False] * 4 + [True]
@@ -112,7 +115,7 @@ def test_frames_end_a_stage_whose_threshold_is_not_reached() -> None:
 
     def left_after(episodes: list[Episode]) -> int:
         stages = Curriculum(EnvConfig(num_envs=250, curriculum=(stage,)))
-        return next(frames for frames in range(250, 2000, 250) if stages.count(250, NOTHING, episodes))
+        return next(frames for frames in range(250, 2000, 250) if stages.count(250, NOTHING, episodes, NONE))
 
     assert left_after([good] * 300) == 500
     assert left_after([bad] * 300) == 1000
@@ -126,10 +129,45 @@ def test_short_episodes_do_not_count_more_often_than_long_ones() -> None:
     for time in range(2, 2_202, 2):
         quick = [Episode(1.0, 2, True, time // 2 - 1) for _ in range(7)]
         slow = [Episode(0.0, 20, False, time // 20 - 1) for _ in range(3)] if time % 20 == 0 else []
-        advanced.append(stages.count(1, NOTHING, quick + slow))
+        advanced.append(stages.count(1, NOTHING, quick + slow, NONE))
         compared.append(stages.counts_again)
     assert not any(advanced)
     assert compared.index(True) == 499  # after 50 episodes of the slow lanes
+
+
+class Mixed(gym.Env):
+    """Half of the episodes ask once, with the answer 0, in their second step; the others ask for a coin, much later."""
+
+    observation_space, action_space = Box(-1, 1, (1,)), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time, self.length = 0, int(self.np_random.choice([2, 30]))
+        return np.zeros(1, np.float32), {"target": -1}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        asks, answer = self.time == self.length - 1, 0 if self.length == 2 else int(self.np_random.integers(2))
+        return np.zeros(1, np.float32), 0.0, self.time == self.length, False, {"target": answer if asks else -1}
+
+
+def test_answers_of_short_episodes_do_not_count_more_often_than_those_of_long_ones() -> None:
+    """Whoever always answers 0 is right in three of four episodes, but nearly always in those that end first."""
+    env = make_env(Mixed, 512)
+    agent = rmc.ActorCritic(SpaceSpec.of(env), "none", encoder_sizes=(4,))
+    with torch.no_grad():
+        agent.policy.bias.copy_(torch.tensor([99.0, 0.0]))
+    collector = rmc.Collector(agent, env, 10)
+    stages = Curriculum(EnvConfig(num_envs=512, curriculum=({"env_kwargs": {"mode": "hunt"}, "accuracy": 0.85},)))
+    over, compared = [], []
+    for _ in range(8):
+        rollout, episodes = collector.collect(), collector.lanes.take_episodes()
+        over.append(stages.count(5120, rollout, episodes, collector.lanes.numbers))
+        compared.append(stages.counts_again)
+        if stages.counts_again:
+            collector.lanes.restart_numbering()
+    assert not any(over)
+    assert compared.index(True) in (2, 3)  # when every lane has ended an episode
 
 
 def test_lanes_number_their_episodes() -> None:
@@ -149,13 +187,14 @@ def test_lanes_number_their_episodes() -> None:
 
 @pytest.mark.parametrize("stages", [(), STAGES], ids=["no curriculum", "curriculum"])
 def test_numbers_continue(stages: list[dict[str, Any]]) -> None:
-    """Also from older files, which have them in the curriculum's state."""
+    """Also from older files, which have them in the curriculum's state, and count only answers or episodes there."""
     learner, other = trainer(curriculum=stages), trainer(curriculum=stages)
     for _ in range(3):
         learner.update()
     state = learner.get_state()
     if stages:
         state["curriculum"]["numbers"] = state["collector"]["lanes"].pop("numbers")
+        del state["curriculum"]["episodes"]
     other.set_state(state)
     assert other.lanes.numbers.tolist() == learner.lanes.numbers.tolist() != [0] * 6
 
@@ -181,7 +220,7 @@ def test_episodes_are_counted_again_after_a_resume_in_which_all_begin_again(monk
     assert state["curriculum"]["count"] > 0
     other = trainer(curriculum=learner.config.env.curriculum)
     other.set_state(state | {"collector": state["collector"] | {"lanes": None, "core": None}})
-    assert other.curriculum.get_state() == learner.curriculum.get_state() | {"count": 0, "sum": 0.0}
+    assert other.curriculum.get_state() == learner.curriculum.get_state() | {"episodes": 0, "count": 0, "sum": 0.0}
 
 
 def test_a_wrong_stage_in_a_checkpoint_is_refused() -> None:
@@ -212,7 +251,7 @@ def test_a_success_rate_that_is_never_reported_is_warned_about_once(caplog: pyte
         caplog.clear()
         followed = Curriculum(Config().updated({"env": TASK, "num_envs": 401, "curriculum": [stage]}, "test").env)
         for told in (success, None, None):
-            followed.count(1, NOTHING, [Episode(0.0, 1, None)] * 400 + [Episode(0.0, 1, told)])
+            followed.count(1, NOTHING, [Episode(0.0, 1, None)] * 400 + [Episode(0.0, 1, told)], NONE)
         assert [record.getMessage().count("none of 802 episodes") for record in caplog.records] == [1] * warnings
 
 
