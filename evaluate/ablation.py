@@ -10,28 +10,33 @@ from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.checks import checked_int
-from rmc_agents.envs.making import EnvFactory, make_env
+from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at, map_leaves
 
-from .episodes import MAX_LANES, PlaySettings, concatenated, episodes_to_play, parts_of
+from .episodes import PlaySettings, concatenated, episodes_to_play, parts_of
 from .parallel import Jobs, play_all
 from .progress import OnProgress, ignore_progress
 from .statistics import Statistics
+
+LEAST_LANES = 64
 
 
 @dataclass
 class ShuffledMemory:
     """The agent with its memories permuted between lanes before every step: typical states, but from other episodes.
 
-    Lanes that have finished their episode continue with further ones, so their memories remain useful donors.
+    Lanes that have finished their episode continue with further ones, so their memories remain useful donors. In N
+    lanes, one in N steps takes a memory that began in the same lane.
 
     Args:
       agent: the agent.
       seed: of the permutations.
+      least_lanes: `play` adds lanes up to this number, whose episodes only lend their memories.
     """
 
     agent: ActorCritic
     seed: int
+    least_lanes: int = LEAST_LANES
     mixes_lanes: ClassVar[bool] = True  # all lanes are needed, also those that have finished
     _generator: torch.Generator = field(init=False, repr=False)
 
@@ -88,12 +93,14 @@ class WindowedMemory:
         return AgentOutput(*(x[-1] for x in output[:2])), recent
 
 
-def variants(agent: ActorCritic, windows: Iterable[int], seed: int) -> dict[str, Policy]:
-    """The agent and its ablated variants by name, as in the table."""
+def variants(
+    agent: ActorCritic, windows: Iterable[int], seed: int, least_lanes: int = LEAST_LANES
+) -> dict[str, Policy]:
+    """The agent and its ablated variants by name, as in the table; `least_lanes`: see `ShuffledMemory`."""
     policies: dict[str, Policy] = {
         "intact": agent,
         "reset at every step": WindowedMemory(agent, 1),
-        "shuffled between lanes": ShuffledMemory(agent, seed),
+        "shuffled between lanes": ShuffledMemory(agent, seed, least_lanes),
     }
     return policies | {f"last {k} step{'s' if k > 1 else ''}": WindowedMemory(agent, k) for k in windows}
 
@@ -112,26 +119,21 @@ def ablate(
     Args: as in `episodes.play`; the numbers that `on_progress` is called with add up to episodes * variants.
 
     Raises:
-      ValueError: for an agent without memory, a window below 1, or episodes that leave a single lane.
+      ValueError: for an agent without memory, a window below 1, or an environment with a single episode.
     """
     if not agent.initial_state(1):
         raise ValueError("the agent's core has no memory that could be removed")
     if not isinstance(windows, Iterable):
         raise ValueError(f"windows: expected numbers of steps, such as (1, 8), got {windows!r}")
     windows = [checked_int("windows", window, 1) for window in windows]
-    asked, policies = episodes, variants(agent, windows, settings.seed)
     with closing(make_env(env)) as one:
-        episodes = episodes_to_play(one, episodes)
-    if episodes % MAX_LANES == 1:
-        remedy = "add one more"
-        if episodes < asked:
-            remedy = "the environment has no more; " + (
-                "leave one out" if episodes > 1 else "a text has more with a smaller steps=N"
-            )
+        asked, episodes, lanes = episodes, episodes_to_play(one, episodes), episodes_to_play(one, LEAST_LANES)
+    if lanes < 2:
         raise ValueError(
-            f"episodes: groups of {MAX_LANES} parallel episodes swap memories, and one of {episodes} would be alone in "
-            f"its group: {remedy}"
+            f"environment {name_of(env)!r}: expected at least 2 different episodes, which swap memories, got one (a "
+            "text has more with a smaller steps=N)"
         )
+    policies = variants(agent, windows, settings.seed, lanes)
     if episodes < asked:
         on_progress(len(policies) * (asked - episodes))
     parts = {name: parts_of(policy, env, episodes, settings) for name, policy in policies.items()}

@@ -238,8 +238,9 @@ def _play_part(
 ) -> Episodes:
     if isinstance(policy, UniformPolicy):
         policy = UniformPolicy(policy.spec, settings.seed + 1)  # other numbers in every part, and than the sampling's
-    with torch.no_grad(), closing(make_env(env, episodes)) as made:
-        return _play_each_once(policy, lanes_for(policy, made, settings), settings, on_progress)
+    lanes = max(episodes, getattr(policy, "least_lanes", 1))
+    with torch.no_grad(), closing(make_env(env, lanes)) as made:
+        return _play_each_once(policy, lanes_for(policy, made, settings), episodes, settings, on_progress)
 
 
 def lanes_for(policy: Policy, env: VectorEnv, settings: PlaySettings) -> Lanes:
@@ -257,13 +258,16 @@ def lanes_for(policy: Policy, env: VectorEnv, settings: PlaySettings) -> Lanes:
     return lanes
 
 
-def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_progress: OnProgress) -> Episodes:
+def _play_each_once(
+    policy: Policy, lanes: Lanes, episodes: int, settings: PlaySettings, on_progress: OnProgress
+) -> Episodes:
+    """One episode in each of the first `episodes` lanes."""
     generator = torch.Generator(lanes.device).manual_seed(settings.seed)
     returns, lengths = np.zeros(lanes.num_lanes), np.zeros(lanes.num_lanes, np.int64)
     asked, right = np.zeros(lanes.num_lanes, np.int64), np.zeros(lanes.num_lanes, np.int64)
     nats = np.zeros(lanes.num_lanes)
     reports: dict[str, np.ndarray] = {}
-    playing = np.ones(lanes.num_lanes, bool)
+    playing = np.arange(lanes.num_lanes) < episodes
     for _, policy_logits in zip(range(settings.max_steps), _decisions(policy, lanes, playing), strict=False):
         distribution = lanes.spec.distribution(policy_logits)
         action = choose(distribution, generator, settings.is_greedy(lanes))
@@ -288,9 +292,11 @@ def _play_each_once(policy: Policy, lanes: Lanes, settings: PlaySettings, on_pro
             on_progress(int(ended.sum()))
     if playing.any():
         on_progress(int(playing.sum()))
+    reports = {name: report[:episodes] for name, report in reports.items()}
+    returns, lengths, cut, asked, right, nats = (x[:episodes] for x in (returns, lengths, playing, asked, right, nats))
     groups = {name: reports[name] for name in GROUPS if name in reports}
-    episodes = Episodes(returns, lengths, reports.get("level"), reports.get("is_success"), playing, groups=groups)
-    return episodes if lanes.targets is None else episodes._replace(asked=asked, right=right, nats=nats)
+    played = Episodes(returns, lengths, reports.get("level"), reports.get("is_success"), cut, groups=groups)
+    return played if lanes.targets is None else played._replace(asked=asked, right=right, nats=nats)
 
 
 def numbers_of(info: Any, lanes: int) -> np.ndarray | None:
