@@ -45,7 +45,7 @@ class Statistics:
 
     Attributes:
       mean_return: of whole episodes, or up to the step limit.
-      ci95: its 95 % bootstrap interval (BCa); None for one episode.
+      ci95: its 95 % interval: Wilson's if the returns are 0 and 1, else a bootstrap's (BCa); None for one episode.
       median, min, max: of the returns.
       mean_length: in steps.
       episodes: how many.
@@ -53,9 +53,10 @@ class Statistics:
       success_rate: the fraction of episodes with `info["is_success"]`.
       episodes_cut: how many ended by the step limit; 0 in results of earlier versions, which do not say.
       accuracy: the fraction of right answers, where `info["target"]` says what is right.
-      accuracy_ci95: its bootstrap interval, over episodes; None for one.
+      accuracy_ci95: its interval, over episodes; None for one.
       bits: the mean of -log2 of the right answers' probabilities: bits per character of a text.
       success_by: the success rate by value, for each of `GROUPS` that varies, such as the corridor's length.
+      success_ci95: the success rate's interval; None for one episode.
     """
 
     mean_return: float
@@ -72,6 +73,7 @@ class Statistics:
     accuracy_ci95: tuple[float, float] | None = None
     bits: float | None = None
     success_by: dict[str, dict[int, float]] = field(default_factory=dict)
+    success_ci95: tuple[float, float] | None = None
 
     @property
     def score(self) -> float:
@@ -90,7 +92,7 @@ class Statistics:
         accuracy, interval = _accuracy(episodes.right, episodes.asked)
         return cls(
             mean_return=float(returns.mean()),
-            ci95=bootstrap_interval(returns),
+            ci95=interval_of_mean(returns),
             median=float(np.median(returns)),
             min=float(returns.min()),
             max=float(returns.max()),
@@ -103,6 +105,7 @@ class Statistics:
             accuracy_ci95=interval,
             bits=_bits(episodes.nats, episodes.asked),
             success_by=_success_by(episodes),
+            success_ci95=None if episodes.successes is None else interval_of_mean(episodes.successes, True),
         )
 
 
@@ -114,10 +117,12 @@ def _mean_of_known(numbers: np.ndarray | None) -> float | None:
 def _accuracy(
     right: np.ndarray | None, asked: np.ndarray | None
 ) -> tuple[float, tuple[float, float] | None] | tuple[None, None]:
-    """The fraction of correct answers, and its 95 % interval by resampling whole episodes."""
+    """The fraction of correct answers, and its 95 % interval over episodes."""
     if right is None or asked is None or not asked.any():
         return None, None
     rate = float(right.sum() / asked.sum())
+    if rate in (0.0, 1.0) or (asked == asked[0]).all():
+        return rate, interval_of_mean(right[asked > 0] / asked[asked > 0], True)
     around = rate + (right - rate * asked) / asked.mean()  # [E]: their mean varies as the ratio of the two sums does
     if (interval := bootstrap_interval(around)) is None:
         return rate, None
@@ -141,6 +146,25 @@ def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
         for name, (group, found) in values.items()
         if len(found) > 1 and not (found % 1).any()
     }
+
+
+def interval_of_mean(samples: np.ndarray, are_outcomes: bool = False) -> tuple[float, float] | None:
+    """The 95 % interval of the mean: Wilson's if all samples are 0 or 1, else a bootstrap's; None for one sample.
+
+    A bootstrap's is too narrow where nearly all samples agree. Where all do, they count as 0 or 1 only if they
+    `are_outcomes`: returns of 0 may hide large ones.
+    """
+    if len(samples) > 1 and np.isin(samples, (0, 1)).all() and (are_outcomes or np.ptp(samples) > 0):
+        return wilson_interval(float(samples.mean()), len(samples))
+    return bootstrap_interval(samples)
+
+
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share among `count` samples (Wilson, 1927)."""
+    z = NormalDist().inv_cdf(0.975)
+    centre, half = share + z**2 / (2 * count), z * (share * (1 - share) / count + (z / (2 * count)) ** 2) ** 0.5
+    low, high = ((centre + sign * half) / (1 + z**2 / count) for sign in (-1, 1))
+    return max(low, 0.0), min(high, 1.0)  # beyond by rounding
 
 
 def bootstrap_interval(samples: np.ndarray) -> tuple[float, float] | None:
@@ -188,10 +212,9 @@ def welch_interval(samples: Sequence[float], others: Sequence[float]) -> tuple[f
     return difference - half, difference + half
 
 
-def accuracy_text(result: dict[str, Any]) -> str:
-    """The accuracy of an evaluation that has one, with its interval, if that has several episodes."""
-    interval = result["accuracy_ci95"]
-    return f"{result['accuracy']:.1%}" + (f" ({interval[0]:.1%} to {interval[1]:.1%})" if interval else "")
+def share_text(share: float, interval: tuple[float, float] | None) -> str:
+    """A share with its interval, such as '97.0% (91.5% to 99.0%)'."""
+    return f"{share:.1%}" + (f" ({interval[0]:.1%} to {interval[1]:.1%})" if interval else "")
 
 
 def cut_note(result: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rmc_agents import command_line
 from rmc_agents.formatting import decimals, with_interval
 
-from .statistics import GROUPS, accuracy_text, cut_note
+from .statistics import GROUPS, cut_note, share_text
 
 
 def print_result(result: dict[str, Any], console: Console) -> None:
@@ -35,11 +35,14 @@ def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
         table.add_column("bits per answer", justify="right")
     successes = all(statistics["success_rate"] is not None for statistics in result["ablation"].values())
     if successes:
-        table.add_column("success rate", justify="right")
+        table.add_column("success rate (95 % interval)", justify="right")
     for name, statistics in result["ablation"].items():
         row = [name, with_interval(statistics["mean_return"], statistics["ci95"])]
-        row += [accuracy_text(statistics), f"{statistics['bits']:.3f}"] if answers else []
-        table.add_row(*row, *([f"{statistics['success_rate']:.1%}"] if successes else []))
+        if answers:
+            row += [share_text(statistics["accuracy"], statistics["accuracy_ci95"]), f"{statistics['bits']:.3f}"]
+        if successes:
+            row += [share_text(statistics["success_rate"], statistics["success_ci95"])]
+        table.add_row(*row)
 
 
 def _fill(table: Table, result: dict[str, Any]) -> None:
@@ -59,14 +62,15 @@ def _fill(table: Table, result: dict[str, Any]) -> None:
         table.add_row("mean level reached", f"{result['mean_level']:.2f}", "")
     if result["accuracy"] is not None:
         guessing = "" if result["chance"] is None else f"chance {result['chance']:.2%}"
-        table.add_row("accuracy (95 % interval)", accuracy_text(result), guessing)
+        table.add_row("accuracy (95 % interval)", share_text(result["accuracy"], result["accuracy_ci95"]), guessing)
     if result["bits"] is not None:
         with np.errstate(over="ignore"):  # a diverged agent's is infinite
             perplexity = np.exp2(result["bits"])
         table.add_row("bits per answer (perplexity)", f"{result['bits']:.3f} ({perplexity:,.4g})", "")
     if result["success_rate"] is not None:
         random = result["random_success_rate"]
-        table.add_row("success rate", f"{result['success_rate']:.1%}", "" if random is None else f"{random:.1%}")
+        success = share_text(result["success_rate"], result["success_ci95"])
+        table.add_row("success rate (95 % interval)", success, "" if random is None else f"{random:.1%}")
     for name, rates in result["success_by"].items():
         for value, rate in rates.items():
             table.add_row(f"success rate, {GROUPS[name].format(value)}", f"{rate:.1%}", "")

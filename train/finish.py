@@ -11,7 +11,7 @@ from rmc_agents.config import LOSSES, Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.evaluate.episodes import evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
-from rmc_agents.evaluate.statistics import EVALUATION_SEED, accuracy_text, cut_note
+from rmc_agents.evaluate.statistics import EVALUATION_SEED, cut_note, share_text
 from rmc_agents.evaluate.video.recording import record
 from rmc_agents.formatting import with_interval
 from rmc_agents.runs import checkpoint
@@ -54,7 +54,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
         )
         if result["accuracy"] is not None:
             chance = "" if result["chance"] is None else f"; chance: {result['chance']:.1%}"
-            say(console, f"accuracy {accuracy_text(result)}{chance}")
+            say(console, f"accuracy {share_text(result['accuracy'], result['accuracy_ci95'])}{chance}")
         if note := cut_note(result):
             say(console, f"{note} (--eval-max-steps)")
     folder.write_summary(summary)

@@ -5,14 +5,14 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from scipy.stats import bootstrap, norm, t, ttest_ind
+from scipy.stats import binomtest, bootstrap, norm, t, ttest_ind
 
 from rmc_agents.evaluate.episodes import provenance_of
 from rmc_agents.evaluate.statistics import (
     Episodes,
     Statistics,
-    accuracy_text,
     bootstrap_interval,
+    share_text,
     student_interval,
     welch_interval,
 )
@@ -99,12 +99,25 @@ def test_interval_of_what_does_not_vary_is_a_point(returns: list[float]) -> None
     assert low == high == pytest.approx(returns[0])
 
 
+@pytest.mark.parametrize(("right", "count"), [(100, 100), (0, 12), (1, 2), (93, 100)])
+def test_intervals_of_shares_are_scipys(right: int, count: int) -> None:
+    outcomes = np.arange(count) < right
+    expected = tuple(binomtest(right, count).proportion_ci(method="wilson"))
+    played = episodes(*outcomes.astype(float))._replace(
+        successes=outcomes.astype(float), asked=np.full(count, 3), right=3 * outcomes
+    )
+    statistics = Statistics.of(played)
+    assert statistics.ci95 == (statistics.success_ci95 if 0 < right < count else (right / count, right / count))
+    for interval in (statistics.success_ci95, statistics.accuracy_ci95):
+        np.testing.assert_allclose(interval, expected, rtol=1e-9, atol=1e-12)
+
+
 def test_one_episode_has_no_interval() -> None:
     played = episodes(7.0)._replace(asked=np.array([4]), right=np.array([3]), nats=np.array([1.0]))
     statistics = Statistics.of(played)
     assert (statistics.ci95, statistics.accuracy_ci95, statistics.score_ci95) == (None, None, None)
     assert '"ci95": null' in json.dumps(asdict(statistics), allow_nan=False)
-    assert accuracy_text(asdict(statistics)) == "75.0%"
+    assert share_text(statistics.accuracy, statistics.accuracy_ci95) == "75.0%"
     provenance = provenance_of(statistics, 5, "recall")
     assert to_provenance(provenance._asdict()) == provenance
     assert str(provenance).startswith("accuracy 75.0%, mean return 7.00 on recall over 1 episodes from seed 5 when")
