@@ -24,6 +24,7 @@ from rmc_agents.runs.folder import read_config
 from .curves import (
     METRICS,
     QUANTITIES,
+    SEEDS_FOR_BAND,
     SMOOTH,
     Curve,
     Quantity,
@@ -49,8 +50,8 @@ NOT_COMPARED = frozenset(
 logger = logging.getLogger(__name__)
 DESCRIPTION = """Draw the mean episode return of runs against frames or minutes, from their TensorBoard events.
 
-Runs that differ only in the seed count as one agent: a thick line for their interquartile mean with its 95 % bootstrap
-interval, and a thin line for each run.
+Runs that differ only in the seed count as one agent: a thick line for their interquartile mean, with its 95 % bootstrap
+interval if there are five seeds or more, and a thin line for each run.
 
   rmc-plot runs/lstm-* runs/rmc-* --out curves.png --smooth 5 --mark random=14.8"""
 
@@ -199,7 +200,7 @@ def draw(
     metric: str = "return",
     smooth: int = 1,
 ) -> "Figure":
-    """Draw the figure: one colour per agent, the interquartile mean of its seeds with its bootstrap interval.
+    """Draw the figure: one colour per agent, the interquartile mean of its seeds, and its interval with enough seeds.
 
     Args:
       groups: the curves of each agent's seeds, by label.
@@ -231,7 +232,9 @@ def draw(
     panels[0].set_ylabel(METRICS[metric].label)
     explained = f"curves {smoothing(smooth)}"
     if any(len(curves) > 1 for curves in groups.values()):
-        explained += "; interquartile mean over seeds, 95 % bootstrap interval"
+        explained += "; interquartile mean over seeds"
+    if any(len(curves) >= SEEDS_FOR_BAND for curves in groups.values()):
+        explained += f", 95 % bootstrap interval with {SEEDS_FOR_BAND} seeds or more"
     figure.legend(
         *panels[0].get_legend_handles_labels(),
         loc="outside lower center",
@@ -282,7 +285,7 @@ def _draw_agent(axes: "Axes", curves: Sequence[Curve], quantity: Quantity, name:
     for line in lines:
         _draw_line(axes, *line, color=colour, linewidth=0.7, alpha=0.45)
     grid, values = on_common_grid(lines)
-    if len(grid):
+    if len(grid) and len(lines) >= SEEDS_FOR_BAND:
         axes.fill_between(grid, *bootstrap_band(values), color=colour, alpha=0.15, linewidth=0)
     label = plain(f"{name} ({len(lines)} seeds)")
     _draw_line(axes, grid, interquartile_mean(values), color=colour, linewidth=2.2, label=label)

@@ -11,7 +11,7 @@ from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.formatting import decimals, with_interval
 
 from .comparison import ComparedRun, grouped, runs_of, write
-from .curves import METRICS, QUANTITIES, SMOOTH, bootstrap_band, interquartile_mean, smoothing
+from .curves import METRICS, QUANTITIES, SEEDS_FOR_BAND, SMOOTH, bootstrap_band, interquartile_mean, smoothing
 from .plot import draw, write_png
 from .statistics import student_interval, welch_interval
 
@@ -101,8 +101,9 @@ def difference_with_interval(scores: Sequence[float], others: Sequence[float], d
 
 
 def interquartile_with_interval(scores: Sequence[float], digits: int) -> str:
-    """The interquartile mean over seeds with its 95 % bootstrap interval, if there are several seeds."""
-    interval = [float(end) for end in bootstrap_band(np.array(scores))] if len(scores) > 1 else None
+    """The interquartile mean over seeds with its 95 % bootstrap interval, if there are enough seeds."""
+    enough = len(scores) >= SEEDS_FOR_BAND
+    interval = [float(end) for end in bootstrap_band(np.array(scores))] if enough else None
     return with_interval(float(interquartile_mean(scores)), interval, digits)
 
 
@@ -192,7 +193,7 @@ def _notes(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> str:
         f"seeds; curves are {smoothing(SMOOTH)}. The evaluation's {label} is of {episodes} episodes\n"
         "per seed; intervals are over seeds: Student's of the mean, Welch's of the difference from the first\n"
         "agent's mean, in one environment with one step limit, percentile bootstrap of the interquartile mean\n"
-        "(Agarwal et al., 2021).\n"
+        f"with {SEEDS_FOR_BAND} seeds or more (Agarwal et al., 2021).\n"
         f"Seeds: {seeds}. Trained at commit {', '.join(commits)}."
     )
 

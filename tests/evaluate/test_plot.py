@@ -90,6 +90,13 @@ def test_a_curve_of_one_point_is_a_dot_and_the_legend_says_how_curves_are_smooth
     assert "averaged over up to 5 neighbouring points" in figure.legends[0].get_title().get_text()
 
 
+@pytest.mark.parametrize(("seeds", "bands"), [(4, 0), (5, 1)])
+def test_there_is_a_band_with_enough_seeds(seeds: int, bands: int) -> None:
+    figure = plot.draw({"lstm": [make_curve([0, 10], [0.0, seed]) for seed in range(seeds)]}, {}, "title")
+    assert len(figure.axes[0].collections) == bands
+    assert ("95 % bootstrap interval" in figure.legends[0].get_title().get_text()) == bool(bands)
+
+
 @pytest.mark.filterwarnings("error")
 def test_drawing_and_intervals_warn_of_nothing(tmp_path: Path) -> None:
     assert np.isnan(curves.bootstrap_band(np.array([np.nan, 1.0]))).all()
