@@ -208,6 +208,13 @@ def test_masked_normalize_and_explained_variance() -> None:
     assert losses.masked_mean(x, torch.zeros_like(valid)).item() == 0.0
 
 
+@pytest.mark.parametrize("value", [0.0, 0.1, 1.1, 123.4])
+def test_equal_advantages_and_targets_are_no_signal(value: float) -> None:
+    equal, valid = torch.full((5120, 1), value), torch.arange(5120)[:, None] % 7 > 0
+    assert losses.masked_normalize(equal, valid).abs().max() < 1e-4
+    assert losses.explained_variance(torch.rand(5120, 1), equal, valid) == 0.0
+
+
 def test_masked_variance_is_the_variance_of_what_is_valid() -> None:
     generator = torch.Generator().manual_seed(0)
     x = 7.0 + torch.randn(20, 6, generator=generator)

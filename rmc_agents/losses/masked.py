@@ -28,6 +28,7 @@ def masked_variance(x: Tensor, valid: Tensor) -> Tensor:
 
 def masked_normalize(x: Tensor, valid: Tensor, over_learners: Sum | None = None) -> Tensor:
     """x normalised to mean 0 and standard deviation 1 over the valid steps; 0 elsewhere."""
-    mean = masked_mean(x, valid, over_learners)
-    deviation = masked_mean((x - mean).square(), valid, over_learners).sqrt()
-    return torch.where(valid, (x - mean) / (deviation + EPSILON), 0.0)
+    x = x - masked_mean(x, valid, over_learners)
+    x = x - masked_mean(x, valid, over_learners)  # of equal values, the first leaves a rounding error in all of them
+    deviation = masked_mean(x.square(), valid, over_learners).sqrt()
+    return torch.where(valid, x / (deviation + EPSILON), 0.0)

@@ -10,7 +10,7 @@ from .masked import masked_mean, masked_variance
 
 MAX_LOG_RATIO = 20.0
 """Logarithm of the largest ratio in a loss: with an infinite one, the gradient would be NaN."""
-TINY = torch.finfo(torch.float32).tiny
+ROUNDING = 1e-6  # relative to a value
 
 
 def distribution_of(rollout: Rollout, policy_logits: Tensor) -> Distribution:
@@ -72,5 +72,8 @@ def reward_loss(predicted: Tensor, steps: TimeStep, valid: Tensor) -> Tensor:
 
 
 def explained_variance(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """1 - Var(target - value) / Var(target) over the valid steps: 1 is perfect, 0 no better than a constant."""
-    return 1.0 - masked_variance(target - value, valid) / masked_variance(target, valid).clamp(min=TINY)
+    """1 - Var(target - value) / Var(target) over the valid steps: 1 is perfect, 0 no better than a constant, and the
+    result where targets are equal, up to rounding.
+    """
+    variance, varies = masked_variance(target, valid), ROUNDING**2 * masked_mean(target.square(), valid)
+    return torch.where(variance > varies, 1.0 - masked_variance(target - value, valid) / variance, 0.0)

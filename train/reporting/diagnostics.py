@@ -19,6 +19,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector
 from rmc_agents.cores.inspection import Inspection, attention_columns, inspect
 from rmc_agents.kernels.modes import eval_mode
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.evaluating import untouched_generators
 from rmc_agents.types import at
 
@@ -114,8 +115,7 @@ def contributions(agent: ActorCritic, outputs: Tensor, encoded: Tensor) -> dict[
     """How much the core's output `[T, B, H]` and the encoder's `[T, B, D]` contribute to logits and value, or, where
     there are layers before the heads, to the first of them.
 
-    A constant added to all logits has no effect, so the mean over the actions is subtracted. A core without memory
-    returns the encoder's output, so everything counts for the encoder.
+    A core without memory returns the encoder's output, so everything counts for the encoder.
     """
     weights = agent.readout()
     remembers = len(agent.initial_state(1)) > 0
@@ -127,10 +127,21 @@ def contributions(agent: ActorCritic, outputs: Tensor, encoded: Tensor) -> dict[
         if agent.head_layers:
             scalars[f"head_layers/{name}"] = _rms(part)
             continue
-        logits = part[..., :-1]
-        scalars[f"policy/{name}"] = _rms(logits - logits.mean(dim=-1, keepdim=True))
+        scalars[f"policy/{name}"] = _rms(centred(agent.spec, part[..., :-1]))
         scalars[f"value/{name}"] = _rms(part[..., -1])
     return scalars
+
+
+def centred(spec: SpaceSpec, logits: Tensor) -> Tensor:
+    """The policy's outputs `[..., P]`, without the mean over the values of each choice, which has no effect on it."""
+    if spec.num_actions:
+        return logits - logits.mean(dim=-1, keepdim=True)
+    columns: list[Tensor] = []
+    for part in spec.action_parts:
+        own, logits = logits.tensor_split([part.num_outputs], dim=-1)
+        choices = own.split(part.sizes, dim=-1) if part.kind == "discrete" else ()
+        columns += [choice - choice.mean(dim=-1, keepdim=True) for choice in choices] or [own]
+    return torch.cat(columns, dim=-1)
 
 
 def singular_values(features: Tensor) -> Tensor:

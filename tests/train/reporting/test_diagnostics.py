@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gymnasium.spaces import Box, MultiBinary, MultiDiscrete, Tuple
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 from torch.nn import functional
@@ -15,10 +16,12 @@ from helpers.runs import assert_same, newest, resume, train
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, MinGRU, make_core
 from rmc_agents.cores.inspection import Inspection, inspect
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.train.reporting.diagnostics import (
     MAX_SAMPLES,
     Diagnostics,
+    centred,
     contributions,
     draw_attention,
     draw_gates,
@@ -182,6 +185,13 @@ def test_norms_and_update_ratio() -> None:
     assert scalars["gradient_norm/core.weight_ih"] == 0
     assert scalars["gradient_norm/core"] == pytest.approx(0.5 * math.sqrt(count + agent.core.bias.numel()))
     assert scalars["weight_norm/value"] == pytest.approx(2 * math.sqrt(agent.value.in_features + 1))
+
+
+def test_only_the_logits_of_choices_are_centred() -> None:
+    actions = Tuple((MultiDiscrete([2, 3]), Box(-1, 1, (1,)), MultiBinary(2)))
+    spec = SpaceSpec.from_spaces(Box(-1, 1, (1,)), actions)
+    logits = torch.tensor([1.0, 3.0, 4.0, 5.0, 9.0, 7.0, 8.0, 6.0])
+    assert centred(spec, logits).tolist() == [-1.0, 1.0, -2.0, -1.0, 3.0, 7.0, 8.0, 6.0]
 
 
 @torch.no_grad()
