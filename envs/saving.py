@@ -10,14 +10,30 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import wrappers
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.wrappers import DtypeObservation, FlattenObservation, OrderEnforcing, PassiveEnvChecker, TimeLimit
+from gymnasium.wrappers import TimeLimit
 
 from .blame import Blame
 from .checks import checked_num_envs
 from .guarded import SAVABLE, GuardedEnv, GuardedLanes, GuardedVectorEnv, OneHotObservation
 
-STATELESS = (GuardedEnv, OrderEnforcing, PassiveEnvChecker, FlattenObservation, OneHotObservation, DtypeObservation)
+STATELESS = (
+    GuardedEnv,
+    OneHotObservation,
+    wrappers.ClipAction,
+    wrappers.ClipReward,
+    wrappers.DtypeObservation,
+    wrappers.FilterObservation,
+    wrappers.FlattenObservation,
+    wrappers.GrayscaleObservation,
+    wrappers.OrderEnforcing,
+    wrappers.PassiveEnvChecker,
+    wrappers.RescaleAction,
+    wrappers.RescaleObservation,
+    wrappers.ReshapeObservation,
+    wrappers.ResizeObservation,
+)
 EACH_LANE = "each lane"
 """The only key of a dict that holds a list with one state per lane."""
 ALL_LANES = "all lanes"

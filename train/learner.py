@@ -145,8 +145,9 @@ def learning_rate_before_end(remaining: float, train: TrainConfig) -> float:
 
 
 def state_norm(state: State) -> Tensor:
-    """Norm of a lane's recurrent state, averaged over lanes; 0 for a core without state."""
-    leaves = [(leaf.abs() if leaf.is_complex() else leaf.float()).reshape(len(leaf), -1) for leaf in state]
+    """Norm of a lane's recurrent state without whole numbers, averaged over lanes; 0 for a core without state."""
+    numbers = [leaf.abs() if leaf.is_complex() else leaf for leaf in state]
+    leaves = [leaf.float().reshape(len(leaf), -1) for leaf in numbers if leaf.is_floating_point()]
     return torch.cat(leaves, dim=1).norm(dim=1).mean() if leaves else torch.tensor(0.0)
 
 

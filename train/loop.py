@@ -53,6 +53,7 @@ class Progress(NamedTuple):
     metrics: dict[str, float]  # scalars by their names in TensorBoard
     episodes: list[Episode]  # that ended since the last update
     evaluation: Statistics | None = None  # if there was one after this update (eval_every)
+    agent: TrainedAgent | None = None  # the agent in training: leave its weights, and its mode, as they are
 
 
 Callback = Callable[[Progress], bool | None]
@@ -188,7 +189,9 @@ class RunLoop:
         if self.observers.callback is None:
             return False
         scalars = {name: value.item() for name, value in metrics.items()}
-        progress = Progress(self.trainer.frames, self.trainer.updates, seconds, scalars, episodes, evaluation)
+        progress = Progress(
+            self.trainer.frames, self.trainer.updates, seconds, scalars, episodes, evaluation, self.trainer.agent
+        )
         return bool(self.observers.callback(progress))
 
     def _finish(self, summary: dict[str, Any]) -> Run:

@@ -173,7 +173,7 @@ def _config(settings: Mapping[str, Any], env: OwnEnv | None) -> tuple[Config, Co
     if not isinstance(settings, Mapping):
         hint = f'; a preset is {{"config": {settings!r}}}' if isinstance(settings, str) else ""
         raise ValueError(f"config: expected a Config or a dict of settings, got {settings!r}{hint}")
-    for part in ("core", "encoder"):
+    for part in ("core", "encoder", "loss"):
         if callable(kind := settings.get(part)):
             name = getattr(kind, "__name__", type(kind).__name__)
             own = f"for one of your own, call rmc.register_{part}({name.lower()!r}, {name}) and pass {name.lower()!r}"

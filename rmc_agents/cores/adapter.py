@@ -41,6 +41,7 @@ class AdaptedCore(Core):
         self.module = module
         self.default_gain = getattr(module, "default_gain", Core.default_gain)  # type: ignore[misc]  # of this one
         self._check_resets()
+        self._check_steps()
 
     def class_name(self) -> str:
         """See `Core.class_name`."""
@@ -110,6 +111,30 @@ class AdaptedCore(Core):
                         f"core: {type(self.module).__name__}.{method}: expected the same result after a reset for any "
                         "state before it, got another: where should_reset is set, begin with the initial state"
                     )
+
+    @torch.no_grad()
+    def _check_steps(self) -> None:
+        """Raises ValueError if `unroll` does not return what `step` returns, step by step."""
+        like = next(iter(self.module.parameters()), torch.empty(0))
+        never = torch.zeros(3, 1, dtype=torch.bool, device=like.device)  # [T, B]
+        with torch.random.fork_rng(), eval_mode(self.module):
+            torch.manual_seed(0)
+            inputs = torch.randn(3, 1, self.input_size).to(like)  # [T, B, D]
+            state, outputs = self.initial_state(1), []
+            torch.manual_seed(0)
+            for x, reset in zip(inputs, never, strict=True):
+                output, state = self.step(x, reset, state)
+                outputs.append(output)
+            torch.manual_seed(0)
+            unrolled, last = self.unroll(inputs, never, self.initial_state(1))
+        expected, got = [torch.stack(outputs), *state], [unrolled, *last]
+        if not all(
+            torch.allclose(x, y, rtol=1e-2, atol=1e-3, equal_nan=True) for x, y in zip(expected, got, strict=True)
+        ):
+            raise ValueError(
+                f"core: {type(self.module).__name__}.unroll: expected the outputs and the last state of its step, in "
+                "turn, got others: pass each step the state that the last one returned"
+            )
 
     def _checked(self, method: str, inputs: Tensor, result: Any) -> tuple[Tensor, State]:
         shape = (*inputs.shape[:-1], self.output_size)

@@ -259,6 +259,17 @@ class TestRefusals:
         with pytest.raises(ValueError, match=f"Module.{method}: expected the same result after a reset for any state"):
             as_core(module, SIZE)
 
+    def test_an_unroll_that_forgets_the_state(self) -> None:
+        module = Module(SIZE)
+
+        def unroll(x: Tensor, resets: Tensor, state: Any) -> Any:
+            outputs, states = zip(*(module.step(*step, state) for step in zip(x, resets, strict=True)), strict=True)
+            return torch.stack(outputs), states[-1]
+
+        module.unroll = unroll  # type: ignore[method-assign, assignment]
+        with pytest.raises(ValueError, match=r"Module.unroll: expected the outputs and the last state of its step"):
+            as_core(module, SIZE)
+
     def test_a_list_in_place_of_a_tuple(self) -> None:
         class Listing(Decay):
             def cell(self, x: Tensor, state: Any) -> Any:
@@ -305,8 +316,8 @@ def test_a_module_may_change_its_state_in_place() -> None:
     assert torch.equal(state[0], torch.ones(LANES, SIZE))
 
 
-def test_the_norm_of_a_state_of_one_whole_number() -> None:
-    assert state_norm((torch.tensor([3, 5]),)) == 4.0
+def test_the_norm_of_a_state_of_one_number_and_a_counter() -> None:
+    assert state_norm((torch.tensor([3.0, 5.0]), torch.tensor([300, 300]))) == 4.0
 
 
 class TestWhatTheMethodsReturn:

@@ -14,7 +14,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import ClipReward, NormalizeReward, TimeLimit
 
 from helpers.homemade import FAILS_AT, Homemade, name_of
 from helpers.runs import find_and_load
@@ -374,3 +374,9 @@ def test_states_of_other_wrappers_are_refused() -> None:
     limited.reset(seed=0)
     with pytest.raises(ValueError, match="expected one for each of RecallEnv, got 2: have the wrappers changed"):
         make_env(RecallEnv, 2).set_state(limited.get_state())
+
+
+def test_wrappers_that_only_convert_need_no_state() -> None:
+    rescaled = make_env(lambda: ClipReward(RecallEnv(), 0.0, 0.5), 2)
+    assert Lanes(rescaled, 0, torch.device("cpu")).is_savable
+    assert not Lanes(make_env(lambda: NormalizeReward(RecallEnv()), 2), 0, torch.device("cpu")).is_savable

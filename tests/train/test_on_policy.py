@@ -292,4 +292,4 @@ def test_with_the_weights_that_acted_all_three_losses_are_one() -> None:
 
 
 def test_the_norm_of_a_complex_state() -> None:
-    assert learner.state_norm((torch.full((2, 1), 3 + 4j), torch.full((2, 2, 2), 6, dtype=torch.int64))) == 13.0
+    assert learner.state_norm((torch.full((2, 1), 3 + 4j), torch.full((2, 2, 2), 6.0))) == 13.0

@@ -127,6 +127,7 @@ def test_the_callback_sees_every_update_and_ends_the_run(tmp_path: Path) -> None
     assert [progress.updates for progress in seen] == [1, 2, 3]
     assert {episode.length for progress in seen for episode in progress.episodes} == {3}
     assert all(np.isfinite(progress.metrics["losses/entropy"]) for progress in seen)
+    assert {id(progress.agent) for progress in seen} == {id(run.agent)}
     assert run.summary["frames"] == 60
     assert run.summary["evaluation"] is not None
     assert read_curve(run.path, "return").frames.tolist()[-1] == 60  # though log_every has not passed
@@ -285,6 +286,7 @@ def test_two_threads_do_not_train_at_a_time(tmp_path: Path) -> None:
             "expected algo ppo, a2c or supervised, got impala, .*: pass its name",
         ),
         ({"core": Walk}, None, r"core: expected a name, got Walk; .*rmc.register_core\('walk', Walk\) and pass 'walk'"),
+        ({"loss": min}, None, r"loss: expected a name, got min; .*rmc.register_loss\('min', min\) and pass 'min'"),
         ({"core": rmc.RelationalRNN}, None, "core: expected a name, got RelationalRNN; pass 'relational-rnn'$"),
         ({"core": rmc.GRU(3)}, None, "core: expected a name, got GRU; pass 'gru'$"),
         ({"cor": "gru"}, Walk, "there is no setting 'cor'; did you mean 'core'"),

@@ -149,7 +149,7 @@ class Plan:
 
     def config(self, params: Params, source: str) -> Config:
         """All settings of a trial. Raises ValueError, beginning with `source`, if they do not go together."""
-        return self.base.updated({name: _unlabel(value) for name, value in params.items()}, source)
+        return self.base.updated({name: unlabel(value) for name, value in params.items()}, source)
 
     def _base_params(self) -> Params:
         settings = self.base.to_mapping()
@@ -226,7 +226,8 @@ def _label(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, tuple | list | dict) else value
 
 
-def _unlabel(value: Any) -> Any:
+def unlabel(value: Any) -> Any:
+    """The value of a choice's label."""
     return json.loads(value) if isinstance(value, str) and value.startswith(("[", "{")) else value
 
 

@@ -26,7 +26,7 @@ from rmc_agents.files import write_atomically
 from rmc_agents.formatting import decimals, with_interval
 
 from .figure import draw_search
-from .plan import Params, Plan
+from .plan import Params, Plan, unlabel
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -99,9 +99,10 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
         if trial.value is None
     }
     one = known[0][1].score_ci95 if known else None
+    varied = plan.changed(params) if plan.one_at_a_time else {name: params[name] for name in plan.search}
     return Row(
         trials=[trial.number for trial in trials],
-        settings=plan.changed(params) if plan.one_at_a_time else {name: params[name] for name in plan.search},
+        settings={name: unlabel(value) for name, value in varied.items()},
         scores=scores,
         score=float(np.mean(scores)) if scores else None,
         interval=student_interval(scores) if len(scores) > 1 else one,
