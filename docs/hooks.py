@@ -31,16 +31,19 @@ NOTEBOOKS = {"docs/examples/attention.ipynb": "guides/attention.md"}
 """Notebook -> its page."""
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 SOURCE_LINK = re.compile(r"\[(`[^`]+\.(?:py|yaml)`)\]\([^)]+\)")  # the site includes these files
+NUMBERS = {"int": "integer", "float": "number"}
 TYPES = {
     "Float": "number",
     "PositiveFloat": "number > 0",
     "NonNegativeFloat": "number ≥ 0",
     "UnitFloat": "number from 0 to 1",
     "PositiveInt": "integer > 0",
+    "FewInt": "integer from 1 to 1000",
     "NonNegativeInt": "integer ≥ 0",
     "tuple[PositiveInt, ...]": "integers > 0",
     "KeywordArguments": "NAME=VALUE ...",
-    "tuple[dict[str, Any], ...]": "mappings",
+    "Stages": "[stages](../guides/training.md#easier-tasks-first)",
+    "None": "null",
     "bool": "true or false",
     "str": "text",
 }
@@ -149,15 +152,15 @@ def _settings(section: type) -> Iterator[tuple[str, str, str]]:
 def _values(annotation: ast.expr) -> str:
     """A setting's type in words."""
     match annotation:
-        case ast.BinOp(left, ast.BitOr(), ast.Constant(None)):
-            return f"{_values(left)}, or null"
+        case ast.BinOp(left, ast.BitOr(), right):
+            return f"{_values(left)}, or {_values(right)}"
         case ast.Subscript(ast.Name("Literal"), choices):
-            return ", ".join(f"`{choice}`" for choice in ast.literal_eval(choices))
-        case ast.Subscript(ast.Name("Annotated"), ast.Tuple([ast.Name("int"), ast.Call(keywords=limits)])):
+            each = choices.elts if isinstance(choices, ast.Tuple) else [choices]
+            return ", ".join(f"`{ast.literal_eval(choice)}`" for choice in each)
+        case ast.Subscript(ast.Name("Annotated"), ast.Tuple([ast.Name(kind), ast.Call(keywords=limits)])):
             signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-            return "integer " + ", ".join(f"{signs[str(each.arg)]} {ast.unparse(each.value)}" for each in limits)
-    kind = ast.unparse(annotation)
-    return "NAME=VALUE ..." if kind.startswith("dict[") else TYPES.get(kind, f"`{kind}`")
+            return f"{NUMBERS[kind]} " + ", ".join(f"{signs[str(x.arg)]} {ast.unparse(x.value)}" for x in limits)
+    return TYPES[ast.unparse(annotation)]
 
 
 def _as_yaml(value: Any) -> str:
