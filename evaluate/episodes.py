@@ -293,10 +293,18 @@ def _play_each_once(
     if playing.any():
         on_progress(int(playing.sum()))
     reports = {name: report[:episodes] for name, report in reports.items()}
-    returns, lengths, cut, asked, right, nats = (x[:episodes] for x in (returns, lengths, playing, asked, right, nats))
     groups = {name: reports[name] for name in GROUPS if name in reports}
-    played = Episodes(returns, lengths, reports.get("level"), reports.get("is_success"), cut, groups=groups)
-    return played if lanes.targets is None else played._replace(asked=asked, right=right, nats=nats)
+    played = Episodes(
+        returns[:episodes],
+        lengths[:episodes],
+        reports.get("level"),
+        reports.get("is_success"),
+        playing[:episodes],
+        groups=groups,
+    )
+    if lanes.targets is None:
+        return played
+    return played._replace(asked=asked[:episodes], right=right[:episodes], nats=nats[:episodes])
 
 
 def numbers_of(info: Any, lanes: int) -> np.ndarray | None:
