@@ -250,7 +250,11 @@ def lanes_for(policy: Policy, env: VectorEnv, settings: PlaySettings) -> Lanes:
       ValueError: for a policy trained with action masks, where the environment gives none.
     """
     lanes = Lanes(env, settings.seed, settings.device)
-    if lanes.spec.mask_sizes and not lanes.spec.is_masked and getattr(policy, "spec", lanes.spec).is_masked:
+    if (
+        lanes.spec.mask_sizes
+        and not lanes.spec.is_masked
+        and getattr(getattr(policy, "spec", None), "is_masked", False)
+    ):
         raise ValueError(
             f"environment {name_of_env(env)!r}: expected action masks, with which the agent was trained, got none at "
             "the reset (a mask of ones allows every action)"

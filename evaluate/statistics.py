@@ -105,7 +105,9 @@ class Statistics:
             accuracy_ci95=interval,
             bits=_bits(episodes.nats, episodes.asked),
             success_by=_success_by(episodes),
-            success_ci95=None if episodes.successes is None else interval_of_mean(episodes.successes, True),
+            success_ci95=None
+            if episodes.successes is None
+            else interval_of_mean(episodes.successes, are_outcomes=True),
         )
 
 
@@ -122,7 +124,7 @@ def _accuracy(
         return None, None
     rate = float(right.sum() / asked.sum())
     if rate in (0.0, 1.0) or (asked == asked[0]).all():
-        return rate, interval_of_mean(right[asked > 0] / asked[asked > 0], True)
+        return rate, interval_of_mean(right[asked > 0] / asked[asked > 0], are_outcomes=True)
     around = rate + (right - rate * asked) / asked.mean()  # [E]: their mean varies as the ratio of the two sums does
     if (interval := bootstrap_interval(around)) is None:
         return rate, None

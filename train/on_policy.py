@@ -266,7 +266,8 @@ class OnPolicy(Learner):
             if (numbers := saved.pop("numbers", None)) is not None and state["collector"]["lanes"] is not None:
                 lanes = {"numbers": numbers} | state["collector"]["lanes"]  # older files have them here
                 state = state | {"collector": state["collector"] | {"lanes": lanes}}
-            saved.setdefault("episodes", saved.get("count"))  # older files counted answers or episodes
+            if "count" in saved:
+                saved.setdefault("episodes", saved["count"])  # older files counted answers or episodes
             check_like(saved, self.curriculum.get_state(), "curriculum")
             self.curriculum.set_state(saved)
             state = state | {"curriculum": saved}

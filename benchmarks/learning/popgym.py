@@ -74,7 +74,8 @@ def scores(run: ComparedRun) -> dict[str, float]:
     """POPGym's measure of a run, and its final score."""
     epochs = (np.array(run.curve.frames) - 1) // EPOCH  # a point is the mean of the episodes up to it
     returns = np.array(run.curve.returns)
-    highest = max(returns[epochs == epoch].mean() for epoch in np.unique(epochs) if (epoch + 1) * EPOCH <= run.frames)
+    complete = [epoch for epoch in np.unique(epochs) if (epoch + 1) * EPOCH <= run.frames] or [0]
+    highest = max(returns[epochs == epoch].mean() for epoch in complete)
     return {"frames": run.frames, "best_epoch": float(highest), "final": run.evaluation.mean_return}
 
 

@@ -270,6 +270,13 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"Module.unroll: expected the outputs and the last state of its step"):
             as_core(module, SIZE)
 
+    def test_a_random_step_and_an_unroll_that_draws_in_another_order(self) -> None:
+        module = Module(SIZE)
+        resetting, unrolling = module.step, module.unroll
+        module.step = lambda x, *rest: resetting(x + torch.randn_like(x), *rest)  # type: ignore[method-assign]
+        module.unroll = lambda x, *rest: unrolling(x + torch.randn_like(x).flip(0), *rest)  # type: ignore[method-assign]
+        assert as_core(module, SIZE).module is module
+
     def test_a_list_in_place_of_a_tuple(self) -> None:
         class Listing(Decay):
             def cell(self, x: Tensor, state: Any) -> Any:

@@ -25,7 +25,7 @@ from rmc_agents.train import curriculum
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.curriculum import Curriculum
 from rmc_agents.train.supervised import Supervised
-from rmc_agents.types import Rollout
+from rmc_agents.types import Rollout, TimeStep
 
 CPU = torch.device("cpu")
 TASK = "nth-farthest-vectors3-size2"
@@ -168,6 +168,24 @@ def test_answers_of_short_episodes_do_not_count_more_often_than_those_of_long_on
             collector.lanes.restart_numbering()
     assert not any(over)
     assert compared.index(True) in (2, 3)  # when every lane has ended an episode
+
+
+def test_answers_are_those_of_the_first_episodes_of_each_lane() -> None:
+    """Two lanes, six steps: the second lane's first episode was running when the counting began, and is left out."""
+    ends = torch.tensor([[0, 0], [1, 0], [0, 1], [0, 0], [1, 0], [0, 0]], dtype=torch.bool)
+    targets = torch.tensor([[-1, 1], [1, 1], [-1, 1], [1, -1], [1, 0], [1, 0]])
+    chosen = torch.tensor([[1, 1], [1, 1], [1, 1], [0, 0], [1, 0], [1, 1]])
+    after = torch.zeros(7, 2)  # [T+1, B]
+    steps = TimeStep(after, after.bool(), after.long(), after, after.bool(), after.bool())
+    steps.prev_action[1:], steps.terminated[1:] = chosen, ends
+    rollout = Rollout(steps, after, after, (), targets=targets)
+    numbers = np.array([2, 0])  # after the rollout
+    found = {each: curriculum._answers(rollout, numbers, each).tolist() for each in (1, 2, 3)}
+    assert found == {
+        1: [True, True, False],
+        2: [True, False, True, True, False],
+        3: [True, False, True, True, True, False],
+    }
 
 
 def test_lanes_number_their_episodes() -> None:
