@@ -23,6 +23,7 @@ def find(name: str | PathLike[str], folder: str = ".") -> Path:
     if str(name) not in names(folder):
         what, kind = ("study", "study") if folder == SWEEPS else ("config", "preset")
         hint = did_you_mean(name, names(folder), f"known names: {', '.join(names(folder))}")
+        hint = f"did you mean {inside}?" if (inside := Path(name) / "config.yaml").is_file() else hint
         raise ValueError(f"cannot read the {what} {name}: there is no such file or {kind}; {hint}")
     return FOLDER / folder / f"{name}.yaml"
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from rmc_agents import command_line
+from rmc_agents import command_line, configs
 from rmc_agents.command_line import parsing
 from rmc_agents.config import CORES, Config
 from rmc_agents.runs import archive
@@ -131,6 +131,8 @@ def _main(argv: Sequence[str]) -> int:
 
 def read_all(given: Sequence[Path]) -> list[comparison.ComparedRun]:
     """Runs from results and from folders, named by their cores. Raises ValueError for an unusable one."""
+    if presets := [str(path) for path in given if str(path) in configs.names() and not path.exists()]:
+        raise ValueError(f"expected runs, got presets: to train them, --agents {' '.join(presets)}")
     folders = [path for path in given if path.suffix != ".json"]
     names = names_of_runs([read_config(folder) for folder in folders])
     runs = [run for path in given if path.suffix == ".json" for run in comparison.read(path)]

@@ -68,7 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = parsing.parse(Arguments, argv, "rmc-export", DESCRIPTION)
+    arguments = parsing.parse(
+        Arguments,
+        argv,
+        "rmc-export",
+        DESCRIPTION,
+        if_unknown="; the file's name follows the run's: rmc-export RUN FILE",
+    )
     parsing.check_numbers(arguments, "episodes", "max_steps", "seed")
     suffix = SUFFIXES[arguments.format or "safetensors"]
     out = arguments.out or Path(arguments.run.resolve().name.removesuffix(SUFFIX) + suffix)

@@ -22,7 +22,9 @@ def _main() -> int:
     print("  rmc-evaluate minipacman-rmc     a policy that comes with the package")
     print("  rmc-train --config minipacman-rmc")
     unknown = [word for word in sys.argv[1:] if word not in ("--help", "-h")]
-    return 2 if unknown else 0
+    if unknown:
+        raise ValueError(f"expected no arguments, got {' '.join(unknown)}: each command above is its own program")
+    return 0
 
 
 if __name__ == "__main__":

@@ -100,6 +100,10 @@ def _import(module: str, source: str) -> None:
     except (Exception, SystemExit) as error:
         name = module if source == "--import" else source
         hint = f"; pip install 'rmc-agents[{module}]'" if module in EXTRAS and not find_spec(module) else ""
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+        hint = hint or (
+            f"; expected one that is installed or in the current folder, {os.getcwd()}" if is_missing else ""
+        )
         hint = "; expected the module's name without .py" if module.endswith(".py") else hint
         hint = f"; expected the module's name alone: {module.partition(':')[0]}" if ":" in module else hint
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
@@ -222,9 +226,9 @@ def _register_env(name: str) -> None:
 
 
 def remedy(name: str) -> str:
-    """The end of an error message: how to make an unknown name known."""
+    """The end of an error message: how to make the unknown name of a core, an encoder or a loss known."""
     if module := module_of(name):
-        return f"importing {module} runs its code; if you trust it, add --import {module}"
+        return f"importing {module} runs its code; if you trust it, add --import {name}"
     return "if it is your own, import the module that registers it with --import MODULE"
 
 
@@ -239,7 +243,10 @@ def check_named(name: str, source: object) -> None:
     if module and name.endswith(":"):
         raise ValueError(f"{source} leaves the environment of {module} to you: add --env {name}NAME")
     if module and module not in _typed and not _is_registered(name):
-        raise ValueError(f"{source} names the environment {name!r}: {remedy(name)}; in Python, pass env={name!r}")
+        raise ValueError(
+            f"{source} names the environment {name!r}: importing {module} runs its code; if you trust it, add --import "
+            f"{module}; in Python, pass env={name!r}"
+        )
     _register_env(name)
 
 

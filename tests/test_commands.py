@@ -126,6 +126,20 @@ def test_none_is_read_as_no_value() -> None:
     assert found.run_dir is found.resume is found.track is None
 
 
+def test_the_home_folder_is_meant_by_a_tilde() -> None:
+    assert sources(["--run-dir=~/run"]).run_dir == Path.home() / "run"
+    assert parse(Arguments, ["--run-dir=~/run"], "test", "", Arguments()).run_dir == Path.home() / "run"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"), [("memory-lstm", "presets go after --config"), ("--no-vidoe", "did you mean --no-video?")]
+)
+def test_an_unknown_word_has_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(Arguments, [word], "test", "", Arguments())
+    assert f"test: Unrecognized options: {word}; {hint} (see" in capsys.readouterr().err
+
+
 def test_integers_are_read_as_in_yaml(capsys: pytest.CaptureFixture[str]) -> None:
     config = parse(Config, ["--total-frames", "2.5e6", "--ppo-minibatches", "1_0", "--key-size", "1e1"], "test", "")
     assert (config.train.total_frames, config.train.ppo_minibatches, config.core.key_size) == (2_500_000, 10, 10)

@@ -175,6 +175,10 @@ def test_a_folder_does_not_hide_the_preset_of_its_name(tmp_path: Path, monkeypat
     assert Config().updated_from_yaml("memory-lstm").core.core == "lstm"
     with pytest.raises(ValueError, match=r"parts: there is no such file or preset"):
         Config().updated_from_yaml("parts")
+    Path("parts").mkdir()
+    Path("parts/config.yaml").touch()
+    with pytest.raises(ValueError, match=r"did you mean parts/config.yaml\?"):
+        Config().updated_from_yaml("parts")
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def reopen(
                 check_spec_fits(saved.spec, trainer.agent.spec, config.env.env)
             with checkpoint.opening(path, passing=WorkerError):
                 trainer.set_state(saved.tree)
+            _check_not_behind(trainer.frames, saved.config, config)
         except BaseException:
             trainer.close()
             raise
@@ -128,6 +129,14 @@ def _check_unchanged(old: Config, new: Config) -> None:
         raise ValueError(
             f"a resumed run cannot change {', '.join(changed)}: start a new run with its weights by --init-from; "
             f"it can change {', '.join(sorted(MAY_CHANGE_ON_RESUME))}"
+        )
+
+
+def _check_not_behind(frames: int, old: Config, new: Config) -> None:
+    """`frames` may exceed the saved total_frames: updates are whole rollouts."""
+    if new.train.total_frames < min(frames, old.train.total_frames):
+        raise ValueError(
+            f"total_frames: expected at least {frames:,}, the frames trained so far, got {new.train.total_frames:,}"
         )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import difflib
 import io
 import math
 import re
@@ -15,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from rmc_agents import __version__, plugins
+from rmc_agents import __version__, configs, plugins
 from rmc_agents.config import Config
 from rmc_agents.config.plain_yaml import dump_yaml, parse_yaml
 
@@ -70,6 +71,20 @@ def _integer(text: str) -> int:
     if re.fullmatch(r"[+-]?\d+(\.\d*)?e\+?\d+", text, re.IGNORECASE) and float(text).is_integer():
         return int(float(text))
     return int(text)
+
+
+@_registry.primitive_rule
+def _paths(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
+    """Expands ~ in paths: a shell leaves it unchanged in --flag=~/file."""
+    if info.type is not Path:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH",
+        instance_from_str=lambda texts: Path(texts[0]).expanduser(),
+        is_instance=lambda value: isinstance(value, Path),
+        str_from_instance=lambda path: [str(path)],
+    )
 
 
 @_registry.primitive_rule
@@ -168,7 +183,8 @@ def parse(
             problem = _without_box(said.getvalue())
             if problem.startswith("Unrecognized"):
                 unknown = set(problem.partition(": ")[2].lower().split(", "))
-                problem += SWITCHES if unknown <= VALUES else if_unknown
+                is_preset = hasattr(kind, "config") and unknown & {*configs.names()}
+                problem += SWITCHES if unknown <= VALUES else "; presets go after --config" if is_preset else if_unknown
             print(f"{prog}: {problem} (see {prog} --help)", file=sys.stderr)
         raise
 
@@ -244,7 +260,7 @@ def sources(argv: Sequence[str] | None) -> argparse.Namespace:
 def _path(text: str) -> Path | None:
     if not text:
         raise argparse.ArgumentTypeError("expected a path, got an empty one")
-    return None if text == "None" else Path(text)  # as tyro reads it
+    return None if text == "None" else Path(text).expanduser()  # as `parse` reads it
 
 
 def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
@@ -281,12 +297,19 @@ def _without_box(text: str) -> str:
     body = [line for line in lines[1:] if not line.startswith("For full helptext")]
     body = body[next((i for i, line in enumerate(body) if line), 0) :]
     problem = " ".join(body[: body.index("")] if "" in body else body)
-    meant = dict.fromkeys(line.split()[0].rstrip(",") for line in body if line.startswith("--"))
+    meant = dict.fromkeys(_nearest(problem, line) for line in body if line.startswith("--"))
     hint = f"; did you mean {' or '.join(meant)}?" if meant and "Perhaps you meant" in text else ""
     problem = re.sub(r"^Error parsing (\w+: )?", "", problem)  # the section's name adds nothing to the setting's
     for pattern, plain in PLAIN.items():
         problem = re.sub(pattern, plain, problem)
     return problem.rstrip(".") + hint
+
+
+def _nearest(problem: str, line: str) -> str:
+    """Of the names of one flag, such as --video and --no-video, the one most similar to the unknown one."""
+    names = [name for name in line.replace(",", " ").split() if name.startswith("--")]
+    unknown = problem.rpartition(" ")[2]
+    return max(names, key=lambda name: difflib.SequenceMatcher(None, unknown, name).ratio())
 
 
 def _check_given_once(kind: type[Any], argv: Sequence[str]) -> None:

@@ -189,7 +189,8 @@ class Config:
         for kind, name, built_in in [*parts, ("loss", self.train.loss, LOSSES)]:
             known = [*built_in, *registered[kind]]
             if name not in known and find(name) is None:
-                hint = suggestion(name, known, f"expected {', '.join(known)}; {remedy(name)}")
+                hint = remedy(name) if ":" in name else f"expected {', '.join(known)}; {remedy(name)}"
+                hint = suggestion(name, known, hint)
                 raise ValueError(f"{kind}: there is no {kind} {name!r}; {hint}")
         if self.core.core_args and self.core.core in CORES:
             raise ValueError(self.core.core_args_error())

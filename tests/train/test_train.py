@@ -233,6 +233,7 @@ BAD = {
         ["--config", "popgym-rmc"],
         "leaves the environment of popgym to you: add --env popgym:NAME",
     ),
+    "module missing": (["--core", "nowhere:Core"], "expected one that is installed or in the current folder"),
     "preset misspelled": (["--config", "memory-lstn"], "there is no such file or preset; did you mean 'memory-lstm'?"),
     "backend that cannot": (
         ["--core", "rmc", "--num-blocks", "2", "--backend", "fused"],
@@ -316,6 +317,8 @@ def test_a_run_folder_is_not_overwritten_nor_shared(tmp_path: Path, capsys: pyte
     (tmp_path / "moved").rename(run_dir / FOLDER)
     assert resume(run_dir, "--core", "lstm", "--learning-rate", "0.1") == 2
     assert "cannot change core, learning_rate" in capsys.readouterr().err
+    assert resume(run_dir, "--total-frames", "30") == 2
+    assert "total_frames: expected at least 40, the frames trained so far, got 30" in capsys.readouterr().err
     assert resume(run_dir, "--backend", "reference", "--total-frames", "80") == 0
     assert "the backend is reference instead of auto: unless both select the same one" in capsys.readouterr().out
 
