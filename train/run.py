@@ -165,6 +165,8 @@ def resume(
 def _check_folder(run_dir: Path | str | None) -> None:
     if run_dir == "":
         raise ValueError("run_dir: expected a folder's name, got an empty one")
+    if run_dir is not None and Path(run_dir).is_file():
+        raise ValueError(f"run_dir: expected a folder's name, got the file {run_dir}")
 
 
 def _config(settings: Mapping[str, Any], env: OwnEnv | None) -> tuple[Config, Config]:

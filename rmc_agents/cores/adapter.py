@@ -162,11 +162,14 @@ def as_core(module: object, input_size: int) -> Core:
     """The module itself if it is a `Core`, else wrapped.
 
     Raises:
-      ValueError: if it cannot be wrapped, has another input size, lazy parameters, or forward pre-hooks.
+      ValueError: if it cannot be wrapped, has another input size, lazy parameters, or forward pre-hooks, or is a `Core`
+        whose constructor has not been called.
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"core: expected a torch module, got {type(module).__name__}")
     check_module("core", module)
+    if isinstance(module, Core) and not hasattr(module, "input_size"):
+        raise ValueError(f"core: {type(module).__name__}.__init__ has to call super().__init__(input_size), Core's")
     if module._forward_pre_hooks:
         raise ValueError(
             f"core: {type(module).__name__} has forward pre-hooks, which agents do not run: they call step and unroll; "

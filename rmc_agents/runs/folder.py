@@ -131,9 +131,11 @@ def check_resumable(path: Path) -> None:
 
 
 def check_unused(path: Path | None) -> None:
-    """Raises ValueError if the folder already holds a run, which a new one would overwrite."""
+    """Raises ValueError if the folder already holds a run, which a new one would overwrite, or is a file."""
     if path is None:
         return
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file: expected a folder's name")
     if has_checkpoints(path):
         raise ValueError(
             f"{path} already holds a run; continue it (rmc-train --resume {shlex.quote(str(path))}, rmc.resume) or "

@@ -143,6 +143,13 @@ def test_a_feedforward_core_with_a_cell_of_its_own_computes_something() -> None:
         doubling.chosen_backend()
 
 
+class Unborn(LSTM):
+    """Does not call its base's constructor."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+
+
 class TestRefusals:
     def test_backends_it_has_not(self, core: Core) -> None:
         x, _ = arguments()
@@ -197,6 +204,7 @@ class TestRefusals:
             ),
             (LSTM(SIZE + 1), "expected input size 4, got LSTM with 5"),
             ("lstm", "expected a torch module, got str"),
+            (Unborn(), r"core: Unborn.__init__ has to call super\(\).__init__\(input_size\), Core's"),
         ],
     )
     def test_what_is_no_core(self, module: Any, message: str) -> None:
