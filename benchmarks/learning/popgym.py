@@ -32,6 +32,7 @@ PUBLISHED: dict[str, tuple[float | None, float | None]] = {
     "AutoencodeEasy": (-0.283, None),
     "HigherLowerEasy": (0.529, None),
     "NoisyPositionOnlyCartPoleEasy": (0.995, None),
+    "NoisyPositionOnlyCartPoleMedium": (None, None),
     "PositionOnlyPendulumEasy": (None, None),
     "ConcentrationEasy": (None, None),
 }
