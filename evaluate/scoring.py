@@ -117,7 +117,7 @@ def record_video(
     env: str | EnvFactory | None,
     path: str | PathLike[str],
     *,
-    episodes: int = 1,
+    episodes: int | None = None,
     seed: int = EVALUATION_SEED,
     deterministic: bool = False,
     max_steps: int = MAX_VIDEO_STEPS,
@@ -131,7 +131,8 @@ def record_video(
       agent: as in `evaluate`.
       env: as in `evaluate`; without the render mode rgb_array its observations are shown.
       path: a file name that ends in .mp4 or .gif, in an existing folder.
-      episodes: number of episodes, in sequence; episode i starts from seed + i.
+      episodes: number of episodes, in sequence; episode i starts from seed + i. None: as many as take ten seconds or
+        more.
       seed: of the environment and of action sampling.
       deterministic: take the most likely action instead of sampling.
       max_steps: an episode is cut off after this many steps.

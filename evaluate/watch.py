@@ -24,7 +24,7 @@ and of the attention of an rmc's memory slots.
 
   rmc-watch runs/lstm --episodes 3 --out lstm.gif
   rmc-watch runs/rmc runs/lstm --out replay.html    a page to step through, with a look into the memory
-  rmc-watch runs/rmc --out attention.png --episodes 1000    the mean attention before and after a cue
+  rmc-watch runs/rmc --out attention.png            the mean attention before and after a cue
   rmc-watch runs/rmc --port 6006                    the same page for a training run, always its newest checkpoint"""
 
 PAGE, FIGURE = ".html", ".png"
@@ -40,8 +40,9 @@ class Arguments:
     several, which play the same seed side by side."""
     pretrained: Pretrained = None
     trust: Trust = False
-    episodes: int = 1
-    """Number of episodes; episode i starts from seed + i."""
+    episodes: int | None = None
+    """Number of episodes; episode i starts from seed + i. None: as many as take ten seconds or more in a video, one in
+    a page, 1,000 for attention.png."""
     out: Path | None = None
     """The file: .mp4, .gif, .html, or .png for the mean attention of an rmc's slots before and after a cue, over the
     episodes, in environments that name a cue (nth-farthest). None: a video in the run's folder under videos/, or next
@@ -104,7 +105,7 @@ def _check_extent(arguments: Arguments, is_page: bool) -> None:
         check_port(arguments.port)
         if arguments.out is not None:
             raise ValueError("--port serves the page and --out writes it: expected one of them, got both")
-    if is_page and arguments.episodes != 1:
+    if is_page and arguments.episodes not in (None, 1):
         raise ValueError(f"--episodes: expected 1 for a page, got {arguments.episodes}; --seed selects another one")
     if not is_page and len(arguments.runs) > 1:
         raise ValueError(
@@ -187,7 +188,7 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
         opened.saved,
         opened.env,
         out,
-        arguments.episodes,
+        arguments.episodes or 1000,
         seed=arguments.seed,
         deterministic=arguments.deterministic,
         max_steps=arguments.max_steps,

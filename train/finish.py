@@ -124,7 +124,7 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
     lines.append("next:")
     if not only_python_opens(trainer.config):
         if summary["video"] or not trainer.config.run.video:
-            lines.append(f"  rmc-watch {run} --episodes 3{flags}")
+            lines.append(f"  rmc-watch {run}{flags}")
         lines.append(f"  rmc-evaluate {run} --episodes 200{flags}")
     if not only_python_opens(trainer.config, to_train=True):
         lines.append(f"  rmc-train --resume {run} --total-frames {2 * summary['frames']}{flags}")

@@ -30,7 +30,7 @@ from rmc_agents.types import Policy, State, TimeStep
 from .file import FRAMES_PER_SECOND, HIGHEST_FPS, HeldFrame, check_target, write_gif, write_mp4
 from .panels import FrameInfo, compose
 
-HOLD_SECONDS = 1.0
+HOLD_SECONDS, LEAST_SECONDS = 1.0, 10.0
 SDL_DRIVER = "SDL_VIDEODRIVER"
 COUNTERS = ("level", "power")
 SQUARE = 24  # pixels, of a number's square in a picture of numbers
@@ -71,7 +71,7 @@ def record(
     path: str | PathLike[str],
     settings: PlaySettings,
     *,
-    episodes: int = 1,
+    episodes: int | None = None,
     title: str = "",
     fps: int = FRAMES_PER_SECOND,
     reward_scale: float = 1.0,
@@ -84,7 +84,7 @@ def record(
       path: a file name that ends in .mp4 or .gif, in an existing folder. A GIF is held in memory until it is complete,
         about 0.4 MB per frame; an mp4 is not.
       settings: how they are played.
-      episodes: number of episodes.
+      episodes: number of episodes; None: as many as take ten seconds or more.
       title: the first line of every frame; empty: the environment's name.
       fps: steps shown per second.
       reward_scale: of the policy's training, removed from displayed values.
@@ -96,12 +96,13 @@ def record(
     path = Path(path)
     check_target(path)
     checked_int("fps", fps, 1, HIGHEST_FPS)
-    checked_int("episodes", episodes, 1)
+    if episodes is not None:
+        checked_int("episodes", episodes, 1)
     write = write_gif if path.suffix.lower() == ".gif" else write_mp4
     with replacing(path) as temporary, drawn(env) as one:
         lanes = lanes_for(policy, one, settings)
         show = _Show(policy, lanes, settings, title or name_of(env), reward_scale)
-        frames = write(temporary, show.play(episodes, round(HOLD_SECONDS * fps)), fps)
+        frames = write(temporary, show.play(episodes, fps), fps)
     return RecordedVideo(path, frames, show.returns, show.cut)
 
 
@@ -116,13 +117,17 @@ class _Show:
         self.returns: list[float] = []
         self.cut: list[bool] = []
 
-    def play(self, episodes: int, hold: int) -> Iterator[HeldFrame]:
-        """The images of all episodes; the last one of each is repeated for `hold` more frames."""
-        for i in range(episodes):
-            name = f"episode {i + 1} of {episodes}" if episodes > 1 else ""
-            yield from self._play_one(name, self.settings.seed + i, hold)
+    def play(self, episodes: int | None, fps: int) -> Iterator[HeldFrame]:
+        """The images of all episodes (see `record`); the last one of each is repeated for `HOLD_SECONDS`."""
+        played = frames = 0
+        while played != episodes and (episodes is not None or frames < LEAST_SECONDS * fps):
+            name = f"episode {played + 1}" + (f" of {episodes}" if episodes else "")
+            for frame in self._play_one(name, self.settings.seed + played, fps):
+                frames += frame.repeats
+                yield frame
+            played += 1
 
-    def _play_one(self, name: str, seed: int, hold: int) -> Iterator[HeldFrame]:
+    def _play_one(self, name: str, seed: int, fps: int) -> Iterator[HeldFrame]:
         self.lanes.reset(seed)
         generator = torch.Generator(self.lanes.device).manual_seed(seed)
         state = self.policy.initial_state(1)
@@ -141,7 +146,9 @@ class _Show:
             step += 1
         self.returns.append(score)
         self.cut.append(not (self.lanes.steps.terminated | self.lanes.steps.truncated).item())
-        yield self._picture(replace(self._facts(name, score, step, values, attention), note=note), 1 + hold)
+        yield self._picture(
+            replace(self._facts(name, score, step, values, attention), note=note), 1 + round(HOLD_SECONDS * fps)
+        )
 
     def _attention(self, state: State) -> NDArray[np.floating] | None:
         """Attention weights of the next step, `[heads, rows, columns]`, of the last block if there are several."""

@@ -61,7 +61,7 @@ def test_an_agent_of_ones_own_gives_its_likeliest_answers() -> None:
 
 
 def test_a_film_of_an_environment_class(agent: rmc.ActorCritic, tmp_path: Path) -> None:
-    recorded = rmc.record_video(agent, Noise, tmp_path / "noise.gif", max_steps=2)
+    recorded = rmc.record_video(agent, Noise, tmp_path / "noise.gif", episodes=1, max_steps=2)
     assert recorded.path.stat().st_size > 0
     assert len(recorded.returns) == 1
 

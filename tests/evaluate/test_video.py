@@ -87,10 +87,18 @@ def film(
     seed: int = 0,
     deterministic: bool = False,
     max_steps: int = 1000,
+    episodes: int | None = 1,
     **options: Any,
 ) -> RecordedVideo:
     policy = policy or Counter()
-    return record(policy, env, path, PlaySettings.of(policy, seed, deterministic, max_steps), **options)
+    settings = PlaySettings.of(policy, seed, deterministic, max_steps)
+    return record(policy, env, path, settings, episodes=episodes, **options)
+
+
+def test_a_video_has_as_many_episodes_as_take_ten_seconds(tmp_path: Path) -> None:
+    each = LENGTH + 1 + 4  # and a second at its end
+    assert film(tmp_path / "a.gif", episodes=None, fps=4).frames == -(-4 * 10 // each) * each
+    assert len(film(tmp_path / "a.gif", episodes=None, fps=1).returns) == -(-10 // (LENGTH + 2))
 
 
 def test_mp4_plays_in_browsers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +156,7 @@ class Levels(SyncVectorEnv):
 
 
 def test_a_level_that_is_no_number_is_not_shown(tmp_path: Path) -> None:
-    assert record(Counter(), Levels, tmp_path / "a.mp4", PlaySettings(0, CPU)).returns == [5.0]
+    assert record(Counter(), Levels, tmp_path / "a.mp4", PlaySettings(0, CPU), episodes=1).returns == [5.0]
 
 
 @pytest.mark.slow
