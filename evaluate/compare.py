@@ -22,7 +22,7 @@ from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
 from .plot import learning_settings, names_of_runs, parse_mark, with_effect
-from .report import SUFFIXES, check_report, score_text, with_suffix, write_report
+from .report import SUFFIXES, check_report, overview, score_text, with_suffix, write_report
 from .scheduler import Job, Training, is_finished, train_jobs
 
 DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, in one table and one figure.
@@ -122,10 +122,10 @@ def _main(argv: Sequence[str]) -> int:
         except KeyboardInterrupt:
             command_line.say(console, "the running trainings save; the same command continues them")
             raise
-    table = write_report(in_order(runs, jobs), arguments.out, *columns, marks)
-    command_line.say(
-        console, f"{table}\nwritten to {', '.join(str(with_suffix(arguments.out, suffix)) for suffix in SUFFIXES)}"
-    )
+    write_report(in_order(runs, jobs), arguments.out, *columns, marks)
+    command_line.show(console, overview(in_order(runs, jobs)))
+    written = ", ".join(str(with_suffix(arguments.out, suffix)) for suffix in SUFFIXES)
+    command_line.say(console, f"written to {written}: the runs, the table with all columns, the curves")
     return 0
 
 

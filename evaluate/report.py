@@ -6,6 +6,8 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
+from rich.markup import escape
+from rich.table import Table
 
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.formatting import decimals, with_interval
@@ -119,6 +121,33 @@ def table(
     groups: Mapping[str, Sequence[ComparedRun]], frame_marks: Sequence[float] = (), minute_marks: Sequence[float] = ()
 ) -> str:
     """The comparison as Markdown, with an explanation of its columns; marks default to a few round numbers."""
+    rows = _rows(groups, frame_marks, minute_marks)
+    columns = [column for column in rows[0] if column != DIFFERENCE or any(row.get(DIFFERENCE) for row in rows)]
+    lines = [_line(columns), "|---" * len(columns) + "|"]
+    lines += [_line([row.get(column, "") for column in columns]) for row in rows]
+    return "\n".join([*lines, "", _notes(groups, metric_of(runs_of(groups))), ""])
+
+
+def overview(runs: Sequence[ComparedRun]) -> Table:
+    """The columns of `table` that fit into a terminal."""
+    groups = grouped(runs)
+    metric, rows = metric_of(runs), _rows(groups)
+    shown = Table(title=f"{METRICS[metric].label}, evaluated after training")
+    columns = [name for name in ("agent", MEAN, DIFFERENCE, "frames/s") if any(row.get(name) for row in rows)]
+    shown.add_column(columns[0])
+    shown.add_column("seeds", justify="right")
+    for name in columns[1:]:
+        shown.add_column(name, justify="right")
+    for row in rows:
+        seeds = str(len(groups[row["agent"]])) if row["agent"] in groups else ""
+        shown.add_row(escape(row["agent"]), seeds, *(row.get(name, "") for name in columns[1:]))
+    return shown
+
+
+def _rows(
+    groups: Mapping[str, Sequence[ComparedRun]], frame_marks: Sequence[float] = (), minute_marks: Sequence[float] = ()
+) -> list[dict[str, str]]:
+    """The cells of `table`, by column: a row for each agent, then random play."""
     runs = runs_of(groups)
     metric = metric_of(runs)
     digits = 3 if metric != "return" else decimals(*(run.evaluation.mean_return for run in runs))
@@ -129,11 +158,7 @@ def table(
     for row, group in zip(rows[1:], others, strict=True):
         if _evaluated_in(group[0]) == _evaluated_in(first[0]):
             row[DIFFERENCE] = difference_with_interval(scores_of(group, metric), scores_of(first, metric), digits)
-    columns = [column for column in rows[0] if column != DIFFERENCE or any(row[DIFFERENCE] for row in rows)]
-    rows += [{"agent": name, MEAN: f"{score:.{digits}f}"} for name, score in random_play(groups, metric).items()]
-    lines = [_line(columns), "|---" * len(columns) + "|"]
-    lines += [_line([row.get(column, "") for column in columns]) for row in rows]
-    return "\n".join([*lines, "", _notes(groups, metric), ""])
+    return rows + [{"agent": name, MEAN: f"{score:.{digits}f}"} for name, score in random_play(groups, metric).items()]
 
 
 def _agent_row(
