@@ -54,9 +54,10 @@ def fitted(runs: Sequence[Mapping[str, Any]], version: str = "") -> Page:
             if len(page.content) <= MAX_PAGE:
                 break
     if len(page.content) > MAX_PAGE:
+        fitting = round(0.9 * MAX_PAGE / len(page.content) * max(run["length"] for run in runs))
         raise ValueError(
             f"expected a page of at most {MAX_PAGE / 1e6:.0f} MB, got {len(page.content) / 1e6:.1f}; "
-            "take fewer steps (--max-steps) or fewer runs"
+            f"take fewer runs, or fewer steps: --max-steps {fitting}"
         )
     return page
 
