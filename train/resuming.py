@@ -40,6 +40,12 @@ class Saved(NamedTuple):
     tree: dict[str, Any]  # for the trainer's set_state
     spec: SpaceSpec | None = None  # None: in an archive of Stable-Baselines3
 
+    @property
+    def frames(self) -> int:
+        """Frames trained so far."""
+        frames: int = self.tree["info"].frames if "info" in self.tree else self.tree["frames"]
+        return frames
+
     def is_of(self, run_dir: Path) -> bool:
         """Whether the checkpoint lies in this run's folder."""
         run = run_of(self.path)
@@ -72,6 +78,7 @@ def reopen(
         else:
             config, lanes = settle_env(config, env)
         _check_unchanged(saved.config, config)
+        config = _as_trained(config, saved)
         if (run := run_of(path)) is not None:
             check_text(config.env, run, "start a new run, by --init-from with this agent")
         trainer = new_trainer(config, lanes)
@@ -80,7 +87,6 @@ def reopen(
                 check_spec_fits(saved.spec, trainer.agent.spec, config.env.env)
             with checkpoint.opening(path, passing=WorkerError):
                 trainer.set_state(saved.tree)
-            _check_not_behind(trainer.frames, saved.config, config)
         except BaseException:
             trainer.close()
             raise
@@ -132,12 +138,14 @@ def _check_unchanged(old: Config, new: Config) -> None:
         )
 
 
-def _check_not_behind(frames: int, old: Config, new: Config) -> None:
-    """`frames` may exceed the saved total_frames: updates are whole rollouts."""
-    if new.train.total_frames < min(frames, old.train.total_frames):
-        raise ValueError(
-            f"total_frames: expected at least {frames:,}, the frames trained so far, got {new.train.total_frames:,}"
-        )
+def _as_trained(config: Config, saved: Saved) -> Config:
+    """The settings, with the frames trained so far in place of a smaller new `total_frames`: the run then ends.
+
+    They may exceed the saved one, because updates are whole rollouts.
+    """
+    if config.train.total_frames < min(saved.frames, saved.config.train.total_frames):
+        return config.updated({"total_frames": saved.frames}, "settings")
+    return config
 
 
 def notes(trainer: Trainer, saved: Saved, folder: RunFolder) -> list[str]:

@@ -152,6 +152,8 @@ def sweep(
     _check(arguments)
     _load_parts(settings or {}, imports)
     plan = _read_plan(study if isinstance(study, Mapping) else Path(study), settings or {}, arguments)
+    if not imports:
+        _check_known_to_trials(plan)
     with owned(Path(out), plan):
         started = Sweep(plan, Path(out), trials or DEFAULT_TRIALS, console or command_line.console(), trust)
         if (status := started.run(jobs)) > 128:
@@ -165,6 +167,18 @@ def _read_plan(study: Path | Mapping[str, Any], fixed: Mapping[str, Any], argume
     for name in fixed.keys() & decided.keys():
         raise ValueError(f"{name}: cannot be fixed: {decided[name]}")
     return Plan.read(study, fixed, arguments.eval_episodes, arguments.one_at_a_time, arguments.seed, arguments.seeds)
+
+
+def _check_known_to_trials(plan: Plan) -> None:
+    """Raises ValueError for a core, encoder or loss that only this process has registered."""
+    settings = plan.base.to_mapping()
+    for kind, registered in plugins.registered.items():
+        _, searched = plan.search.get(kind, ("choice", []))
+        for name in {settings[kind], *searched} & registered.keys():
+            raise ValueError(
+                f"{kind}: {name!r} is registered in this process, and trials are processes of their own: expected the "
+                "module that registers it in imports=[...]"
+            )
 
 
 def _load_parts(fixed: Mapping[str, Any], imports: Sequence[str]) -> None:

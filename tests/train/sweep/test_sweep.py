@@ -64,6 +64,10 @@ def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
         rmc.sweep(study, tmp_path / "other", settings={"eval_episodes": 3})
     with pytest.raises(ValueError, match="importing no_such_module failed"):
         rmc.sweep(study, tmp_path / "other", imports=["no_such_module"])
+    rmc.register_core("own", rmc.cores.GRU)
+    for own in ({"settings": {"core": "own"}, "search": SEARCH}, {"search": {"core": {"choice": ["own", "gru"]}}}):
+        with pytest.raises(ValueError, match=r"core: 'own' is registered in this process, .* imports=\[...\]"):
+            rmc.sweep(own, tmp_path / "other")
     with pytest.raises(ValueError, match="--trials: expected an integer, got '3'"):
         rmc.sweep(study, tmp_path / "other", trials="3")  # type: ignore[arg-type]
 
