@@ -129,6 +129,7 @@ def test_none_is_read_as_no_value() -> None:
 def test_the_home_folder_is_meant_by_a_tilde() -> None:
     assert sources(["--run-dir=~/run"]).run_dir == Path.home() / "run"
     assert parse(Arguments, ["--run-dir=~/run"], "test", "", Arguments()).run_dir == Path.home() / "run"
+    assert sources(["--run-dir=~nobody-here/run"]).run_dir == Path("~nobody-here/run")
 
 
 @pytest.mark.parametrize(

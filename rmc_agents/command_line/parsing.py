@@ -5,6 +5,7 @@ import contextlib
 import difflib
 import io
 import math
+import os
 import re
 import sys
 from collections import Counter
@@ -81,10 +82,15 @@ def _paths(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar="PATH",
-        instance_from_str=lambda texts: Path(texts[0]).expanduser(),
+        instance_from_str=lambda texts: _expanded(texts[0]),
         is_instance=lambda value: isinstance(value, Path),
         str_from_instance=lambda path: [str(path)],
     )
+
+
+def _expanded(text: str) -> Path:
+    """The path; ~ and ~NAME at its start are the home folders of users that exist."""
+    return Path(os.path.expanduser(text))  # Path.expanduser raises RuntimeError for unknown users
 
 
 @_registry.primitive_rule
@@ -260,7 +266,7 @@ def sources(argv: Sequence[str] | None) -> argparse.Namespace:
 def _path(text: str) -> Path | None:
     if not text:
         raise argparse.ArgumentTypeError("expected a path, got an empty one")
-    return None if text == "None" else Path(text).expanduser()  # as `parse` reads it
+    return None if text == "None" else _expanded(text)  # as `parse` reads it
 
 
 def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
