@@ -107,9 +107,8 @@ def test_short_names() -> None:
 
 def test_videos_name_the_actions(tmp_path: Path) -> None:
     policy = UniformPolicy(env_spec("boxworld-tiny"))
-    recorded = recording.record(
-        policy, "boxworld-tiny", tmp_path / "a.gif", PlaySettings(0, torch.device("cpu"), max_steps=3)
-    )
+    settings = PlaySettings(0, torch.device("cpu"), max_steps=3)
+    recorded = recording.record(policy, "boxworld-tiny", tmp_path / "a.gif", settings, episodes=1)
     assert len(recorded.returns) == 1
     env = make_vector_env("boxworld", 1)
     assert [row.name for row in action_rows(env, SpaceSpec.of(env))] == ["up", "down", "left", "right"]

@@ -196,7 +196,8 @@ def test_pictures_are_minigrids(name: str) -> None:
 @pytest.mark.parametrize("name", ["memory-s7", "MiniGrid-DoorKey-5x5-v0"])
 def test_videos_are_made_and_name_the_actions(name: str, tmp_path: Path) -> None:
     policy = UniformPolicy(env_spec(name))
-    recorded = recording.record(policy, name, tmp_path / "a.gif", PlaySettings(0, torch.device("cpu"), max_steps=3))
+    settings = PlaySettings(0, torch.device("cpu"), max_steps=3)
+    recorded = recording.record(policy, name, tmp_path / "a.gif", settings, episodes=1)
     assert recorded.cut == [True]
     env = make_vector_env(name, 1)
     names = [row.name for row in action_rows(env, SpaceSpec.of(env))]

@@ -184,7 +184,7 @@ def test_videos_show_the_newest_view(tmp_path: Path, monkeypatch: pytest.MonkeyP
         recording, "compose", lambda frame, view, facts: shown.append(view) or compose(frame, view, facts)
     )
     policy = Uniform()
-    recording.record(policy, "minipacman-stack4", tmp_path / "a.gif", PlaySettings(0, CPU, max_steps=6))
+    recording.record(policy, "minipacman-stack4", tmp_path / "a.gif", PlaySettings(0, CPU, max_steps=6), episodes=1)
     np.testing.assert_array_equal(shown[:-1], [obs[..., -3:] for obs in policy.seen])
     assert len(policy.seen) == 6
 

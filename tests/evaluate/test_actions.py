@@ -70,6 +70,6 @@ def test_the_picture_in_a_nested_observation_is_shown(tmp_path: Path, monkeypatc
         recording, "compose", lambda frame, view, facts: views.append(view) or compose(frame, view, facts)
     )
     agent = ActorCritic(env_spec(env), "lstm")
-    recording.record(agent, env, tmp_path / "a.gif", PlaySettings(0, CPU))
+    recording.record(agent, env, tmp_path / "a.gif", PlaySettings(0, CPU), episodes=1)
     assert [view.shape for view in views] == [(36, 40, 3)] * (zoo.LENGTH + 1)
     assert recorder.record(agent, env, PlaySettings(0, CPU), name="a", window=2)["view"] is not None

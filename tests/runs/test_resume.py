@@ -248,7 +248,7 @@ def test_what_differs_from_the_run_so_far_is_reported_before(
     capsys.readouterr()
     assert resume(tmp_path, "--total-frames", str(2 * FRAMES_PER_UPDATE)) == 0
     output = capsys.readouterr().out
-    assert "nothing to train: 160 frames are trained, and total_frames is 80" in output
+    assert "nothing to train: 160 frames are trained, and total_frames is 160" in output
     assert "warning" not in output
     assert newest(tmp_path)["updates"] == 4
 
