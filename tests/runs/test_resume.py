@@ -258,6 +258,6 @@ def test_what_differs_from_the_run_so_far_is_reported_before(
     output = capsys.readouterr().out
     assert f"warning: {config} has learning_rate 0.5, but the run continues with 0.001" in output
     assert output.count("warning") == output.count("\nwarning")
-    jump = "the learning rate jumps from 0 to 0.0002: its linear schedule ends at total_frames, now 200 instead of 80"
+    jump = "the learning rate jumps from 0 to 0.0002: its linear schedule ends at total_frames, now 200 instead of 160"
     assert jump in output
     assert Config().updated_from_yaml(config).train.learning_rate == 0.001
