@@ -122,8 +122,9 @@ def _main(argv: Sequence[str]) -> int:
         except KeyboardInterrupt:
             command_line.say(console, "the running trainings save; the same command continues them")
             raise
-    write_report(in_order(runs, jobs), arguments.out, *columns, marks)
-    command_line.show(console, overview(in_order(runs, jobs)))
+    ordered = in_order(runs, jobs)
+    write_report(ordered, arguments.out, *columns, marks)
+    command_line.show(console, overview(ordered))
     written = ", ".join(str(with_suffix(arguments.out, suffix)) for suffix in SUFFIXES)
     command_line.say(console, f"written to {written}: the runs, the table with all columns, the curves")
     return 0

@@ -99,13 +99,15 @@ def _import(module: str, source: str) -> None:
         importlib.import_module(module)
     except (Exception, SystemExit) as error:
         name = module if source == "--import" else source
-        hint = f"; pip install 'rmc-agents[{module}]'" if module in EXTRAS and not find_spec(module) else ""
-        is_missing = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
-        hint = hint or (
-            f"; expected one that is installed or in the current folder, {os.getcwd()}" if is_missing else ""
-        )
-        hint = "; expected the module's name without .py" if module.endswith(".py") else hint
-        hint = f"; expected the module's name alone: {module.partition(':')[0]}" if ":" in module else hint
+        hint = ""
+        if ":" in module:
+            hint = f"; expected the module's name alone: {module.partition(':')[0]}"
+        elif module.endswith(".py"):
+            hint = "; expected the module's name without .py"
+        elif module in EXTRAS and not find_spec(module):
+            hint = f"; pip install 'rmc-agents[{module}]'"
+        elif isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+            hint = f"; expected one that is installed or in the current folder, {os.getcwd()}"
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
         reported = _as_theirs(error, f"{name}: importing {module} failed", frames[1:])  # without the frame of this file
         reported.args = (f"{reported}{hint}",)

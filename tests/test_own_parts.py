@@ -370,7 +370,7 @@ def test_what_cannot_be_resumed_is_one_line() -> None:
         (lambda: rmc.resume("run", lambda _: None, env=Walk, console=QUIET), "settings: expected a function that ret"),
         (
             lambda: rmc.train(SETTINGS, run_dir="run/config.yaml"),
-            "run_dir: expected a folder's name, got the file run/c",
+            "run/config.yaml is a file: expected a folder's name",
         ),
         (lambda: rmc.train({"config": 3}), "config: config: expected a preset's or file's name, got 3"),
         (lambda: rmc.resume("nowhere", env=Walk, console=QUIET), "cannot resume nowhere"),

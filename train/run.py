@@ -23,7 +23,7 @@ from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import copy_best
-from rmc_agents.runs.folder import RunFolder, branch_path, new_folder, run_of
+from rmc_agents.runs.folder import RunFolder, branch_path, check_no_file, new_folder, run_of
 from rmc_agents.runs.saved import load_agent
 
 from . import distributed
@@ -165,8 +165,8 @@ def resume(
 def _check_folder(run_dir: Path | str | None) -> None:
     if run_dir == "":
         raise ValueError("run_dir: expected a folder's name, got an empty one")
-    if run_dir is not None and Path(run_dir).is_file():
-        raise ValueError(f"run_dir: expected a folder's name, got the file {run_dir}")
+    if run_dir is not None:
+        check_no_file(Path(run_dir))
 
 
 def _config(settings: Mapping[str, Any], env: OwnEnv | None) -> tuple[Config, Config]:

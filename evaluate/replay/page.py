@@ -54,7 +54,7 @@ def fitted(runs: Sequence[Mapping[str, Any]], version: str = "") -> Page:
             if len(page.content) <= MAX_PAGE:
                 break
     if len(page.content) > MAX_PAGE:
-        fitting = round(0.9 * MAX_PAGE / len(page.content) * max(run["length"] for run in runs))
+        fitting = max(1, round(0.9 * MAX_PAGE / len(page.content) * max(run["length"] for run in runs)))
         raise ValueError(
             f"expected a page of at most {MAX_PAGE / 1e6:.0f} MB, got {len(page.content) / 1e6:.1f}; "
             f"take fewer runs, or fewer steps: --max-steps {fitting}"

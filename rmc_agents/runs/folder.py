@@ -130,12 +130,17 @@ def check_resumable(path: Path) -> None:
         raise ValueError(f"cannot resume {path}: {_nothing_to_resume(path)}")
 
 
+def check_no_file(path: Path) -> None:
+    """Raises ValueError if the path is that of a file, where a folder is needed."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file: expected a folder's name")
+
+
 def check_unused(path: Path | None) -> None:
     """Raises ValueError if the folder already holds a run, which a new one would overwrite, or is a file."""
     if path is None:
         return
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file: expected a folder's name")
+    check_no_file(path)
     if has_checkpoints(path):
         raise ValueError(
             f"{path} already holds a run; continue it (rmc-train --resume {shlex.quote(str(path))}, rmc.resume) or "

@@ -94,6 +94,10 @@ def test_a_command_imports_the_module_of_the_flag(tmp_path: Path, monkeypatch: p
         (lambda agent, rollout, targets: (agent.value.bias.sum(), {"x": "y"}), "metric x: expected a scalar, got str"),
         (lambda agent, *_: (agent.value.bias.sum(), {"charts/SPS": 1}), "the training itself has a metric charts/SPS"),
         (
+            lambda agent, *_: (agent.value.bias.sum(), {"losses/loss": 1}),
+            "the training itself has a metric losses/loss",
+        ),
+        (
             lambda agent, *_: setattr(agent, "aux", nn.Linear(2, 1)),
             "got aux.bias in addition, which would not be trained",
         ),
