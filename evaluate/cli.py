@@ -4,8 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import tyro
 from rich.console import Console
 
 from rmc_agents import command_line
@@ -59,7 +60,7 @@ class Arguments:
     """With --ablate-memory: numbers of last time steps to know, the current one included; k take k times as long."""
     sample: int | None = None
     """Instead, generate this many tokens with an agent that models text."""
-    prompt: str = ""
+    prompt: Annotated[str, tyro.conf.arg(metavar="TEXT")] = ""
     """With --sample: read this first."""
     temperature: float = 1.0
     """With --sample: sampling temperature; 0: always the most likely token."""

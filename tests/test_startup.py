@@ -1,12 +1,14 @@
 """Help, and errors that can be found without torch, are printed before any slow import."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from rmc_agents.evaluate import export
 from rmc_agents.train import cli as train
 
 PROGRAM = """
@@ -37,7 +39,7 @@ GUESSES = {
     "--num-envs": "rmc-train: --num-envs: expected a value, got none",
     "--precision f3": "rmc-train: --precision: expected one of 'float32', 'bf16', got 'f3'",
     "--discount high": "expected a number, got 'high'",
-    "--key-size large": "expected {None}|INT, got 'large'",
+    "--key-size large": "expected INT or None, got 'large'",
     "--video false": "switches take no value",
     "--diagnostics 1": "switches take no value",
     "--core own_core.Decay": "did you mean 'own_core:Decay'",
@@ -128,6 +130,24 @@ def test_the_first_help_lists_what_one_uses_first(capsys: pytest.CaptureFixture[
         assert word in first
     assert "--adam-epsilon" not in first
     assert "--adam-epsilon" in every
+
+
+def test_help_shows_arguments_flags_values_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        export.main(["--help"])
+    usage, *lines = capsys.readouterr().out.splitlines()
+    assert usage == "usage: rmc-export RUN|CHECKPOINT [OUT] [FLAGS]"
+    first_words = {
+        " ".join(line.split("  ")[1].split()) for line in lines if line[:3].strip() and line.startswith("  ")
+    }
+    assert {"RUN|CHECKPOINT", "--format safetensors|onnx|torch", "--episodes 200", "--env NAME"} <= first_words
+    assert max(len(line) for line in lines) <= shutil.get_terminal_size().columns
+    with pytest.raises(SystemExit):
+        train.main(["--help-all"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--precision float32" in text
+    assert "One of float32, bf16." in text
+    assert "--[no-]video Record a video at the end. Default: on." in text
 
 
 def test_the_package_lists_its_commands() -> None:

@@ -1,35 +1,74 @@
-"""The short --help of a command: its most used flags, described by the docstrings of its dataclasses."""
+"""The --help of a command: its flags with their defaults, described by the docstrings of its dataclass."""
 
 import ast
+import builtins
 import inspect
+import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
+import types
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Any, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import tyro
 
 INDENT = 2
 COLUMN = 30  # where explanations start
 WIDEST = 110
+ARGUMENTS = "arguments"  # the heading of those without a flag
+PLACEHOLDERS = {Path: "PATH", int: "N", float: "X", str: "NAME"}
+"""Type -> what stands for a value if there is no default."""
 
 
-def first_help(settings: Any, prog: str, description: str, first: Sequence[str], more: str = "") -> str:
+@dataclass(frozen=True)
+class Entry:
+    """A flag or a positional argument in --help."""
+
+    name: str
+    """Of the dataclass's field."""
+    shown: str
+    """The flag and its default value, or the argument's placeholder."""
+    text: str
+    section: str
+    """Its heading."""
+
+
+def help_text(kind: type, default: Any, prog: str, description: str, first: Sequence[str] = (), more: str = "") -> str:
     """The text of --help.
 
     Args:
-      settings: a dataclass with the defaults; its fields may be dataclasses.
+      kind: the dataclass of the settings; its fields may be dataclasses.
+      default: an object of it, with the defaults; None: they are the dataclass's own.
       prog: the command's name.
-      description: text at the start.
-      first: names of the settings to explain.
+      description: text at the start; its paragraphs are wrapped, but not those that begin with a space.
+      first: names of the settings to explain, leaving the others to --help-all; empty: all.
       more: text at the end.
     """
-    values = {name: (flag, text) for name, flag, text in _flags(settings)}
-    lines = [f"usage: {prog} [FLAGS]", "", description, "", "most used flags, with their defaults:"]
-    for name in first:
-        lines += _entry(*values[name])
-    rest = len(values) - len(first)
-    lines += ["", *([more, ""] if more else []), f"{prog} --help-all explains the other {rest} flags too."]
+    entries = list(_entries(kind, default))
+    if first:
+        named = {entry.name: entry for entry in entries}
+        shown = [replace(named[name], section="most used flags, with their defaults") for name in first]
+    else:
+        shown = entries
+    arguments = [entry.shown for entry in entries if entry.section == ARGUMENTS]
+    lines = [" ".join(["usage:", prog, *arguments, "[FLAGS]"]), ""]
+    for paragraph in description.split("\n\n"):
+        lines += [paragraph] if paragraph.startswith(" ") else _wrapped(paragraph, 0)
+        lines.append("")
+    section = ""
+    for entry in shown:
+        if entry.section != section:
+            lines += [*([""] if section else []), f"{entry.section}:"]
+            section = entry.section
+        lines += _lines(entry)
+    if more:
+        lines += ["", more]
+    if first:
+        lines += ["", f"{prog} --help-all explains the other {len(entries) - len(first)} flags too."]
     return "\n".join(lines)
 
 
@@ -39,20 +78,28 @@ def names_entry(title: str, names: Iterable[str]) -> str:
     return "\n".join([f"{title}:", *_wrapped(text, INDENT)])
 
 
-def _flags(settings: Any) -> Iterable[tuple[str, str, str]]:
-    """For each setting: its name, its flag with the default value, and its help text."""
-    kind: Any = type(settings)
-    documents, hints = docstrings(kind), get_type_hints(type(settings), include_extras=True)
-    for each in fields(settings):
-        value = getattr(settings, each.name)
-        if is_dataclass(value):
-            yield from _flags(value)
+def _entries(kind: Any, values: Any, section: str = "flags, with their defaults") -> Iterator[Entry]:
+    """The settings of a dataclass: the arguments, its own flags, and those of its sections."""
+    documents, hints = docstrings(kind), get_type_hints(kind, include_extras=True)
+    own, sections = [], []
+    for each in fields(kind):
+        hint = hints[each.name]
+        if is_dataclass(hint):
+            title = str(hint.__doc__).partition(".")[0]
+            sections += _entries(hint, getattr(values, each.name, None), title[0].lower() + title[1:])
             continue
-        marks = [mark for mark in getattr(hints[each.name], "__metadata__", ()) if getattr(mark, "help", None)]
-        if marks:  # by `tyro.conf.arg`
-            yield each.name, f"--{marks[0].name or each.name} {marks[0].metavar}", marks[0].help
+        value = getattr(values, each.name) if values is not None else _default(each)
+        metadata = getattr(hint, "__metadata__", ())
+        mark = next((mark for mark in metadata if hasattr(mark, "metavar")), None)  # by `tyro.conf.arg`
+        text = (mark and mark.help) or documents.get(each.name, "")
+        name = (mark and mark.name) or each.name
+        placeholder = (mark and mark.metavar) or _placeholder(hint)
+        if tyro.conf.Positional in metadata:
+            yield Entry(each.name, placeholder, text, ARGUMENTS)
         else:
-            yield each.name, _flag(each.name, value), documents.get(each.name, "")
+            text = f"{text} Default: on." if value is True else _with_choices(text, hint)
+            own.append(Entry(each.name, _flag(name, value, placeholder), text, section))
+    yield from [*own, *sections]
 
 
 @cache
@@ -70,23 +117,61 @@ def docstrings(kind: type) -> dict[str, str]:
     return found
 
 
-def _flag(name: str, value: Any) -> str:
+def _default(field: Any) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+def _placeholder(hint: Any) -> str:
+    """What stands for a flag's values in --help, by their type."""
+    if get_origin(hint) is Annotated:
+        return _placeholder(get_args(hint)[0])
+    parts = [part for part in get_args(hint) if part is not type(None)]
+    match get_origin(hint):
+        case builtins.dict:
+            return "NAME=VALUE ..."
+        case builtins.tuple:
+            return "'{NAME: VALUE, ...}' ..." if get_origin(parts[0]) is dict else f"{_placeholder(parts[0])} ..."
+        case typing.Literal:
+            return "|".join(map(str, parts))
+        case types.UnionType | typing.Union:
+            return "|".join(map(_placeholder, parts))
+    return PLACEHOLDERS.get(hint, "")
+
+
+def _choices(hint: Any) -> list[Any]:
+    """The values of the Literals in a type."""
+    if get_origin(hint) is Literal:
+        return [*get_args(hint)]
+    return [choice for part in get_args(hint) for choice in _choices(part)]
+
+
+def _with_choices(text: str, hint: Any) -> str:
+    """A flag's help text, and the values it takes unless the text names them."""
+    choices = [str(choice) for choice in _choices(hint)]
+    if all(re.search(rf"\b{re.escape(choice)}\b", text) for choice in choices):
+        return text
+    return f"{text} One of {', '.join(choices)}."
+
+
+def _flag(name: str, value: Any, placeholder: str) -> str:
     flag = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):
-        return flag if not value else f"--no-{flag[2:]}"
-    if value in (None, ()):
-        return f"{flag} {name.upper()}"
-    return f"{flag} {value}"
+        return f"--[no-]{flag[2:]}" if value else flag
+    if value in (None, (), {}, ""):
+        return f"{flag} {placeholder}"
+    values = value if isinstance(value, tuple) else (value,)
+    return f"{flag} {' '.join(map(str, values))}"
 
 
-def _entry(flag: str, text: str) -> list[str]:
-    lines = _wrapped(text, COLUMN)
-    if len(flag) + INDENT + 1 >= COLUMN:
-        return [" " * INDENT + flag, *lines]
-    return [f"{' ' * INDENT}{flag}".ljust(COLUMN) + lines[0].lstrip(), *lines[1:]]
+def _lines(entry: Entry) -> list[str]:
+    lines = _wrapped(entry.text, COLUMN)
+    if len(entry.shown) + INDENT + 1 >= COLUMN:
+        return [" " * INDENT + entry.shown, *lines]
+    return [f"{' ' * INDENT}{entry.shown}".ljust(COLUMN) + lines[0].lstrip(), *lines[1:]]
 
 
 def _wrapped(text: str, indent: int) -> list[str]:
+    text = " ".join(text.split())
     width = min(WIDEST, shutil.get_terminal_size().columns)
     space = " " * indent
     wrapped = textwrap.wrap(text, width, initial_indent=space, subsequent_indent=space, break_on_hyphens=False)

@@ -21,7 +21,7 @@ from rmc_agents import __version__, configs, plugins
 from rmc_agents.config import Config
 from rmc_agents.config.plain_yaml import dump_yaml, parse_yaml
 
-from .help_text import first_help
+from .help_text import help_text
 
 Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP
@@ -32,6 +32,7 @@ PLAIN = {
     r"invalid literal for int\(\) with base 10:": "expected an integer, got",
     r"could not convert string to float:": "expected a number, got",
     r"no type matching (.+) could be instantiated from \[(.+)\]": r"expected \1, got \2",
+    r"expected \{None\}\|(\S+),": r"expected \1 or None,",
     r"Missing value for argument '(\S+)'\. Expected 1 values": r"\1: expected a value, got none",
     r"invalid choice ('.*') for argument '(\S+)'\. Expected one of \((.*)\)": r"\2: expected one of \3, got \1",
     r"Could not find valid parse for arguments: \['([^']+,[^']+)'\]": r"expected values separated by spaces, got \1",
@@ -173,8 +174,10 @@ def parse(
     if "--version" in argv:
         print(f"{prog} {__version__}")
         raise SystemExit(0)
-    if first and {"--help", "-h"} & set(argv):
-        print(first_help(default, prog, description, first, more() if more else ""))
+    if {"--help", "--help-all", "-h"} & set(argv):
+        explained = () if "--help-all" in argv else first
+        values = None if default is REQUIRED else default
+        print(help_text(kind, values, prog, description, explained, more() if more and explained else ""))
         raise SystemExit(0)
     _check_given_once(kind, argv)
     if default is not REQUIRED and (found := _parse_given(default, argv)) is not None:
@@ -182,8 +185,7 @@ def parse(
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            words = ["--help" if word == "--help-all" else word for word in argv]
-            return _cli(kind, default, words, prog=prog, description=description)
+            return _cli(kind, default, argv, prog=prog, description=description)
     except SystemExit as end:
         if end.code:
             problem = _without_box(said.getvalue())
@@ -203,10 +205,8 @@ def _cli(kind: type[Arguments], default: Arguments, argv: Sequence[str], **optio
 def _parse_given(default: Arguments, argv: Sequence[str]) -> Arguments | None:
     """As `parse`, but tyro reads only the fields whose flags are given, and so takes a fifth of the time.
 
-    None for what has to be explained with all fields: help, and flags or values that are wrong.
+    None for what has to be explained with all fields: flags or values that are wrong.
     """
-    if {"-h", "--help", "--help-all"} & set(argv):
-        return None
     names = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
     given = _fields_of(default, {"imports" if name == "import" else name.removeprefix("no_") for name in names})
     if given is None:
