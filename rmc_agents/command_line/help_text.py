@@ -81,7 +81,8 @@ def names_entry(title: str, names: Iterable[str]) -> str:
 def _entries(kind: Any, values: Any, section: str = "flags, with their defaults") -> Iterator[Entry]:
     """The settings of a dataclass: the arguments, its own flags, and those of its sections."""
     documents, hints = docstrings(kind), get_type_hints(kind, include_extras=True)
-    own, sections = [], []
+    own: list[Entry] = []
+    sections: list[Entry] = []
     for each in fields(kind):
         hint = hints[each.name]
         if is_dataclass(hint):

@@ -33,6 +33,7 @@ PLAIN = {
     r"could not convert string to float:": "expected a number, got",
     r"no type matching (.+) could be instantiated from \[(.+)\]": r"expected \1, got \2",
     r"expected \{None\}\|(\S+),": r"expected \1 or None,",
+    r"expected INT\|\{auto\},": "expected an integer or auto,",
     r"Missing value for argument '(\S+)'\. Expected 1 values": r"\1: expected a value, got none",
     r"invalid choice ('.*') for argument '(\S+)'\. Expected one of \((.*)\)": r"\2: expected one of \3, got \1",
     r"Could not find valid parse for arguments: \['([^']+,[^']+)'\]": r"expected values separated by spaces, got \1",
