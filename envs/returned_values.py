@@ -65,7 +65,7 @@ def checked_infos(infos: Any) -> dict[str, Any]:
 
 
 def usable_infos(info: Any) -> dict[str, Any]:
-    """One lane's infos without None and without values that should be numbers but are not.
+    """One lane's infos without None, and of `NUMBERS` only finite numbers; another value there is warned of once.
 
     Raises:
       TypeError: for anything but a dict.
@@ -73,13 +73,21 @@ def usable_infos(info: Any) -> dict[str, Any]:
     return {
         key: value
         for key, value in checked_infos(info).items()
-        if value is not None and (key not in NUMBERS or _is_number(value))
+        if value is not None and (key not in NUMBERS or _is_number(key, value))
     }
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(key: str, value: Any) -> bool:
     array = as_array(value)
-    return array.ndim == 0 and array.dtype.kind in "biuf" and bool(np.isfinite(array))
+    if array.ndim or array.dtype.kind not in "biuf":
+        _warn_of_info(key, f"{list(array.shape)} of {array.dtype}" if array.ndim else type(value).__name__)
+        return False
+    return bool(np.isfinite(array))
+
+
+@cache
+def _warn_of_info(key: str, got: str) -> None:
+    logger.warning("info[%r] is left out: expected a number, got %s", key, got)
 
 
 class PartCheck:

@@ -78,6 +78,17 @@ def test_floats_outside_their_box_are_used_with_one_warning(caplog: pytest.LogCa
     ]
 
 
+def test_infos_that_should_be_numbers_are_left_out_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    info = {"is_success": np.array([True]), "level": "two"}
+    env = make_env(lambda: Saying(ONE, [0.0], info=info), LANES)
+    env.reset()
+    assert not {"is_success", "level"} & env.step(np.zeros(LANES, np.int64))[4].keys()
+    assert [record.getMessage() for record in caplog.records] == [
+        "info['is_success'] is left out: expected a number, got [1] of bool",
+        "info['level'] is left out: expected a number, got str",
+    ]
+
+
 @pytest.mark.parametrize("mode", AutoresetMode)
 @pytest.mark.parametrize("at", ["reset", "end"])
 def test_floats_outside_their_box_are_noticed_at_every_step(
