@@ -117,7 +117,7 @@ def unknown(name: str) -> ValueError:
     if name.startswith(NAMESPACE):
         return ValueError(
             f"environment {name!r} exists only in the Python process that passed it: pass it again, as "
-            "rmc.resume(run, env=...) or rmc.evaluate(saved, env); commands, but for --resume, take --env module:Class"
+            "rmc.resume(run, env=...) or rmc.evaluate(saved, env); commands take --env module:Class"
         )
     module, _, attribute = name.rpartition(":")
     if module in sys.modules and not hasattr(sys.modules[module], attribute):

@@ -235,6 +235,15 @@ def test_a_partial_is_known_by_what_it_calls() -> None:
     assert resumed.summary["evaluation"]["env"] == "own/Walk-v0"
 
 
+def test_a_run_with_a_given_class_can_be_resumed_by_the_class_name(capsys: pytest.CaptureFixture[str]) -> None:
+    rmc.train(SETTINGS | {"total_frames": 21}, env=Walk, run_dir="run", console=QUIET)
+    resume = ["--resume", "run", "--total-frames", "42"]
+    assert cli.main([*resume, "--env", f"{PARTS}:ManyWalks"]) == 2
+    assert "cannot change env" in capsys.readouterr().err
+    assert cli.main([*resume, "--env", f"{PARTS}:Walk"]) == 0
+    assert rmc.load("run").config.env.env == f"{PARTS}:Walk"  # so that later commands find it by --import
+
+
 def test_the_environment_of_a_run_is_asked_for_if_several_have_its_name() -> None:
     settings = SETTINGS | {"total_frames": 21, "eval_episodes": 0}
     first = rmc.train(settings, env=Walk, console=QUIET)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
-from rmc_agents.envs.own import check_given_once
+from rmc_agents.envs.own import check_given_once, own_id
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.registry import NotRegistered
@@ -127,6 +127,8 @@ def _holds_only_an_agent(path: Path, taken_by: str) -> checkpoint.CheckpointErro
 
 def _check_unchanged(old: Config, new: Config) -> None:
     changed = [name for name in old.differing(new) if name not in MAY_CHANGE_ON_RESUME]
+    if old.env.env.startswith(NAMESPACE) and own_id(new.env.env.rpartition(":")[2]) == old.env.env:
+        changed = [name for name in changed if name != "env"]  # given in Python, now by 'module:Class'
     if "env" in changed and new.env.env.startswith(NAMESPACE):
         raise ValueError(
             f"a resumed run cannot change env: expected {old.env.env!r}, got {new.env.env!r}, the given one's name"
