@@ -91,14 +91,22 @@ def scores_of(runs: Sequence[ComparedRun], metric: str) -> list[float]:
     return [score for run in runs if (score := run.score(metric)) is not None]
 
 
-def mean_with_interval(scores: Sequence[float], digits: int) -> str:
-    """The mean over seeds with Student's 95 % interval, if there are several seeds."""
-    return with_interval(float(np.mean(scores)), student_interval(scores) if len(scores) > 1 else None, digits)
+def mean_with_interval(scores: Sequence[float], digits: int, are_shares: bool = False) -> str:
+    """The mean over seeds with Student's 95 % interval, if there are several seeds; that of shares is cut to 0..1."""
+    interval = student_interval(scores) if len(scores) > 1 else None
+    if interval and are_shares:
+        interval = max(interval[0], 0.0), min(interval[1], 1.0)
+    return with_interval(float(np.mean(scores)), interval, digits)
 
 
-def difference_with_interval(scores: Sequence[float], others: Sequence[float], digits: int) -> str:
-    """The difference of the means over seeds with Welch's 95 % interval, if both have several seeds."""
+def difference_with_interval(
+    scores: Sequence[float], others: Sequence[float], digits: int, are_shares: bool = False
+) -> str:
+    """The difference of the means over seeds with Welch's 95 % interval, if both have several seeds; that of shares is
+    cut to -1..1."""
     interval = welch_interval(scores, others) if min(len(scores), len(others)) > 1 else None
+    if interval and are_shares:
+        interval = max(interval[0], -1.0), min(interval[1], 1.0)
     return with_interval(float(np.mean(scores) - np.mean(others)), interval, digits)
 
 
@@ -150,14 +158,16 @@ def _rows(
     """The cells of `table`, by column: a row for each agent, then random play."""
     runs = runs_of(groups)
     metric = metric_of(runs)
-    digits = 3 if metric != "return" else decimals(*(run.evaluation.mean_return for run in runs))
+    are_shares = metric != "return"
+    digits = 3 if are_shares else decimals(*(run.evaluation.mean_return for run in runs))
     marks = [("frames", mark) for mark in frame_marks or default_marks(max(run.frames for run in runs))]
     marks += [("minutes", mark) for mark in minute_marks or default_marks(max(run.seconds for run in runs) / 60)]
     rows = [_agent_row(label, group, metric, marks, digits) for label, group in groups.items()]
     first, *others = groups.values()
     for row, group in zip(rows[1:], others, strict=True):
         if _evaluated_in(group[0]) == _evaluated_in(first[0]):
-            row[DIFFERENCE] = difference_with_interval(scores_of(group, metric), scores_of(first, metric), digits)
+            both = scores_of(group, metric), scores_of(first, metric)
+            row[DIFFERENCE] = difference_with_interval(*both, digits, are_shares)
     return rows + [{"agent": name, MEAN: f"{score:.{digits}f}"} for name, score in random_play(groups, metric).items()]
 
 
@@ -172,7 +182,7 @@ def _agent_row(
     scores = scores_of(group, metric)
     return row | {
         "evaluation, by seed": ", ".join(f"{score:.{digits}f}" for score in scores),
-        MEAN: mean_with_interval(scores, digits),
+        MEAN: mean_with_interval(scores, digits, metric != "return"),
         DIFFERENCE: "",
         "interquartile mean (95 % bootstrap)": interquartile_with_interval(scores, digits),
         "frames/s": f"{np.mean([run.frames / run.seconds for run in group]):,.0f}",

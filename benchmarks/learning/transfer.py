@@ -53,7 +53,7 @@ def report(found: list[dict], arguments: argparse.Namespace) -> str:
             lengths = {length: [by_corridor(one)[length] for one in of_both] for length in corridors(of_both)}
             by_length = "; ".join(f"{length}: {sum(rates) / len(rates):.2f}" for length, rates in lengths.items())
             by_seed = ", ".join(f"{score:.3f}" for score in scores)
-            rows.append([env, core, by_seed, mean_with_interval(scores, 3), by_length])
+            rows.append([env, core, by_seed, mean_with_interval(scores, 3, are_shares=True), by_length])
     columns = ["task", "core", "success by seed", "mean (95 % interval)", "by corridor's length, mean of seeds"]
     trained = ", ".join(sorted({f"{one['trained_on']} for {one['frames']:,} frames" for one in found}))
     return (

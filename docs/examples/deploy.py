@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import onnxruntime
 
-TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
+TYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
 
 
 class Policy:

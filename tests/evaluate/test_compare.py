@@ -116,6 +116,13 @@ def test_random_play_of_other_arguments_has_its_own_row() -> None:
     }
 
 
+def test_intervals_of_shares_stay_within_their_range() -> None:
+    few, many = [0.4, 0.9], [0.05, 1.0]
+    assert report.mean_with_interval(few, 3, are_shares=True) == "0.650 (0.000 to 1.000)"
+    assert report.mean_with_interval(few, 3) == "0.650 (-2.527 to 3.827)"
+    assert report.difference_with_interval(few, many, 3, are_shares=True) == "0.125 (-1.000 to 1.000)"
+
+
 def test_rows_survive_the_file(tmp_path: Path) -> None:
     runs = [make_run(seed=seed) for seed in (0, 1)]
     comparison.write(runs, tmp_path / "a.json")
