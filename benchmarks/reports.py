@@ -15,6 +15,8 @@ from benchmarks.speed.envs import product_rate
 from rmc_agents.files import write_atomically
 from rmc_agents.runs.folder import TENSORBOARD
 
+RESULTS = Path(__file__).parent / "results"
+
 
 def machine(rounds: int = 9) -> dict[str, Any]:
     """The machine and its current speed: the median rate of a matrix product on one thread, per second."""

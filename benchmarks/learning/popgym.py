@@ -15,12 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.reports import table, write
+from benchmarks.reports import RESULTS, table, write
 from rmc_agents.evaluate import compare
 from rmc_agents.evaluate.comparison import ComparedRun, read
 from rmc_agents.evaluate.report import mean_with_interval
 
-RESULTS = Path(__file__).parent.parent / "results"
 EPOCH = 65_536
 CORES = ("rmc", "lstm", "gru", "mingru", "transformer", "none")
 PUBLISHED: dict[str, tuple[float | None, float | None]] = {

@@ -20,14 +20,13 @@ import torch
 from numpy.typing import NDArray
 
 import rmc_agents as rmc
-from benchmarks.reports import table, write
+from benchmarks.reports import RESULTS, table, write
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import acting, choose
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.minipacman.map import CELL_COLUMN, CELL_ROW, CELLS
 from rmc_agents.stream import Lanes
 
-RESULTS = Path(__file__).parent.parent / "results"
 AGES = (0, 1, 9, 17, 33, 65)
 """Where the groups of ages begin; 0 is a cell in the window."""
 EVERY, RIDGE, REACH = 5, 10.0, 2

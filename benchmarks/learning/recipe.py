@@ -12,14 +12,14 @@ Ollivier 2018).
 import argparse
 import json
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-RESULTS = Path(__file__).parent.parent / "results"
+from benchmarks.reports import RESULTS, table
+
 MARKS = (2, 4, 6, 10, 16, 20, 40)  # million frames; points are ten seconds apart, too coarse for what lies before
 
 
@@ -27,20 +27,19 @@ def main() -> None:
     """Prints the table and draws the figure."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     runs = json.loads((RESULTS / "recipe.json").read_text())
-    print("\n".join(table(runs)))
+    print(curves(runs))
     figure(runs).savefig(RESULTS / "recipe.png", dpi=130)
 
 
-def table(runs: list[dict[str, Any]]) -> list[str]:
+def curves(runs: list[dict[str, Any]]) -> str:
     """Markdown: mean return of training episodes around each mark, and the evaluation at the end."""
-    lines = [f"| stage | agent | {' | '.join(f'{mark:g}M' for mark in MARKS)} | evaluation |"]
-    lines.append("|---" * (len(MARKS) + 3) + "|")
+    rows = []
     for run in runs:
         cells = [f"{at(run, mark):.0f}" if mark <= run["trained_frames"] / 1e6 + 0.1 else "" for mark in MARKS]
         score = run["evaluation"]
         scored = f"{score['mean_return']:.0f}" if score else f"stopped at {run['trained_frames'] / 1e6:.1f}M"
-        lines.append(f"| {run['stage']} | {run['name']} | {' | '.join(cells)} | {scored} |")
-    return lines
+        rows.append([str(run["stage"]), run["name"], *cells, scored])
+    return table(["stage", "agent", *(f"{mark:g}M" for mark in MARKS), "evaluation"], rows)
 
 
 def at(run: dict[str, Any], mark: float) -> float:

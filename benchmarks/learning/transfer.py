@@ -10,14 +10,13 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.reports import table, write
+from benchmarks.reports import RESULTS, table, write
 from rmc_agents.evaluate.episodes import PlaySettings, check_fits, evaluate_beside_random
 from rmc_agents.evaluate.report import mean_with_interval
 from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.runs.saved import load_agent
 
 CPU = torch.device("cpu")
-RESULTS = Path(__file__).parent.parent / "results"
 
 
 def main() -> None:

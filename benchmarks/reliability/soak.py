@@ -24,7 +24,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.reliability.watched_run import WatchedRun
-from benchmarks.reports import describe, machine, scalars, table, write
+from benchmarks.reports import RESULTS, describe, machine, scalars, table, write
 from rmc_agents.runs import checkpoint
 
 FLAGS = [
@@ -32,7 +32,6 @@ FLAGS = [
     *("--learning-rate-schedule", "constant", "--total-frames", "10000000000"),
     *("--save-every", "2", "--log-every", "1"),
 ]
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 SAMPLE = 0.25  # seconds between samples
 MAX_GROWTH = 1.1  # of the last learner's memory and open files, from the first quarter of its time to the last
 

@@ -38,10 +38,10 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def environment_rate(env: VectorEnv) -> Callable[[], float]:
-    """A measurement, in steps of one lane per second, of a warmed-up environment."""
+def environment_rate(env: VectorEnv, steps: int = STEPS) -> Callable[[], float]:
+    """A measurement, in steps of one lane per second, of `steps` steps of a warmed-up environment."""
     num_actions = int(env.single_action_space.n)  # type: ignore[attr-defined]
-    actions = np.random.default_rng(0).integers(0, num_actions, (STEPS, env.num_envs))
+    actions = np.random.default_rng(0).integers(0, num_actions, (steps, env.num_envs))
     env.reset(seed=0)
 
     def play() -> None:
@@ -49,7 +49,7 @@ def environment_rate(env: VectorEnv) -> Callable[[], float]:
             env.step(row)
 
     play()
-    return lambda: STEPS * env.num_envs / seconds(play)
+    return lambda: steps * env.num_envs / seconds(play)
 
 
 def copy_rate() -> float:

@@ -11,8 +11,6 @@ import json
 import os
 import platform
 import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import minigrid  # noqa: E402
 import numpy as np  # noqa: E402
-from gymnasium.vector import VectorEnv  # noqa: E402
 
+from benchmarks.speed.envs import environment_rate  # noqa: E402
 from rmc_agents.envs.registry import make_vector_env  # noqa: E402
 
 VARIANTS = ("memory-s7", "memory-s9", "memory-s11", "memory-s13", "memory-s13-random", "memory-s17-random")
@@ -53,28 +51,10 @@ def check(name: str, steps: int) -> dict[str, int]:
     return counts
 
 
-def rate(env: VectorEnv, steps: int) -> Callable[[], float]:
-    """A measurement, in steps of one lane per second, of a warmed-up environment."""
-    actions = np.random.default_rng(0).integers(0, 3, (steps, env.num_envs))
-    env.reset(seed=0)
-
-    def play() -> None:
-        for row in actions:
-            env.step(row)
-
-    def measure() -> float:
-        start = time.perf_counter()
-        play()
-        return steps * env.num_envs / (time.perf_counter() - start)
-
-    play()
-    return measure
-
-
 def compare(name: str, rounds: int) -> dict[str, list[float]]:
     """Steps per second of both, one measurement of each a round."""
     measures = {
-        backend: rate(make_vector_env(name, lanes, backend=backend), steps)  # type: ignore[arg-type]
+        backend: environment_rate(make_vector_env(name, lanes, backend=backend), steps)  # type: ignore[arg-type]
         for backend, (lanes, steps) in TIMED.items()
     }
     rates: dict[str, list[float]] = {backend: [] for backend in measures}
