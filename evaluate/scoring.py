@@ -1,7 +1,7 @@
 """rmc-evaluate and rmc-watch as Python functions."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from os import PathLike
@@ -124,6 +124,7 @@ def record_video(
     fps: int = recording.FRAMES_PER_SECOND,
     title: str = "",
     reward_scale: float | None = None,
+    on_frame: Callable[[int], None] | None = None,
 ) -> recording.RecordedVideo:
     """Play whole episodes and record a video of the agent's observations, values and actions, like rmc-watch.
 
@@ -139,6 +140,7 @@ def record_video(
       fps: steps shown per second.
       title: the first line of every frame; empty: the environment's name.
       reward_scale: of the agent's training, removed from displayed values; None: a saved agent's own, else 1.
+      on_frame: called with the number of frames so far, to show progress.
 
     Returns:
       The path, the number of frames, and the return of each episode.
@@ -155,7 +157,15 @@ def record_video(
         raise ValueError(f"reward_scale: expected a number above 0, got {scale!r}")
     with evaluating(policy):
         return recording.record(
-            policy, env, path, settings, episodes=episodes, title=title, fps=fps, reward_scale=scale
+            policy,
+            env,
+            path,
+            settings,
+            episodes=episodes,
+            title=title,
+            fps=fps,
+            reward_scale=scale,
+            on_frame=on_frame,
         )
 
 

@@ -206,7 +206,8 @@ def _film(arguments: Arguments, opened: Opened) -> int:
     from .scoring import record_video
 
     (saved, env), console = opened, command_line.console()
-    with console.status(escape(f"recording {name_of(env)}")):
+    what, fps = escape(f"recording {name_of(env)}"), arguments.fps
+    with console.status(what) as status:
         recorded = record_video(
             saved,
             env,
@@ -215,13 +216,14 @@ def _film(arguments: Arguments, opened: Opened) -> int:
             seed=arguments.seed,
             deterministic=arguments.deterministic,
             max_steps=arguments.max_steps,
-            fps=arguments.fps,
+            fps=fps,
             title=opened.title,
+            on_frame=lambda frames: status.update(f"{what}: {frames // fps} s"),
         )
     for i, (episode_return, is_cut) in enumerate(zip(recorded.returns, recorded.cut, strict=True)):
         note = f" when cut after {arguments.max_steps} steps (--max-steps)" if is_cut else ""
         command_line.say(console, f"seed {arguments.seed + i}: return {plain_number(episode_return)}{note}")
-    command_line.say(console, f"{recorded.path} ({recorded.frames / arguments.fps:.0f} s)")
+    command_line.say(console, f"{recorded.path} ({recorded.frames / fps:.0f} s)")
     return 0
 
 

@@ -12,6 +12,7 @@ from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.evaluate.episodes import evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, cut_note, share_text
+from rmc_agents.evaluate.video.file import FRAMES_PER_SECOND
 from rmc_agents.evaluate.video.recording import record
 from rmc_agents.formatting import with_interval
 from rmc_agents.runs import checkpoint
@@ -60,8 +61,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
     folder.write_summary(summary)
     write_hparams(folder.path, config, summary)
     if config.run.video:
-        with console.status("recording a video"):
-            summary["video"] = _record(trainer, folder, console)
+        summary["video"] = _record(trainer, folder, console)
         folder.write_summary(summary)
     _print_next(trainer, folder.path, summary, console)
 
@@ -87,14 +87,16 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
     title = f"{trainer.config.env.env} · {trainer.config.core.core} · {trainer.frames:,} frames"
     try:
         path.parent.mkdir(exist_ok=True)
-        record(
-            trainer.agent,
-            env_of(trainer),
-            path,
-            play_settings(trainer, EVALUATION_SEED)._replace(max_steps=VIDEO_STEPS),
-            title=title,
-            reward_scale=trainer.train.reward_scale,
-        )
+        with console.status("recording a video") as status:
+            record(
+                trainer.agent,
+                env_of(trainer),
+                path,
+                play_settings(trainer, EVALUATION_SEED)._replace(max_steps=VIDEO_STEPS),
+                title=title,
+                reward_scale=trainer.train.reward_scale,
+                on_frame=lambda frames: status.update(f"recording a video: {frames // FRAMES_PER_SECOND} s"),
+            )
     except (ValueError, OSError) as error:
         say(console, f"no video: {error}")
         return None

@@ -32,7 +32,7 @@ LEGEND_COLUMNS, LEGEND_ROW = 3, 17
 MAX_ACTIONS = 8
 MAX_LEGEND = 15
 MAX_HEADS = 4
-MAX_VALUES = 120
+LEAST_VALUES, MAX_VALUES = 16, 120  # steps along the curve of value estimates
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
@@ -198,7 +198,7 @@ def _draw_values(draw: ImageDraw.ImageDraw, values: Sequence[float], box: Box) -
     low, high = min(float(recent.min()), 0.0), max(float(recent.max()), 0.0)
     span = max(high - low, 1e-6)
     height = bottom - top - 10
-    x = left + 4 + np.arange(len(recent)) * (right - left - 8) / (MAX_VALUES - 1)
+    x = left + 4 + np.arange(len(recent)) * (right - left - 8) / (max(len(recent), LEAST_VALUES) - 1)
     y = bottom - 5 - (recent - low) / span * height
     zero = bottom - 5 + low / span * height
     draw.line([(left, zero), (right, zero)], ZERO)

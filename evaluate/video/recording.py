@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -75,6 +75,7 @@ def record(
     title: str = "",
     fps: int = FRAMES_PER_SECOND,
     reward_scale: float = 1.0,
+    on_frame: Callable[[int], None] | None = None,
 ) -> RecordedVideo:
     """Play whole episodes in sequence and record a video of them; the file appears when it is complete.
 
@@ -88,6 +89,7 @@ def record(
       title: the first line of every frame; empty: the environment's name.
       fps: steps shown per second.
       reward_scale: of the policy's training, removed from displayed values.
+      on_frame: called with the number of frames so far.
 
     Raises:
       ValueError: for an invalid path or number, or an environment whose `render` returns no image.
@@ -102,7 +104,7 @@ def record(
     with replacing(path) as temporary, drawn(env) as one:
         lanes = lanes_for(policy, one, settings)
         show = _Show(policy, lanes, settings, title or name_of(env), reward_scale)
-        frames = write(temporary, show.play(episodes, fps), fps)
+        frames = write(temporary, show.play(episodes, fps, on_frame or (lambda _: None)), fps)
     return RecordedVideo(path, frames, show.returns, show.cut)
 
 
@@ -117,13 +119,14 @@ class _Show:
         self.returns: list[float] = []
         self.cut: list[bool] = []
 
-    def play(self, episodes: int | None, fps: int) -> Iterator[HeldFrame]:
+    def play(self, episodes: int | None, fps: int, on_frame: Callable[[int], None]) -> Iterator[HeldFrame]:
         """The images of all episodes (see `record`); the last one of each is repeated for `HOLD_SECONDS`."""
         played = frames = 0
         while played != episodes and (episodes is not None or frames < LEAST_SECONDS * fps):
             name = f"episode {played + 1}" + (f" of {episodes}" if episodes else "")
             for frame in self._play_one(name, self.settings.seed + played, fps):
                 frames += frame.repeats
+                on_frame(frames)
                 yield frame
             played += 1
 

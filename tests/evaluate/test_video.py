@@ -98,7 +98,11 @@ def film(
 def test_a_video_has_as_many_episodes_as_take_ten_seconds(tmp_path: Path) -> None:
     each = LENGTH + 1 + 4  # and a second at its end
     assert film(tmp_path / "a.gif", episodes=None, fps=4).frames == -(-4 * 10 // each) * each
-    assert len(film(tmp_path / "a.gif", episodes=None, fps=1).returns) == -(-10 // (LENGTH + 2))
+    shown: list[int] = []
+    short = film(tmp_path / "a.gif", episodes=None, fps=1, on_frame=shown.append)
+    assert len(short.returns) == -(-10 // (LENGTH + 2))
+    assert shown[:3] == [1, 2, 3]
+    assert shown[-1] == short.frames
 
 
 def test_mp4_plays_in_browsers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
