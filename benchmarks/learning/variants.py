@@ -1,0 +1,106 @@
+"""Cores between a GRU and an RMC: which of their parts decides whether an agent uses its memory?
+
+    rmc-train --config minipacman-rmc --core benchmarks.learning.variants:Variant --core-args slots=4 width=64 ...
+
+Results: docs/decisions/slots.md. Plain torch, without fused kernels.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import rmc_agents as rmc
+from rmc_agents.cores.base import linear
+
+CANDIDATES = ("gru", "no-reset", "rmc")
+
+
+class Variant(rmc.Core):
+    """A gated memory of N slots of width D: memory' = z * memory + (1 - z) * candidate. All slots share their weights.
+
+    The defaults are a GRU of 128 units. `slots=4 width=64 input=row candidate=rmc gate_bias=1` is the RMC of the preset
+    minipacman-rmc; `norms=false` and `attention=false` leave out what they name.
+
+    Args:
+      input_size: width of the inputs.
+      slots, width: N and D.
+      input: "own", each slot has its own projection of the input; "row", all see the same row of width D, as in an RMC.
+      candidate: "gru", tanh(W x + r * U memory) with the reset gate r; "no-reset", the same with r = 1; "rmc", tanh of
+        the slot after attention to the slots and the input, and an MLP, both residual.
+      norms: with the candidate "rmc", LayerNorms of queries, keys and values, and after attention and MLP.
+      attention: with the candidate "rmc"; without, a slot takes the mean of its own value and the input's.
+      heads: of the attention.
+      gate_bias: initial bias of z; above 0, the memory lasts longer from the start of training.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        slots: int = 1,
+        width: int = 128,
+        input: str = "own",
+        candidate: str = "gru",
+        norms: bool = True,
+        attention: bool = True,
+        heads: int = 2,
+        gate_bias: float = 0.0,
+    ) -> None:
+        super().__init__(input_size, output_size=slots * width)
+        for name, value, known in (("input", input, ("own", "row")), ("candidate", candidate, CANDIDATES)):
+            if value not in known:
+                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+        self.slots, self.width, self.candidate = slots, width, candidate
+        self.attention, self.heads, self.gate_bias = attention, heads, gate_bias
+        parts = {"gru": 3, "no-reset": 2, "rmc": 1}[candidate]  # the gate z, and for a GRU's candidate itself and r
+        own = slots * (2 if candidate == "rmc" else parts)  # an RMC's candidate takes the row, or one for each slot
+        self.row = linear(input_size, width) if input == "row" else None
+        self.from_input = linear(width, parts * width) if input == "row" else linear(input_size, own * width)
+        self.from_memory = linear(width, parts * width)
+        self.embedding = nn.Parameter(torch.randn(slots, width) * width**-0.5) if slots > 1 else None
+        if candidate == "rmc":
+            self.qkv = linear(width, 3 * width)
+            self.mlp = nn.Sequential(linear(width, width), nn.ReLU(), linear(width, width))
+            self.norms = nn.ModuleList(
+                nn.LayerNorm(size) if norms else nn.Identity() for size in (3 * width, width, width)
+            )
+
+    def initial_leaves(self) -> tuple[Tensor]:
+        """The memory `[1, N, D]`: zeros for a GRU's candidate, the identity for an RMC's."""
+        weight = self.from_memory.weight
+        if self.candidate != "rmc":
+            return (weight.new_zeros(1, self.slots, self.width),)
+        return (torch.eye(self.slots, self.width, dtype=weight.dtype, device=weight.device).unsqueeze(0),)
+
+    def cell(self, x: Tensor, state: tuple[Tensor]) -> tuple[Tensor, tuple[Tensor]]:
+        """One step; x `[B, input_size]`, output `[B, N * D]`."""
+        (memory,) = state
+        seen = memory if self.embedding is None else memory + self.embedding
+        if self.row is None:
+            inputs = self.from_input(x).unflatten(-1, (self.slots, -1))
+        else:
+            row = self.row(x).unsqueeze(1)
+            inputs = torch.cat([self.from_input(row), row], dim=-1) if self.candidate == "rmc" else self.from_input(row)
+        gate_in, candidate_in, *reset_in = inputs.split(self.width, dim=-1)
+        if self.candidate == "rmc":
+            gate_memory, candidate = self.from_memory(seen.tanh()), self._attended(seen, candidate_in)
+        else:
+            gate_memory, candidate_memory, *reset_memory = self.from_memory(seen).split(self.width, dim=-1)
+            reset = torch.sigmoid(reset_in[0] + reset_memory[0]) if reset_in else 1.0
+            candidate = torch.tanh(candidate_in + reset * candidate_memory)
+        gate = torch.sigmoid(gate_in + gate_memory + self.gate_bias)
+        memory = gate * memory + (1 - gate) * candidate
+        return memory.flatten(1), (memory,)
+
+    def _attended(self, seen: Tensor, row: Tensor) -> Tensor:
+        """The RMC's candidate `[B, N, D]`, from the slots `[B, N, D]` and the input, a row for all or one for each."""
+        attended, after_attention, after_mlp = self.norms
+        qkv = attended(self.qkv(torch.cat([seen, row], dim=1)))
+        if self.attention:
+            query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in qkv.chunk(3, dim=-1))
+            found = functional.scaled_dot_product_attention(query[:, :, : self.slots], key, value)
+            found = found.transpose(1, 2).flatten(2)
+        else:
+            value = qkv[..., 2 * self.width :]
+            found = 0.5 * (value[:, : self.slots] + value[:, self.slots :])
+        rows = after_attention(seen + found)
+        return torch.tanh(after_mlp(rows + self.mlp(rows)))
