@@ -9,6 +9,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete, Space
 from numpy.typing import NDArray
 
+from .checks import check_field_names, copied_like
 from .random_stream import key_of_seed
 
 StepArrays = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]
@@ -57,8 +58,11 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> Any:
-        """A state with copies of the fields. Raises ValueError, naming the first field that does not fit."""
+    def check_state(self, state: Any) -> None:
+        """Raises ValueError, naming the first field with a value that the rules cannot use.
+
+        Compiled rules index arrays with these values without looking at bounds.
+        """
 
     @abstractmethod
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
@@ -91,8 +95,16 @@ class Task(ABC):
         return {name: array.copy() for name, array in self.state._asdict().items()}
 
     def set_state(self, fields: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the state from copies of the fields. Raises ValueError, naming the first that does not fit."""
-        self.state = self.checked_state(fields)
+        """Restore the state from copies of the fields.
+
+        Raises:
+            ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that the rules cannot
+                use; the state is then unchanged.
+        """
+        check_field_names(fields, self.state._fields)
+        state = self.state._replace(**copied_like(fields, self.state._asdict()))
+        self.check_state(state)
+        self.state = state
 
     def picture(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
         """Like `draw`. Raises ResetNeeded for a lane that was never started."""

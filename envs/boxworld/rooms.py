@@ -1,6 +1,5 @@
 """Rooms of BoxWorld with their settings."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from rmc_agents.envs.task import Infos, StepArrays, Task
 
 from .drawing import draw_frame, draw_text
 from .engine import observe_lanes, start_lanes, step_lanes
-from .state import State, checked_rules, make_state, state_from_dict
+from .state import State, check_state, checked_rules, make_state
 
 ACTIONS = 4
 
@@ -58,9 +57,9 @@ class Rooms(Task):
         numbers = {name: getattr(state, name) for name in ("solution_length", "num_distractors", "boxes_opened")}
         return {"is_success": state.is_success.copy()} | {name: x.astype(np.int64) for name, x in numbers.items()}
 
-    def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
+    def check_state(self, state: State) -> None:
         """See `Task`."""
-        return state_from_dict(fields, len(self.state.key), self.rules)
+        check_state(state, self.rules)
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
         """The whole room with the window marked (uint8 [432, 384, 3] for 14 x 14 cells), or its text map."""

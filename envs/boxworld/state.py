@@ -1,12 +1,11 @@
 """BoxWorld's settings, what a cell may hold, and the state of many rooms, in plain NumPy."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.checks import check_field_names, check_range, checked_bool, checked_int, checked_odd, copied_like
+from rmc_agents.envs.checks import check_range, checked_bool, checked_int, checked_odd
 
 FLOOR, GEM, WALL, AGENT = 0, 21, 22, 23
 COLOURS = 20
@@ -134,15 +133,8 @@ def make_state(lanes: int, rules: Rules) -> State:
     )
 
 
-def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, rules: Rules) -> State:
-    """A state of `lanes` lanes with copies of the given arrays.
-
-    Raises:
-        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that the rules cannot use.
-    """
-    check_field_names(fields, State._fields)
-    state = State(**copied_like(fields, make_state(lanes, rules)._asdict()))
-    # The compiled rules index arrays with these values without looking at bounds.
+def check_state(state: State, rules: Rules) -> None:
+    """Raises ValueError, naming the first field with a value that the rules cannot use."""
     for name, high in (
         ("board", GEM),
         ("row", rules.room_size - 1),
@@ -155,7 +147,6 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, rules: Rules
     ):
         check_range(name, getattr(state, name), 0, high)
     _check_paths(state)
-    return state
 
 
 def _check_paths(state: State) -> None:

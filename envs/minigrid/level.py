@@ -1,13 +1,12 @@
 """The levels of MiniGrid's MemoryEnv and the state of many lanes of it, in plain NumPy."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 from numpy.typing import NDArray
 
-from rmc_agents.envs.checks import check_field_names, check_range, checked_bool, checked_int, checked_odd, copied_like
+from rmc_agents.envs.checks import check_range, checked_bool, checked_int, checked_odd
 
 EMPTY, WALL, KEY, BALL = (OBJECT_TO_IDX[name] for name in ("empty", "wall", "key", "ball"))
 COLORS = np.zeros(len(OBJECT_TO_IDX), np.uint8)
@@ -127,15 +126,8 @@ def grid_of(state: State, level: Level, lane: int) -> NDArray[np.uint8]:
     return np.stack([objects, COLORS[objects], np.zeros_like(objects)], axis=-1)
 
 
-def state_from_dict(fields: Mapping[str, NDArray[Any]], level: Level, lanes: int) -> State:
-    """A state of `lanes` lanes with copies of the given arrays.
-
-    Raises:
-        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that the rules cannot use.
-    """
-    check_field_names(fields, State._fields)
-    state = State(**copied_like(fields, make_state(lanes)._asdict()))
-    # The compiled rules index arrays with these values without looking at bounds.
+def check_state(state: State, level: Level) -> None:
+    """Raises ValueError, naming the first field with a value that the rules cannot use."""
     was_reset = state.hallway_end > 0
     first, last = (SHORTEST_END if level.random_length else level.size - 3), level.size - 3
     check_range("hallway_end", state.hallway_end[was_reset], first, last)
@@ -151,4 +143,3 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], level: Level, lanes: int
         check_range(name, getattr(state, name)[was_reset], low, high)
     if not (state.random_increment[was_reset, 1] & np.uint64(1)).all():  # else PCG64's draws may never end
         raise ValueError("state field 'random_increment': expected odd numbers, got even ones")
-    return state

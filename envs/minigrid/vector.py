@@ -1,6 +1,5 @@
 """MiniGrid's MemoryEnv as a native vector environment; the rules are in `engine`."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from rmc_agents.envs.native import NativeVectorEnv
 from rmc_agents.envs.task import Infos, StepArrays, Task
 
 from .engine import observe_lanes, start_lanes, step_lanes
-from .level import State, grid_of, make_level, make_state, seed_lane, state_from_dict
+from .level import State, check_state, grid_of, make_level, make_state, seed_lane
 from .view import ROOM_END, checked_view_size, num_actions, view_space
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": MemoryEnv.metadata["render_fps"]}
@@ -81,9 +80,9 @@ class MemoryLanes(Task):
         """As `MiniGridView`: the length of the corridor."""
         return {"corridor_length": self.state.hallway_end.astype(np.int64) - ROOM_END}
 
-    def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
+    def check_state(self, state: State) -> None:
         """See `Task`."""
-        return state_from_dict(fields, self.level, len(self.state.hallway_end))
+        check_state(state, self.level)
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8]:
         """MiniGrid's image, uint8 [32 * size, 32 * size, 3], drawn by its own environment in the lane's state."""

@@ -13,7 +13,7 @@ from rmc_agents.envs.task import Infos, StepArrays, Task
 from .drawing import draw_frame, draw_text
 from .engine import observe_lanes, start_lanes, step_lanes
 from .map import make_maze, make_view, view_shape
-from .state import MODES, State, make_state, state_from_dict, with_room_for_ghosts
+from .state import MODES, State, check_state, make_state, state_from_dict, with_room_for_ghosts
 
 ACTIONS = 5
 
@@ -65,9 +65,15 @@ class Games(Task):
         """`level` and `power`."""
         return {"level": self.state.level.astype(np.int64), "power": self.state.power.astype(np.int64)}
 
-    def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> State:
+    def check_state(self, state: State) -> None:
         """See `Task`."""
-        return state_from_dict(fields, len(self.state.key), self.rules.frame_cap)
+        check_state(state, self.rules.frame_cap)
+
+    def set_state(self, fields: Mapping[str, NDArray[Any]]) -> None:
+        """See `Task`; the ghost capacity is that of the fields."""
+        state = state_from_dict(fields, len(self.state.key))
+        self.check_state(state)
+        self.state = state
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
         """The whole maze with the window marked, uint8 [360, 456, 3], or its text map."""

@@ -110,11 +110,11 @@ def with_room_for_ghosts(state: State) -> State:
     return state._replace(ghost_cell=larger.ghost_cell, ghost_heading=larger.ghost_heading)
 
 
-def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, frame_cap: int) -> State:
+def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int) -> State:
     """A state of `lanes` lanes with copies of the given arrays; the ghost capacity is theirs.
 
     Raises:
-        ValueError: if a field is missing, unknown, of another shape or dtype, or has a value that the rules cannot use.
+        ValueError: if a field is missing, unknown, or of another shape or dtype.
     """
     check_field_names(fields, State._fields)
     ghost_shape = np.shape(fields["ghost_cell"])
@@ -124,7 +124,6 @@ def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int, frame_cap: i
     # Lanes with different ghost capacities may have been joined: entries beyond a level's ghosts are meaningless.
     unused = np.arange(ghost_shape[1]) >= _ghosts(state)[:, None]
     state.ghost_cell[unused], state.ghost_heading[unused] = GONE, 0
-    _check_ranges(state, frame_cap)
     return state
 
 
@@ -133,8 +132,8 @@ def _ghosts(state: State) -> NDArray[np.int64]:
     return (state.level.astype(np.int64) + 1) // 2
 
 
-def _check_ranges(state: State, frame_cap: int) -> None:
-    """The compiled rules index tables with these values without looking at bounds."""
+def check_state(state: State, frame_cap: int) -> None:
+    """Raises ValueError, naming the first field with a value that the rules cannot use."""
     highest_level = 2 * state.ghost_cell.shape[1]
     for name, low, high in (
         ("level", 0, highest_level),

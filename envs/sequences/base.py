@@ -4,13 +4,12 @@ A sequence of `length` steps has `length + 1` observations: one for each step, a
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmc_agents.envs.checks import check_field_names, check_range, copied_like
+from rmc_agents.envs.checks import check_range
 from rmc_agents.envs.task import Infos, StepArrays, Task
 
 from .drawing import draw_text
@@ -99,13 +98,6 @@ class Sequences(Task):
     def outcome(self, rewards: NDArray[Any]) -> Infos:
         """`is_success`: whether every answer was right, if they form one answer together."""
         return {"is_success": self.state.all_right.copy()} if self.is_answer_whole else {}
-
-    def checked_state(self, fields: Mapping[str, NDArray[Any]]) -> Any:
-        """See `Task`."""
-        check_field_names(fields, self.state._fields)
-        state = self.state._replace(**copied_like(fields, self.state._asdict()))
-        self.check_state(state)
-        return state
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:
         """The observation in words, as a picture or as text."""
