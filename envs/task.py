@@ -90,6 +90,10 @@ class Task(ABC):
                 self.seed(lane, seed)
         self.start(mask)
 
+    def empty_observations(self) -> NDArray[Any]:
+        """New observations [N, ...], for a compiled function to fill."""
+        return np.empty((len(self.state[0]), *(self.observation_space.shape or ())), self.observation_space.dtype)
+
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Copies of the state's fields by name."""
         return {name: array.copy() for name, array in self.state._asdict().items()}

@@ -39,14 +39,14 @@ class Rooms(Task):
 
     def observe(self) -> NDArray[np.uint8]:
         """[N, side + 1, side, 3]."""
-        observations = self._empty()
+        observations = self.empty_observations()
         observe_lanes(self.state, self.rules, observations)
         return observations
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
         """See `Task`; rewards are float32."""
         lanes = len(actions)
-        observations, rewards = self._empty(), np.empty(lanes, np.float32)
+        observations, rewards = self.empty_observations(), np.empty(lanes, np.float32)
         terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
         step_lanes(self.state, self.rules, actions, observations, rewards, terminated, truncated)
         return observations, rewards, terminated, truncated
@@ -66,6 +66,3 @@ class Rooms(Task):
         if render_mode == "ansi":
             return draw_text(self.state, lane)
         return draw_frame(self.state, self.rules, lane)
-
-    def _empty(self) -> NDArray[np.uint8]:
-        return np.empty((len(self.state.key), *self.rules.observation_shape), np.uint8)

@@ -42,7 +42,6 @@ class MemoryLanes(Task):
         self.observation_space = view_space(self.level.view_size**2)
         self.action_space = Discrete(num_actions(actions, len(Actions)))
         self.state = make_state(lanes)
-        self._entries = len(self.observation_space.nvec)
         self._drawn: MemoryEnv | None = None
 
     @property
@@ -60,14 +59,14 @@ class MemoryLanes(Task):
 
     def observe(self) -> NDArray[np.uint8]:
         """[N, E]."""
-        observations = self._empty()
+        observations = self.empty_observations()
         observe_lanes(self.state, self.level, observations)
         return observations
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
         """See `Task`; rewards are float64."""
         lanes = len(actions)
-        observations, rewards = self._empty(), np.empty(lanes)
+        observations, rewards = self.empty_observations(), np.empty(lanes)
         terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
         step_lanes(self.state, self.level, actions, observations, rewards, terminated, truncated)
         return observations, rewards, terminated, truncated
@@ -93,9 +92,6 @@ class MemoryLanes(Task):
         self._drawn.agent_pos = (int(state.column[lane]), int(state.row[lane]))
         self._drawn.agent_dir = int(state.direction[lane])
         return self._drawn.render()
-
-    def _empty(self) -> NDArray[np.uint8]:
-        return np.empty((len(self.state.hallway_end), self._entries), np.uint8)
 
 
 class MemoryVectorEnv(NativeVectorEnv):

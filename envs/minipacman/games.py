@@ -27,8 +27,7 @@ class Games(Task):
 
     def __init__(self, lanes: int, mode: str, viewport: int | None, frame_cap: int) -> None:
         cap = checked_int("frame_cap", frame_cap, 1, 2**31 - 1)
-        self.shape = view_shape(viewport)
-        self.observation_space, self.action_space = Box(0, 255, self.shape, np.uint8), Discrete(ACTIONS)
+        self.observation_space, self.action_space = Box(0, 255, view_shape(viewport), np.uint8), Discrete(ACTIONS)
         self.viewport = viewport
         self.rules = MODES[checked_choice("mode", mode, MODES)]._replace(frame_cap=cap)
         self.view = make_view(viewport)
@@ -46,7 +45,7 @@ class Games(Task):
 
     def observe(self) -> NDArray[np.uint8]:
         """[N, height, width, 3]."""
-        observations = np.empty((len(self.state.key), *self.shape), np.uint8)
+        observations = self.empty_observations()
         observe_lanes(self.state, self.view, observations.reshape(len(observations), -1))
         return observations
 
@@ -54,8 +53,7 @@ class Games(Task):
         """See `Task`; rewards are float32."""
         self.state = with_room_for_ghosts(self.state)
         lanes = len(actions)
-        observations = np.empty((lanes, *self.shape), np.uint8)
-        rewards = np.empty(lanes, np.float32)
+        observations, rewards = self.empty_observations(), np.empty(lanes, np.float32)
         terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
         pixels = observations.reshape(lanes, -1)
         step_lanes(self.state, self.maze, self.view, self.rules, actions, pixels, rewards, terminated, truncated)

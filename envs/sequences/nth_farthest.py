@@ -88,7 +88,7 @@ class NthFarthest(Sequences):
 
     def observe(self) -> NDArray[np.float32]:
         """See `Sequences`: [N, D + 3 * V]."""
-        observations = np.empty((len(self.state.time), self.size + 3 * self.vectors), np.float32)
+        observations = self.empty_observations()
         observe_lanes(self.state, self.absent_first, observations)
         return observations
 
