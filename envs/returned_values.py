@@ -1,8 +1,6 @@
 """Checks of what a user's environment returns."""
 
-import logging
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,14 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from .nested import Place, name_of
 from .processes import EnvError
+from .warn_once import warn_once
 
 NUMBERS = frozenset({"level", "power", "is_success", "corridor_length", "solution_length", "num_distractors", "nth"})
 """Infos that are averaged or displayed as numbers."""
 
 STEP_VALUES = "obs, reward, terminated, truncated, info"
 RESET_VALUES = "obs, info"
-
-logger = logging.getLogger(__name__)
 
 
 def checked_values(returned: Any, expected: str) -> tuple[Any, ...]:
@@ -80,14 +77,10 @@ def usable_infos(info: Any) -> dict[str, Any]:
 def _is_number(key: str, value: Any) -> bool:
     array = as_array(value)
     if array.ndim or array.dtype.kind not in "biuf":
-        _warn_of_info(key, f"{list(array.shape)} of {array.dtype}" if array.ndim else type(value).__name__)
+        got = f"{list(array.shape)} of {array.dtype}" if array.ndim else type(value).__name__
+        warn_once("info[%r] is left out: expected a number, got %s", key, got)
         return False
     return bool(np.isfinite(array))
-
-
-@cache
-def _warn_of_info(key: str, got: str) -> None:
-    logger.warning("info[%r] is left out: expected a number, got %s", key, got)
 
 
 class PartCheck:
@@ -129,7 +122,8 @@ class PartCheck:
         if self._dtype.kind == "f" and self._has_range:
             array = array.astype(self._dtype, copy=False)
             if ((array < self._low) | (array > self._high)).any():
-                _warn_of_bounds(self._name, str(self._space))
+                message = "an observation %sis outside its space %s; it is used as it is"
+                warn_once(message, self._name, str(self._space))
 
     def _can_hold(self, dtype: np.dtype[Any]) -> bool:
         return np.can_cast(dtype, self._dtype, "same_kind") if self._is_box else dtype.kind in "biu"
@@ -159,11 +153,6 @@ def _holds_all(dtype: np.dtype[Any], low: Any, high: Any) -> bool:
         return True
     least, greatest = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     return bool(np.all(low == least) and np.all(high == greatest))
-
-
-@cache
-def _warn_of_bounds(name: str, space: str) -> None:
-    logger.warning("an observation %sis outside its space %s; it is used as it is", name, space)
 
 
 def name_of_env(env: VectorEnv) -> str:

@@ -1,8 +1,6 @@
 """A vector environment as a stream of time steps."""
 
-import logging
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,10 @@ from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.returned_values import check_finite, name_of_env
 from rmc_agents.envs.saving import guarded
 from rmc_agents.envs.sequences.base import NO_TARGET
+from rmc_agents.envs.warn_once import warn_once
 from rmc_agents.episodes import EndedEpisodes, Episode
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 from rmc_agents.types import Observation, TimeStep, map_leaves
-
-logger = logging.getLogger(__name__)
 
 NEWER = ("reports_success", "numbers")
 """Fields of the lanes' state in the order of their arrival: older files lack the last ones."""
@@ -80,7 +77,10 @@ class Lanes(EndedEpisodes):
             self._returns, self._lengths, self.numbers = zeros.copy(), zeros.astype(np.int64), zeros.astype(np.int64)
             self.spec = self.spec._replace(is_masked=self.spec.action_mask(obs, self.infos) is not None)
             if not self.spec.mask_sizes and (ACTION_MASK in self.infos or ACTION_MASK in self.spec.arrays):
-                _warn_of_mask(name_of_env(self.env))
+                warn_once(
+                    "the action masks of %r are ignored: masks are for Discrete and MultiDiscrete actions",
+                    name_of_env(self.env),
+                )
             self.steps = self._to_steps(obs, self.spec.no_action(self.num_lanes), ~false, zeros, false, false)
             self._check_targets_allowed()
 
@@ -188,7 +188,7 @@ class Lanes(EndedEpisodes):
         try:
             return self.read_targets()
         except ValueError:
-            _warn_of_targets(name_of_env(self.env))
+            warn_once("infos['target'] of %r is ignored: its values are not actions", name_of_env(self.env))
             return None
 
     def read_targets(self) -> Tensor:
@@ -251,16 +251,6 @@ class Lanes(EndedEpisodes):
                     f"{self._lengths[lane]} of its episode: expected at least one True for each choice"
                 )
         return torch.as_tensor(allowed, device=self.device)
-
-
-@cache
-def _warn_of_mask(name: str) -> None:
-    logger.warning("the action masks of %r are ignored: masks are for Discrete and MultiDiscrete actions", name)
-
-
-@cache
-def _warn_of_targets(name: str) -> None:
-    logger.warning("infos['target'] of %r is ignored: its values are not actions", name)
 
 
 def check_ranges(steps: TimeStep, spec: SpaceSpec) -> None:

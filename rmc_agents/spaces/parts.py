@@ -1,7 +1,5 @@
 """Parts of an environment's spaces: arrays of an observation and columns of an action; see `spaces`."""
 
-import logging
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,8 +10,7 @@ from torch import Tensor
 
 from rmc_agents.envs.nested import MAX_CATEGORIES, Place, leaves, name_of, numbers, pick
 from rmc_agents.envs.token_space import Tokens
-
-logger = logging.getLogger(__name__)
+from rmc_agents.envs.warn_once import warn_once
 
 
 class ArraySpec(NamedTuple):
@@ -109,18 +106,13 @@ def observation_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...
     """The arrays of an observation, except at paths in `without`. Raises ValueError if one cannot be encoded."""
     found = numbers(space)
     for path in leaves(space).keys() - found.keys():
-        _warn_of_text(name_of(path))
+        warn_once("observation %r is text, which agents cannot read: it is left out", name_of(path))
     parts = tuple(array_spec(leaf, path) for path, leaf in found.items() if path not in without)
     if not parts:
         raise ValueError(f"observations: expected at least one part of numbers, got {space}")
     if len({part.name for part in parts}) < len(parts):
         raise ValueError(f"observations: expected unique names of parts, joined by slashes, got {space}")
     return parts
-
-
-@cache
-def _warn_of_text(name: str) -> None:
-    logger.warning("observation %r is text, which agents cannot read: it is left out", name)
 
 
 def array_spec(space: Space, path: Place) -> ArraySpec:
