@@ -42,11 +42,6 @@ def checked_bool(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def checked_num_envs(num_envs: int) -> int:
-    """The number of lanes. Raises ValueError below 1."""
-    return checked_int("num_envs", num_envs, 1)
-
-
 def checked_render_mode(render_mode: str | None, allowed: Sequence[str]) -> str | None:
     """The render mode. Raises ValueError for one that is not allowed."""
     if render_mode is not None and render_mode not in allowed:

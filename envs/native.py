@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from .checks import (
     as_autoreset_mode,
     checked_actions,
-    checked_num_envs,
+    checked_int,
     checked_render_mode,
     checked_reset_mask,
     lane_seeds,
@@ -119,7 +119,7 @@ class NativeVectorEnv(VectorEnv[NDArray[Any], ArrayLike, NDArray[Any]]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         **task_settings: Any,
     ) -> None:
-        lanes = self.task(checked_num_envs(num_envs), *task_args, **task_settings)
+        lanes = self.task(checked_int("num_envs", num_envs, 1), *task_args, **task_settings)
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         self.autoreset_mode = as_autoreset_mode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}

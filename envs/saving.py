@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from .blame import Blame
-from .checks import checked_num_envs
+from .checks import checked_int
 from .guarded import SAVABLE, GuardedEnv, GuardedLanes, GuardedVectorEnv, OneHotObservation
 
 STATELESS = (
@@ -95,7 +95,7 @@ def sync_lanes(make_lane: Callable[[], gym.Env], autoreset_mode: AutoresetMode, 
       ValueError: for fewer than one lane, if their spaces differ, and if two lanes are the same object.
       EnvError: if their own code fails.
     """
-    num_envs = checked_num_envs(num_envs)
+    num_envs = checked_int("num_envs", num_envs, 1)
     first = make_lane()
     kind = SavableLanes if all(_is_savable(layer) for layer in layers(first)) else GuardedLanes
     lanes = kind([lambda: first, *[make_lane] * (num_envs - 1)], autoreset_mode)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from rmc_agents.collect import choose
-from rmc_agents.envs.checks import checked_int, checked_num_envs
+from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.nested import pick
 from rmc_agents.envs.saving import layers
 from rmc_agents.runs.saved import SavedAgent
@@ -74,7 +74,7 @@ class Player:
         if self.spec is None:
             raise ValueError(f"agent: expected an ActorCritic or the result of rmc.load, got {type(agent).__name__}")
         is_greedy = isinstance(agent, SavedAgent) and agent.config.train.is_greedy
-        self.num_envs, self.autoreset_mode = checked_num_envs(num_envs), autoreset_mode
+        self.num_envs, self.autoreset_mode = checked_int("num_envs", num_envs, 1), autoreset_mode
         self.deterministic = deterministic or is_greedy
         self.device = device_of(self.policy)
         self._generator = torch.Generator(self.device)
