@@ -203,12 +203,6 @@ def _row_bytes(space: Space) -> int:
     return math.prod(space.shape or ()) * np.dtype(space.dtype).itemsize
 
 
-def _write(space: Space, rows: Any, lanes: slice, values: Any) -> None:
-    """Write the values of some lanes into the arrays."""
-    for path in numbers(space):
-        pick(rows, path)[lanes] = pick(values, path)
-
-
 class _Worker:
     """The parent's handle of a worker process."""
 
@@ -278,7 +272,8 @@ def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneIn
         observation, reward, terminated, truncated, infos = env.step(action)
         rows.reward[lanes], rows.terminated[lanes], rows.truncated[lanes] = reward, terminated, truncated
         ended = terminated | truncated
-    _write(env.single_observation_space, rows.observation, lanes, observation)
+    for path in numbers(env.single_observation_space):
+        pick(rows.observation, path)[lanes] = pick(observation, path)
     return _to_send(infos, lanes, ended)
 
 
