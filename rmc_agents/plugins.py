@@ -89,6 +89,7 @@ def add(modules: Sequence[str], *names: str | None, env: str | None = None) -> N
 
 
 def _without_stack(name: str) -> str:
+    """An environment's name without the suffix -stackK."""
     from rmc_agents.envs.names import split_stack
 
     return split_stack(name)[0]
@@ -206,10 +207,9 @@ def _register_env(name: str) -> None:
     Raises:
       ValueError: for an unknown name that is similar to one that the module defines, and as `find` does.
     """
-    from rmc_agents.envs.names import split_stack
     from rmc_agents.envs.own import register_own
 
-    base, _ = split_stack(name)
+    base = _without_stack(name)
     module, _, attribute = base.partition(":")
     if module not in _typed:
         return
@@ -256,9 +256,7 @@ def _is_registered(name: str) -> bool:
     """Whether the module of 'module:Id' has been imported, and the id is registered with gymnasium."""
     import gymnasium as gym
 
-    from rmc_agents.envs.names import split_stack
-
-    return module_of(name) in sys.modules and split_stack(name)[0].rpartition(":")[2] in gym.registry
+    return module_of(name) in sys.modules and _without_stack(name).rpartition(":")[2] in gym.registry
 
 
 def flags() -> list[str]:
@@ -298,10 +296,8 @@ def _given_spec(env: Any) -> Any:
     """The gymnasium registration of an environment; None if importing one of `PACKAGES` creates it."""
     import gymnasium as gym
 
-    from rmc_agents.envs.names import split_stack
-
     name = getattr(env, "name", env)
-    spec = gym.registry.get(split_stack(name)[0]) if isinstance(name, str) else None
+    spec = gym.registry.get(_without_stack(name)) if isinstance(name, str) else None
     makes = spec and (spec.entry_point or spec.vector_entry_point)
     return None if isinstance(makes, str) and makes.partition(".")[0] in PACKAGES else spec
 
