@@ -186,7 +186,6 @@ class OneHotObservation(FlattenObservation):
         self._check = PartCheck(env.observation_space)
 
     def observation(self, observation: Any) -> Any:
-        """See `gymnasium.ObservationWrapper`."""
         return super().observation(self._check(observation))
 
 

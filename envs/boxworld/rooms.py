@@ -30,11 +30,9 @@ class Rooms(Task):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """See `Task`."""
         return self.state.solution_length > 0
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """See `Task`."""
         start_lanes(self.state, self.rules, mask)
 
     def observe(self) -> NDArray[np.uint8]:
@@ -58,7 +56,6 @@ class Rooms(Task):
         return {"is_success": state.is_success.copy()} | {name: x.astype(np.int64) for name, x in numbers.items()}
 
     def check_state(self, state: State) -> None:
-        """See `Task`."""
         check_state(state, self.rules)
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:

@@ -46,15 +46,13 @@ class MemoryLanes(Task):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """See `Task`."""
         return self.state.hallway_end > 0
 
     def seed(self, lane: int, seed: int) -> None:
-        """See `Task`."""
+        """Begin a lane's random numbers where gymnasium's generator of that seed begins."""
         seed_lane(self.state, lane, seed)
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """See `Task`."""
         start_lanes(self.state, self.level, mask)
 
     def observe(self) -> NDArray[np.uint8]:
@@ -80,7 +78,6 @@ class MemoryLanes(Task):
         return {"corridor_length": self.state.hallway_end.astype(np.int64) - ROOM_END}
 
     def check_state(self, state: State) -> None:
-        """See `Task`."""
         check_state(state, self.level)
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8]:

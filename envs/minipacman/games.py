@@ -36,11 +36,9 @@ class Games(Task):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """See `Task`."""
         return self.state.level > 0
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """See `Task`."""
         start_lanes(self.state, self.maze, mask)
 
     def observe(self) -> NDArray[np.uint8]:
@@ -64,7 +62,6 @@ class Games(Task):
         return {"level": self.state.level.astype(np.int64), "power": self.state.power.astype(np.int64)}
 
     def check_state(self, state: State) -> None:
-        """See `Task`."""
         check_state(state, self.rules.frame_cap)
 
     def set_state(self, fields: Mapping[str, NDArray[Any]]) -> None:

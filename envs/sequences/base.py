@@ -39,12 +39,10 @@ class Sequences(Task):
 
     @property
     def was_reset(self) -> NDArray[np.bool_]:
-        """See `Task`."""
         return self.state.time >= 0
 
     @property
     def needs_reset(self) -> NDArray[np.bool_]:
-        """See `Task`."""
         return self.state.time == self.state.length
 
     @abstractmethod

@@ -71,7 +71,6 @@ class NthFarthest(Sequences):
         )
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """See `Sequences`."""
         start_lanes(self.state, mask, self.fewest, self.most, self.active, self.thinking, self._distances)
 
     def _guessing(self) -> float:
@@ -93,7 +92,6 @@ class NthFarthest(Sequences):
         return observations
 
     def targets(self) -> NDArray[np.int64]:
-        """See `Sequences`."""
         targets = np.where(self.state.time == self.state.length - 1, self.state.answer, NO_TARGET)
         if self.ask == "every":
             ask_lanes(self.state, self.absent_first, self._distances, targets)
@@ -115,7 +113,6 @@ class NthFarthest(Sequences):
         return super().infos() | {"cue": is_shown & (label == state.reference), "nth": state.rank + 1 + absent}
 
     def describe(self, lane: int) -> str:
-        """See `Sequences`."""
         state = self.state
         time, count, target = int(state.time[lane]), int(state.shown[lane]), int(self.targets()[lane])
         rank, reference = int(state.rank[lane]) + 1, int(state.reference[lane]) + 1
@@ -128,7 +125,6 @@ class NthFarthest(Sequences):
         return "\n\n".join(lines)
 
     def action_names(self) -> list[str]:
-        """See `Sequences`."""
         return [f"vector {label}" for label in range(1, self.vectors + 1)]
 
     def draw(self, lane: int, render_mode: str) -> NDArray[np.uint8] | str:

@@ -88,7 +88,6 @@ class Programs(Sequences):
         )
 
     def start(self, mask: NDArray[np.bool_]) -> None:
-        """See `Sequences`."""
         start_lanes(self.state, mask, self.rules, self._draft)
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
@@ -112,7 +111,6 @@ class Programs(Sequences):
         return self.state.answer[lanes, (self.state.time - self.state.written)[lanes] - 1]
 
     def targets(self) -> NDArray[np.int64]:
-        """See `Sequences`."""
         state = self.state
         answered = state.time - state.written
         targets = state.answer[np.arange(len(answered)), np.maximum(answered, 0) % state.answer.shape[1]]
@@ -129,7 +127,6 @@ class Programs(Sequences):
         return "".join(map(str, digits))
 
     def describe(self, lane: int) -> str:
-        """See `Sequences`."""
         text, answered = self.program(lane), int(self.state.time[lane] - self.state.written[lane])
         if answered < 0:
             return text[: answered + len(text) + 1]
@@ -138,11 +135,9 @@ class Programs(Sequences):
         )
 
     def action_names(self) -> list[str]:
-        """See `Sequences`."""
         return [*CHARACTERS[:END], "end"]
 
     def check_state(self, state: State) -> None:
-        """See `Sequences`."""
         super().check_state(state)
         started = state.time >= 0
         check_range("written", state.written[started], 1, state.program.shape[1])

@@ -127,7 +127,6 @@ class Text(Sequences):
         return self.tokens[self.state.begin + self.state.time].astype(np.int32)[:, None]
 
     def targets(self) -> NDArray[np.int64]:
-        """See `Sequences`."""
         state = self.state
         is_last = state.time == state.length
         following = self.tokens[state.begin + state.time + ~is_last]
@@ -140,11 +139,9 @@ class Text(Sequences):
         return self.vocabulary.decode(self.tokens[max(begin, end - 500) : end].tolist())
 
     def action_names(self) -> list[str]:
-        """See `Sequences`."""
         return [ascii(self.vocabulary.decode([token]))[1:-1] for token in range(self.vocabulary.size)]
 
     def vocabulary_fingerprint(self) -> str:
-        """See `Sequences`."""
         return self.vocabulary.fingerprint
 
     def num_episodes(self) -> int | None:
@@ -152,7 +149,6 @@ class Text(Sequences):
         return None if self.steps is None else len(self._first)
 
     def check_unroll(self, unroll_length: int, lanes: int) -> None:
-        """See `Sequences`."""
         if len(self.tokens) < lanes * unroll_length:
             raise ValueError(
                 f"text {self.path}: expected at least {lanes * unroll_length} tokens for {lanes} lanes of "
@@ -160,7 +156,6 @@ class Text(Sequences):
             )
 
     def check_state(self, state: State) -> None:
-        """See `Sequences`."""
         super().check_state(state)
         check_range("begin", state.begin, 0, None)
         check_range("begin", (state.begin + state.length), 0, len(self.tokens) - 1)

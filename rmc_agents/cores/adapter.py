@@ -44,7 +44,6 @@ class AdaptedCore(Core):
         self._check_steps()
 
     def class_name(self) -> str:
-        """See `Core.class_name`."""
         return type(self.module).__name__
 
     def initial_leaves(self) -> State:
@@ -62,7 +61,6 @@ class AdaptedCore(Core):
         return output, state
 
     def step(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """See `Core.step`."""
         self._check(inputs, should_reset, state, axes=("B",))
         return self._checked("step", inputs, self.module.step(inputs, should_reset, map_leaves(torch.clone, state)))
 
@@ -73,17 +71,14 @@ class AdaptedCore(Core):
         return self._checked("unroll", inputs, result)
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:
-        """See `Core.gate_values`."""
         method = getattr(self.module, "gate_values", super().gate_values)
         return method(inputs, should_reset, state)
 
     def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: State) -> Tensor | None:
-        """See `Core.attention_weights`."""
         method = getattr(self.module, "attention_weights", super().attention_weights)
         return method(inputs, should_reset, state)
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product] | None:
-        """See `Core.matrix_products`."""
         method = getattr(self.module, "matrix_products", super().matrix_products)
         return method(steps, lanes)
 

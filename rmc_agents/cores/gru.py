@@ -45,7 +45,6 @@ class GRU(KernelCore):
         return HiddenState(self.bias_ih.new_zeros(1, self.output_size))
 
     def weights(self) -> RecurrentWeights:
-        """The parameters in the form that the kernels take."""
         return RecurrentWeights(Affine(self.weight_ih, self.bias_ih), self.weight_hh, self.bias_hh)
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: HiddenState) -> dict[str, Tensor]:
@@ -58,5 +57,4 @@ class GRU(KernelCore):
             return gru_gates(from_inputs[:, :gates], from_hidden[:, :gates])._asdict()
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product]:
-        """See `Core.matrix_products`."""
         return recurrent_products(self.weights(), steps, lanes)

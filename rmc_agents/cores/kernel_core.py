@@ -33,7 +33,6 @@ class KernelCore(Core):
         return choose(self.kernel, self.backend, self.precision, self.weights(), self.initial_leaves())
 
     def chosen_backend(self) -> str:
-        """See `Core.chosen_backend`."""
         return self.chosen_scan().backend
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
@@ -52,7 +51,6 @@ class KernelCore(Core):
 
     @contextmanager
     def stepping(self, state: State) -> Iterator[Step]:
-        """See `Core.stepping`."""
         scan, kind = self.chosen_scan(), type(self)
         overridden = any(getattr(kind, name) is not getattr(KernelCore, name) for name in ("cell", "step", "scan"))
         if scan.stepping is None or overridden:

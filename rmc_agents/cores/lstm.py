@@ -46,7 +46,6 @@ class LSTM(KernelCore):
         return LSTMState(zeros, zeros)
 
     def weights(self) -> RecurrentWeights:
-        """The parameters in the form that the kernels take."""
         return RecurrentWeights(Affine(self.weight_ih, self.bias), self.weight_hh, None)
 
     def gate_values(self, inputs: Tensor, should_reset: Tensor, state: LSTMState) -> dict[str, Tensor]:
@@ -58,5 +57,4 @@ class LSTM(KernelCore):
             return lstm_gates(from_inputs, state.hidden, weights.hidden)[0]._asdict()
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product]:
-        """See `Core.matrix_products`."""
         return recurrent_products(self.weights(), steps, lanes)

@@ -62,7 +62,6 @@ class MinGRU(KernelCore):
             return mingru_gates(inputs, state, self.weights())._asdict()
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product]:
-        """See `Core.matrix_products`."""
         maps = [each for layer in self.weights() for each in layer if each is not None]
         return [each for one in maps for each in linear_products(one.weight, Use(steps * lanes, 1))]
 

@@ -68,7 +68,6 @@ class RelationalRNN(KernelCore):
         return RelationalRNNState(*self.lstm.initial_leaves(), self.initial_memory)
 
     def weights(self) -> RelationalRNNWeights:
-        """The parameters in the form that the kernels take."""
         return RelationalRNNWeights(
             lstm=self.lstm.weights(),
             row=affine(self.row),
@@ -81,7 +80,6 @@ class RelationalRNN(KernelCore):
         )
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product]:
-        """See `Core.matrix_products`."""
         weights, slots = self.weights(), self.initial_memory.shape[1]
         hidden, memory, joint = Use(lanes, steps), Use(lanes * slots, steps), Use(lanes * (slots + 1), steps)
         products = self.lstm.matrix_products(steps, lanes)

@@ -135,7 +135,6 @@ class RMC(KernelCore):
         return products
 
     def weights(self) -> RMCWeights:
-        """The parameters in the form that the kernels take."""
         gates = None
         if self.input_gates is not None and self.memory_gates is not None:
             gates = (affine(self.input_gates), affine(self.memory_gates))

@@ -39,9 +39,7 @@ class RNN(KernelCore):
         return HiddenState(self.bias.new_zeros(1, self.output_size))
 
     def weights(self) -> RecurrentWeights:
-        """The parameters in the form that the kernels take."""
         return RecurrentWeights(Affine(self.weight_ih, self.bias), self.weight_hh, None)
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product]:
-        """See `Core.matrix_products`."""
         return recurrent_products(self.weights(), steps, lanes)

@@ -26,16 +26,13 @@ class RecurrentTape(StepwiseTape):
 
     @staticmethod
     def sizes_of(initial_state: Any, weights: RecurrentWeights) -> tuple[int, ...]:
-        """See `Tape.sizes_of`."""
         return (weights.hidden.shape[1],)
 
     def prepare(self, initial_state: Any, weights: RecurrentWeights) -> None:
-        """See `Tape.prepare`."""
         super().prepare(initial_state, weights)
         self._initial = tuple(map(view, initial_state))
 
     def begin(self, state: Any) -> None:
-        """See `Tape.begin`."""
         super().begin(state)
         self.outputs = buffer(self.steps, self.lanes, *self.sizes)
         self._outputs, self._state = view(self.outputs), view(state.hidden)
@@ -52,7 +49,6 @@ class RecurrentTape(StepwiseTape):
         return view(product(self.hidden[t], self.factors.hidden))
 
     def final_state(self) -> Any:
-        """See `Tape.final_state`."""
         return HiddenState(self.outputs[-1].clone())
 
     def gradients(self, inputs: Tensor, d_hidden_sums: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:

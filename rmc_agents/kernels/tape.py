@@ -152,7 +152,6 @@ class StepwiseTape(Tape):
     _state: np.ndarray
 
     def write(self, inputs: Tensor) -> None:
-        """See `Tape.write`."""
         self.write_inputs(inputs)
         for t in range(self.steps):
             self.forward(t)

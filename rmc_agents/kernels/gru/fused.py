@@ -25,18 +25,15 @@ class GRUTape(RecurrentTape):
         self._hidden, self._gates, self._from_hidden = map(view, (self.hidden, self.sums, self.from_hidden))
 
     def prepare(self, initial_state: HiddenState, weights: RecurrentWeights) -> None:
-        """See `Tape.prepare`."""
         super().prepare(initial_state, weights)
         assert weights.hidden_bias is not None
         self._hidden_bias = view(weights.hidden_bias)
 
     def forward(self, t: int) -> None:
-        """See `StepwiseTape.forward`."""
         sums = self.sums_of_hidden(t)
         _forward(sums, self._hidden_bias, self._hidden[t], self._gates[t], self._from_hidden[t], self._outputs[t])
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
-        """See `Tape.backward`."""
         d_hidden = d_final[0].clone()
         d_initial = d_hidden.new_zeros(1, *self.sizes)
         _d_outputs, _d_hidden, weight = view(d_outputs), d_hidden.numpy(), self.factors.hidden.t()

@@ -25,7 +25,6 @@ class LSTMTape(RecurrentTape):
         self._gates, self._hidden, self._cell = map(view, (self.sums, self.hidden, self.cell))
 
     def begin(self, state: LSTMState) -> None:
-        """See `Tape.begin`."""
         super().begin(state)
         self.cell[0] = state.cell
 
@@ -36,11 +35,9 @@ class LSTMTape(RecurrentTape):
         _forward(from_hidden, self._gates[t], self._cell[t], self._cell[t + 1], self._outputs[t])
 
     def final_state(self) -> LSTMState:
-        """See `Tape.final_state`."""
         return LSTMState(self.outputs[-1].clone(), self.cell[-1].clone())
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: LSTMState) -> tuple[Tensor, Any, Any, Any]:
-        """See `Tape.backward`."""
         d_hidden, d_cell = (x.clone() for x in d_final)
         d_initial = tuple(x.new_zeros(1, *self.sizes) for x in d_final)
         _d_outputs, _d_cell, weight = view(d_outputs), d_cell.numpy(), self.factors.hidden.t()

@@ -26,18 +26,15 @@ class MinGRUTape(Tape):
 
     @staticmethod
     def sizes_of(initial_state: HiddenState, weights: MinGRULayer) -> tuple[int, ...]:
-        """See `Tape.sizes_of`."""
         size = initial_state.hidden.shape[1]
         return size, 0 if weights.skip is None else size
 
     def begin(self, state: HiddenState) -> None:
-        """See `Tape.begin`."""
         super().begin(state)
         self.outputs = buffer(*self.hidden.shape)
         self._states = view(self.initial_state.hidden).copy(), view(state.hidden).copy()  # backward reads them
 
     def write(self, inputs: Tensor) -> None:
-        """See `Tape.write`."""
         x, skip = inputs.flatten(0, 1), self.factors.skip
         sums = product(x, self.factors.maps.weight).view_as(self.maps)
         if skip is not None:
@@ -46,11 +43,9 @@ class MinGRUTape(Tape):
         _forward(self.should_reset, *self._states, *sources, *self._written(inputs), view(self.outputs))
 
     def final_state(self) -> HiddenState:
-        """See `Tape.final_state`."""
         return HiddenState(self.hidden[-1].clone())
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
-        """See `Tape.backward`."""
         d_hidden, d_skipped = d_final[0].clone(), torch.empty_like(d_outputs)
         d_initial = d_hidden.new_zeros(1, self.sizes[0])
         gradients = view(d_outputs), d_hidden.numpy(), d_initial.numpy(), d_skipped.numpy()

@@ -89,13 +89,11 @@ class RMCTape(StepwiseTape):
 
     @staticmethod
     def sizes_of(initial_state: RMCState, weights: RMCWeights) -> tuple[int, ...]:
-        """See `Tape.sizes_of`."""
         _, slots, size = initial_state.memory.shape
         gates = 0 if weights.gates is None else len(weights.gates[0].bias)
         return slots, weights.num_heads, weights.key_size, size // weights.num_heads, gates, len(weights.mlp)
 
     def prepare(self, initial_state: RMCState, weights: RMCWeights) -> None:
-        """See `Tape.prepare`."""
         super().prepare(initial_state, weights)
         block, embedding = weights.blocks[0], weights.slot_embedding
         self._initial = view(initial_state.memory[0])
@@ -111,7 +109,6 @@ class RMCTape(StepwiseTape):
             self.to_gates = multiplier(self.factors.gates[1].weight)
 
     def begin(self, state: RMCState) -> None:
-        """See `Tape.begin`."""
         super().begin(state)
         rows, size = self.attended.shape
         self.outputs = buffer(self.steps, self.lanes, rows // self.lanes * size)
@@ -129,7 +126,6 @@ class RMCTape(StepwiseTape):
             torch.add(product(x.input_row, weights.gates[0].weight), self._gate_bias, out=x.input_gates)
 
     def forward(self, t: int) -> None:
-        """See `StepwiseTape.forward`."""
         a, weights = self._at[t], self.weights
         before = self._outputs[t - 1] if t else self._state
         pointwise.enter(self.should_reset[t], self._initial, before, self._embedding, a.memory, a.tanh_memory)
@@ -173,11 +169,9 @@ class RMCTape(StepwiseTape):
         )
 
     def final_state(self) -> RMCState:
-        """See `Tape.final_state`."""
         return RMCState(self.outputs[-1].view(self.lanes, -1, self.attended.shape[1]).clone())
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: RMCState) -> tuple[Tensor, Any, Any, Any]:
-        """See `Tape.backward`."""
         self.backward_pass = self.backward_pass or Backward(self)
         return self.backward_pass.run(self, inputs, d_outputs, d_final[0])
 

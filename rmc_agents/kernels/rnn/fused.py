@@ -22,11 +22,9 @@ class RNNTape(RecurrentTape):
         self._hidden, self._units = map(view, (self.hidden, self.sums))
 
     def forward(self, t: int) -> None:
-        """See `StepwiseTape.forward`."""
         _forward(self.sums_of_hidden(t), self._units[t], self._outputs[t])
 
     def backward(self, inputs: Tensor, d_outputs: Tensor, d_final: HiddenState) -> tuple[Tensor, Any, Any, Any]:
-        """See `Tape.backward`."""
         d_hidden = d_final[0]
         d_initial = d_hidden.new_zeros(1, *self.sizes)
         _d_outputs = view(d_outputs)
