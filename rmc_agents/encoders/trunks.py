@@ -61,8 +61,8 @@ def _grid(shape: tuple[int, ...]) -> Trunk:
     """The convolutions of Santoro et al. (2018) for BoxWorld, with more channels, on centred inputs."""
     if not is_image(shape, "grid"):
         raise ValueError(
-            f"encoder grid: expected images [H, W] or [H, W, C] of at least 3x3 pixels, got observations of shape "
-            f"{shape}; use encoder mlp"
+            f"encoder grid: expected images [H, W] or [H, W, C] of at least {GRID_FROM}x{GRID_FROM} pixels, got "
+            f"observations of shape {shape}; use encoder mlp"
         )
     return _Convolutions(shape, 2, [(channels, 2, 1) for channels in GRID_CHANNELS], _Centred())
 
