@@ -153,8 +153,8 @@ def _check_paths(state: State) -> None:
     """A path is `solution_length` colours, the gem and zeros, or only zeros before the first reset."""
     place, length = np.arange(state.path.shape[1]), state.solution_length[:, None]
     is_colour = (state.path >= 1) & (state.path <= COLOURS)
-    is_gem = (state.path == GEM) & (length > 0)
-    fits = np.where(place < length, is_colour, np.where((place == length) & (length > 0), is_gem, state.path == FLOOR))
+    ends = np.where((place == length) & (length > 0), GEM, FLOOR)
+    fits = np.where(place < length, is_colour, state.path == ends)
     wrong = np.flatnonzero(~fits.all(axis=1) | (state.boxes_opened > state.solution_length))
     if wrong.size:
         lane = wrong[0]

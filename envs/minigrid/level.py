@@ -78,7 +78,7 @@ def make_level(size: int, random_length: bool, max_steps: int | None, view_size:
     inside = slice(border, border + size)
     for hallway_end in range(SHORTEST_END, size - 2):
         cells[hallway_end, inside, inside] = np.where(_walls(size, hallway_end), WALL, EMPTY)
-    return Level(cells, border, int(size), view_size, checked_bool("random_length", random_length), max_steps)
+    return Level(cells, border, size, view_size, checked_bool("random_length", random_length), max_steps)
 
 
 def _walls(size: int, hallway_end: int) -> NDArray[np.bool_]:
