@@ -58,7 +58,6 @@ class RecallEnv(gym.Env):
         self.metadata = self.metadata | {"action_names": ["wait", *(f"cue {i + 1}" for i in range(num_cues))]}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """A new cue."""
         super().reset(seed=seed)
         self._cue = int(self.np_random.integers(self.num_cues))
         self._time, self._is_over = 0, False

@@ -58,7 +58,6 @@ class StackedViews(VectorWrapper):
         return self._stack.copy(), infos
 
     def step(self, actions: Any) -> tuple[NDArray, NDArray, NDArray, NDArray, dict[str, Any]]:
-        """As the environment's."""
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         self._push(obs, is_first=self._is_last)
         self._is_last = terminated | truncated

@@ -15,12 +15,10 @@ class CallablePackage(ModuleType):
     """
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Call the function."""
         return self._find()(*args, **options)
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The function's."""
         return inspect.signature(self._find())
 
     def _find(self) -> Callable[..., Any]:

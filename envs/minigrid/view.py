@@ -66,7 +66,6 @@ class MiniGridView(gym.Wrapper):
         self.action_space = Discrete(num_actions(actions, int(env.action_space.n)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[NDArray, dict]:
-        """As in gymnasium."""
         obs, info = self.env.reset(seed=seed, options=options)
         return self._view(obs), info | self._corridor()
 

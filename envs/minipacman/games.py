@@ -58,7 +58,6 @@ class Games(Task):
         return observations, rewards, terminated, truncated
 
     def infos(self) -> Infos:
-        """`level` and `power`."""
         return {"level": self.state.level.astype(np.int64), "power": self.state.power.astype(np.int64)}
 
     def check_state(self, state: State) -> None:

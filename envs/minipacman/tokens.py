@@ -93,11 +93,9 @@ class MapTokens(VectorObservationWrapper):
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """See `map_tokens`."""
         return map_tokens(observations)
 
     def get_state(self) -> dict[str, Any]:
-        """The environment's state."""
         return self.env.get_state()  # type: ignore[attr-defined]
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -61,21 +61,18 @@ def make_draft(room: int) -> Draft:
 
 @subroutine
 def append(draft: Draft, token: int) -> None:
-    """Appends one token."""
     draft.tokens[draft.last[0]] = token
     draft.last[0] += 1
 
 
 @subroutine
 def append_all(draft: Draft, tokens: NDArray[np.uint8]) -> None:
-    """Appends tokens."""
     for token in tokens:
         append(draft, token)
 
 
 @subroutine
 def prepend(draft: Draft, token: int) -> None:
-    """Prepends one token."""
     draft.first[0] -= 1
     draft.tokens[draft.first[0]] = token
 
@@ -109,7 +106,6 @@ def prepend_number(draft: Draft, number: int) -> None:
 
 @subroutine
 def clear(draft: Draft) -> None:
-    """Empties the expression."""
     draft.first[0] = draft.last[0] = len(draft.tokens) // 2
 
 

@@ -26,7 +26,6 @@ class Feedforward(Core):
         return ()
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """The input."""
         return x, state
 
     def chosen_backend(self) -> str:
@@ -38,5 +37,4 @@ class Feedforward(Core):
         return (inputs, state) if type(self).cell is Feedforward.cell else super().scan(inputs, should_reset, state)
 
     def matrix_products(self, steps: int, lanes: int) -> list[Product]:
-        """No products."""
         return []

@@ -72,7 +72,6 @@ def is_archive(path: Path) -> bool:
 
 
 def with_info(archive: bytes, info: ArchiveInfo) -> bytes:
-    """The archive with its info added."""
     content = io.BytesIO(archive)
     with zipfile.ZipFile(content, "a") as file:
         file.writestr(MEMBER, json.dumps(info._asdict()))

@@ -98,14 +98,12 @@ class RunFolder:
         (self.path / SUMMARY).unlink(missing_ok=True)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        """Write `summary.json`."""
         self._write_json(SUMMARY, summary)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release the lock."""
         self._lock.release()
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:

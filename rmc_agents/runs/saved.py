@@ -181,7 +181,6 @@ class _WithoutValues(TorchFunctionMode):
     """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The result of any torch function."""
         kwargs, name = kwargs or {}, getattr(function, "__name__", "")
         if name in ("normal_", "uniform_"):
             return args[0] if args else kwargs["tensor"]

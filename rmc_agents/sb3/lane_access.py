@@ -31,7 +31,6 @@ class LaneAccess(Protocol):
 
 
 def access_to(vector_env: VectorEnv) -> LaneAccess:
-    """The access that a vector environment allows."""
     base: Any = vector_env.unwrapped
     if hasattr(base, "envs"):
         return SeparateLanes(base.envs)

@@ -63,7 +63,6 @@ class Sb3Policy(nn.Module):
 
     @torch.no_grad()
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """One step of all lanes."""
         obs = self._to_obs(steps)
         parameters = self._to_parameters(self.policy.get_distribution(obs))
         return AgentOutput(parameters, self.policy.predict_values(obs).flatten()), state

@@ -202,7 +202,6 @@ class EngineVecEnv(VecEnv):
         ]
 
     def close(self) -> None:
-        """Closes the vector environment."""
         self.vector_env.close()
 
     def get_images(self) -> Sequence[np.ndarray | None]:
