@@ -97,17 +97,15 @@ def make_state(lanes: int, ghost_capacity: int = 4) -> State:
 
 def with_room_for_ghosts(state: State) -> State:
     """The state with at least the ghost capacity that the next step may need: it starts at most one level."""
-    lanes, capacity = state.ghost_cell.shape
+    used = capacity = state.ghost_cell.shape[1]
     needed = int(state.level.max(initial=0)) // 2 + 1
     if needed <= capacity:
         return state
     while capacity < needed:
         capacity *= 2
-    larger = make_state(lanes, capacity)
-    used = state.ghost_cell.shape[1]
-    larger.ghost_cell[:, :used] = state.ghost_cell
-    larger.ghost_heading[:, :used] = state.ghost_heading
-    return state._replace(ghost_cell=larger.ghost_cell, ghost_heading=larger.ghost_heading)
+    added = ((0, 0), (0, capacity - used))
+    cells = np.pad(state.ghost_cell, added, constant_values=GONE)
+    return state._replace(ghost_cell=cells, ghost_heading=np.pad(state.ghost_heading, added))
 
 
 def state_from_dict(fields: Mapping[str, NDArray[Any]], lanes: int) -> State:
