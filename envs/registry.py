@@ -47,17 +47,14 @@ def make_vector_env(
     MiniGrid's dictionaries become vectors (see `MiniGridView`); discrete and binary observations are flattened unless
     they are inside a Dict or Tuple.
 
-    Args:
+    Args: as in `making.make_env`, except for
       name: a short name or a registered gymnasium id, 'module:Id' included; with the suffix -stackK, an observation
         holds the last K (see `StackedViews`). Names of sequences may have options, and text:PATH names a text (see
         `sequences.names`).
-      num_envs: number of lanes.
-      render_mode: as in gymnasium.
-      num_workers: processes that share the lanes (see `WorkerVectorEnv`); 0: this one steps them all.
+      num_workers: see `WorkerVectorEnv`.
       backend: native: an engine of this package that steps all lanes together; minigrid: minigrid's own environments,
         one by one, with the same results as the native engine; auto: native if there is one.
       autoreset_mode: this package's agents, workers and stacked views need NEXT_STEP.
-      env_kwargs: arguments of the environment.
       wrapper: wraps every lane's environment; the lanes are then stepped one by one, whatever `backend` is.
 
     Raises:
