@@ -14,7 +14,7 @@ from gymnasium.wrappers import FlattenObservation
 from numpy.typing import NDArray
 
 from .blame import Blame
-from .nested import Place, is_nested, numbers, pick
+from .nested import Place, is_nested, numeric_leaves, pick
 from .processes import EnvError
 from .returned_values import (
     RESET_VALUES,
@@ -86,7 +86,7 @@ class GuardedEnv(gym.Wrapper):
     @cached_property
     def _checks(self) -> dict[Place, PartCheck]:
         """One check per leaf, by path. Created at the first reset, after unsupported spaces have been rejected."""
-        return {path: PartCheck(leaf, path) for path, leaf in numbers(self.observation_space).items()}
+        return {path: PartCheck(leaf, path) for path, leaf in numeric_leaves(self.observation_space).items()}
 
     def _usable(self, info: Any) -> dict[str, Any]:
         """`usable_infos`, with the action mask as an array, if there is one."""
@@ -140,7 +140,7 @@ class GuardedVectorEnv(VectorWrapper):
     @cached_property
     def _checks(self) -> dict[Place, PartCheck]:
         """As in `GuardedEnv`."""
-        leaves = numbers(self.single_observation_space)
+        leaves = numeric_leaves(self.single_observation_space)
         return {path: PartCheck(leaf, path, (self.num_envs,)) for path, leaf in leaves.items()}
 
     def close(self, **kwargs: Any) -> None:

@@ -29,7 +29,7 @@ def is_nested(space: Space[Any]) -> bool:
     return isinstance(space, Dict | Tuple)
 
 
-def numbers(space: Space[Any]) -> dict[Place, Space[Any]]:
+def numeric_leaves(space: Space[Any]) -> dict[Place, Space[Any]]:
     """The leaves except text spaces, which agents cannot read."""
     return {path: leaf for path, leaf in leaves(space).items() if not isinstance(leaf, Text)}
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .checks import checked_reset_mask, lane_seeds
 from .guarded import AnyInfos
-from .nested import Place, numbers, pick, rebuild
+from .nested import Place, numeric_leaves, pick, rebuild
 from .processes import (
     GUARD,
     SECONDS_TO_END,
@@ -123,7 +123,7 @@ class WorkerVectorEnv(AnyInfos):
           EnvError: if an environment raises; all workers have then ended.
           WorkerError: if a worker dies; the others have then ended.
         """
-        for path in numbers(self.single_action_space):
+        for path in numeric_leaves(self.single_action_space):
             given, row = np.asarray(pick(actions, path)), pick(self._rows.action, path)
             if given.shape != row.shape or not np.can_cast(given.dtype, row.dtype, "same_kind"):
                 raise ValueError(f"actions: expected {row.dtype} {row.shape}, got {given.dtype} {given.shape}")
@@ -182,7 +182,7 @@ class _SharedLanes:
         self.memory = [
             {
                 path: context.RawArray(ctypes.c_byte, num_envs * _row_bytes(leaf))
-                for path, leaf in numbers(space).items()
+                for path, leaf in numeric_leaves(space).items()
             }
             for space in self.spaces
         ]
@@ -194,7 +194,7 @@ class _SharedLanes:
     def _arrays(self, space: Space, memory: dict[Place, Any]) -> Any:
         arrays = {
             path: np.frombuffer(memoryview(memory[path]), leaf.dtype).reshape(self.num_envs, *(leaf.shape or ()))
-            for path, leaf in numbers(space).items()
+            for path, leaf in numeric_leaves(space).items()
         }
         return rebuild(space, arrays)
 
@@ -268,11 +268,11 @@ def _obey(command: Command, env: VectorEnv, lanes: slice, rows: _Rows) -> LaneIn
         ended = np.zeros(env.num_envs, np.bool_)
     else:
         space = env.single_action_space
-        action = rebuild(space, {path: pick(rows.action, path)[lanes].copy() for path in numbers(space)})
+        action = rebuild(space, {path: pick(rows.action, path)[lanes].copy() for path in numeric_leaves(space)})
         observation, reward, terminated, truncated, infos = env.step(action)
         rows.reward[lanes], rows.terminated[lanes], rows.truncated[lanes] = reward, terminated, truncated
         ended = terminated | truncated
-    for path in numbers(env.single_observation_space):
+    for path in numeric_leaves(env.single_observation_space):
         pick(rows.observation, path)[lanes] = pick(observation, path)
     return _to_send(infos, lanes, ended)
 

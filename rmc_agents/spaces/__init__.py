@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rmc_agents.distributions import Bernoulli, Categorical, Gaussian, Joint
-from rmc_agents.envs.nested import numbers
+from rmc_agents.envs.nested import numeric_leaves
 from rmc_agents.types import Distribution
 
 from .parts import ActionPart, ArraySpec, action_parts, array_spec, is_vector_of_names, observation_parts
@@ -67,7 +67,7 @@ class SpaceSpec(NamedTuple):
             one = array_spec(observation_space, ())
             return cls(*one[:3], num_actions, one.categories, one.are_tokens, parts)
         spec = cls((), "", 1.0, num_actions, action_parts=parts)
-        mask = numbers(observation_space).get((ACTION_MASK,)) if spec.mask_sizes else None
+        mask = numeric_leaves(observation_space).get((ACTION_MASK,)) if spec.mask_sizes else None
         if mask is not None and mask.shape != (sum(spec.mask_sizes),):
             raise ValueError(f"observation 'action_mask': expected {sum(spec.mask_sizes)} flags, got {mask}")
         return spec._replace(

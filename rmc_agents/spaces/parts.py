@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, T
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rmc_agents.envs.nested import MAX_CATEGORIES, Place, leaves, name_of, numbers, pick
+from rmc_agents.envs.nested import MAX_CATEGORIES, Place, leaves, name_of, numeric_leaves, pick
 from rmc_agents.envs.token_space import Tokens
 from rmc_agents.envs.warn_once import warn_once
 
@@ -104,7 +104,7 @@ def is_vector_of_names(space: Space) -> bool:
 
 def observation_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...]:
     """The arrays of an observation, except at paths in `without`. Raises ValueError if one cannot be encoded."""
-    found = numbers(space)
+    found = numeric_leaves(space)
     for path in leaves(space).keys() - found.keys():
         warn_once("observation %r is text, which agents cannot read: it is left out", name_of(path))
     parts = tuple(array_spec(leaf, path) for path, leaf in found.items() if path not in without)
