@@ -62,12 +62,12 @@ def pick(observation: Any, path: Place) -> Any:
             part = part[key] if isinstance(part, Mapping) else part[int(key)]
         except (KeyError, IndexError, TypeError, ValueError):
             raise ValueError(
-                f"expected an observation with {name_of(path[: depth + 1])!r}, got {_shown(part)}"
+                f"expected an observation with {path_name(path[: depth + 1])!r}, got {_shown(part)}"
             ) from None
     return part
 
 
-def name_of(path: Place) -> str:
+def path_name(path: Place) -> str:
     """The name of a path, such as `arm/0`; '' for the empty path."""
     return "/".join(path)
 

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, MultiBinary, MultiDiscrete, Space
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
-from .nested import Place, name_of
+from .nested import Place, path_name
 from .processes import EnvError
 from .warn_once import warn_once
 
@@ -98,7 +98,7 @@ class PartCheck:
         assert space.dtype is not None
         assert space.shape is not None
         self._space, self._dtype, self._shape = space, np.dtype(space.dtype), (*lanes, *space.shape)
-        self._name = f"{name_of(path)!r} " if path else ""
+        self._name = f"{path_name(path)!r} " if path else ""
         self._is_box = isinstance(space, Box)
         self._low, self._high = _range(space)
         self._has_range = not _holds_all(self._dtype, self._low, self._high)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rmc_agents.distributions import Gaussian, Joint
-from rmc_agents.envs.nested import name_of
+from rmc_agents.envs.nested import path_name
 from rmc_agents.formatting import plain_number
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import ActionPart
@@ -52,7 +52,7 @@ def action_rows(env: VectorEnv, spec: SpaceSpec) -> list[ActionRow]:
 def _rows_of(part: ActionPart) -> list[ActionRow]:
     rows = []
     for column, (low, high) in enumerate(zip(part.low, part.high, strict=True)):
-        name = name_of((*part.path, *([str(column)] if len(part.low) > 1 else [])))
+        name = path_name((*part.path, *([str(column)] if len(part.low) > 1 else [])))
         if part.kind == "discrete":
             rows += [ActionRow(f"{name}: {value}" if name else str(value)) for value in range(int(low), int(high) + 1)]
         else:

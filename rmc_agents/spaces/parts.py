@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, T
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rmc_agents.envs.nested import MAX_CATEGORIES, Place, leaves, name_of, numeric_leaves, pick
+from rmc_agents.envs.nested import MAX_CATEGORIES, Place, leaves, numeric_leaves, path_name, pick
 from rmc_agents.envs.token_space import Tokens
 from rmc_agents.envs.warn_once import warn_once
 
@@ -27,7 +27,7 @@ class ArraySpec(NamedTuple):
     @property
     def name(self) -> str:
         """The key in a time step's observation."""
-        return name_of(self.path)
+        return path_name(self.path)
 
     def described(self) -> str:
         """In words, for messages."""
@@ -106,7 +106,7 @@ def observation_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...
     """The arrays of an observation, except at paths in `without`. Raises ValueError if one cannot be encoded."""
     found = numeric_leaves(space)
     for path in leaves(space).keys() - found.keys():
-        warn_once("observation %r is text, which agents cannot read: it is left out", name_of(path))
+        warn_once("observation %r is text, which agents cannot read: it is left out", path_name(path))
     parts = tuple(array_spec(leaf, path) for path, leaf in found.items() if path not in without)
     if not parts:
         raise ValueError(f"observations: expected at least one part of numbers, got {space}")
@@ -117,7 +117,7 @@ def observation_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...
 
 def array_spec(space: Space, path: Place) -> ArraySpec:
     """Describe a leaf space. Raises ValueError unless it is an array of numbers."""
-    name = f"observation {name_of(path)!r}" if path else "observations"
+    name = f"observation {path_name(path)!r}" if path else "observations"
     match space:
         case Box() if space.dtype.kind in "buif" and 0 not in space.shape:
             if space.dtype != np.uint8:
@@ -149,7 +149,7 @@ def action_parts(space: Space) -> tuple[ActionPart, ...]:
 
 def _action_part(space: Space, path: Place) -> ActionPart:
     """Describe a leaf space. Raises ValueError for an unsupported one."""
-    name = f"actions, part {name_of(path)}" if path else "actions"
+    name = f"actions, part {path_name(path)}" if path else "actions"
     alternative = "a Box of floats" if path else "a Box of floats, or a Tuple of these"
     match space:
         case Discrete() | MultiDiscrete():
