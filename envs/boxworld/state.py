@@ -36,36 +36,23 @@ class Rules(NamedTuple):
 class State(NamedTuple):
     """Everything about N lanes in rooms of S x S cells; M is the largest solution length.
 
-    key              uint64 [N]       the lane's random stream, made from its seed
-    counter          uint64 [N]       random numbers drawn so far
-    board            uint8 [N, S, S]  0 floor, 1..20 a colour, 21 the gem
-    row, column      uint8 [N]        where the agent is
-    held             uint8 [N]        the colour of the key it holds, 0: none
-    path             uint8 [N, M+2]   the loose key, then what the boxes of the solution hold; 0 after the gem
-    solution_length  int32 [N]        boxes on the way to the gem; 0 before the first reset
-    num_distractors  int32 [N]        boxes that lead nowhere
-    boxes_opened     int32 [N]        boxes of the solution opened so far
-    step_count       int32 [N]        steps since the episode's start
-    is_success       bool [N]         the gem has been collected
-    needs_reset      bool [N]         the episode has ended
-
     Things never touch, not even at corners, except the two cells of a box. So the board alone identifies every thing: a
     thing with another one to its right is a box's content, with another one to its left its lock, alone it is loose.
     """
 
-    key: NDArray[np.uint64]
-    counter: NDArray[np.uint64]
-    board: NDArray[np.uint8]
-    row: NDArray[np.uint8]
-    column: NDArray[np.uint8]
-    held: NDArray[np.uint8]
-    path: NDArray[np.uint8]
-    solution_length: NDArray[np.int32]
-    num_distractors: NDArray[np.int32]
-    boxes_opened: NDArray[np.int32]
-    step_count: NDArray[np.int32]
-    is_success: NDArray[np.bool_]
-    needs_reset: NDArray[np.bool_]
+    key: NDArray[np.uint64]  # [N]: the lane's random stream, made from its seed
+    counter: NDArray[np.uint64]  # [N]: random numbers drawn so far
+    board: NDArray[np.uint8]  # [N, S, S]: 0 floor, 1..20 a colour, 21 the gem
+    row: NDArray[np.uint8]  # [N]: the agent's
+    column: NDArray[np.uint8]  # [N]: the agent's
+    held: NDArray[np.uint8]  # [N]: the colour of the key it holds, 0: none
+    path: NDArray[np.uint8]  # [N, M+2]: the loose key, then what the boxes of the solution hold; 0 after the gem
+    solution_length: NDArray[np.int32]  # [N]: boxes on the way to the gem; 0 before the first reset
+    num_distractors: NDArray[np.int32]  # [N]: boxes that lead nowhere
+    boxes_opened: NDArray[np.int32]  # [N]: boxes of the solution opened so far
+    step_count: NDArray[np.int32]  # [N]: steps since the episode's start
+    is_success: NDArray[np.bool_]  # [N]: the gem has been collected
+    needs_reset: NDArray[np.bool_]  # [N]: the episode has ended
 
 
 def checked_rules(

@@ -34,34 +34,20 @@ class Level(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything about N lanes.
+    """Everything about N lanes."""
 
-    random_state     uint64 [N, 2]    PCG64's state, its upper and lower half
-    random_increment uint64 [N, 2]    PCG64's increment, likewise: which of its streams it is
-    spare            uint64 [N]       the half of a 64-bit draw that the next 32-bit draw takes
-    has_spare        bool [N]         whether there is such a half
-    hallway_end      uint8 [N]        the hallway's last column; 0 before the first reset
-    cue              uint8 [N]        the object in the room: 5 key, 6 ball
-    upper            uint8 [N]        the object at the upper end, likewise; the other is at the lower end
-    column           uint8 [N]        where the agent is
-    row              uint8 [N]
-    direction        uint8 [N]        0 right, 1 down, 2 left, 3 up
-    step_count       int32 [N]        steps since the episode's start
-    needs_reset      bool [N]         the episode has ended
-    """
-
-    random_state: NDArray[np.uint64]
-    random_increment: NDArray[np.uint64]
-    spare: NDArray[np.uint64]
-    has_spare: NDArray[np.bool_]
-    hallway_end: NDArray[np.uint8]
-    cue: NDArray[np.uint8]
-    upper: NDArray[np.uint8]
-    column: NDArray[np.uint8]
-    row: NDArray[np.uint8]
-    direction: NDArray[np.uint8]
-    step_count: NDArray[np.int32]
-    needs_reset: NDArray[np.bool_]
+    random_state: NDArray[np.uint64]  # [N, 2]: PCG64's state, its upper and lower half
+    random_increment: NDArray[np.uint64]  # [N, 2]: PCG64's increment, likewise: which of its streams it is
+    spare: NDArray[np.uint64]  # [N]: the half of a 64-bit draw that the next 32-bit draw takes
+    has_spare: NDArray[np.bool_]  # [N]: whether there is such a half
+    hallway_end: NDArray[np.uint8]  # [N]: the hallway's last column; 0 before the first reset
+    cue: NDArray[np.uint8]  # [N]: the object in the room: 5 key, 6 ball
+    upper: NDArray[np.uint8]  # [N]: the object at the upper end, likewise; the other is at the lower end
+    column: NDArray[np.uint8]  # [N]: the agent's
+    row: NDArray[np.uint8]  # [N]: the agent's
+    direction: NDArray[np.uint8]  # [N]: 0 right, 1 down, 2 left, 3 up
+    step_count: NDArray[np.int32]  # [N]: steps since the episode's start
+    needs_reset: NDArray[np.bool_]  # [N]: the episode has ended
 
 
 def make_level(size: int, random_length: bool, max_steps: int | None, view_size: int) -> Level:

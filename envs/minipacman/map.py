@@ -43,44 +43,27 @@ WALL_COLOUR = (255, 255, 255)
 
 
 class Maze(NamedTuple):
-    """Lookup tables of the maze, with `cell` the index of a free cell.
+    """Lookup tables of the maze, with `cell` the index of a free cell."""
 
-    row, column     int32 [138]         place of a cell
-    next_cell       uint8 [138, 6]      the cell a heading leads to; the same cell into a wall and for heading 1
-    exit_count      uint8 [138]         2, 3 or 4
-    corridor        uint8 [138, 6]      the new heading of a ghost on a two-exit cell
-    reverse         uint8 [6]           the reverse of a heading
-    far_count       int64 [138]         number of cells on which a ghost may start when Pacman is on `cell`
-    far_cells       uint8 [138, 138]    those cells in row-major order, the rest of a row is 0
-    """
-
-    row: NDArray[np.int32]
-    column: NDArray[np.int32]
-    next_cell: NDArray[np.uint8]
-    exit_count: NDArray[np.uint8]
-    corridor: NDArray[np.uint8]
-    reverse: NDArray[np.uint8]
-    far_count: NDArray[np.int64]
-    far_cells: NDArray[np.uint8]
+    row: NDArray[np.int32]  # [138]: of a cell
+    column: NDArray[np.int32]  # [138]: of a cell
+    next_cell: NDArray[np.uint8]  # [138, 6]: the cell a heading leads to; the same cell into a wall and for heading 1
+    exit_count: NDArray[np.uint8]  # [138]: 2, 3 or 4
+    corridor: NDArray[np.uint8]  # [138, 6]: the new heading of a ghost on a two-exit cell
+    reverse: NDArray[np.uint8]  # [6]: the reverse of a heading
+    far_count: NDArray[np.int64]  # [138]: number of cells on which a ghost may start when Pacman is on `cell`
+    far_cells: NDArray[np.uint8]  # [138, 138]: those cells in row-major order, the rest of a row is 0
 
 
 class View(NamedTuple):
-    """How an observation is drawn: row r of the tables belongs to Pacman's cell, or is 0 for the full map.
+    """How an observation is drawn: row r of the tables belongs to Pacman's cell, or is 0 for the full map."""
 
-    table_row       int64 [138]         r for Pacman's cell
-    background      uint8 [R, P]        the window's walls on black, P = height * width * 3 bytes
-    seen_count      int64 [R]           number of free cells in the window
-    seen_cell       uint8 [R, K]        these cells
-    seen_offset     int32 [R, K]        the first byte of each one's pixel
-    offset          int32 [R, 138]      the first byte of any cell's pixel, -1 if it is not in the window
-    """
-
-    table_row: NDArray[np.int64]
-    background: NDArray[np.uint8]
-    seen_count: NDArray[np.int64]
-    seen_cell: NDArray[np.uint8]
-    seen_offset: NDArray[np.int32]
-    offset: NDArray[np.int32]
+    table_row: NDArray[np.int64]  # [138]: r for Pacman's cell
+    background: NDArray[np.uint8]  # [R, P]: the window's walls on black, P = height * width * 3 bytes
+    seen_count: NDArray[np.int64]  # [R]: number of free cells in the window
+    seen_cell: NDArray[np.uint8]  # [R, K]: these cells
+    seen_offset: NDArray[np.int32]  # [R, K]: the first byte of each one's pixel
+    offset: NDArray[np.int32]  # [R, 138]: the first byte of any cell's pixel, -1 if it is not in the window
 
 
 @cache

@@ -41,40 +41,23 @@ MODES = {
 
 
 class State(NamedTuple):
-    """Everything about N lanes with room for G ghosts each. Cells are indices of free cells, 0..137 in row-major order.
+    """Everything about N lanes with room for G ghosts each. Cells are indices of free cells, 0..137, row by row."""
 
-    key             uint64 [N]       the lane's random stream, made from its seed
-    counter         uint64 [N]       random numbers drawn so far
-    level           int32 [N]        1, 2, ...; 0 before the first reset
-    frame           int32 [N]        steps since the episode's start
-    timer           int32 [N]        steps since the level's start
-    power           int32 [N]        steps for which ghosts can still be eaten, 0..20
-    needs_reset     bool [N]         the episode has ended
-    food            bool [N, 138]    food left on each cell
-    food_left       int32 [N]        the sum of `food`
-    pill_cell       uint8 [N, 2]     255: eaten
-    pacman_cell     uint8 [N]
-    pacman_facing   uint8 [N]        the last action other than 0 in this episode, else 0; only pictures use it
-    ghosts_left     int32 [N]        ghosts of this level that have not been eaten
-    ghost_cell      uint8 [N, G]     255: eaten, or no such ghost in this level
-    ghost_heading   uint8 [N, G]     2 right, 3 up, 4 left, 5 down; 0 or 1 only before a ghost's first move
-    """
-
-    key: NDArray[np.uint64]
-    counter: NDArray[np.uint64]
-    level: NDArray[np.int32]
-    frame: NDArray[np.int32]
-    timer: NDArray[np.int32]
-    power: NDArray[np.int32]
-    needs_reset: NDArray[np.bool_]
-    food: NDArray[np.bool_]
-    food_left: NDArray[np.int32]
-    pill_cell: NDArray[np.uint8]
-    pacman_cell: NDArray[np.uint8]
-    pacman_facing: NDArray[np.uint8]
-    ghosts_left: NDArray[np.int32]
-    ghost_cell: NDArray[np.uint8]
-    ghost_heading: NDArray[np.uint8]
+    key: NDArray[np.uint64]  # [N]: the lane's random stream, made from its seed
+    counter: NDArray[np.uint64]  # [N]: random numbers drawn so far
+    level: NDArray[np.int32]  # [N]: 1, 2, ...; 0 before the first reset
+    frame: NDArray[np.int32]  # [N]: steps since the episode's start
+    timer: NDArray[np.int32]  # [N]: steps since the level's start
+    power: NDArray[np.int32]  # [N]: steps for which ghosts can still be eaten, 0..20
+    needs_reset: NDArray[np.bool_]  # [N]: the episode has ended
+    food: NDArray[np.bool_]  # [N, 138]: food left on each cell
+    food_left: NDArray[np.int32]  # [N]: the sum of `food`
+    pill_cell: NDArray[np.uint8]  # [N, 2]; 255: eaten
+    pacman_cell: NDArray[np.uint8]  # [N]
+    pacman_facing: NDArray[np.uint8]  # [N]: the last action other than 0 in this episode, else 0; only pictures use it
+    ghosts_left: NDArray[np.int32]  # [N]: ghosts of this level that have not been eaten
+    ghost_cell: NDArray[np.uint8]  # [N, G]; 255: eaten, or no such ghost in this level
+    ghost_heading: NDArray[np.uint8]  # [N, G]: 2 right, 3 up, 4 left, 5 down; 0 or 1 only before a ghost's first move
 
 
 def make_state(lanes: int, ghost_capacity: int = 4) -> State:

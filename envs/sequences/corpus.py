@@ -12,14 +12,10 @@ from .vocabulary import Bytes, Vocabulary, Words
 
 
 class Corpus(NamedTuple):
-    """Documents, concatenated.
+    """Documents, concatenated."""
 
-    tokens          uint8 or int32 [L]
-    ends            int64 [D]   the end of each document
-    """
-
-    tokens: NDArray[np.integer[Any]]
-    ends: NDArray[np.int64]
+    tokens: NDArray[np.integer[Any]]  # [L]: uint8 or int32
+    ends: NDArray[np.int64]  # [D]: the end of each document
     vocabulary: Vocabulary
 
 

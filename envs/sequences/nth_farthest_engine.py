@@ -17,30 +17,19 @@ GRID = 2**23
 
 
 class State(NamedTuple):
-    """Everything about N lanes with V labels and vectors of D numbers.
+    """Everything about N lanes with V labels and vectors of D numbers."""
 
-    key, counter    uint64 [N]          the lane's random stream, and the numbers drawn from it so far
-    time, length    int64 [N]           see `Sequences`
-    all_right       bool [N]            see `Sequences`
-    shown           int64 [N]           number of vectors in this sequence
-    reference       int64 [N]           m, the label of the vector from which distances are measured
-    rank            int64 [N]           0 asks for the farthest of the vectors in this sequence
-    answer          int64 [N]           the label asked for at the last step
-    labels          int64 [N, V]        the label of each vector, and then those of vectors that are not shown
-    vectors         float32 [N, V, D]   in the order they are shown
-    """
-
-    key: NDArray[np.uint64]
-    counter: NDArray[np.uint64]
-    time: NDArray[np.int64]
-    length: NDArray[np.int64]
-    all_right: NDArray[np.bool_]
-    shown: NDArray[np.int64]
-    reference: NDArray[np.int64]
-    rank: NDArray[np.int64]
-    answer: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    vectors: NDArray[np.float32]
+    key: NDArray[np.uint64]  # [N]: the lane's random stream, made from its seed
+    counter: NDArray[np.uint64]  # [N]: random numbers drawn so far
+    time: NDArray[np.int64]  # [N]: see `Sequences`
+    length: NDArray[np.int64]  # [N]: see `Sequences`
+    all_right: NDArray[np.bool_]  # [N]: see `Sequences`
+    shown: NDArray[np.int64]  # [N]: number of vectors in this sequence
+    reference: NDArray[np.int64]  # [N]: m, the label of the vector from which distances are measured
+    rank: NDArray[np.int64]  # [N]: 0 asks for the farthest of the vectors in this sequence
+    answer: NDArray[np.int64]  # [N]: the label asked for at the last step
+    labels: NDArray[np.int64]  # [N, V]: the label of each vector, and then those of vectors that are not shown
+    vectors: NDArray[np.float32]  # [N, V, D]: in the order they are shown
 
 
 @inlined

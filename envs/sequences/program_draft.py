@@ -24,24 +24,16 @@ def encode(text: str) -> NDArray[np.uint8]:
 
 
 class State(NamedTuple):
-    """Everything about N lanes, with room for programs of M characters and answers of A.
+    """Everything about N lanes, with room for programs of M characters and answers of A."""
 
-    key, counter    uint64 [N]      the lane's random stream, and the numbers drawn from it so far
-    time, length    int64 [N]       see `Sequences`
-    all_right       bool [N]        see `Sequences`
-    written         int64 [N]       number of characters in the program
-    program         uint8 [N, M]    tokens, see `CHARACTERS`
-    answer          uint8 [N, A]    digits, and `END` after the last
-    """
-
-    key: NDArray[np.uint64]
-    counter: NDArray[np.uint64]
-    time: NDArray[np.int64]
-    length: NDArray[np.int64]
-    all_right: NDArray[np.bool_]
-    written: NDArray[np.int64]
-    program: NDArray[np.uint8]
-    answer: NDArray[np.uint8]
+    key: NDArray[np.uint64]  # [N]: the lane's random stream, made from its seed
+    counter: NDArray[np.uint64]  # [N]: random numbers drawn so far
+    time: NDArray[np.int64]  # [N]: see `Sequences`
+    length: NDArray[np.int64]  # [N]: see `Sequences`
+    all_right: NDArray[np.bool_]  # [N]: see `Sequences`
+    written: NDArray[np.int64]  # [N]: number of characters in the program
+    program: NDArray[np.uint8]  # [N, M]: tokens, see `CHARACTERS`
+    answer: NDArray[np.uint8]  # [N, A]: digits, and `END` after the last
 
 
 class Draft(NamedTuple):

@@ -46,20 +46,13 @@ _THEN, _OTHERWISE = encode(" if "), encode(" else ")
 
 
 class Rules(NamedTuple):
-    """Settings that all lanes share.
+    """Settings that all lanes share."""
 
-    operations      int64 [K]       the operations a program may have
-    task            WRITE, COPY, REVERSE or DOUBLE
-    nesting         the greatest number of operations
-    length          the greatest number of digits of a literal
-    is_mixed        whether both vary, uniform from 1
-    """
-
-    operations: NDArray[np.int64]
-    task: int
-    nesting: int
-    length: int
-    is_mixed: bool
+    operations: NDArray[np.int64]  # [K]: the operations a program may have
+    task: int  # WRITE, COPY, REVERSE or DOUBLE
+    nesting: int  # the greatest number of operations
+    length: int  # the greatest number of digits of a literal
+    is_mixed: bool  # whether both vary, uniform from 1
 
 
 def most_characters(nesting: int, length: int) -> int:

@@ -22,21 +22,14 @@ GOLDEN_RATIO = 0x9E3779B97F4A7C15  # its fraction, times 2**64
 
 
 class State(NamedTuple):
-    """Everything about N lanes.
+    """Everything about N lanes."""
 
-    time, length    int64 [N]   see `Sequences`
-    all_right       bool [N]    see `Sequences`
-    begin           int64 [N]   index of the first token of this sequence
-    next_begin      int64 [N]   index of the first token of the next sequence
-    next_passage    int64 [N]   the passage of that token
-    """
-
-    time: NDArray[np.int64]
-    length: NDArray[np.int64]
-    all_right: NDArray[np.bool_]
-    begin: NDArray[np.int64]
-    next_begin: NDArray[np.int64]
-    next_passage: NDArray[np.int64]
+    time: NDArray[np.int64]  # [N]: see `Sequences`
+    length: NDArray[np.int64]  # [N]: see `Sequences`
+    all_right: NDArray[np.bool_]  # [N]: see `Sequences`
+    begin: NDArray[np.int64]  # [N]: index of the first token of this sequence
+    next_begin: NDArray[np.int64]  # [N]: index of the first token of the next sequence
+    next_passage: NDArray[np.int64]  # [N]: the passage of that token
 
 
 class Text(Sequences):
