@@ -52,7 +52,7 @@ class RecallEnv(gym.Env):
     def __init__(self, num_cues: int = 3, delay: int = 3, render_mode: str | None = None) -> None:
         self.num_cues, self.delay = checked_int("num_cues", num_cues, 2), checked_int("delay", delay, 0)
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
-        self._is_over = True
+        self._cue, self._time, self._is_over = -1, -1, True
         self.observation_space = Box(0.0, 1.0, (num_cues + 1,), np.float32)
         self.action_space = Discrete(num_cues + 1)
         self.metadata = self.metadata | {"action_names": ["wait", *(f"cue {i + 1}" for i in range(num_cues))]}
@@ -82,6 +82,7 @@ class RecallEnv(gym.Env):
         """The current observation as an image, uint8 [2 CELL, num_cues CELL, 3]; None without a render mode."""
         if self.render_mode is None:
             return None
+        self._check_begun("render")
         obs = self._observe()
         picture = np.zeros((2 * CELL, self.num_cues * CELL, 3), np.uint8)
         for cue in range(self.num_cues):
@@ -93,7 +94,8 @@ class RecallEnv(gym.Env):
         return picture
 
     def get_state(self) -> dict[str, int]:
-        """What `set_state` needs to continue the episode."""
+        """What `set_state` needs to continue the episode. Raises ResetNeeded before the first reset."""
+        self._check_begun("get_state")
         return {"cue": self._cue, "time": self._time}
 
     def set_state(self, state: dict[str, int]) -> None:
@@ -104,6 +106,10 @@ class RecallEnv(gym.Env):
                 f"expected a cue below {self.num_cues} and a time of at most {self.delay + 1}, got {state}"
             )
         self._cue, self._time, self._is_over = cue, time, False
+
+    def _check_begun(self, method: str) -> None:
+        if self._time < 0:
+            raise ResetNeeded(f"{method} was called before reset: call reset first")
 
     def _observe(self) -> np.ndarray:
         obs = np.zeros(self.num_cues + 1, np.float32)

@@ -1,6 +1,7 @@
 """Texts on disk as documents of tokens."""
 
 import glob
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,7 +58,7 @@ def _read(
 def _files(path: str | Path) -> list[Path]:
     """The file, the files of a folder or those that match a pattern, sorted by path. A folder's hidden files are left
     out."""
-    base = Path(path).expanduser()
+    base = Path(os.path.expanduser(path))  # Path.expanduser raises RuntimeError for unknown users
     if base.is_file():
         return [base]
     if base.is_dir():

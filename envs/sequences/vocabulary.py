@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -67,10 +68,11 @@ class Words:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Reads what `to_json` gave. Raises ValueError for a file that is missing or is not a vocabulary."""
-        if Path(path).exists() and not Path(path).is_file():  # reading a pipe would never end
+        file = Path(os.path.expanduser(path))
+        if file.exists() and not file.is_file():  # reading a pipe would never end
             raise ValueError(f"vocabulary {path}: expected a file")
         try:
-            words = json.loads(Path(path).read_text(encoding="utf-8"))
+            words = json.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise ValueError(f"vocabulary {path}: cannot be read: {error.strerror or error}") from None
         except (ValueError, RecursionError):

@@ -107,9 +107,10 @@ def test_a_registration_of_the_module_keeps_its_time_limit(entry: Any) -> None:
 
 
 def test_recall_waits_for_a_reset_and_takes_its_own_actions_alone() -> None:
-    env = RecallEnv()
-    with pytest.raises(ResetNeeded, match="before reset"):
-        env.step(0)
+    env = RecallEnv(render_mode="rgb_array")
+    for call in (lambda: env.step(0), env.render, env.get_state):
+        with pytest.raises(ResetNeeded, match="was called before reset"):
+            call()
     env.reset(seed=0)
     with pytest.raises(ValueError, match="action: expected an int from 0 to 3, got 4"):
         env.step(4)

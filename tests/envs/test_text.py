@@ -98,6 +98,15 @@ def test_a_smaller_vocabulary_has_a_word_for_the_others(tmp_path: Path) -> None:
     assert read(env, 6) == [[[1, 2, 1, 2, 1, 0, 0]]]
 
 
+def test_paths_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a").write_text("one two")
+    (tmp_path / "v.json").write_text('["one", "two"]')
+    assert Text(1, "~/a", unit="words", vocabulary="~/v.json", part="all").vocabulary.size == 2
+    with pytest.raises(ValueError, match="there is no such file"):
+        Text(1, "~nobody-of-this-name/a")
+
+
 def test_a_vocabulary_is_kept_and_used_again(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one two three")
     (tmp_path / "b").write_text("three one")
