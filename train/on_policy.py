@@ -212,16 +212,12 @@ class OnPolicy(Learner):
                 f"the backend is {self.config.run.backend} instead of {backend}: unless both select the same one here, "
                 "sums are rounded differently, so the resume is not exact"
             )
-        if (learners := state["config"].get("learners", 1)) != len(self.shares):
-            notes.append(
-                f"the number of learners is {len(self.shares)} instead of {learners}: sums are rounded in another "
-                "order, so the resume is not exact"
-            )
-        if (threads := state["config"].get("threads", 1)) != self.config.run.threads:
-            notes.append(
-                f"the number of threads is {self.config.run.threads} instead of {threads}: sums are rounded in another "
-                "order, so the resume is not exact"
-            )
+        for name, number in (("learners", len(self.shares)), ("threads", self.config.run.threads)):
+            if (saved := state["config"].get(name, 1)) != number:
+                notes.append(
+                    f"the number of {name} is {number} instead of {saved}: sums are rounded in another order, so the "
+                    "resume is not exact"
+                )
         if state["collector"]["device"] != self.lanes.device.type:
             notes.append("the device has changed: action sampling restarts from the seed, so the resume is not exact")
         if not self.lanes.is_savable:
