@@ -101,7 +101,6 @@ def _check(arguments: Arguments) -> None:
 
 def _score(arguments: Arguments, opened: Opened) -> int:
     """Evaluate, or ablate the memory; write the result and print it."""
-    from rmc_agents.envs.making import name_of
     from rmc_agents.runs.texts import check_not_trained_on
 
     from .episodes import PlaySettings
@@ -116,7 +115,7 @@ def _score(arguments: Arguments, opened: Opened) -> int:
     print_result(result, console)
     if result["episodes"] < arguments.episodes:
         command_line.say(console, f"the environment has {result['episodes']} different episodes: each was played once")
-    if saved.provenance is not None and name_of(opened.env) == (saved.provenance.env or saved.config.env.env):
+    if saved.provenance is not None and opened.env_name == (saved.provenance.env or saved.config.env.env):
         command_line.say(console, str(saved.provenance))
     if arguments.json is not None:
         command_line.say(console, f"written to {arguments.json}")
@@ -140,19 +139,16 @@ def _sample(arguments: Arguments, opened: Opened, tokens: int) -> int:
 
 def _evaluate(arguments: Arguments, opened: Opened, settings: "PlaySettings", console: Console) -> dict[str, Any]:
     """Statistics of the agent and of random play, as plain values for JSON."""
-    from rmc_agents.envs.making import name_of
-
     from .episodes import evaluate_beside_random
 
     agent, episodes = opened.saved.agent, arguments.episodes
-    with shown(console, f"playing {name_of(opened.env)}, and randomly", 2 * episodes) as on_progress:
+    with shown(console, f"playing {opened.env_name}, and randomly", 2 * episodes) as on_progress:
         return evaluate_beside_random(agent, opened.env, episodes, settings, on_progress, arguments.jobs)
 
 
 def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", console: Console) -> dict[str, Any]:
     """Statistics of every ablated variant, as plain values for JSON."""
     from rmc_agents.agent import ActorCritic
-    from rmc_agents.envs.making import name_of
 
     from .ablation import ablate, variants
 
@@ -163,10 +159,10 @@ def _ablate(arguments: Arguments, opened: Opened, settings: "PlaySettings", cons
             f"{saved.config.train.algo}, whose memory is Stable-Baselines3's"
         )
     number = arguments.episodes * len(variants(agent, arguments.windows, settings.seed))
-    with shown(console, f"playing {name_of(opened.env)}", number) as on_progress:
+    with shown(console, f"playing {opened.env_name}", number) as on_progress:
         found = ablate(agent, opened.env, arguments.episodes, arguments.windows, settings, on_progress, arguments.jobs)
     return {
-        "env": name_of(opened.env),
+        "env": opened.env_name,
         "seed": settings.seed,
         "deterministic": settings.deterministic,
         "max_steps": settings.max_steps,

@@ -21,13 +21,9 @@ Pretrained = Annotated[
     str | None,
     tyro.conf.arg(metavar="NAME", help=f"Instead of RUN, a policy that comes with the package: {pretrained.listed()}."),
 ]
-
-
 Trust = Annotated[
     bool,
-    tyro.conf.arg(
-        help="Open checkpoints of Stable-Baselines3's algorithms, which can run any code in them.",
-    ),
+    tyro.conf.arg(help="Open checkpoints of Stable-Baselines3's algorithms, which can run any code in them."),
 ]
 Env = Annotated[
     str | None,
@@ -46,11 +42,15 @@ class Opened(NamedTuple):
     env: "str | EnvFactory"
 
     @property
-    def title(self) -> str:
-        """Environment, core and frames of training."""
+    def env_name(self) -> str:
         from rmc_agents.envs.making import name_of
 
-        return f"{name_of(self.env)} · {self.saved.config.core.core} · {self.saved.frames:,} frames"
+        return name_of(self.env)
+
+    @property
+    def title(self) -> str:
+        """Environment, core and frames of training."""
+        return f"{self.env_name} · {self.saved.config.core.core} · {self.saved.frames:,} frames"
 
 
 def find(run: Path | None, name: str | None, trust: bool) -> Path:

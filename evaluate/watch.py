@@ -128,12 +128,10 @@ def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
 
 def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, Any]]:
     """One episode of each agent, from the same seed. Raises ValueError for agents of different environments."""
-    from rmc_agents.envs.making import name_of
-
     from .episodes import PlaySettings
     from .replay.recorder import record
 
-    names = list(dict.fromkeys(name_of(one.env) for one in opened))
+    names = list(dict.fromkeys(one.env_name for one in opened))
     if len(names) > 1 or not all(opened[0].saved.spec.fits(one.saved.spec) for one in opened):
         raise ValueError(
             f"expected runs of one environment, got {', '.join(names)}; --env NAME plays all of them in the same one"
@@ -201,12 +199,10 @@ def _draw_attention(out: Path, arguments: Arguments, opened: Opened) -> int:
 def _film(arguments: Arguments, opened: Opened) -> int:
     from rich.markup import escape
 
-    from rmc_agents.envs.making import name_of
-
     from .scoring import record_video
 
     (saved, env), console = opened, command_line.console()
-    what, fps = escape(f"recording {name_of(env)}"), arguments.fps
+    what, fps = escape(f"recording {opened.env_name}"), arguments.fps
     with console.status(what) as status:
         recorded = record_video(
             saved,
