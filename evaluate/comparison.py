@@ -19,13 +19,7 @@ from rmc_agents.formatting import significant
 from rmc_agents.runs import archive
 from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS, read_config
 
-from .curves import (
-    Curve,
-    at_frames,
-    read_curve,
-    smoothed,
-    thinned,
-)
+from .curves import Curve, at_frames, read_curve, smoothed, thinned
 from .plot import labels
 from .statistics import Statistics
 from .summary import Count, Evaluation, Seconds, read_json, read_summary

@@ -13,13 +13,7 @@ import torch
 from rmc_agents import plugins
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory
-from rmc_agents.envs.processes import (
-    ChildContext,
-    Fault,
-    WorkerError,
-    cpu_cores,
-    stops_held_back,
-)
+from rmc_agents.envs.processes import ChildContext, Fault, WorkerError, cpu_cores, stops_held_back
 
 from .progress import OnProgress, ignore_progress
 from .statistics import Episodes

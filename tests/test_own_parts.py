@@ -207,13 +207,7 @@ def test_parcels_of_impala_carry_a_plain_state() -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda: Walk,
-        lambda: Walk(3),
-        lambda: lambda: TimeLimit(Walk(), 5),
-        lambda: ManyWalks,
-        lambda: ManyWalks(3),
-    ],
+    [lambda: Walk, lambda: Walk(3), lambda: lambda: TimeLimit(Walk(), 5), lambda: ManyWalks, lambda: ManyWalks(3)],
     ids=["class", "object", "wrapped", "vector class", "vector object"],
 )
 def test_a_resumed_run_in_an_own_environment_is_exact(make: Any) -> None:

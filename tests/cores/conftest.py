@@ -2,10 +2,7 @@
 
 import pytest
 
-from helpers.cores import (
-    CORES,
-    build,
-)
+from helpers.cores import CORES, build
 
 NUMBERS = {"wide-keys", "narrow-keys", "one-slot", "one-head", "cut-identity", "mlp-1", "mlp-3", "biases"}
 CONTRACTED = [name for name in CORES if name.removeprefix("rmc-") not in NUMBERS]  # their code is that of others

@@ -4,16 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.cores import (
-    CORES,
-    INPUT,
-    LANES,
-    RMC_OPTIONS,
-    build,
-    flags,
-    random_inputs,
-    random_state,
-)
+from helpers.cores import CORES, INPUT, LANES, RMC_OPTIONS, build, flags, random_inputs, random_state
 from oracles import mingru as mingru_oracle
 from oracles import rmc as oracle
 from oracles import transformer as transformer_oracle
@@ -64,11 +55,7 @@ class TestRMC:
         return build(f"rmc-{request.node.callspec.params['options']}")
 
     def test_outputs_and_state_are_the_oracles(self, rmc, options):
-        inputs, should_reset, state = (
-            random_inputs(),
-            flags((0, 1), (2, 0), (4, 0), (6, 2)),
-            random_state(rmc),
-        )
+        inputs, should_reset, state = random_inputs(), flags((0, 1), (2, 0), (4, 0), (6, 2)), random_state(rmc)
         outputs, after = rmc.unroll(inputs, should_reset, state)
         arguments = inputs.numpy(), should_reset.numpy(), state.memory.numpy()
         expected, expected_memory = oracle.rmc_unroll(arrays(rmc), options, *arguments)

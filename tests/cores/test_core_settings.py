@@ -5,13 +5,7 @@ import inspect
 import pytest
 import torch
 
-from helpers.cores import (
-    INPUT,
-    LANES,
-    build,
-    flags,
-    random_inputs,
-)
+from helpers.cores import INPUT, LANES, build, flags, random_inputs
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, MinGRU, RelationalRNN, Transformer, make_core
 

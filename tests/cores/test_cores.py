@@ -3,17 +3,7 @@
 import pytest
 import torch
 
-from helpers.cores import (
-    CORES,
-    INPUT,
-    LANES,
-    STEPS,
-    build,
-    flags,
-    random_inputs,
-    random_state,
-    same,
-)
+from helpers.cores import CORES, INPUT, LANES, STEPS, build, flags, random_inputs, random_state, same
 from rmc_agents.cores import RMC
 from rmc_agents.types import map_leaves
 

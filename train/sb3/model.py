@@ -11,13 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 
 from rmc_agents.config import Config
-from rmc_agents.sb3.extractors import (
-    CONVOLUTIONS_FROM,
-    DictFeatures,
-    ImageFeatures,
-    MlpFeatures,
-    is_large_picture,
-)
+from rmc_agents.sb3.extractors import CONVOLUTIONS_FROM, DictFeatures, ImageFeatures, MlpFeatures, is_large_picture
 from rmc_agents.sb3.policy import CORE_OPTIONS
 from rmc_agents.sb3.saved import ALGORITHMS
 from rmc_agents.stream import seed_after

@@ -20,17 +20,7 @@ from rmc_agents.formatting import with_interval
 from rmc_agents.runs import archive
 
 from .plan import Params, Plan
-from .results import (
-    LOG,
-    Row,
-    describe,
-    importances,
-    make_rows,
-    print_results,
-    score_of,
-    trial_folder,
-    write_results,
-)
+from .results import LOG, Row, describe, importances, make_rows, print_results, score_of, trial_folder, write_results
 
 if TYPE_CHECKING:
     import optuna
