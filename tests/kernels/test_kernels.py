@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from helpers.cores import CORES, INPUT, RMC_OPTIONS
 from helpers.scans import case
-from rmc_agents.config import Config, CoreConfig
+from rmc_agents.config import Config
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, MinGRU, RelationalRNN, Transformer, make_core
 from rmc_agents.kernels import dispatch, lookup, products
 from rmc_agents.kernels.products import bf16_supported
@@ -16,11 +16,7 @@ from rmc_agents.kernels.tape import Tape, tensors
 from rmc_agents.kernels.weights import RMCState
 
 ONE_BLOCK = {name: options for name, options in RMC_OPTIONS.items() if options.get("num_blocks", 1) == 1}
-AS_ODD = (
-    "wide-keys",
-    "cut-identity",
-    "one-head",
-)  # attention is compiled for its sizes, in seconds: `rmc-odd` stands for these
+AS_ODD = ("wide-keys", "cut-identity", "one-head")  # attention is compiled for its sizes: `rmc-odd` stands for these
 FUSED = {f"rmc-{name}": (RMC, options) for name, options in ONE_BLOCK.items() if name not in AS_ODD} | {
     "rmc-odd": (RMC, {"mem_slots": 5, "head_size": 19, "num_heads": 3, "key_size": 7}),
     "lstm": (LSTM, {"hidden_size": 6}),
@@ -234,12 +230,6 @@ class TestReset:
         others, _ = core.unroll(inputs, should_reset, state)
         assert torch.equal(outputs[:, 1:], others[:, 1:])
 
-    def test_two_runs_are_bitwise_equal(self, name):
-        core = build(name)
-        arguments = case(core, 7, 3)
-        first, second = (results(core.chosen_scan().unroll, *arguments, core.weights()) for _ in range(2))
-        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
 
 @pytest.mark.parametrize("name", FUSED)
 class TestGraph:
@@ -357,18 +347,3 @@ class TestChoice:
 
     def test_all_backends_are_known(self):
         assert set(dispatch.get_args(dispatch.Backend)) == {"auto", "reference", "fused", "triton"}
-
-
-@pytest.mark.parametrize("name", ["lstm", "gru", "mingru", "rnn", "rmc"])
-def test_a_state_may_be_overwritten_before_backward(name):
-    core = make_core(CoreConfig(core=name, hidden_size=6, num_layers=1, mem_slots=3, head_size=4), INPUT)
-    inputs, gradients = torch.randn(3, 2, INPUT), []
-    for overwrites in (False, True):
-        state = core.initial_state(2)
-        outputs, _ = core.unroll(inputs, torch.zeros(3, 2, dtype=torch.bool), state)
-        if overwrites:
-            for leaf in state:
-                leaf.detach().fill_(7.0)
-        gradients.append(torch.autograd.grad(outputs.square().sum(), list(core.parameters()), allow_unused=True))
-    for one, other in zip(*gradients, strict=True):
-        assert (one is None and other is None) or torch.equal(one, other)
