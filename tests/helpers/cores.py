@@ -11,36 +11,25 @@ from rmc_agents.types import State, map_leaves
 
 INPUT = 5
 STEPS, LANES = 7, 3
+PLAIN = {"mem_slots": 3, "head_size": 4, "num_heads": 2}
 RMC_OPTIONS: dict[str, dict[str, Any]] = {
-    "plain": {"mem_slots": 3, "head_size": 4, "num_heads": 2},
-    "memory-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "memory"},
-    "coupled-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "coupled", "forget_bias": 0.5},
-    "coupled-slot-embedding": {
-        "mem_slots": 3,
-        "head_size": 4,
-        "num_heads": 2,
-        "slot_embedding": True,
-        "gate_style": "coupled",
-    },
-    "no-gates": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "gate_style": "none"},
-    "slot-embedding": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "slot_embedding": True},
-    "memory-slot-embedding": {
-        "mem_slots": 3,
-        "head_size": 4,
-        "num_heads": 2,
-        "slot_embedding": True,
-        "gate_style": "memory",
-    },
-    "two-blocks": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "num_blocks": 2},
+    "plain": PLAIN,
+    "memory-gates": PLAIN | {"gate_style": "memory"},
+    "coupled-gates": PLAIN | {"gate_style": "coupled", "forget_bias": 0.5},
+    "coupled-slot-embedding": PLAIN | {"slot_embedding": True, "gate_style": "coupled"},
+    "no-gates": PLAIN | {"gate_style": "none"},
+    "slot-embedding": PLAIN | {"slot_embedding": True},
+    "memory-slot-embedding": PLAIN | {"slot_embedding": True, "gate_style": "memory"},
+    "two-blocks": PLAIN | {"num_blocks": 2},
     "three-blocks": {"mem_slots": 2, "head_size": 3, "num_heads": 2, "num_blocks": 3, "gate_style": "memory"},
-    "wide-keys": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "key_size": 6},
+    "wide-keys": PLAIN | {"key_size": 6},
     "narrow-keys": {"mem_slots": 3, "head_size": 5, "num_heads": 3, "key_size": 1, "num_blocks": 2},
     "one-slot": {"mem_slots": 1, "head_size": 4, "num_heads": 1},
     "one-head": {"mem_slots": 2, "head_size": 7, "num_heads": 1},
     "cut-identity": {"mem_slots": 5, "head_size": 1, "num_heads": 3},
-    "mlp-1": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "attention_mlp_layers": 1},
-    "mlp-3": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "attention_mlp_layers": 3},
-    "biases": {"mem_slots": 3, "head_size": 4, "num_heads": 2, "forget_bias": -0.5, "input_bias": 0.7},
+    "mlp-1": PLAIN | {"attention_mlp_layers": 1},
+    "mlp-3": PLAIN | {"attention_mlp_layers": 3},
+    "biases": PLAIN | {"forget_bias": -0.5, "input_bias": 0.7},
 }
 CORES: dict[str, tuple[type[Core], dict[str, Any]]] = {
     **{f"rmc-{name}": (RMC, options) for name, options in RMC_OPTIONS.items()},
@@ -50,11 +39,8 @@ CORES: dict[str, tuple[type[Core], dict[str, Any]]] = {
     "mingru-as-wide": (MinGRU, {"hidden_size": INPUT, "num_layers": 1}),
     "mingru-three-layers": (MinGRU, {"hidden_size": 4, "num_layers": 3, "forget_bias": -0.5}),
     "rnn": (RNN, {"hidden_size": 6}),
-    "relational-rnn": (RelationalRNN, {"hidden_size": 6, "mem_slots": 3, "num_heads": 2, "head_size": 4}),
-    "relational-rnn-one-slot": (
-        RelationalRNN,
-        {"hidden_size": 5, "mem_slots": 1, "num_heads": 1, "head_size": 3},
-    ),
+    "relational-rnn": (RelationalRNN, PLAIN | {"hidden_size": 6}),
+    "relational-rnn-one-slot": (RelationalRNN, {"hidden_size": 5, "mem_slots": 1, "num_heads": 1, "head_size": 3}),
     "transformer": (Transformer, {"num_layers": 2, "num_heads": 2, "head_size": 3, "memory_length": 4}),
     "transformer-long": (Transformer, {"num_layers": 1, "num_heads": 1, "head_size": 5, "memory_length": 9}),
     "none": (Feedforward, {}),
