@@ -1,19 +1,15 @@
 """BoxWorld's states, arguments, pictures and names; rules are in test_boxworld_rules, the rest in test_native."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from helpers.native_kinds import TINY_ROOM
 from rmc_agents.envs.boxworld import BoxWorldEnv, BoxWorldVectorEnv
 from rmc_agents.envs.names import BOXWORLD_SIZES
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate.actions import action_rows
-from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
-from rmc_agents.evaluate.video import recording
 from rmc_agents.spaces import SpaceSpec
 
 
@@ -105,10 +101,6 @@ def test_short_names() -> None:
             env.close()
 
 
-def test_videos_name_the_actions(tmp_path: Path) -> None:
-    policy = UniformPolicy(env_spec("boxworld-tiny"))
-    settings = PlaySettings(0, torch.device("cpu"), max_steps=3)
-    recorded = recording.record(policy, "boxworld-tiny", tmp_path / "a.gif", settings, episodes=1)
-    assert len(recorded.returns) == 1
+def test_actions_have_names() -> None:
     env = make_vector_env("boxworld", 1)
     assert [row.name for row in action_rows(env, SpaceSpec.of(env))] == ["up", "down", "left", "right"]
