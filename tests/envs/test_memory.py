@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from minigrid.envs import MemoryEnv
 from numba import njit
 
-from helpers.runs import assert_same, find_and_load
+from helpers.runs import assert_same, newest, train
 from helpers.vector_env_checker import check_vector_env
 from rmc_agents.envs.minigrid.engine import draw_integer
 from rmc_agents.envs.minigrid.level import make_state, seed_lane
@@ -26,7 +26,6 @@ from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
 from rmc_agents.evaluate.video import recording
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
-from rmc_agents.train import cli
 
 NAMES = ("memory-s7", "memory-s13-random", "memory-s17-random")
 LANES, STEPS, MAX_STEPS = 4, 110, 40  # 4 lanes * (110 + 60) steps * 3 modes * 3 variants: about 6,000 steps
@@ -228,33 +227,14 @@ def test_names() -> None:
     assert full.single_action_space == Discrete(7)
 
 
-FLAGS = "--env memory-s7 --core lstm --hidden-size 16 --encoder-sizes 16 --num-envs 8 --unroll-length 5 --no-video"
-
-
-def train(run_dir: Path, frames: int, *flags: str) -> dict[str, Any]:
-    """The last checkpoint of a small run, without what differs from run to run."""
-    ending = ["--eval-episodes", "0", "--total-frames", str(frames), "--run-dir", str(run_dir)]
-    assert cli.main([*FLAGS.split(), "--learning-rate-schedule", "constant", *ending, *flags]) == 0
-    return newest(run_dir)
-
-
-def newest(run_dir: Path) -> dict[str, Any]:
-    tree = find_and_load(run_dir)[1]
-    return {name: part for name, part in tree.items() if name not in ("seconds", "config")}
-
-
-@pytest.mark.slow
-def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole", 800)
-    train(tmp_path / "parts", 400)
-    assert cli.main(["--resume", str(tmp_path / "parts"), "--total-frames", "800"]) == 0
-    assert whole["collector"]["lanes"] is not None
-    assert_same(whole, newest(tmp_path / "parts"))
-
-
 @pytest.mark.slow
 def test_runs_of_both_backends_learn_the_same(tmp_path: Path) -> None:
-    native, minigrid = (train(tmp_path / name, 400, "--env-backend", name) for name in ("native", "minigrid"))
+    def run(backend: str) -> dict[str, Any]:
+        flags = ["--env", "memory-s7", "--core", "lstm", "--env-backend", backend]
+        assert train(*flags, "--total-frames", "400", "--run-dir", str(tmp_path / backend)) == 0
+        return newest(tmp_path / backend)
+
+    native, minigrid = run("native"), run("minigrid")
     assert native["collector"]["lanes"] is not None
     assert minigrid["collector"]["lanes"] is None
     assert_same(native["agent"], minigrid["agent"])

@@ -10,7 +10,6 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from helpers.runs import assert_same, find_and_load
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews, stack_views
@@ -130,20 +129,6 @@ def test_only_what_can_be_saved_says_so() -> None:
     for name, savable in (("minipacman-stack2", True), ("CartPole-v1-stack2", False)):
         state = Lanes(make_vector_env(name, 2), seed=0, device=CPU).get_state()
         assert (state is not None) == savable
-
-
-@pytest.mark.slow
-def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
-    lstm = ["--env", "minipacman-stack4", "--core", "lstm", "--hidden-size", "16", "--encoder-sizes", "16"]
-    short = ["--num-envs", "8", "--unroll-length", "5", "--no-video", "--eval-episodes", "0"]
-    flags = [*lstm, *short, "--learning-rate-schedule", "constant"]
-    assert cli.main([*flags, "--run-dir", str(tmp_path / "whole"), "--total-frames", "800"]) == 0
-    assert cli.main([*flags, "--run-dir", str(tmp_path / "parts"), "--total-frames", "400"]) == 0
-    assert cli.main(["--resume", str(tmp_path / "parts"), "--total-frames", "800"]) == 0
-    whole, parts = (find_and_load(tmp_path / name)[1] for name in ("whole", "parts"))
-    for tree in (whole, parts):
-        del tree["seconds"], tree["config"]
-    assert_same(whole, parts)
 
 
 @pytest.mark.parametrize("suffix", ["-stack1", "-stack0", "-stackx", "-stack", "-stack4x", "-stack1001"])
