@@ -115,7 +115,7 @@ def test_stable_baselines3_packs_its_state() -> None:
 
 @pytest.mark.parametrize(
     "leaf",
-    [torch.tensor([[1 + 2j]]), torch.zeros(1, 0), torch.ones(1, dtype=torch.bool), torch.full((1, 2, 2), -3)],
+    [torch.tensor([[1 + 2j]]), torch.zeros(1, 0), torch.ones(1, dtype=torch.bool), torch.full((1, 2, 2), -12345)],
     ids=["complex", "empty", "bool", "integer"],
 )
 def test_stable_baselines3_packs_states_of_any_dtype(leaf: torch.Tensor) -> None:

@@ -16,10 +16,8 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from helpers.own_cores import Counter
 from rmc_agents.sb3 import RmcPolicy, copy_lstm_policy, make_sb3_env
 from rmc_agents.sb3.extractors import DictFeatures, MlpFeatures
-from rmc_agents.sb3.packed_core import PackedCore
 
 SMALL = {"mem_slots": 3, "num_heads": 2, "head_size": 4, "hidden_size": 7, "net_arch": [8]}
 LANES, STEPS = 4, 6
@@ -335,11 +333,3 @@ def test_an_environment_with_other_spaces_is_refused(tmp_path: Path) -> None:
     make_model().save(tmp_path / "model")
     with pytest.raises(ValueError, match="spaces do not match"):
         RecurrentPPO.load(tmp_path / "model", env=make_sb3_env("recall"))
-
-
-def test_a_state_of_whole_numbers_is_packed_and_restored() -> None:
-    core = PackedCore(Counter(3))
-    state = (torch.tensor([0, 7, 12345]),)
-    (restored,) = core.unpack(core.pack(state))
-    assert restored.dtype == torch.int64
-    assert torch.equal(restored, state[0])
