@@ -76,6 +76,7 @@ def test_acting_calls_an_overridden_step() -> None:
     for agent in (Still(spec, LSTM), ActorCritic(spec, Silent, core_skip=False)):
         rollout = Collector(agent, make_vector_env("minipacman", 2), unroll_length=3).collect()
         assert (rollout.value == 0).all()
+        assert not rollout.value.requires_grad
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

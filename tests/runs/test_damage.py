@@ -141,6 +141,10 @@ def test_damage_anywhere_is_a_checkpoint_error_or_does_no_harm(run: Path, tmp_pa
         ),
         ("a number too large", lambda tree: tree["config"].update(threads=10**30), "threads: input should be less"),
         ("an impossible game", lambda tree: tree["collector"]["lanes"]["env"]["env"]["power"].fill(99), "'power'"),
+        *(
+            (f"no {part}", lambda tree, part=part: tree.pop(part), "is damaged or not a checkpoint of this version")
+            for part in ("config", "collector", "seconds", "optimizer", "agent")
+        ),
     ],
 )
 def test_what_no_run_can_have_saved_is_named(

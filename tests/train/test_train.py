@@ -18,7 +18,6 @@ from helpers.runs import (
     QUIET,
     SMALL,
     assert_same,
-    find_and_load,
     newest,
     resume,
     start_fork,
@@ -27,10 +26,8 @@ from helpers.runs import (
 )
 from rmc_agents import command_line, configs
 from rmc_agents.config import Config
-from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import FOLDER, RunFolder
 from rmc_agents.train import cli
-from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.train.run import say_unused
 
 
@@ -210,14 +207,6 @@ def test_the_agent_learns_from_gymnasium_and_minigrid_environments(tmp_path: Pat
         assert newest(tmp_path / str(i))["frames"] == 80
 
 
-def test_gradients_do_not_reach_into_the_state_a_rollout_began_with() -> None:
-    config = Config().updated({"num_envs": 4, "unroll_length": 3, "core": "lstm"}, "test")
-    trainer = OnPolicy(config, torch.device("cpu"))
-    for _ in range(2):
-        trainer.update()
-        assert not any(leaf.requires_grad for leaf in trainer.collector.state)
-
-
 BAD = {
     "unknown environment": (["--env", "minipackman"], "did you mean 'minipacman'?"),
     "unknown core": (["--core", "lstmm"], "did you mean 'lstm'?"),
@@ -321,29 +310,6 @@ def test_a_run_folder_is_not_overwritten_nor_shared(tmp_path: Path, capsys: pyte
     assert Config().updated_from_yaml(run_dir / "config.yaml").train.total_frames == 40, "what it was trained with"
     assert resume(run_dir, "--backend", "reference", "--total-frames", "80") == 0
     assert "the backend is reference instead of auto: unless both select the same one" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path) -> None:
-    assert train("--run-dir", str(tmp_path / "run"), "--save-every", "1e-9", "--total-frames", "200") == 0
-    path, _ = find_and_load(tmp_path / "run")
-    path.write_bytes(b"damaged")
-    assert resume(tmp_path / "run") == 0
-    assert newest(tmp_path / "run")["updates"] == 5
-
-
-@pytest.mark.parametrize("missing", ["config", "collector", "seconds", "optimizer", "agent"])
-def test_a_checkpoint_without_a_part_is_one_line(
-    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "40") == 0
-    path, tree = find_and_load(tmp_path / "run")
-    checkpoint.save(path, {name: part for name, part in tree.items() if name != missing})
-    capsys.readouterr()
-    assert resume(tmp_path / "run", "--total-frames", "80") == 2
-    captured = capsys.readouterr()
-    assert f"{path} is damaged or not a checkpoint of this version" in captured.err
-    assert captured.err.count("\n") == 1
 
 
 def test_a_preset_is_not_taken_for_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
