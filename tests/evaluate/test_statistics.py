@@ -34,13 +34,14 @@ def test_statistics_known_values() -> None:
 
 
 def test_the_interval_of_an_accuracy_is_one_of_shares() -> None:
-    asked, nothing = np.array([1, 1, 1, 1000]), np.zeros(4)
-    played = Episodes(nothing, nothing, None, None, nothing.astype(bool), asked=asked, right=np.array([0, 0, 1, 1000]))
+    asked, right, nothing = np.array([1, 1, 1, 1000, 0]), np.array([0, 0, 1, 1000, 0]), np.zeros(5)
+    played = Episodes(nothing, nothing, None, None, nothing.astype(bool), asked=asked, right=right)
     statistics = Statistics.of(played)
     assert statistics.accuracy == statistics.score == 1001 / 1003
     assert statistics.accuracy_ci95 is not None
     assert statistics.accuracy_ci95 == statistics.score_ci95
     assert 0.9 < statistics.accuracy_ci95[0] < statistics.accuracy < statistics.accuracy_ci95[1] == 1.0
+    assert Statistics.of(played._replace(asked=nothing, right=nothing)).accuracy is None
 
 
 def test_success_by_group_known_values() -> None:

@@ -11,12 +11,11 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
 
-from helpers.runs import assert_same, find_and_load, newest, refused, resume, train
+from helpers.runs import assert_same, find_and_load, refused, train
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.sequences.names import TEXT
 from rmc_agents.evaluate import cli as evaluate_cli
-from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli as train_cli
 from rmc_agents.train.run import train as train_in
@@ -89,15 +88,6 @@ def test_a_run_continues_from_its_state_as_if_never_interrupted(env: str) -> Non
     assert_same(learner.get_state(), other.get_state())
 
 
-@pytest.mark.slow
-def test_the_command_resumes_exactly(tmp_path: Path) -> None:
-    flags = ["--algo", "supervised", "--env", TASK, "--core", "rmc"]
-    for folder, first in (("whole", 120), ("parts", 40)):
-        assert train(*flags, "--total-frames", str(first), "--run-dir", str(tmp_path / folder)) == 0
-    assert resume(tmp_path / "parts", "--total-frames", "120") == 0
-    assert_same(newest(tmp_path / "whole"), newest(tmp_path / "parts"))
-
-
 def test_evaluation_reports_the_accuracy_of_the_most_likely_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,16 +104,6 @@ def test_evaluation_reports_the_accuracy_of_the_most_likely_answers(
     assert "chance 50.00%" in output
     assert "loss" in output
     assert "accuracy" in output
-
-
-def test_accuracy_counts_answers_and_not_episodes() -> None:
-    none = np.zeros(3)
-    episodes = Episodes(none, none, None, None, none, asked=np.array([1, 9, 0]), right=np.array([0, 9, 0]))
-    statistics = Statistics.of(episodes)
-    assert statistics.accuracy == 0.9
-    assert statistics.accuracy_ci95 is not None
-    assert statistics.accuracy_ci95[0] < 0.9
-    assert Statistics.of(episodes._replace(asked=none, right=none)).accuracy is None
 
 
 def test_what_has_nothing_to_learn_from_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
