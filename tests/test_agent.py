@@ -231,6 +231,7 @@ def test_rollouts_join_without_loss_or_doubling() -> None:
             assert torch.equal(steps.prev_reward[t], torch.where(steps.is_first[t], 0.0, steps.prev_action[t].float()))
         output, state = agent.unroll(at(steps, slice(None, -1)), rollout.initial_state)
         torch.testing.assert_close(output.policy_logits, rollout.policy_logits)
+        torch.testing.assert_close(output.value, rollout.value)
         torch.testing.assert_close(tuple(state), tuple(collector.state))
     lengths = [episode.length for episode in lanes.take_episodes()]
     assert sorted(set(lengths)) == [2, 3, 5]

@@ -11,7 +11,6 @@ from rmc_agents.cores import GRU, LSTM, RMC, Core, Feedforward, MinGRU, as_core
 from rmc_agents.cores.inspection import inspect, products_of
 from rmc_agents.kernels.weights import RMCState
 from rmc_agents.sb3.packed_core import PackedCore
-from rmc_agents.train.learner import state_norm
 from rmc_agents.types import map_leaves
 
 STEPS, LANES, SIZE = 6, 3, 4
@@ -329,10 +328,6 @@ def test_a_module_may_change_its_state_in_place() -> None:
     core.unroll(x, never, state)
     core.step(x[0], never[0], state)
     assert torch.equal(state[0], torch.ones(LANES, SIZE))
-
-
-def test_the_norm_of_a_state_of_one_number_and_a_counter() -> None:
-    assert state_norm((torch.tensor([3.0, 5.0]), torch.tensor([300, 300]))) == 4.0
 
 
 class TestWhatTheMethodsReturn:
