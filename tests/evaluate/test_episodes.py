@@ -241,13 +241,6 @@ def test_cut_episodes_count_with_their_level_and_group(monkeypatch: pytest.Monke
     played = play(UniformPolicy(env_spec("Seed-v0")), "Seed-v0", 8, PlaySettings(0, CPU, max_steps=2))
     np.testing.assert_array_equal(played.cut, np.arange(8) % 3 == 2)  # both parts with an uncut episode and without
     assert Statistics.of(played).mean_level == 1
-    one = play(UniformPolicy(env_spec("minipacman")), "minipacman", 2, PlaySettings(0, CPU, max_steps=1))
-    assert Statistics.of(one).mean_level == 1
-    policy = UniformPolicy(env_spec("memory-s13-random"))
-    room = play(policy, "memory-s13-random", 12, PlaySettings(0, CPU, max_steps=20))
-    assert room.cut.any()
-    assert not np.isnan(room.groups["corridor_length"]).any()
-    Statistics.of(room)
 
 
 def train_on_seeds(run_dir: Path, *flags: str) -> None:
