@@ -140,11 +140,6 @@ def test_an_environment_may_change_the_actions_it_gets() -> None:
     assert lanes.step(action).prev_action.tolist() == action.tolist() == [0] * LANES
 
 
-def test_a_vector_environment_may_return_lists() -> None:
-    lanes = Lanes(make_env(Together, LANES), 0, CPU)
-    assert lanes.step(torch.zeros(LANES, dtype=torch.int64)).prev_reward.tolist() == [0.5] * LANES
-
-
 def test_a_vector_environment_object_may_mark_ends_by_numbers() -> None:
     env = Together(LANES, truncated=[0, 0])
     lanes = Lanes(env, 0, CPU)
