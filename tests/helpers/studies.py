@@ -19,8 +19,8 @@ def write_study(folder: Path, search: dict[str, Any], **settings: Any) -> Path:
     return path
 
 
-def read_plan(folder: Path, search: dict[str, Any], one_at_a_time: bool = False, seeds: tuple[int, ...] = ()) -> Plan:
-    return Plan.read(write_study(folder, search), {}, 5, one_at_a_time, 0, list(seeds))
+def read_plan(search: dict[str, Any], one_at_a_time: bool = False, seeds: tuple[int, ...] = ()) -> Plan:
+    return Plan.read({"settings": SETTINGS, "search": search}, {}, 5, one_at_a_time, 0, list(seeds))
 
 
 def run(study: Path, out: Path, *flags: str) -> int:

@@ -97,7 +97,7 @@ def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "file").write_text("")
     (tmp_path / "trials" / "trial-0000").mkdir(parents=True)
     (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / trials.PLAN).write_text(yaml.safe_dump(read_plan(tmp_path, SEARCH).description()))
+    (tmp_path / "damaged" / trials.PLAN).write_text(yaml.safe_dump(read_plan(SEARCH).description()))
     (tmp_path / "damaged" / trials.JOURNAL).write_text("{damaged\n{}\n")
     for name, expected in (
         ("file/out", "Not a directory"),

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
@@ -79,7 +78,7 @@ def test_in_python_a_sweep_can_trust_its_archives(trust: bool, tmp_path: Path, m
 
 
 def test_the_modules_of_searched_parts_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = read_plan(tmp_path, {"core": {"choice": ["lstm", "gru"]}})
+    plan = read_plan({"core": {"choice": ["lstm", "gru"]}})
     plan = replace(plan, search={"core": ("choice", ["lstm", "mine:Core"])})
     rows = make_rows(plan, [make_trial(plan, 0, {"core": "mine:Core"}, 1.0)], tmp_path)
     print_results(plan, rows, {}, tmp_path, Console(width=400))
@@ -182,7 +181,7 @@ def test_an_unfinished_run_of_any_kind_is_resumed(suffix: str, tmp_path: Path, m
 
 
 def test_what_a_search_draws_does_not_depend_on_interruptions(tmp_path: Path) -> None:
-    plan = read_plan(tmp_path, SEARCH)
+    plan = read_plan(SEARCH)
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
     whole = Sweep(plan, tmp_path / "whole", 5, Console())
@@ -205,7 +204,7 @@ def test_a_failed_trial_is_reported_and_the_sweep_continues(tmp_path: Path, caps
 
 
 def test_trials_that_fail_alike_do_not_end_a_sweep_that_has_results(tmp_path: Path) -> None:
-    plan = read_plan(tmp_path, SEARCH)
+    plan = read_plan(SEARCH)
     for has_result in (False, True):
         sweep = Sweep(plan, tmp_path, 9, Console())
         sweep._failures = ["the same"] * 3
@@ -229,13 +228,13 @@ def test_trials_that_fail_alike_end_the_sweep(
     assert len(list(out.glob("trial-*"))) == alike_from + 3
 
 
-def test_one_at_a_time_is_the_base_and_each_other_value_alone(tmp_path: Path) -> None:
+def test_one_at_a_time_is_the_base_and_each_other_value_alone() -> None:
     search = {
         "learning_rate": {"log": [1e-3, 1e-2]},
         "num_envs": {"choice": [4, 8]},
         "encoder_sizes": {"choice": [[256, 128], [16]]},
     }
-    plan = read_plan(tmp_path, search, one_at_a_time=True, seeds=(0, 7))
+    plan = read_plan(search, one_at_a_time=True, seeds=(0, 7))
     trials = plan.one_by_one()
     assert [(plan.changed(params), params["seed"]) for params in trials] == [
         (change, seed)
@@ -252,7 +251,7 @@ def test_one_at_a_time_is_the_base_and_each_other_value_alone(tmp_path: Path) ->
     assert (last.agent.encoder_sizes, last.run.seed, last.train.learning_rate) == ((16,), 7, 3e-3)
 
 
-def test_a_range_is_drawn_as_its_setting_is_typed(tmp_path: Path) -> None:
+def test_a_range_is_drawn_as_its_setting_is_typed() -> None:
     search = {
         "learning_rate": {"log": ["1e-4", 1]},  # YAML takes 1e-4 for text
         "num_envs": {"log": [2, 64]},
@@ -260,7 +259,7 @@ def test_a_range_is_drawn_as_its_setting_is_typed(tmp_path: Path) -> None:
         "unroll_length": {"integer": [5, 9]},
         "core": {"choice": ["rmc", "none"]},
     }
-    assert read_plan(tmp_path, search).distributions() == {
+    assert read_plan(search).distributions() == {
         "learning_rate": FloatDistribution(1e-4, 1.0, log=True),
         "num_envs": IntDistribution(2, 64, log=True),
         "core_gain": FloatDistribution(1.0, 2.0),
@@ -287,7 +286,7 @@ def make_trial(plan: Plan, number: int, params: dict[str, Any], value: float | N
 
 
 def test_seeds_are_one_row_with_students_interval(tmp_path: Path) -> None:
-    plan = read_plan(tmp_path, {"discount": {"choice": [0.5, 0.9]}}, one_at_a_time=True, seeds=(0, 1))
+    plan = read_plan({"discount": {"choice": [0.5, 0.9]}}, one_at_a_time=True, seeds=(0, 1))
     values = [1.0, 3.0, 5.0, None, None, None]
     trials = [
         make_trial(plan, i, params, value)
@@ -313,7 +312,7 @@ def test_seeds_are_one_row_with_students_interval(tmp_path: Path) -> None:
 
 
 def test_the_best_trial_is_one_with_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = read_plan(tmp_path, {"discount": {"choice": [0.5]}}, one_at_a_time=True, seeds=(0, 1))
+    plan = read_plan({"discount": {"choice": [0.5]}}, one_at_a_time=True, seeds=(0, 1))
     values = [None, 5.0, 1.0, 2.0]
     trials = [make_trial(plan, i, *each) for i, each in enumerate(zip(plan.one_by_one(), values, strict=True))]
     print_results(plan, make_rows(plan, trials, tmp_path), {}, tmp_path, Console(width=400))
@@ -321,7 +320,7 @@ def test_the_best_trial_is_one_with_a_result(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_equal_scores_have_an_interval_of_no_width(tmp_path: Path) -> None:
-    plan = read_plan(tmp_path, {"discount": {"choice": [0.5]}}, one_at_a_time=True, seeds=(0, 1))
+    plan = read_plan({"discount": {"choice": [0.5]}}, one_at_a_time=True, seeds=(0, 1))
     trials = [make_trial(plan, i, params, 0.25) for i, params in enumerate(plan.one_by_one()[:2])]
     (row,) = make_rows(plan, trials, tmp_path)
     assert row.interval == (0.25, 0.25)
@@ -342,8 +341,8 @@ def test_the_table_fits_a_terminal_of_80_columns(tmp_path: Path, capsys: pytest.
     assert f"rmc-watch '{tmp_path / 'a folder' / 'trial-0000'}' --import mine" in output.replace("\n", "")
 
 
-def test_importance_is_reported_for_enough_trials(tmp_path: Path) -> None:
-    plan = read_plan(tmp_path, {"discount": {"uniform": [0.0, 1.0]}, "trace_lambda": {"uniform": [0.0, 1.0]}})
+def test_importance_is_reported_for_enough_trials() -> None:
+    plan = read_plan({"discount": {"uniform": [0.0, 1.0]}, "trace_lambda": {"uniform": [0.0, 1.0]}})
     study = optuna.create_study(direction="maximize")
     for i in range(40):
         assert (importances(plan, study) == {}) == (i < 10)
@@ -369,7 +368,7 @@ def test_the_figure_shows_every_trial_the_best_so_far_and_what_mattered(tmp_path
     assert [bar.get_width() for bar in shares.patches] == [0.3, 0.7]
     assert len(draw_search(rows, {}, "title").axes) == 1
 
-    plan = read_plan(tmp_path, SEARCH)
+    plan = read_plan(SEARCH)
     write_results(plan, rows[-1:], {}, tmp_path)
     assert not (tmp_path / "results.png").exists()
     write_results(plan, rows, {}, tmp_path)
@@ -386,8 +385,8 @@ def test_the_sweeps_that_come_with_the_project_are_valid(name: str) -> None:
             assert plan.config(params, name).core.core == "lstm"
 
 
-def test_a_setting_that_is_fixed_is_not_searched(tmp_path: Path) -> None:
-    plan = Plan.read(write_study(tmp_path, SEARCH), {"learning_rate": 1e-3}, 5, False, 0, [])
+def test_a_setting_that_is_fixed_is_not_searched() -> None:
+    plan = Plan.read({"search": SEARCH}, {"learning_rate": 1e-3}, 5, False, 0, [])
     assert list(plan.search) == ["encoder_sizes"]
     assert plan.base.train.learning_rate == 1e-3
 
@@ -401,12 +400,11 @@ def test_a_setting_that_is_fixed_is_not_searched(tmp_path: Path) -> None:
         ("supervised", set()),
     ],
 )
-def test_settings_that_the_algorithm_does_not_use_are_not_searched(algo: str, used: set[str], tmp_path: Path) -> None:
+def test_settings_that_the_algorithm_does_not_use_are_not_searched(algo: str, used: set[str]) -> None:
     values = {"ppo_epochs": [1, 2], "entropy_cost": [0.1], "clip_rho": [1.0], "sb3_policy": ["auto"], "num_envs": [4]}
     search = {name: {"choice": choice} for name, choice in values.items()}
     study = {"settings": {"algo": algo}, "search": search}
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
-    plan = Plan.read(tmp_path / "study.yaml", {}, 5, False, 0, [])
+    plan = Plan.read(study, {}, 5, False, 0, [])
     assert plan.search.keys() == used | ({"num_envs"} if algo != "impala" else set())
 
 
@@ -419,20 +417,19 @@ USED = {
 
 
 @pytest.mark.parametrize("case", USED)
-def test_settings_that_the_core_does_not_use_are_not_searched(case: str, tmp_path: Path) -> None:
+def test_settings_that_the_core_does_not_use_are_not_searched(case: str) -> None:
     settings, used = USED[case]
     sizes = {"hidden_size": {"choice": [8, 16]}, "mem_slots": {"choice": [2, 4]}, "update_bias": {"uniform": [0, 1]}}
     study = {"settings": settings, "search": {"discount": {"choice": [0.9]}} | sizes}
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
-    plan = Plan.read(tmp_path / "study.yaml", {}, 5, False, 0, [])
+    plan = Plan.read(study, {}, 5, False, 0, [])
     assert plan.search.keys() == {"discount"} | used
     assert set(plan.left_out) == sizes.keys() - used
 
 
 @pytest.mark.parametrize("one_at_a_time", [False, True])
-def test_a_search_over_cores_searches_what_any_of_them_uses(one_at_a_time: bool, tmp_path: Path) -> None:
+def test_a_search_over_cores_searches_what_any_of_them_uses(one_at_a_time: bool) -> None:
     search = {"core": {"choice": ["gru", "none"]}, "hidden_size": {"choice": [8]}, "mem_slots": {"choice": [2]}}
-    plan = read_plan(tmp_path, search | {"discount": {"choice": [0.9]}}, one_at_a_time)
+    plan = read_plan(search | {"discount": {"choice": [0.9]}}, one_at_a_time)
     assert set(plan.left_out) == ({"hidden_size", "mem_slots"} if one_at_a_time else {"mem_slots"})
 
 
@@ -444,7 +441,7 @@ def test_a_search_over_cores_searches_what_any_of_them_uses(one_at_a_time: bool,
         ("reward_cost", "predict_rewards", [False, True]),
     ],
 )
-def test_what_another_searched_setting_decides(decided: str, deciding: str, values: list[str], tmp_path: Path) -> None:
+def test_what_another_searched_setting_decides(decided: str, deciding: str, values: list[str]) -> None:
     for choices, left_out in ((values[:1], (decided,)), (values, ())):
-        plan = read_plan(tmp_path, {decided: {"choice": [0.0, 0.5]}, deciding: {"choice": choices}})
+        plan = read_plan({decided: {"choice": [0.0, 0.5]}, deciding: {"choice": choices}})
         assert plan.left_out == left_out
