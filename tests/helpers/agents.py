@@ -22,6 +22,13 @@ def make_agent(core: str = "rmc", **settings: object) -> ActorCritic:
     return ActorCritic.from_config(SPEC, config.core, config.agent)
 
 
+def set_gradients(agent: ActorCritic, seed: int) -> None:
+    """Random gradients, the same ones for a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in agent.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
 def random_steps(*leading: int, spec: SpaceSpec = SPEC, seed: int = 0) -> TimeStep:
     """Time steps `[*leading, ...]`, about a third of which begin an episode; none ends one."""
     generator = torch.Generator().manual_seed(seed)

@@ -1,8 +1,6 @@
 """Processes on this machine."""
 
 import subprocess
-import time
-from collections.abc import Collection
 
 
 def running() -> dict[int, int]:
@@ -21,9 +19,3 @@ def descendants(pid: int) -> set[int]:
 def last_child(pid: int) -> int:
     """The child that was started last."""
     return max(child for child, parent in running().items() if parent == pid)
-
-
-def wait_for_end(processes: Collection[int]) -> None:
-    """Wait until none of the processes is running."""
-    while set(processes) & running().keys():
-        time.sleep(0.05)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.agents import make_agent
+from helpers.agents import make_agent, set_gradients
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.train import muon
@@ -24,12 +24,6 @@ def make(optimizer: str, core: str = "rmc") -> tuple[ActorCritic, Optimizers]:
     torch.manual_seed(0)
     agent = make_agent(core, head_sizes=[20])
     return agent, make_optimizer(agent, settings(optimizer))
-
-
-def set_gradients(agent: ActorCritic, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in agent.parameters():
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
 @pytest.mark.parametrize("core", ["rmc", "lstm", "none"])

@@ -17,7 +17,7 @@ import torch
 from gymnasium.vector import SyncVectorEnv
 
 import rmc_agents as rmc
-from helpers.agents import before_update, make_agent
+from helpers.agents import before_update, make_agent, set_gradients
 from helpers.homemade import name_of
 from helpers.noise import Noise
 from helpers.runs import QUIET, SMALL, assert_same, newest, refused, resume, start_process, wait_for_checkpoints
@@ -37,20 +37,9 @@ from rmc_agents.train.run import train
 from rmc_agents.types import at
 
 CPU = torch.device("cpu")
-SIZES: dict[str, Any] = {
-    "hidden_size": 8,
-    "mem_slots": 2,
-    "head_size": 4,
-    "encoder_sizes": [8],
-    "num_envs": 7,
-    "unroll_length": 6,
-}
-SIZES |= {"backend": "reference", "device": "cpu"}
-SIZES |= {
-    "optimizer": "adam",
-    "adam_epsilon": 0.01,
-    "learning_rate": 0.01,
-}  # else rounding decides tiny gradients' signs
+SIZES: dict[str, Any] = {"hidden_size": 8, "mem_slots": 2, "head_size": 4, "encoder_sizes": [8]}
+SIZES |= {"num_envs": 7, "unroll_length": 6, "backend": "reference", "device": "cpu", "optimizer": "adam"}
+SIZES |= {"learning_rate": 0.01, "adam_epsilon": 0.01}  # else rounding decides tiny gradients' signs
 CASES: dict[str, dict[str, Any]] = {
     "a2c": {"algo": "a2c", "core": "lstm", "env": "program"},
     "ppo": {"algo": "ppo", "core": "rmc", "env": "program", "ppo_epochs": 2, "ppo_minibatches": 3},
@@ -129,12 +118,6 @@ def stepped_by_muon() -> dict[str, Any]:
         taken.step()
         weights.append(dict(each.state_dict()))
     return {"weights": weights, "state": state}
-
-
-def set_gradients(agent: ActorCritic, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in agent.parameters():
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
 @pytest.fixture(scope="module")
