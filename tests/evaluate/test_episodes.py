@@ -10,9 +10,9 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, Tuple
 from gymnasium.vector import SyncVectorEnv
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rmc_agents as rmc
+from helpers.runs import events_of
 from rmc_agents.envs.making import make_env, with_arguments
 from rmc_agents.evaluate import episodes as evaluation
 from rmc_agents.evaluate.episodes import MAX_LANES, PlaySettings, UniformPolicy, check_fits, env_spec, play
@@ -250,7 +250,7 @@ def train_on_seeds(run_dir: Path, *flags: str) -> None:
 
 def test_episodes_without_a_word_of_success_are_failures_where_others_have_one(tmp_path: Path) -> None:
     train_on_seeds(tmp_path / "run", "--eval-episodes", "0", "--seed", "4", "--log-every", "1e-9")
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    events = events_of(tmp_path / "run")
     first, second = (point.value for point in events.Scalars("charts/success_rate"))
     assert 0 < first < 1
     assert second == 0

@@ -45,6 +45,13 @@ def newest(run_dir: Path) -> dict:
     return {key: value for key, value in tree.items() if key not in ("seconds", "config")}
 
 
+def events_of(run_dir: Path) -> Any:
+    """What a run has written for TensorBoard: an EventAccumulator with all points of the curves."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # slow
+
+    return EventAccumulator(str(run_dir / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+
+
 def new_run(run_dir: Path, *flags: str) -> Path:
     """A run of one update; returns its checkpoint."""
     assert train("--run-dir", str(run_dir), "--total-frames", str(FRAMES_PER_UPDATE), *flags) == 0

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
 from helpers.actors import make_actor
-from helpers.runs import FRAMES_PER_UPDATE, assert_same, find_and_load, new_run, newest, resume, train
+from helpers.runs import FRAMES_PER_UPDATE, assert_same, events_of, find_and_load, new_run, newest, resume, train
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.recall import RecallEnv
@@ -223,7 +222,7 @@ def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
     above = ["--run-dir", str(tmp_path)]  # a folder above the run is another one, too
     assert cli.main(["--resume", str(chosen), *above]) == 0
     assert f"at 80 frames in a new folder, {tmp_path}" in capsys.readouterr().out
-    curve = EventAccumulator(str(branch / "tensorboard")).Reload().Scalars("losses/entropy")
+    curve = events_of(branch).Scalars("losses/entropy")
     assert sorted({event.step for event in curve}) == [40, 80, 120, 160]  # files of one second are read in any order
 
     assert resume(chosen) == 2

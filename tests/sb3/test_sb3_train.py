@@ -13,10 +13,9 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 from rich.console import Console
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from helpers import forked, wandering
-from helpers.runs import SMALL, resume, train
+from helpers.runs import SMALL, events_of, resume, train
 
 pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: pip install rmc-agents[sb3]")
 
@@ -81,7 +80,7 @@ def test_every_algorithm_leaves_a_folder_as_ours(
     names |= {"losses/explained_variance", "charts/episodic_return"}
     if algo != "sb3-a2c":
         names |= {"losses/clipfrac", "losses/approx_kl"}
-    events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    events = events_of(run_dir)
     assert names <= set(events.Tags()["scalars"])
     assert events.Scalars("losses/entropy")[-1].value > 0
     assert events.Scalars("losses/entropy")[-1].step == 160
@@ -200,7 +199,7 @@ def test_a_resumed_run_continues(tmp_path: Path, capsys: pytest.CaptureFixture[s
     kept = sorted(p.name for p in path.parent.iterdir())
     assert kept == [f"update-{update:09d}.zip" for update in (8, 9, 10)]
     assert facts.seconds > 0
-    events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    events = events_of(run_dir)
     steps = [point.step for point in events.Scalars("losses/entropy")]
     assert steps == list(range(40, 401, 40))
     assert resume(run_dir, "--learning-rate", "1", "--trust") == 2

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from helpers.agents import small_trainer
-from helpers.runs import FRAMES_PER_UPDATE, assert_same, newest, refused, resume
+from helpers.runs import FRAMES_PER_UPDATE, assert_same, events_of, newest, refused, resume
 from helpers.runs import train as train_quietly
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, plot
@@ -54,9 +53,7 @@ class Careless(gym.Env):
 
 
 def points(run_dir: Path, tag: str) -> dict[int, float]:
-    events = EventAccumulator(str(run_dir / "tensorboard"), size_guidance={"scalars": 0})
-    events.Reload()
-    return {event.step: event.value for event in events.Scalars(tag)}
+    return {event.step: event.value for event in events_of(run_dir).Scalars(tag)}
 
 
 def test_training_is_the_same_with_and_without(tmp_path: Path) -> None:
@@ -192,8 +189,7 @@ def test_settings_and_final_scores_are_what_tensorboard_compares_runs_by(tmp_pat
     from tensorboard.plugins.hparams.metadata import PLUGIN_NAME
 
     train(SMALL | {"env": "recall", "total_frames": 20, "eval_episodes": 2}, run_dir=tmp_path / "run", console=QUIET)
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
-    events.Reload()
+    events = events_of(tmp_path / "run")
     content = events.summary_metadata["_hparams_/session_start_info"].plugin_data
     assert content.plugin_name == PLUGIN_NAME
     assert b"learning_rate" in content.content
@@ -235,7 +231,7 @@ def test_every_algorithm(flags: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     arguments = ["--env", "recall", *flags.split(), *EVALUATED, "--run-dir", str(run)]
     assert train_quietly(*arguments, "--total-frames", str(2 * EVERY)) == 0
     assert len(points(run, "evaluation/return")) == 2
-    assert ("supervised" in flags) == ("evaluation/accuracy" in _tags(run))
+    assert ("supervised" in flags) == ("evaluation/accuracy" in events_of(run).Tags()["scalars"])
     best = best_of(run)
     assert best is not None
     assert resume(run, "--total-frames", str(3 * EVERY), *(["--trust"] if "recurrent" in flags else [])) == 0
@@ -243,13 +239,6 @@ def test_every_algorithm(flags: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     file = next(run.glob("best.*"))
     assert evaluate_cli.main([str(file), "--episodes", "2", "--trust"]) == 0
     assert "from seed 3000000" in " ".join(capsys.readouterr().out.split())
-
-
-def _tags(run_dir: Path) -> list[str]:
-    events = EventAccumulator(str(run_dir / "tensorboard"))
-    events.Reload()
-    tags: list[str] = events.Tags()["scalars"]
-    return tags
 
 
 def test_an_evaluation_without_episodes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from helpers.agents import before_update
 from helpers.runs import (
@@ -18,6 +17,7 @@ from helpers.runs import (
     QUIET,
     SMALL,
     assert_same,
+    events_of,
     newest,
     resume,
     start_fork,
@@ -125,7 +125,7 @@ def test_the_run_folder_explains_the_run(tmp_path: Path) -> None:
     versions = json.loads((run_dir / "versions.json").read_text())
     assert versions["torch"] == torch.__version__.split("+")[0] or versions["torch"] == torch.__version__
     assert versions["seed"] == "0"
-    events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    events = events_of(run_dir)
     tags = {
         "charts/SPS",
         "time/time_elapsed",
@@ -334,7 +334,7 @@ def test_impossible_sizes_and_divergence_are_one_line(tmp_path: Path, capsys: py
 def test_resuming_keeps_the_curve_whole(tmp_path: Path) -> None:
     assert train("--run-dir", str(tmp_path / "run"), "--total-frames", "200", "--log-every", "1e-9") == 0
     assert resume(tmp_path / "run", "--total-frames", "400") == 0
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    events = events_of(tmp_path / "run")
     steps = sorted(point.step for point in events.Scalars("losses/entropy"))  # two files of one second have no order
     assert steps == list(range(40, 401, 40))
 

@@ -12,7 +12,7 @@ import torch
 
 from helpers import counting
 from helpers.agents import LANES, LENGTH, make_agent, rollout_with_every_ending, small_trainer
-from helpers.runs import find_and_load
+from helpers.runs import events_of, find_and_load
 from rmc_agents import losses
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.distributions import Categorical
@@ -172,10 +172,7 @@ FLAGS = SMALL_RUN.split()
 
 
 def scalars(run: Path) -> dict[str, list[float]]:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(run / "tensorboard"))
-    events.Reload()
+    events = events_of(run)
     return {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from gymnasium.spaces import Box, MultiBinary, MultiDiscrete, Tuple
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 from torch.nn import functional
 
 from helpers.agents import make_agent, random_steps
-from helpers.runs import assert_same, newest, resume, train
+from helpers.runs import assert_same, events_of, newest, resume, train
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, MinGRU, make_core
 from rmc_agents.cores.inspection import Inspection, inspect
@@ -289,7 +288,7 @@ def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
     assert train(*flags, "--run-dir", str(tmp_path / "without")) == 0
     assert train(*flags, "--run-dir", str(tmp_path / "with"), "--diagnostics") == 0
     assert_same(newest(tmp_path / "without"), newest(tmp_path / "with"))
-    events = EventAccumulator(str(tmp_path / "with" / "tensorboard")).Reload()
+    events = events_of(tmp_path / "with")
     tags = events.Tags()
     expected = {f"diagnostics/{n}/encoder" for n in ("gradient_norm", "update_ratio", "effective_rank", "policy")}
     if core in ("rmc", "lstm", "gru"):
@@ -306,7 +305,7 @@ def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
     for tag in tags["scalars"]:
         assert all(math.isfinite(point.value) for point in events.Scalars(tag)), tag
     assert [point.step for point in events.Scalars("diagnostics/update_ratio/encoder")] == list(range(40, 161, 40))
-    without = EventAccumulator(str(tmp_path / "without" / "tensorboard")).Reload().Tags()
+    without = events_of(tmp_path / "without").Tags()
     assert not [tag for tag in without["scalars"] + without["images"] if tag.startswith("diagnostics")]
 
 
@@ -319,7 +318,7 @@ def test_diagnostics_may_begin_with_a_resume(tmp_path: Path) -> None:
     assert train("--run-dir", str(whole), "--total-frames", "240", "--diagnostics", *flags) == 0
     ratios = {}
     for run_dir in (whole, parts):
-        events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+        events = events_of(run_dir)
         ratios[run_dir] = [(p.step, p.value) for p in events.Scalars("diagnostics/update_ratio/core")]
     assert [step for step, _ in ratios[parts]] == [160, 200, 240]
     assert ratios[parts] == ratios[whole][3:]
