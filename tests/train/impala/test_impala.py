@@ -257,14 +257,8 @@ def test_an_environment_that_fails_ends_the_run(
 ) -> None:
     monkeypatch.setenv(counting.FAULT, "raise")
     monkeypatch.setattr(pool, "TRIES", 1)
-    flags = [
-        *FLAGS,
-        *("--env", "helpers.counting:Counting-v0"),
-        *("--actors", "1", "--batch-rollouts", "auto"),
-        *("--total-frames", "10000"),
-        *("--run-dir", str(tmp_path / "run")),
-    ]
-    assert cli.main(flags) == 2
+    flags = ["--env", "helpers.counting:Counting-v0", "--actors", "1", "--batch-rollouts", "auto"]
+    assert cli.main([*FLAGS, *flags, "--total-frames", "10000", "--run-dir", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert error.count("Traceback") == 1
     assert "RuntimeError: it lost count of everything" in error.splitlines()[-1]
