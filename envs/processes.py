@@ -84,8 +84,8 @@ def describe_death(exit_code: int | None) -> str:
     if exit_code >= 0:
         return f"ended with exit status {exit_code}"
     hint = " (is there enough memory?)" if -exit_code == signal.SIGKILL else ""
-    named = -exit_code in iter(signal.Signals)  # not all real-time signals are
-    return f"was killed by {signal.Signals(-exit_code).name if named else f'signal {-exit_code}'}{hint}"
+    names = {each.value: each.name for each in signal.Signals}  # not of all real-time signals
+    return f"was killed by {names.get(-exit_code, f'signal {-exit_code}')}{hint}"
 
 
 def end_all(processes: Sequence[BaseProcess]) -> None:
