@@ -236,6 +236,8 @@ def test_a_run_with_a_given_class_can_be_resumed_by_the_class_name(capsys: pytes
     assert "cannot change env" in capsys.readouterr().err
     assert cli.main([*resume, "--env", f"{PARTS}:Walk"]) == 0
     assert rmc.load("run").config.env.env == f"{PARTS}:Walk"  # so that later commands find it by --import
+    with pytest.raises(ValueError, match=f"; pass env='{PARTS}:Walk'"):
+        rmc.resume("run", {"total_frames": 63}, env=Walk, console=QUIET)
 
 
 def test_the_environment_of_a_run_is_asked_for_if_several_have_its_name() -> None:

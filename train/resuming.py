@@ -130,8 +130,10 @@ def _check_unchanged(old: Config, new: Config) -> None:
     if old.env.env.startswith(NAMESPACE) and own_id(new.env.env.rpartition(":")[2]) == old.env.env:
         changed = [name for name in changed if name != "env"]  # given in Python, now by 'module:Class'
     if "env" in changed and new.env.env.startswith(NAMESPACE):
+        by_name = f"; pass env={old.env.env!r}" if ":" in old.env.env else ""
         raise ValueError(
-            f"a resumed run cannot change env: expected {old.env.env!r}, got {new.env.env!r}, the given one's name"
+            f"a resumed run cannot change env: expected {old.env.env!r}, got {new.env.env!r}, the given one's "
+            f"name{by_name}"
         )
     if changed:
         raise ValueError(

@@ -67,7 +67,8 @@ def _files(path: str | Path) -> list[Path]:
         found = [Path(name) for name in glob.glob(str(base), recursive=True)]
     files = sorted(name for name in found if name.is_file())
     if not files:
-        what = "the folder has no files" if base.is_dir() else "there is no such file or folder"
+        where = "" if base.is_absolute() else f" in {os.getcwd()}"
+        what = "the folder has no files" if base.is_dir() else f"there is no such file or folder{where}"
         raise ValueError(f"text {path}: {what}; expected a file, a folder of files, or a pattern such as 'books/*.txt'")
     return files
 

@@ -130,7 +130,7 @@ class Programs(Sequences):
         text, answered = self.program(lane), int(self.state.time[lane] - self.state.written[lane])
         if answered < 0:
             return text[: answered + len(text) + 1]
-        return f"{text}\n{self.answer(lane)[:answered]}" + (
+        return f"{text}\nright: {self.answer(lane)[:answered]}" + (
             "" if self.state.time[lane] == self.state.length[lane] else "?"
         )
 

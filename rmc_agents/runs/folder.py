@@ -54,9 +54,8 @@ class RunFolder:
         try:
             self._lock.acquire(blocking=False)
         except Timeout:
-            raise ValueError(
-                f"{path} is in use by another rmc-train; wait for it, or choose another --run-dir"
-            ) from None
+            instead = "" if resuming else ", or choose another --run-dir"
+            raise ValueError(f"{path} is in use by another rmc-train; wait for it{instead}") from None
         if not resuming:
             try:
                 check_unused(path)

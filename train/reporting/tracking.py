@@ -69,7 +69,8 @@ TRACKERS: dict[str, MakeTracker] = {"wandb": Wandb}
 
 
 def find_tracker(name: str) -> MakeTracker:
-    """The tracker that --track names: one of `TRACKERS`, or 'module:Class' of an imported module.
+    """The tracker that --track or `rmc.train(track=...)` names: one of `TRACKERS`, or 'module:Class', whose module is
+    imported.
 
     Raises:
       ValueError: if there is none, or its package is not installed.
@@ -78,6 +79,8 @@ def find_tracker(name: str) -> MakeTracker:
         if find_spec(name) is None:
             raise ValueError(f"--track {name} needs a package that is not installed: pip install {name}")
         return TRACKERS[name]
+    if ":" in name:
+        plugins.add([], name)
     found = plugins.find(name)
     if found is None:
         known = ", ".join(TRACKERS)

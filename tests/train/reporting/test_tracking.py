@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import rmc_agents as rmc
 from helpers.runs import refused
+from rmc_agents import plugins
 from rmc_agents.train import cli
 from rmc_agents.train.reporting import tracking
 from rmc_agents.train.run import train
@@ -98,6 +100,9 @@ def test_a_custom_tracker_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "tracked").read_text().split() == ["20", "40", "40"]
     assert cli.main(["--resume", "run", "--total-frames", "60", "--track", "my_tracker:Mine"]) == 0
     assert (tmp_path / "tracked").read_text().split() == ["60", "60"]
+    plugins.load([])  # as in a process that has not named the module
+    rmc.resume("run", {"total_frames": 80}, track="my_tracker:Mine", console=Console(quiet=True))
+    assert (tmp_path / "tracked").read_text().split() == ["80", "80"]
 
 
 @pytest.fixture
