@@ -88,6 +88,8 @@ class OwnLoss:
         if self.metric_names is None:
             self.metric_names = set(metrics)
             with distributed.failing_together():
+                if not loss.isfinite():  # later, the training may have diverged
+                    raise ValueError(f"loss: {self.name}: expected a finite loss, got {loss.item()} in its first call")
                 for names in distributed.gather([sorted(metrics)]):
                     self._check_names(names)
         self._check_names(metrics)

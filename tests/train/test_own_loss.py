@@ -91,6 +91,7 @@ def test_a_command_imports_the_module_of_the_flag(tmp_path: Path, monkeypatch: p
         (lambda agent, rollout, targets: (agent.value.bias.sum(), [1]), r"got shape \[\] and list"),
         (lambda agent, rollout, targets: targets.value, r"got shape \[7, 6\]"),
         (lambda agent, rollout, targets: targets.value.mean(), "expected a loss that depends on the agent's weights"),
+        (lambda agent, *_: agent.value.bias.sum().log(), "own: expected a finite loss, got -inf in its first call"),
         (lambda agent, rollout, targets: (agent.value.bias.sum(), {"x": "y"}), "metric x: expected a scalar, got str"),
         (lambda agent, *_: (agent.value.bias.sum(), {"charts/SPS": 1}), "the training itself has a metric charts/SPS"),
         (
