@@ -129,8 +129,10 @@ def unknown(name: str) -> ValueError:
             f"there is no environment {name!r}: {module} has not registered {attribute!r} with gymnasium; if that is a "
             f"class or function, pass it as env={name!r} in Python, and as --env {name} to commands"
         )
-    if name == "text":
-        return ValueError(f"there is no environment {name!r}; expected text:PATH, of a file, a folder or a pattern")
+    if name.partition("-")[0].lower() == "text":
+        return ValueError(
+            f"there is no environment {name!r}; expected {name.lower()}:PATH, of a file, a folder or a pattern"
+        )
     if name.startswith("ALE/"):
         return ValueError(f"there is no environment {name!r}; Atari's are ale_py:{name} (pip install ale-py)")
     known = {each.lower(): each for each in [*gym.registry, *SHORT_NAMES]}

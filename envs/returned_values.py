@@ -70,11 +70,12 @@ def usable_infos(info: Any) -> dict[str, Any]:
     return {
         key: value
         for key, value in checked_infos(info).items()
-        if value is not None and (key not in NUMBERS or _is_number(key, value))
+        if value is not None and (key not in NUMBERS or _is_usable(key, value))
     }
 
 
-def _is_number(key: str, value: Any) -> bool:
+def _is_usable(key: str, value: Any) -> bool:
+    """Whether it is a finite number; warns of what is none."""
     array = as_array(value)
     if array.ndim or array.dtype.kind not in "biuf":
         got = f"{list(array.shape)} of {array.dtype}" if array.ndim else type(value).__name__

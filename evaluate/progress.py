@@ -1,4 +1,4 @@
-"""Progress of episodes that are played."""
+"""Progress of episodes that are played or recorded."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,10 +7,10 @@ from functools import partial
 from rich.console import Console
 
 OnProgress = Callable[[int], None]
-"""Called with the number of episodes that have just ended."""
+"""Called with the number of episodes that have just ended, or of frames recorded so far."""
 
 
-def ignore_progress(ended: int) -> None:
+def ignore_progress(count: int) -> None:
     """Ignores the count."""
 
 

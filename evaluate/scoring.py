@@ -1,7 +1,7 @@
 """rmc-evaluate and rmc-watch as Python functions."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from os import PathLike
@@ -24,6 +24,7 @@ from rmc_agents.types import Policy
 from . import ablation, attention
 from .episodes import PlaySettings, check_fits, play
 from .parallel import Jobs
+from .progress import OnProgress, ignore_progress
 from .statistics import EVALUATION_SEED, MAX_STEPS, WINDOW, WINDOWS, Statistics
 from .video import recording
 from .video.file import MAX_VIDEO_STEPS, check_target
@@ -124,7 +125,7 @@ def record_video(
     fps: int = recording.FRAMES_PER_SECOND,
     title: str = "",
     reward_scale: float | None = None,
-    on_frame: Callable[[int], None] | None = None,
+    on_frame: OnProgress = ignore_progress,
 ) -> recording.RecordedVideo:
     """Play whole episodes and record a video of the agent's observations, values and actions, like rmc-watch.
 

@@ -2,7 +2,7 @@
 
 Importing a module runs its code. A module is therefore imported only if it is named on the command line, by --import
 or as 'module:Name' by --core, --cores, --encoder, --loss, --env, --track or rmc-sweep's --set, or in Python by the
-argument `env` of `rmc.train` and `rmc.resume`; never because a checkpoint or a YAML file contains it.
+arguments `env` and `track` of `rmc.train` and `rmc.resume`; never because a checkpoint or a YAML file contains it.
 Subprocesses import the same modules.
 
 A file may then name a core, encoder or environment of that module if it is a class of torch's or gymnasium's kind, or

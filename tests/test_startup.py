@@ -45,6 +45,7 @@ GUESSES = {
     "--core own_core.Decay": "did you mean 'own_core:Decay'",
     "--env own_env.Corridor": "did you mean 'own_env:Corridor'",
     "--env poem.txt": "text:PATH",
+    "--env text-words": "expected text-words:PATH, of a file",
 }
 """Wrong words for rmc-train -> what the message has."""
 HELP = ["--help", "--help-all", "--version"]

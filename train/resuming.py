@@ -127,7 +127,8 @@ def _holds_only_an_agent(path: Path, taken_by: str) -> checkpoint.CheckpointErro
 
 def _check_unchanged(old: Config, new: Config) -> None:
     changed = [name for name in old.differing(new) if name not in MAY_CHANGE_ON_RESUME]
-    if old.env.env.startswith(NAMESPACE) and own_id(new.env.env.rpartition(":")[2]) == old.env.env:
+    module, _, name = new.env.env.rpartition(":")
+    if module and own_id(name) == old.env.env:
         changed = [name for name in changed if name != "env"]  # given in Python, now by 'module:Class'
     if "env" in changed and new.env.env.startswith(NAMESPACE):
         by_name = f"; pass env={old.env.env!r}" if ":" in old.env.env else ""

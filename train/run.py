@@ -70,7 +70,8 @@ def train(
       callback: called after every update with the run's `Progress`; returns True to end the training. If it raises, the
         run is saved.
       console: where progress is shown; None: standard output; Console(quiet=True): nowhere.
-      track: "wandb", or a function from the run's folder and settings to a `Tracker`, which receives every point.
+      track: "wandb" or "module:Class", or a function from the run's folder and settings to a `Tracker`, which receives
+        every point.
 
     Raises:
       ValueError: for invalid settings, or an environment or folder that cannot be used.

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -22,6 +22,7 @@ from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.evaluate.actions import action_rows, shares, taken
 from rmc_agents.evaluate.episodes import PlaySettings, lanes_for, numbers_of
+from rmc_agents.evaluate.progress import OnProgress, ignore_progress
 from rmc_agents.files import replacing
 from rmc_agents.spaces.parts import ArraySpec
 from rmc_agents.stream import Lanes
@@ -75,7 +76,7 @@ def record(
     title: str = "",
     fps: int = FRAMES_PER_SECOND,
     reward_scale: float = 1.0,
-    on_frame: Callable[[int], None] | None = None,
+    on_frame: OnProgress = ignore_progress,
 ) -> RecordedVideo:
     """Play whole episodes in sequence and record a video of them; the file appears when it is complete.
 
@@ -104,7 +105,7 @@ def record(
     with replacing(path) as temporary, drawn(env) as one:
         lanes = lanes_for(policy, one, settings)
         show = _Show(policy, lanes, settings, title or name_of(env), reward_scale)
-        frames = write(temporary, show.play(episodes, fps, on_frame or (lambda _: None)), fps)
+        frames = write(temporary, show.play(episodes, fps, on_frame), fps)
     return RecordedVideo(path, frames, show.returns, show.cut)
 
 
@@ -119,7 +120,7 @@ class _Show:
         self.returns: list[float] = []
         self.cut: list[bool] = []
 
-    def play(self, episodes: int | None, fps: int, on_frame: Callable[[int], None]) -> Iterator[HeldFrame]:
+    def play(self, episodes: int | None, fps: int, on_frame: OnProgress) -> Iterator[HeldFrame]:
         """The images of all episodes (see `record`); the last one of each is repeated for `HOLD_SECONDS`."""
         played = frames = 0
         while played != episodes and (episodes is not None or frames < LEAST_SECONDS * fps):

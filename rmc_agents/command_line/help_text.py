@@ -1,13 +1,10 @@
 """The --help of a command: its flags with their defaults, described by the docstrings of its dataclass."""
 
 import ast
-import builtins
 import inspect
 import re
 import shutil
 import textwrap
-import types
-import typing
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -124,19 +121,16 @@ def _default(field: Any) -> Any:
 
 def _placeholder(hint: Any) -> str:
     """What stands for a flag's values in --help, by their type."""
-    if get_origin(hint) is Annotated:
-        return _placeholder(get_args(hint)[0])
-    parts = [part for part in get_args(hint) if part is not type(None)]
-    match get_origin(hint):
-        case builtins.dict:
-            return "NAME=VALUE ..."
-        case builtins.tuple:
-            return "'{NAME: VALUE, ...}' ..." if get_origin(parts[0]) is dict else f"{_placeholder(parts[0])} ..."
-        case typing.Literal:
-            return "|".join(map(str, parts))
-        case types.UnionType | typing.Union:
-            return "|".join(map(_placeholder, parts))
-    return PLACEHOLDERS.get(hint, "")
+    kind, parts = get_origin(hint), [part for part in get_args(hint) if part is not type(None)]
+    if kind is Annotated:
+        return _placeholder(parts[0])
+    if kind is dict:
+        return "NAME=VALUE ..."
+    if kind is tuple:
+        return "'{NAME: VALUE, ...}' ..." if get_origin(parts[0]) is dict else f"{_placeholder(parts[0])} ..."
+    if kind is Literal:
+        return "|".join(map(str, parts))
+    return "|".join(map(_placeholder, parts)) if parts else PLACEHOLDERS.get(hint, "")  # parts: of a union
 
 
 def _choices(hint: Any) -> list[Any]:

@@ -99,6 +99,7 @@ def test_the_program_is_read_and_then_the_answer_asked_for(teacher_forcing: bool
         step += 1
         for lane in np.flatnonzero(running & ended):
             assert (obs[lane].tolist(), infos["target"][lane], step) == ([FINISHED], -1, len(expected[lane][0]) - 1)
+            assert env.lanes.describe(lane) == f"{env.lanes.program(lane)}\nright: {env.lanes.answer(lane)}"
         running &= ~ended
 
 
