@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.kernels.modes import eval_mode
 from rmc_agents.kernels.operations import Product
 from rmc_agents.registry import check_module
 from rmc_agents.types import State, map_leaves
 
 from .base import Core
 from .checks import check_result, described
+from .contract import check_core
 
 METHODS = ("initial_state", "step", "unroll")
 
@@ -40,8 +40,6 @@ class AdaptedCore(Core):
         super().__init__(input_size, _output_size(module, input_size))
         self.module = module
         self.default_gain = getattr(module, "default_gain", Core.default_gain)  # type: ignore[misc]  # of this one
-        self._check_resets()
-        self._check_steps()
 
     def class_name(self) -> str:
         return type(self.module).__name__
@@ -82,55 +80,6 @@ class AdaptedCore(Core):
         method = getattr(self.module, "matrix_products", super().matrix_products)
         return method(steps, lanes)
 
-    @torch.no_grad()
-    def _check_resets(self) -> None:
-        """Raises ValueError if the state before a reset changes what `step` or `unroll` returns after it."""
-        like = next(iter(self.module.parameters()), torch.empty(0))
-        inputs = like.new_ones(2, 1, self.input_size)  # [T, B, D]
-        resets = torch.tensor([[False], [True]], device=like.device)  # [T, B]
-
-        def after_reset(method: str, is_changed: bool) -> list[Tensor]:
-            torch.manual_seed(0)
-            state = map_leaves(lambda leaf: _changed(leaf) if is_changed else leaf, self.initial_state(1))
-            if method == "step":
-                output, state = self.step(inputs[1], resets[1], state)
-            else:
-                outputs, state = self.unroll(inputs, resets, state)
-                output = outputs[1]
-            return [output, *state]
-
-        with torch.random.fork_rng(), eval_mode(self.module):
-            for method in ("step", "unroll"):
-                if not all(map(_equal, after_reset(method, False), after_reset(method, True))):
-                    raise ValueError(
-                        f"core: {type(self.module).__name__}.{method}: expected the same result after a reset for any "
-                        "state before it, got another: where should_reset is set, begin with the initial state"
-                    )
-
-    @torch.no_grad()
-    def _check_steps(self) -> None:
-        """Raises ValueError if `unroll` does not return what `step` returns, step by step, unless `step` is random."""
-        like = next(iter(self.module.parameters()), torch.empty(0))
-        never = torch.zeros(3, 1, dtype=torch.bool, device=like.device)  # [T, B]
-        inputs = torch.linspace(-1, 1, 3 * self.input_size).view(3, 1, -1).to(like)  # [T, B, D]
-
-        def stepped(seed: int) -> list[Tensor]:
-            torch.manual_seed(seed)
-            state, outputs = self.initial_state(1), []
-            for x, reset in zip(inputs, never, strict=True):
-                output, state = self.step(x, reset, state)
-                outputs.append(output)
-            return [torch.stack(outputs), *state]
-
-        with torch.random.fork_rng(), eval_mode(self.module):
-            expected, again = stepped(0), stepped(1)
-            outputs, state = self.unroll(inputs, never, self.initial_state(1))
-        if all(map(_equal, expected, again)) and not all(map(_close, expected, [outputs, *state])):
-            raise ValueError(
-                f"core: {type(self.module).__name__}.unroll: expected the outputs and the last state of its step, in "
-                "turn, got others: pass each step the state that the last one returned"
-            )
-
     def _checked(self, method: str, inputs: Tensor, result: Any) -> tuple[Tensor, State]:
         shape = (*inputs.shape[:-1], self.output_size)
         return check_result(self.module, method, result, shape, self.initial_leaves())
@@ -154,11 +103,11 @@ def check_class(build: object, name: str) -> None:
 
 
 def as_core(module: object, input_size: int) -> Core:
-    """The module itself if it is a `Core`, else wrapped.
+    """The module itself if it is a `Core`, else wrapped; a custom one is tried out on a few steps (`check_core`).
 
     Raises:
-      ValueError: if it cannot be wrapped, has another input size, lazy parameters, or forward pre-hooks, or is a `Core`
-        whose constructor has not been called.
+      ValueError: if it cannot be wrapped, has another input size, lazy parameters, or forward pre-hooks, is a `Core`
+        whose constructor has not been called, or does not do what `Core` promises.
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"core: expected a torch module, got {type(module).__name__}")
@@ -176,19 +125,9 @@ def as_core(module: object, input_size: int) -> Core:
             f"core: expected input size {input_size}, got {type(module).__name__} with {core.input_size}; "
             "a class or a function of the input size always fits"
         )
+    if not type(module).__module__.startswith("rmc_agents."):
+        check_core(core)
     return core
-
-
-def _changed(leaf: Tensor) -> Tensor:
-    return ~leaf if leaf.dtype == torch.bool else leaf + 1
-
-
-def _close(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=1e-2, atol=1e-3, equal_nan=True)
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 @torch.no_grad()

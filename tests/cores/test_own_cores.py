@@ -230,7 +230,7 @@ class TestRefusals:
             def unroll(self, x: Tensor, should_reset: Tensor, state: Any) -> Any:
                 return state[0].float().expand(len(x), -1, -1), state
 
-        with pytest.raises(ValueError, match=r"Endless.step: expected the same result after a reset for any state"):
+        with pytest.raises(ValueError, match=r"Endless.step: expected the same result after a reset"):
             as_core(Endless(SIZE), SIZE)
 
     def test_wrong_products(self) -> None:
@@ -263,8 +263,27 @@ class TestRefusals:
         module = Module(SIZE)
         resetting = getattr(module, method)
         setattr(module, method, lambda x, resets, state: resetting(x, torch.zeros_like(resets), state))
-        with pytest.raises(ValueError, match=f"Module.{method}: expected the same result after a reset for any state"):
+        with pytest.raises(ValueError, match=f"Module.{method}: expected the same result after a reset"):
             as_core(module, SIZE)
+
+    def test_a_memory_in_an_attribute(self) -> None:
+        class Hiding(Decay):
+            trace: Tensor | float = 0.0
+
+            def cell(self, x: Tensor, state: Any) -> Any:
+                self.trace = 0.9 * self.trace + 0.1 * x
+                return self.trace, state
+
+        with pytest.raises(ValueError, match=r"Hiding.step: expected .* after a reset.* keep no memory in attributes"):
+            as_core(Hiding(SIZE), SIZE)
+
+    def test_outputs_that_are_not_finite(self) -> None:
+        class Dividing(Decay):
+            def cell(self, x: Tensor, state: Any) -> Any:
+                return x / (state[0] - state[0]), state
+
+        with pytest.raises(ValueError, match=r"Dividing.step: expected finite outputs for inputs of 1"):
+            as_core(Dividing(SIZE), SIZE)
 
     def test_an_unroll_that_forgets_the_state(self) -> None:
         module = Module(SIZE)

@@ -1,0 +1,84 @@
+"""Whether a core does what `Core` promises: tried out on a few steps, before it is trained for hours."""
+
+import torch
+from torch import Tensor
+
+from rmc_agents.kernels.modes import eval_mode
+from rmc_agents.types import map_leaves
+
+from .base import Core
+
+
+@torch.no_grad()
+def check_core(core: Core) -> None:
+    """Try a custom core on up to three steps of one lane; the global random numbers stay as they were.
+
+    Raises:
+      ValueError: if its memory is not all in the state, `unroll` does not return what `step` returns, or an output for
+        inputs of 1 is not finite.
+    """
+    with torch.random.fork_rng(), eval_mode(core):
+        _check_resets(core)
+        _check_steps(core)
+
+
+def _check_resets(core: Core) -> None:
+    """Raises ValueError if what came before a reset changes what `step` or `unroll` returns after it."""
+    like = next(core.parameters(), core._like)
+    inputs = like.new_ones(2, 1, core.input_size)  # [T, B, D]
+    resets = torch.tensor([[False], [True]], device=like.device)  # [T, B]
+
+    def after_reset(method: str, is_changed: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        state = map_leaves(lambda leaf: _changed(leaf) if is_changed else leaf, core.initial_state(1))
+        if method == "step":
+            output, state = core.step(inputs[1], resets[1], state)
+        else:
+            outputs, state = core.unroll(inputs, resets, state)
+            output = outputs[1]
+        return [output, *state]
+
+    for method in ("step", "unroll"):
+        first = after_reset(method, is_changed=False)
+        if not all(map(_equal, first, after_reset(method, is_changed=True))):
+            raise ValueError(
+                f"core: {core.class_name()}.{method}: expected the same result after a reset, whatever came before it, "
+                "got another: where should_reset is set, begin with the initial state, and keep no memory in attributes"
+            )
+        if not first[0].isfinite().all():
+            raise ValueError(f"core: {core.class_name()}.{method}: expected finite outputs for inputs of 1, got others")
+
+
+def _check_steps(core: Core) -> None:
+    """Raises ValueError if `unroll` does not return what `step` returns, step by step, unless `step` is random."""
+    like = next(core.parameters(), core._like)
+    never = torch.zeros(3, 1, dtype=torch.bool, device=like.device)  # [T, B]
+    inputs = torch.linspace(-1, 1, 3 * core.input_size).view(3, 1, -1).to(like)  # [T, B, D]
+
+    def stepped(seed: int) -> list[Tensor]:
+        torch.manual_seed(seed)
+        state, outputs = core.initial_state(1), []
+        for x, reset in zip(inputs, never, strict=True):
+            output, state = core.step(x, reset, state)
+            outputs.append(output)
+        return [torch.stack(outputs), *state]
+
+    expected, again = stepped(0), stepped(1)
+    outputs, state = core.unroll(inputs, never, core.initial_state(1))
+    if all(map(_equal, expected, again)) and not all(map(_close, expected, [outputs, *state])):
+        raise ValueError(
+            f"core: {core.class_name()}.unroll: expected the outputs and the last state of its step, in turn, got "
+            "others: pass each step the state that the last one returned"
+        )
+
+
+def _changed(leaf: Tensor) -> Tensor:
+    return ~leaf if leaf.dtype == torch.bool else leaf + 1
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-2, atol=1e-3, equal_nan=True)
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
