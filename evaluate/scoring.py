@@ -140,7 +140,8 @@ def record_video(
       max_steps: an episode is cut off after this many steps.
       fps: steps shown per second.
       title: the first line of every frame; empty: the environment's name.
-      reward_scale: of the agent's training, removed from displayed values; None: a saved agent's own, else 1.
+      reward_scale: of the agent's training, removed from displayed values; None: a saved agent's own, else 1; a
+        supervised agent's values are not displayed, because it learns none.
       on_frame: called with the number of frames so far, to show progress.
 
     Returns:
@@ -153,9 +154,8 @@ def record_video(
     """
     policy, env = policy_and_env(agent, env)
     settings = PlaySettings.of(agent, seed, deterministic, max_steps)
-    scale = _reward_scale(agent) if reward_scale is None else reward_scale
-    if not isinstance(scale, Real) or not 0 < scale < math.inf:
-        raise ValueError(f"reward_scale: expected a number above 0, got {scale!r}")
+    if reward_scale is not None and not (isinstance(reward_scale, Real) and 0 < reward_scale < math.inf):
+        raise ValueError(f"reward_scale: expected a number above 0, got {reward_scale!r}")
     with evaluating(policy):
         return recording.record(
             policy,
@@ -165,7 +165,7 @@ def record_video(
             episodes=episodes,
             title=title,
             fps=fps,
-            reward_scale=scale,
+            value_scale=_value_scale(agent) if reward_scale is None else reward_scale,
             on_frame=on_frame,
         )
 
@@ -258,14 +258,14 @@ def record_replay(
         raise ValueError(f"agents: expected agents of one environment, got {', '.join(sorted(envs)) or 'none'}")
     runs = []
     for name, (policy, one) in found.items():
-        settings, scale = PlaySettings.of(agents[name], seed, deterministic, max_steps), _reward_scale(agents[name])
+        settings, scale = PlaySettings.of(agents[name], seed, deterministic, max_steps), _value_scale(agents[name])
         with evaluating(policy):
-            runs.append(recorder.record(policy, one, settings, name=name, window=window, reward_scale=scale))
+            runs.append(recorder.record(policy, one, settings, name=name, window=window, value_scale=scale))
     page.write(Path(path), runs)
 
 
-def _reward_scale(agent: Agent) -> float:
-    return agent.config.train.reward_scale if isinstance(agent, SavedAgent) else 1.0
+def _value_scale(agent: Agent) -> float | None:
+    return agent.config.train.value_scale if isinstance(agent, SavedAgent) else 1.0
 
 
 def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, str | EnvFactory]:

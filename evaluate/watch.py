@@ -144,7 +144,7 @@ def _record_all(arguments: Arguments, opened: list[Opened]) -> list[dict[str, An
             name=name,
             facts=f"{one.title} · seed {arguments.seed}",
             window=arguments.window,
-            reward_scale=one.saved.config.train.reward_scale,
+            value_scale=one.saved.config.train.value_scale,
         )
         for one, name in zip(opened, names_of_saved([one.saved.path for one in opened]), strict=True)
     ]

@@ -94,7 +94,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
                 path,
                 play_settings(trainer, EVALUATION_SEED)._replace(max_steps=VIDEO_STEPS),
                 title=title,
-                reward_scale=trainer.train.reward_scale,
+                value_scale=trainer.train.value_scale,
                 on_frame=lambda frames: status.update(f"recording a video: {frames // FRAMES_PER_SECOND} s"),
             )
     except (ValueError, OSError) as error:

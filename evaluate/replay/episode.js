@@ -44,8 +44,8 @@ class Episode {
       return: (step) => number(returns[step]),
       action: (step) => run.actions[step] ?? "–",
       reward: at(run.rewards),
-      value: at(run.values),
     };
+    if (run.values) shown.value = at(run.values);
     if (run.compared.length) shown.divergence = at(run.compared[0].divergence);
     for (const [name, values] of Object.entries(run.counters)) shown[name] = at(values, 0);
     const places = Object.entries(shown).map(([name, read]) => {
@@ -113,8 +113,9 @@ class Episode {
   lines() {
     const { run, returns, goTo } = this;
     const line = (name, values, style) => [{ name, values, style }];
+    const values = run.values ? [this.add(new LinePlot("value estimate", line("value", run.values, "value"), goTo))] : [];
     return [
-      this.add(new LinePlot("value estimate", line("value", run.values, "value"), goTo)),
+      ...values,
       this.add(new LinePlot("return", line("return", returns.slice(0, -1), "own"), goTo, { steps: true })),
       this.add(new LinePlot("reward", line("reward", run.rewards, "reward"), goTo, { steps: true })),
     ];

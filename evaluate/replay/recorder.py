@@ -32,7 +32,7 @@ def record(
     name: str,
     facts: str = "",
     window: int,
-    reward_scale: float = 1.0,
+    value_scale: float | None = 1.0,
 ) -> dict[str, Any]:
     """Record one episode for the page (see `page.write`).
 
@@ -43,13 +43,13 @@ def record(
       name: the agent's name, above its episode.
       facts: a line below the name.
       window: compare with the policy that only knows this many last steps.
-      reward_scale: of the policy's training, removed from displayed values.
+      value_scale: of the policy's value estimates, removed from displayed ones; None: none are displayed.
 
     Raises:
       ValueError: for an environment whose `render` returns no image.
     """
     with drawn(env) as one:
-        episode = _Episode(policy, lanes_for(policy, one, settings), reward_scale)
+        episode = _Episode(policy, lanes_for(policy, one, settings), value_scale)
         episode.play(settings)
     memory = _memory(policy, episode.played(), window)
     return {"name": name, "facts": facts, "seed": settings.seed, **episode.packed(), **memory}
@@ -79,8 +79,8 @@ def summary(run: dict[str, Any]) -> str:
 class _Episode:
     """The episode being played, and its records."""
 
-    def __init__(self, policy: Policy, lanes: Lanes, reward_scale: float) -> None:
-        self.policy, self.lanes, self.reward_scale = policy, lanes, reward_scale
+    def __init__(self, policy: Policy, lanes: Lanes, value_scale: float | None) -> None:
+        self.policy, self.lanes, self.value_scale = policy, lanes, value_scale
         self.steps: list[TimeStep] = []
         self.outputs: list[AgentOutput] = []
         self.states: list[State] = []
@@ -140,7 +140,8 @@ class _Episode:
             "actions": [text_of(action, rows, spec) for action in self.actions],
             "chosen": [one.nonzero().flatten().tolist() for one in chosen.cpu()],
             "shares": rounded(shares(policy)),
-            "values": significant(finite(played.output.value / self.reward_scale).tolist()),
+            "values": self.value_scale
+            and significant(finite(played.output.value / self.value_scale).tolist()),  # or None
             "rewards": significant(self.rewards),
             "counters": {key: values for key, values in self.counters.items() if len(values) == len(self.steps) + 1},
             **self.camera.packed(),

@@ -56,8 +56,8 @@ class FrameInfo:
     """The policy, `[R]`; None at the end of an episode, where the agent does not act."""
     taken: NDArray[np.floating] | None = None
     """The next action, `[R]`."""
-    values: Sequence[float] = ()
-    """Value estimates of the episode so far, the current one last."""
+    values: Sequence[float] | None = ()
+    """Value estimates of the episode so far, the current one last; None: the agent has learned none."""
     attention: NDArray[np.floating] | None = None
     """Attention weights `[heads, rows, columns]`, see `Core.attention_weights`."""
     legend: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -122,6 +122,8 @@ def _draw_column(
     heading = "actions (bar: mean, mark: taken)" if any(row.bounds for row in facts.actions) else "action probabilities"
     _text(draw, (left, top + 6), heading, 13, DIM, "lm")
     _draw_actions(draw, facts, (left, top + HEADING, right, top + HEADING + rows * ROW))
+    if facts.values is None:
+        return
     top += HEADING + rows * ROW + GAP // 2
     now = f"{facts.values[-1]:.2f}" if facts.values and facts.shares is not None else ""
     _text(draw, (left, top + 6), "value estimate", 13, DIM, "lm")

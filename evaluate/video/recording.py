@@ -75,7 +75,7 @@ def record(
     episodes: int | None = None,
     title: str = "",
     fps: int = FRAMES_PER_SECOND,
-    reward_scale: float = 1.0,
+    value_scale: float | None = 1.0,
     on_frame: OnProgress = ignore_progress,
 ) -> RecordedVideo:
     """Play whole episodes in sequence and record a video of them; the file appears when it is complete.
@@ -89,7 +89,7 @@ def record(
       episodes: number of episodes; None: as many as take ten seconds or more.
       title: the first line of every frame; empty: the environment's name.
       fps: steps shown per second.
-      reward_scale: of the policy's training, removed from displayed values.
+      value_scale: of the policy's value estimates, removed from displayed ones; None: none are displayed.
       on_frame: called with the number of frames so far.
 
     Raises:
@@ -104,7 +104,7 @@ def record(
     write = write_gif if path.suffix.lower() == ".gif" else write_mp4
     with replacing(path) as temporary, drawn(env) as one:
         lanes = lanes_for(policy, one, settings)
-        show = _Show(policy, lanes, settings, title or name_of(env), reward_scale)
+        show = _Show(policy, lanes, settings, title or name_of(env), value_scale)
         frames = write(temporary, show.play(episodes, fps, on_frame), fps)
     return RecordedVideo(path, frames, show.returns, show.cut)
 
@@ -112,9 +112,11 @@ def record(
 class _Show:
     """Plays and draws episodes in one lane; `returns` and `cut` are those of the episodes so far."""
 
-    def __init__(self, policy: Policy, lanes: Lanes, settings: PlaySettings, title: str, reward_scale: float) -> None:
+    def __init__(
+        self, policy: Policy, lanes: Lanes, settings: PlaySettings, title: str, value_scale: float | None
+    ) -> None:
         self.policy, self.lanes, self.settings, self.title = policy, lanes, settings, title
-        self.reward_scale = reward_scale
+        self.value_scale = value_scale
         self.actions = action_rows(lanes.env, lanes.spec)
         self._size: tuple[int, int] | None = None  # of the first image, and so of the video
         self.returns: list[float] = []
@@ -135,14 +137,16 @@ class _Show:
         self.lanes.reset(seed)
         generator = torch.Generator(self.lanes.device).manual_seed(seed)
         state = self.policy.initial_state(1)
-        score, step, values, attention = 0.0, 0, [], None
+        score, step, attention = 0.0, 0, None
+        values: list[float] | None = None if self.value_scale is None else []
         while not (note := end_note(self.lanes.steps, step, self.settings.max_steps)):
             attention = self._attention(state)
             with torch.no_grad():
                 output, state = self.policy.step(self.lanes.steps, state)
             policy = self.lanes.spec.distribution(output.policy_logits)
             action = choose(policy, generator, self.settings.is_greedy(self.lanes))
-            values.append(output.value.item() / self.reward_scale)
+            if values is not None and self.value_scale is not None:
+                values.append(output.value.item() / self.value_scale)
             facts = self._facts(name, score, step, values, attention)
             bars, marks = (each[0].cpu().numpy() for each in (shares(policy), taken(self.lanes.spec, action)))
             yield self._picture(replace(facts, shares=bars, taken=marks), 1)
@@ -160,7 +164,7 @@ class _Show:
         return None if attention is None else attention[0, -1].cpu().numpy()
 
     def _facts(
-        self, name: str, score: float, step: int, values: list[float], attention: NDArray[np.floating] | None
+        self, name: str, score: float, step: int, values: list[float] | None, attention: NDArray[np.floating] | None
     ) -> FrameInfo:
         return FrameInfo(
             self.title,

@@ -223,6 +223,11 @@ class TrainConfig(Section):
     """impala: V-trace's clipping threshold for the importance ratios in the policy gradient."""
 
     @property
+    def value_scale(self) -> float | None:
+        """The unit of the value estimates, in rewards; None: supervised agents learn none."""
+        return None if self.algo == "supervised" else self.reward_scale
+
+    @property
     def is_greedy(self) -> bool:
         """Whether evaluation takes the most likely action instead of sampling: in supervised tasks it is the answer."""
         return self.algo == "supervised"

@@ -343,8 +343,7 @@ def picture(action: int | None, probabilities: list[float] | None, **options: An
         actions=[ActionRow("stay"), ActionRow("right"), ActionRow("up")],
         shares=None if probabilities is None else np.array(probabilities),
         taken=None if action is None else np.eye(3)[action],
-        values=[0.5, 1.0],
-        **options,
+        **{"values": [0.5, 1.0]} | options,
     )
     frame = np.full((360, 400, 3), (200, 40, 40), np.uint8)
     return np.asarray(compose(frame, np.zeros((5, 5, 3), np.uint8), facts))
@@ -359,6 +358,11 @@ def test_chosen_action_is_marked_in_its_row() -> None:
     np.testing.assert_allclose(np.diff(rows), panels.ROW, atol=2)
     at_end = picture(None, None)
     assert len(where(at_end, CHOSEN)) == len(where(at_end, BAR)) == 0
+
+
+def test_values_are_drawn_only_if_there_are_any() -> None:
+    assert len(where(picture(0, [0.2, 0.3, 0.5]), panels.VALUE))
+    assert not len(where(picture(0, [0.2, 0.3, 0.5], values=None), panels.VALUE))
 
 
 def test_bars_are_as_long_as_probabilities() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from helpers.agents import CPU, SPEC, make_agent, random_steps
 from rmc_agents.agent import ActorCritic
+from rmc_agents.config import TrainConfig
 from rmc_agents.cores import Core
 from rmc_agents.envs.making import make_env
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
@@ -251,6 +252,12 @@ def test_an_episode_has_a_picture_more_than_steps() -> None:
     assert len(run["scene"]["changes"]) == len(run["view"]["changes"]) == len(run["counters"]["level"]) == 10
     assert run["end"] == "recording ends after 9 steps"
     assert {packed["group"] for packed in run["strips"]} == {"attention", "gates", "slots"}
+
+
+def test_values_that_were_never_learned_are_not_recorded() -> None:
+    settings = PlaySettings(0, CPU, max_steps=3)
+    assert record(decided_agent("none"), "minipacman", settings, name="a", window=2, value_scale=None)["values"] is None
+    assert TrainConfig(algo="supervised").value_scale is None
 
 
 def test_an_agent_without_memory_is_said_to_have_none() -> None:
