@@ -67,7 +67,7 @@ def find_sequences(name: str) -> tuple[str, dict[str, Any]] | None:
             raise ValueError(f"environment {name!r}: expected a file, a folder or a pattern behind text:, got none")
         return TEXT, {"path": path, **_arguments(TEXT, options, name)}
     bases = [base for base in SHORT_NAMES if name == base or name.startswith(f"{base}-")]
-    if not bases:
+    if not bases or re.search(r"-v\d+$", name):  # a gymnasium id, such as program-mine-v0
         return None
     base = max(bases, key=len)
     env_id, arguments = SHORT_NAMES[base]

@@ -236,6 +236,9 @@ class Core(nn.Module, ABC):
         """The matrix products of an unroll and its backward pass, for `rmc-bench`; None: not reported."""
         return None
 
+    def extra_repr(self) -> str:
+        return f"input_size={self.input_size}, output_size={self.output_size}"
+
     def __setattr__(self, name: str, value: Any) -> None:
         """As in torch; raises ValueError if it would shadow a method, or `backend` or `precision` is not a name."""
         if name in ("backend", "precision") and not isinstance(value, str):

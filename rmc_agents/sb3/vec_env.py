@@ -26,6 +26,7 @@ from rmc_agents.envs.making import EnvFactory, make_env
 from rmc_agents.envs.names import MAPS, STACKED
 from rmc_agents.envs.nested import is_nested, pick
 from rmc_agents.envs.returned_values import name_of_env
+from rmc_agents.envs.warn_once import warn_once
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 
 from .entries import entries
@@ -111,8 +112,6 @@ class EngineVecEnv(VecEnv):
     metadata: dict[str, Any]
     make_next_step: Callable[[], VectorEnv] | None = None
     """Creates the same vector environment with NEXT_STEP autoreset; None if that is not possible."""
-    is_masked: bool = False
-    """Whether the environment reported action masks at its last reset."""
 
     def __init__(self, vector_env: VectorEnv) -> None:
         self.vector_env, self._access = vector_env, access_to(vector_env)
@@ -136,7 +135,8 @@ class EngineVecEnv(VecEnv):
         if any(other != options for other in self._options):
             raise ValueError("set_options: expected the same options for all lanes, which are reset together")
         obs, infos = self.vector_env.reset(seed=self._seeds[0], options=options or None)  # lane i has seed + i
-        self.is_masked = ACTION_MASK in infos or (isinstance(obs, dict) and ACTION_MASK in obs)
+        if ACTION_MASK in infos or (isinstance(obs, dict) and ACTION_MASK in obs):
+            warn_once("Stable-Baselines3's algorithms ignore the action masks of %r", name_of_env(self.vector_env))
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = _infos_of_lanes(infos, np.arange(self.num_envs))

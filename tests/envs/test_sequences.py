@@ -98,6 +98,7 @@ def test_pictures_change_with_the_steps(kind: Kind) -> None:
         ("recall", None),
         ("textual:Id-v0", None),
         ("programs", None),
+        ("program-mine-v0", None),
     ],
 )
 def test_names_stand_for_settings(name: str, expected: tuple[str, dict[str, Any]] | None) -> None:

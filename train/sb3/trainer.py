@@ -115,8 +115,6 @@ class Sb3Trainer(Trainer):
         lines.append(f"{config.train.algo} of {packages}: {type(policy).__name__}, optimizer Adam")
         if self.requested.core.core != config.core.core:
             lines.append(f"core {self.requested.core.core} is not used: this policy's is {config.core.core}")
-        if self.lanes.venv.is_masked:
-            lines.append("warning: Stable-Baselines3's algorithms ignore the environment's action masks")
         return lines
 
     def close(self) -> None:
