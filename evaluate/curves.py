@@ -83,12 +83,14 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
         events.Reload()
     finally:
         logger.setLevel(level)
-    tags = METRICS[metric].tag, TIME_TAG
-    missing = set(tags) - set(events.Tags()["scalars"])
+    tags, known = (METRICS[metric].tag, TIME_TAG), set(events.Tags()["scalars"])
+    missing = set(tags) - known
     if is_optional and missing == {METRICS[metric].tag}:
         return Curve(*(np.empty(0) for _ in Curve._fields))
     if missing:
-        raise ValueError(f"{run}: its TensorBoard events have no {' and no '.join(sorted(missing))} yet")
+        has = ", ".join(name for name, each in METRICS.items() if each.tag in known) or "none"
+        absent = " and no ".join(sorted(missing))
+        raise ValueError(f"{run}: its TensorBoard events have no {absent} yet; metrics that it has: {has}")
     points, times = (_by_frames(events.Scalars(tag)) for tag in tags)
     points = {step: value for step, value in points.items() if np.isfinite(value)}  # NaN: nothing was asked
     if not points:

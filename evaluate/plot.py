@@ -48,7 +48,7 @@ NOT_COMPARED = frozenset(
 """Settings that affect neither the agent nor its learning."""
 
 logger = logging.getLogger(__name__)
-DESCRIPTION = """Draw the mean episode return of runs against frames or minutes, from their TensorBoard events.
+DESCRIPTION = """Draw the mean episode return, or accuracy, of runs against frames or minutes, from TensorBoard events.
 
 Runs that differ only in the seed count as one agent: a thick line for their interquartile mean, with its 95 % bootstrap
 interval if there are five seeds or more, and a thin line for each run.
@@ -71,9 +71,9 @@ class Arguments:
     """Points of the moving average, of at most 200 points in total; at most a quarter of them; 1: no smoothing."""
     against: Literal["frames", "minutes", "both"] = "frames"
     """The x axis; minutes: of training, without pauses between a stop and a resume."""
-    metric: Metric = "return"
+    metric: Metric | None = None
     """success: the success rate, if the environment reports it; evaluation: the mean return of the evaluations during
-    the training (rmc-train --eval-every)."""
+    the training (rmc-train --eval-every); None: the accuracy of supervised runs, else the return."""
     mark: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """A dashed line at a reference value; may be repeated."""
     imports: parsing.Imports = ()
@@ -99,7 +99,7 @@ def _main(argv: Sequence[str] | None) -> int:
 def plot(
     runs: Iterable[str | PathLike[str]] | str | PathLike[str],
     path: str | PathLike[str],
-    metric: Metric = "return",
+    metric: Metric | None = None,
     against: Literal["frames", "minutes", "both"] = "frames",
     smooth: int = SMOOTH,
     marks: Mapping[str, float] | None = None,
@@ -109,7 +109,8 @@ def plot(
     Args:
       runs: their folders, at least one; or one folder.
       path: a file name that ends in .png.
-      metric: 'return', 'success', 'accuracy' or, of the evaluations during the training, 'evaluation'.
+      metric: 'return', 'success', 'accuracy' or, of the evaluations during the training, 'evaluation'; None: 'accuracy'
+        if all runs are supervised, else 'return'.
       against: the x axis: frames, minutes of training, or both in two plots.
       smooth: points of the moving average, of at most 200 points in total; at most a quarter of them; 1: no smoothing.
       marks: reference values by name, as dashed lines.
@@ -120,14 +121,16 @@ def plot(
     """
     if Path(path).suffix.lower() != ".png":
         raise ValueError(f"{path}: expected a file name that ends in .png")
-    checked_choice("metric", metric, METRICS)
+    if metric is not None:
+        checked_choice("metric", metric, METRICS)
     checked_choice("against", against, (*QUANTITIES, "both"))
     checked_int("smooth", smooth, 1)
     runs = [runs] if isinstance(runs, str | PathLike) else list(runs)
     if not runs:
         raise ValueError("expected at least one run's folder")
-    curves = [smoothed(thinned(read_curve(run, metric)), smooth) for run in runs]
     configs = [read_config(Path(run)) for run in runs]
+    metric = metric or ("accuracy" if all(config.train.algo == "supervised" for config in configs) else "return")
+    curves = [smoothed(thinned(read_curve(run, metric)), smooth) for run in runs]
     envs = sorted({config.env.env for config in configs})
     named = sorted(zip(labels(names_of_runs(configs), configs), configs, curves, strict=True), key=lambda each: each[0])
     groups: dict[str, dict[int, Curve]] = {}

@@ -7,7 +7,7 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from helpers.runs import refused, save_agent
-from rmc_agents.config import Config
+from rmc_agents.config import Config, TrainConfig
 from rmc_agents.evaluate import curves, plot
 from rmc_agents.runs.folder import TIME_TAG
 
@@ -37,8 +37,22 @@ def test_plot_reads_a_resumed_run(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 def test_a_metric_that_is_optional_may_be_missing(tmp_path: Path) -> None:
     write_events(tmp_path, {10: 1.0})
     assert len(curves.read_curve(tmp_path, "success", is_optional=True).frames) == 0
-    with pytest.raises(ValueError, match="have no charts/success_rate yet"):
+    with pytest.raises(ValueError, match="have no charts/success_rate yet; metrics that it has: return"):
         curves.read_curve(tmp_path, "success")
+
+
+@pytest.mark.parametrize(("algo", "label"), [("supervised", "accuracy"), ("ppo", "mean episode return")])
+def test_the_metric_follows_from_the_algorithm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algo: str, label: str
+) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr(plot, "write_png", lambda figure, path: drawn.append(figure.axes[0].get_ylabel()))
+    monkeypatch.setattr(plot, "read_config", lambda run: Config(train=TrainConfig(algo=algo)))  # type: ignore[arg-type]
+    with SummaryWriter(str(tmp_path / "tensorboard")) as writer:
+        for tag in ("charts/episodic_return", "charts/accuracy", TIME_TAG):
+            writer.add_scalar(tag, 0.5, 10)
+    plot.plot(tmp_path, "curves.png")
+    assert drawn == [label]
 
 
 @pytest.mark.slow
@@ -55,7 +69,7 @@ def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog
     (tmp_path / "empty").mkdir()
     assert plot.main([str(runs[0]), "--out", str(out), "--smooth", "1"]) == 0
     assert capsys.readouterr().out == f"{out} (curves not smoothed)\n"
-    assert "holds no TensorBoard events" in refused(capsys, plot, tmp_path / "empty")
+    assert "holds no run" in refused(capsys, plot, tmp_path / "empty")
     assert "expected NAME=VALUE, got 'random'" in refused(capsys, plot, runs[0], "--mark", "random")
     assert "ends in .png" in refused(capsys, plot, runs[0], "--out", "a.pdf")
 
