@@ -230,6 +230,8 @@ def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool =
     finished = [is_finished(job.folder) for job in jobs]  # once: another process may train some of them
     yield from itertools.compress(jobs, finished)
     missing = [job for job, is_done in zip(jobs, finished, strict=True) if not is_done]
+    if missing:
+        command_line.say(console, f"{len(jobs)} trainings, {sum(finished)} of them finished, {at_once} at once")
     with closing(train_jobs(iter(missing), at_once, console, trust)) as ended:
         for training in ended:
             check_success(training)

@@ -110,13 +110,18 @@ def train_jobs(
       ending: whether to stop: no further job starts, and the running ones save and stop.
     """
     running: dict[Training, TaskID] = {}
-    line = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+    line = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    )
     quiet = not console.is_terminal
-    with Progress(line, TimeElapsedColumn(), console=console, transient=True, disable=quiet) as progress:
+    left = TextColumn("{task.fields[left]}", markup=False)
+    with Progress(
+        line, left, TimeElapsedColumn(), console=console, transient=True, disable=quiet, expand=True
+    ) as progress:
         try:
             while True:
                 while not ending() and len(running) < at_once and (job := next(jobs, None)) is not None:
-                    running[Training(job, console, trust)] = progress.add_task("")
+                    running[Training(job, console, trust)] = progress.add_task("", left="")
                 if not running:
                     return
                 for training, task in list(running.items()):
@@ -126,8 +131,10 @@ def train_jobs(
                         progress.remove_task(running.pop(training))
                         yield training
                     else:
-                        said = trainings.last_line(training.job.folder)
-                        progress.update(task, description=f"{training.job.folder.name}: {said}")
+                        said, eta, left = trainings.last_line(training.job.folder).rpartition("  ETA ")
+                        progress.update(
+                            task, description=f"{training.job.folder.name}: {said or left}", left=eta and f"ETA {left}"
+                        )
                 time.sleep(POLL)
         finally:
             for training in running:
