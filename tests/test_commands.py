@@ -133,7 +133,12 @@ def test_the_home_folder_is_meant_by_a_tilde() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("memory-lstm", "presets go after --config"), ("--no-vidoe", "did you mean --no-video?")]
+    ("word", "hint"),
+    [
+        ("memory-lstm", "presets go after --config"),
+        ("/", "a run goes on with --resume RUN"),
+        ("--no-vidoe", "did you mean --no-video?"),
+    ],
 )
 def test_an_unknown_word_has_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

@@ -35,6 +35,7 @@ PLAIN = {
     r"expected \{None\}\|(\S+),": r"expected \1 or None,",
     r"expected INT\|\{auto\},": "expected an integer or auto,",
     r"Missing value for argument '(\S+)'\. Expected 1 values": r"\1: expected a value, got none",
+    r"Missing from \S+: (\S+) (.*)\. \(required\)": r"expected \1: \2",
     r"invalid choice ('.*') for argument '(\S+)'\. Expected one of \((.*)\)": r"\2: expected one of \3, got \1",
     r"Could not find valid parse for arguments: \['([^']+,[^']+)'\]": r"expected values separated by spaces, got \1",
     r"Could not find valid parse for arguments: \[(.*)\]": r"expected other values, got \1",
@@ -192,8 +193,14 @@ def parse(
             problem = _without_box(said.getvalue())
             if problem.startswith("Unrecognized"):
                 unknown = set(problem.partition(": ")[2].lower().split(", "))
-                is_preset = hasattr(kind, "config") and unknown & {*configs.names()}
-                problem += SWITCHES if unknown <= VALUES else "; presets go after --config" if is_preset else if_unknown
+                if unknown <= VALUES:
+                    problem += SWITCHES
+                elif hasattr(kind, "config") and unknown & {*configs.names()}:
+                    problem += "; presets go after --config"
+                elif hasattr(kind, "resume") and any(Path(each).exists() for each in unknown):
+                    problem += "; a run goes on with --resume RUN"
+                else:
+                    problem += if_unknown
             print(f"{prog}: {problem} (see {prog} --help)", file=sys.stderr)
         raise
 

@@ -138,7 +138,7 @@ def _metadata(content: bytes) -> dict[str, str]:
     try:
         header = json.loads(content[8 : 8 + _header_size(content)])
     except ValueError:
-        raise ValueError("expected a .safetensors file") from None
+        raise ValueError("expected the contents of a .safetensors file") from None
     metadata: dict[str, str] = header.get("__metadata__", {})
     return metadata
 
@@ -207,7 +207,18 @@ def find(path: Path, open_one: Callable[[Path], Opened], suffix: str = SUFFIX) -
         return opened
     if problems:
         raise CheckpointError(f"{path} holds no valid checkpoint; {problems[0]}")
-    raise CheckpointError(f"{path} holds no checkpoint (expected {path / FOLDER / f'update-*{suffix}'})")
+    expected = path / FOLDER / f"update-*{suffix}"
+    raise CheckpointError(f"{path} holds no checkpoint (expected {expected}){nearby_run(path)}")
+
+
+def nearby_run(path: Path) -> str:
+    """The end of a message about a path that is no run's folder: a run that it lies in or holds; '' if none is near."""
+    if not path.is_dir():
+        return ""
+    inside = sorted(path.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
+    near = (each for each in (path.absolute().parent, *inside) if any(True for _ in (each / FOLDER).glob("update-*.*")))
+    found = next(near, None)
+    return f"; did you mean {found}?" if found else ""
 
 
 def numbered(run_dir: Path, suffix: str = SUFFIX) -> Iterator[Path]:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
+from rmc_agents import configs
 from rmc_agents.config import SB3_ALGORITHMS, Config
 from rmc_agents.files import TEMPORARY, write_atomically
 
@@ -112,7 +113,7 @@ class RunFolder:
 def read_config(run: Path) -> Config:
     """The settings of a run. Raises ValueError if the folder holds none, or its file is damaged."""
     if not (run / CONFIG).is_file():
-        raise ValueError(f"{run} holds no run (expected {run / CONFIG})")
+        raise ValueError(f"{run} holds no run (expected {run / CONFIG}){checkpoint.nearby_run(run)}")
     return Config().updated_from_yaml(run / CONFIG)
 
 
@@ -155,7 +156,9 @@ def _results(path: Path) -> list[Path]:
 
 def _nothing_to_resume(path: Path) -> str:
     if not (path / CONFIG).is_file():
-        return f"expected a run's folder, with its checkpoints in {path / FOLDER}"
+        is_preset = str(path) in configs.names()
+        hint = f"; a new run begins with --config {path}" if is_preset else checkpoint.nearby_run(path)
+        return f"expected a run's folder, with its checkpoints in {path / FOLDER}{hint}"
     command = f"rmc-train --config {shlex.quote(str(path / CONFIG))}"
     if _results(path):
         return f"it holds a run, but no checkpoints in {path / FOLDER}; train anew in another folder: {command}"

@@ -19,6 +19,7 @@ from rmc_agents.envs.processes import ChildContext, stops_held_back
 from rmc_agents.files import TEMPORARY, replacing
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
+from rmc_agents.runs.folder import check_resumable
 
 TREE = {
     "weights": {"a": torch.randn(3, 4), "scalar": torch.tensor(2.5), "empty": torch.empty(0, 3)},
@@ -71,6 +72,16 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
         checkpoint.load(tmp_path / "pickle")
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         find_and_load(tmp_path)
+
+
+def test_a_folder_in_or_around_a_run_is_told_where_the_run_is(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "one"
+    checkpoint.save_numbered(run, 1, {"a": torch.zeros(2)}, keep=1)
+    for folder in (run / checkpoint.FOLDER, run.parent):
+        with pytest.raises(CheckpointError, match=f"holds no checkpoint .*did you mean {run}"):
+            find_and_load(folder)
+        with pytest.raises(ValueError, match=f"cannot resume .*did you mean {run}"):
+            check_resumable(folder)
 
 
 def test_code_and_unknown_leaves_are_not_saved(tmp_path: Path) -> None:
