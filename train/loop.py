@@ -110,10 +110,8 @@ class RunLoop:
             return self._train(stop)
         except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, WorkerError) and self._is_saved():
-                self._say(
-                    f"an environment or an actor failed at {self.trainer.frames:,} frames; saved; continue with: "
-                    f"{self._resume_command()}"
-                )
+                saved = f"saved at {self.trainer.frames:,} frames; once the cause is removed, continue"
+                self._say(f"{saved} with: {self._resume_command()}")
             elif has_checkpoints(self.folder.path):
                 self._say(
                     "once the cause is removed, continue from the newest checkpoint with: " + self._resume_command()

@@ -399,5 +399,5 @@ def test_an_environment_fails_in_another_learner(tmp_path: Path, capsys: pytest.
     assert cli.main([*flags, "--run-dir", str(tmp_path / "run")]) == 2  # a reward is NaN in the second lane
     output = capsys.readouterr()
     assert "learner 1: " in output.err
-    assert "failed at 20 frames; saved; continue with" in output.out
+    assert "saved at 20 frames; once the cause is removed, continue with" in output.out
     assert newest(tmp_path / "run")["frames"] == 20
