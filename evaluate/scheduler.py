@@ -114,9 +114,9 @@ def train_jobs(
         "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
     )
     quiet = not console.is_terminal
-    left = TextColumn("{task.fields[left]}", markup=False)
+    remaining = TextColumn("{task.fields[left]}", markup=False)
     with Progress(
-        line, left, TimeElapsedColumn(), console=console, transient=True, disable=quiet, expand=True
+        line, remaining, TimeElapsedColumn(), console=console, transient=True, disable=quiet, expand=True
     ) as progress:
         try:
             while True:

@@ -12,7 +12,7 @@ import torch
 from helpers import forked
 from rmc_agents import plugins
 from rmc_agents.command_line import parsing, run
-from rmc_agents.command_line.parsing import assignments
+from rmc_agents.command_line.values import assignments
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import Feedforward, make_core, register_core
 from rmc_agents.train import cli

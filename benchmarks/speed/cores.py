@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rmc_agents.command_line.parsing import assignments
+from rmc_agents.command_line.values import assignments
 from rmc_agents.config import Config
 from rmc_agents.train.bench.timing import WARM_UP, Timing
 from rmc_agents.train.on_policy import OnPolicy

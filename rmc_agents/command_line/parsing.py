@@ -2,11 +2,7 @@
 
 import argparse
 import contextlib
-import difflib
 import io
-import math
-import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,33 +11,19 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from rmc_agents import __version__, configs, plugins
 from rmc_agents.config import Config
-from rmc_agents.config.plain_yaml import dump_yaml, parse_yaml
 
 from .help_text import help_text
+from .messages import plain_message
+from .values import expanded, registry
 
 Arguments = TypeVar("Arguments")
 REQUIRED: Any = tyro.MISSING_NONPROP
 SEEDS = 2**32  # as many as a training takes
 VALUES = {"true", "false", "yes", "no", "0", "1"}
 SWITCHES = "; switches take no value: write --video or --no-video, for example"
-PLAIN = {
-    r"invalid literal for int\(\) with base 10:": "expected an integer, got",
-    r"could not convert string to float:": "expected a number, got",
-    r"no type matching (.+) could be instantiated from \[(.+)\]": r"expected \1, got \2",
-    r"expected \{None\}\|(\S+),": r"expected \1 or None,",
-    r"expected INT\|\{auto\},": "expected an integer or auto,",
-    r"Missing value for argument '(\S+)'\. Expected 1 values": r"\1: expected a value, got none",
-    r"Missing from \S+: (\S+) (.*)\. \(required\)": r"expected \1: \2",
-    r"invalid choice ('.*') for argument '(\S+)'\. Expected one of \((.*)\)": r"\2: expected one of \3, got \1",
-    r"Could not find valid parse for arguments: \['([^']+,[^']+)'\]": r"expected values separated by spaces, got \1",
-    r"Could not find valid parse for arguments: \[(.*)\]": r"expected other values, got \1",
-}
-"""Patterns in messages of Python and tyro -> plainer words."""
-
 Imports = Annotated[
     tuple[str, ...],
     tyro.conf.UseAppendAction,
@@ -53,98 +35,6 @@ Imports = Annotated[
     ),
 ]
 """A flag of every command; its value goes to `plugins.load`."""
-
-_registry = ConstructorRegistry()
-
-
-@_registry.primitive_rule
-def _integers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
-    """Lets integers be given as 1e6 too, as in YAML."""
-    if info.type is not int:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=lambda texts: _integer(texts[0]),
-        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-def _integer(text: str) -> int:
-    if re.fullmatch(r"[+-]?\d+(\.\d*)?e\+?\d+", text, re.IGNORECASE) and float(text).is_integer():
-        return int(float(text))
-    return int(text)
-
-
-@_registry.primitive_rule
-def _paths(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
-    """Expands ~ in paths: a shell leaves it unchanged in --flag=~/file."""
-    if info.type is not Path:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="PATH",
-        instance_from_str=lambda texts: _expanded(texts[0]),
-        is_instance=lambda value: isinstance(value, Path),
-        str_from_instance=lambda path: [str(path)],
-    )
-
-
-def _expanded(text: str) -> Path:
-    """The path; ~ and ~NAME at its start are the home folders of users that exist."""
-    return Path(os.path.expanduser(text))  # Path.expanduser raises RuntimeError for unknown users
-
-
-@_registry.primitive_rule
-def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any]] | None:
-    """Lets mappings be given as NAME=VALUE, with values in YAML syntax."""
-    if get_origin(info.type) is not dict:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="NAME=VALUE [NAME=VALUE ...]",
-        instance_from_str=assignments,
-        is_instance=lambda value: isinstance(value, dict),
-        str_from_instance=lambda mapping: [f"{name}={_as_yaml(value)}" for name, value in mapping.items()] or ["none"],
-    )
-
-
-@_registry.primitive_rule
-def _lists_of_mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[dict[str, Any], ...]] | None:
-    """Lets flags take a list of mappings, each as one argument in YAML."""
-    if get_origin(info.type) is not tuple or get_origin(get_args(info.type)[0]) is not dict:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="'{NAME: VALUE, ...}' ...",
-        instance_from_str=lambda texts: tuple(_mapping(text) for text in texts),
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=lambda mappings: [*map(_as_yaml, mappings)] or ["none"],
-    )
-
-
-def _mapping(text: str) -> dict[str, Any]:
-    value = parse_yaml(text, "a mapping")
-    if not isinstance(value, dict):
-        raise ValueError(f"expected {{NAME: VALUE, ...}}, got {text!r}")
-    return value
-
-
-def assignments(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse NAME=VALUE texts, with values in YAML syntax. Raises ValueError for anything else."""
-    values: dict[str, Any] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not name or not separator:
-            raise ValueError(f"expected NAME=VALUE, got {text!r}")
-        values[name] = parse_yaml(value, name)
-    return values
-
-
-def _as_yaml(value: Any) -> str:
-    text: str = dump_yaml(value, default_flow_style=True, width=math.inf)
-    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def parse(
@@ -190,7 +80,7 @@ def parse(
             return _cli(kind, default, argv, prog=prog, description=description)
     except SystemExit as end:
         if end.code:
-            problem = _without_box(said.getvalue())
+            problem = plain_message(said.getvalue())
             if problem.startswith("Unrecognized"):
                 unknown = set(problem.partition(": ")[2].lower().split(", "))
                 if unknown <= VALUES:
@@ -207,7 +97,7 @@ def parse(
 
 def _cli(kind: type[Arguments], default: Arguments, argv: Sequence[str], **options: Any) -> Arguments:
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
-    return tyro.cli(kind, args=argv, default=default, config=config, registry=_registry, **options)
+    return tyro.cli(kind, args=argv, default=default, config=config, registry=registry, **options)
 
 
 def _parse_given(default: Arguments, argv: Sequence[str]) -> Arguments | None:
@@ -274,7 +164,7 @@ def sources(argv: Sequence[str] | None) -> argparse.Namespace:
 def _path(text: str) -> Path | None:
     if not text:
         raise argparse.ArgumentTypeError("expected a path, got an empty one")
-    return None if text == "None" else _expanded(text)  # as `parse` reads it
+    return None if text == "None" else expanded(text)  # as `parse` reads it
 
 
 def import_typed(argv: Sequence[str] | None, modules: Sequence[str] = (), names: Sequence[str] = ()) -> Any:
@@ -300,30 +190,6 @@ def check_names(config: Config, source: object) -> None:
     plugins.check_named(config.env.env, source or "--env")
     names.check(config.env.env)
     config.check_parts()
-
-
-def _without_box(text: str) -> str:
-    """tyro's boxed error message, and the flags it suggests, in one line.
-
-    Without UTF-8 the box has no sides, and its horizontal lines are made of '-', one of them below the title.
-    """
-    lines = [line.strip("│╭╮╰╯─ ") if line.strip(" -") else "" for line in text.splitlines()]
-    body = [line for line in lines[1:] if not line.startswith("For full helptext")]
-    body = body[next((i for i, line in enumerate(body) if line), 0) :]
-    problem = " ".join(body[: body.index("")] if "" in body else body)
-    meant = dict.fromkeys(_nearest(problem, line) for line in body if line.startswith("--"))
-    hint = f"; did you mean {' or '.join(meant)}?" if meant and "Perhaps you meant" in text else ""
-    problem = re.sub(r"^Error parsing (\w+: )?", "", problem)  # the section's name adds nothing to the setting's
-    for pattern, plain in PLAIN.items():
-        problem = re.sub(pattern, plain, problem)
-    return problem.rstrip(".") + hint
-
-
-def _nearest(problem: str, line: str) -> str:
-    """Of the names of one flag, such as --video and --no-video, the one most similar to the unknown one."""
-    names = [name for name in line.replace(",", " ").split() if name.startswith("--")]
-    unknown = problem.rpartition(" ")[2]
-    return max(names, key=lambda name: difflib.SequenceMatcher(None, unknown, name).ratio())
 
 
 def _check_given_once(kind: type[Any], argv: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from rmc_agents import command_line, plugins
 from rmc_agents.command_line import parsing
+from rmc_agents.command_line.values import assignments
 
 from .plan import DECIDED, Plan
 from .results import Row, importances, make_rows, print_results
@@ -74,7 +75,7 @@ def _main(argv: Sequence[str] | None) -> int:
         )
     arguments = parsing.parse(Arguments, argv, "rmc-sweep", DESCRIPTION)
     try:
-        fixed = parsing.assignments(arguments.set)
+        fixed = assignments(arguments.set)
     except ValueError as error:
         raise ValueError(f"--set: {error}") from None
     _load_parts(fixed, arguments.imports)
