@@ -12,23 +12,25 @@ from torch.nn import functional
 import rmc_agents as rmc
 from rmc_agents.cores.base import linear
 
-CANDIDATES = ("gru", "no-reset", "rmc")
+CANDIDATES = ("gru", "no-reset", "gru-attention", "rmc")
 
 
 class Variant(rmc.Core):
     """A gated memory of N slots of width D: memory' = z * memory + (1 - z) * candidate. All slots share their weights.
 
     The defaults are a GRU of 128 units. `slots=4 width=64 input=row candidate=rmc gate_bias=1` is the RMC of the preset
-    minipacman-rmc; `norms=false` and `attention=false` leave out what they name.
+    minipacman-rmc; `norms=false`, `attention=false` and `residual=false` leave out what they name.
 
     Args:
       input_size: width of the inputs.
       slots, width: N and D.
       input: "own", each slot has its own projection of the input; "row", all see the same row of width D, as in an RMC.
-      candidate: "gru", tanh(W x + r * U memory) with the reset gate r; "no-reset", the same with r = 1; "rmc", tanh of
-        the slot after attention to the slots and the input, and an MLP, both residual.
+      candidate: "gru", tanh(W x + r * U memory) with the reset gate r; "no-reset", the same with r = 1;
+        "gru-attention", the GRU's with U memory + what attention to the slots takes of them; "rmc", tanh of the slot
+        after attention to the slots and the input, and an MLP, both residual.
       norms: with the candidate "rmc", LayerNorms of queries, keys and values, and after attention and MLP.
       attention: with the candidate "rmc"; without, a slot takes the mean of its own value and the input's.
+      residual: with the candidate "rmc"; without, it is made of what attention takes, not of the slot itself too.
       heads: of the attention.
       gate_bias: initial bias of z; above 0, the memory lasts longer from the start of training.
     """
@@ -42,6 +44,7 @@ class Variant(rmc.Core):
         candidate: str = "gru",
         norms: bool = True,
         attention: bool = True,
+        residual: bool = True,
         heads: int = 2,
         gate_bias: float = 0.0,
     ) -> None:
@@ -50,15 +53,17 @@ class Variant(rmc.Core):
             if value not in known:
                 raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
         self.slots, self.width, self.candidate = slots, width, candidate
-        self.attention, self.heads, self.gate_bias = attention, heads, gate_bias
-        parts = {"gru": 3, "no-reset": 2, "rmc": 1}[candidate]  # the gate z, and for a GRU's candidate itself and r
+        self.attention, self.residual, self.heads, self.gate_bias = attention, residual, heads, gate_bias
+        # The gate z, and for a GRU's candidate itself and r.
+        parts = {"gru": 3, "gru-attention": 3, "no-reset": 2, "rmc": 1}[candidate]
         own = slots * (2 if candidate == "rmc" else parts)  # an RMC's candidate takes the row, or one for each slot
         self.row = linear(input_size, width) if input == "row" else None
         self.from_input = linear(width, parts * width) if input == "row" else linear(input_size, own * width)
         self.from_memory = linear(width, parts * width)
         self.embedding = nn.Parameter(torch.randn(slots, width) * width**-0.5) if slots > 1 else None
-        if candidate == "rmc":
+        if candidate in ("rmc", "gru-attention"):
             self.qkv = linear(width, 3 * width)
+        if candidate == "rmc":
             self.mlp = nn.Sequential(linear(width, width), nn.ReLU(), linear(width, width))
             self.norms = nn.ModuleList(
                 nn.LayerNorm(size) if norms else nn.Identity() for size in (3 * width, width, width)
@@ -85,6 +90,8 @@ class Variant(rmc.Core):
             gate_memory, candidate = self.from_memory(seen.tanh()), self._attended(seen, candidate_in)
         else:
             gate_memory, candidate_memory, *reset_memory = self.from_memory(seen).split(self.width, dim=-1)
+            if self.candidate == "gru-attention":
+                candidate_memory = candidate_memory + self._found(self.qkv(seen))
             reset = torch.sigmoid(reset_in[0] + reset_memory[0]) if reset_in else 1.0
             candidate = torch.tanh(candidate_in + reset * candidate_memory)
         gate = torch.sigmoid(gate_in + gate_memory + self.gate_bias)
@@ -96,11 +103,15 @@ class Variant(rmc.Core):
         attended, after_attention, after_mlp = self.norms
         qkv = attended(self.qkv(torch.cat([seen, row], dim=1)))
         if self.attention:
-            query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in qkv.chunk(3, dim=-1))
-            found = functional.scaled_dot_product_attention(query[:, :, : self.slots], key, value)
-            found = found.transpose(1, 2).flatten(2)
+            found = self._found(qkv)
         else:
             value = qkv[..., 2 * self.width :]
             found = 0.5 * (value[:, : self.slots] + value[:, self.slots :])
-        rows = after_attention(seen + found)
+        rows = after_attention(seen + found if self.residual else found)
         return torch.tanh(after_mlp(rows + self.mlp(rows)))
+
+    def _found(self, qkv: Tensor) -> Tensor:
+        """What the slots `[B, N, D]` take of all rows, from the rows' queries, keys and values `[B, rows, 3D]`."""
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in qkv.chunk(3, dim=-1))
+        found = functional.scaled_dot_product_attention(query[:, :, : self.slots], key, value)
+        return found.transpose(1, 2).flatten(2)
