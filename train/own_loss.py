@@ -94,7 +94,7 @@ class OwnLoss:
                     self._check_names(names)
         self._check_names(metrics)
         own_loss = {"losses/loss": loss} | dict(sorted(metrics.items()))
-        return loss, {name: _scalar(self.name, name, value) for name, value in own_loss.items()}
+        return loss, {name: _scalar(self.name, name, value, loss.device) for name, value in own_loss.items()}
 
     def _check_names(self, names: Iterable[str]) -> None:
         """Raises ValueError for metrics with other names than in the first call, or names of the training itself."""
@@ -105,9 +105,9 @@ class OwnLoss:
             raise ValueError(f"loss: {self.name}: expected the metrics of the first call, {expected}, got {got}")
 
 
-def _scalar(loss: str, name: str, value: Any) -> Tensor:
-    """A metric as a tensor without gradient. Raises ValueError unless it is one number."""
+def _scalar(loss: str, name: str, value: Any, device: torch.device) -> Tensor:
+    """A metric as a tensor without gradient, on the loss's device. Raises ValueError unless it is one number."""
     try:
-        return torch.as_tensor(value).detach().to(torch.float32).reshape(())
+        return torch.as_tensor(value).detach().to(device, torch.float32).reshape(())
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"loss: {loss}: metric {name}: expected a scalar, got {type(value).__name__}") from None

@@ -211,10 +211,11 @@ def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, S
     """
     trainer, saved = reopened()
     with closing(trainer), RunFolder(run_dir, resuming=False) as folder:
+        loop = RunLoop(trainer, folder, saved, observers)
         if (original := run_of(source)) is not None:
             folder.take_curve(original)
             copy_best(original, run_dir, trainer.frames)
-        return RunLoop(trainer, folder, saved, observers).run()
+        return loop.run()
 
 
 def _clock(console: Console) -> TrainingClock:

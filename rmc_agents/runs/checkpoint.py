@@ -182,7 +182,8 @@ def write_numbered(run_dir: Path, update: int, content: bytes, keep: int, suffix
 
 def is_saved(run_dir: Path, update: int) -> bool:
     """Whether a run has a checkpoint of an update."""
-    return any((run_dir / FOLDER).glob(f"update-{update:09d}.*"))
+    found = (run_dir / FOLDER).glob(f"update-{update:09d}.*")
+    return any(not path.name.endswith(UNREADABLE) for path in found)
 
 
 def find(path: Path, open_one: Callable[[Path], Opened], suffix: str = SUFFIX) -> Opened:

@@ -115,6 +115,7 @@ def test_damaged_newer_ones_do_not_crowd_out_valid_ones(tmp_path: Path) -> None:
     assert tree["update"] == 8
     aside = checkpoint.rename_unreadable(path)
     assert [file.read_bytes() for file in aside] == [b"damaged", b"damaged"], "nothing is lost"
+    assert [update for update in (7, 8, 9, 10) if checkpoint.is_saved(tmp_path, update)] == [7, 8]
     checkpoint.save_numbered(tmp_path, 11, {"update": 11}, keep=2)
     assert [int(path.name[7:16]) for path in checkpoint.numbered(tmp_path)] == [11, 8]
 

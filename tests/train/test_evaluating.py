@@ -6,6 +6,7 @@ import random
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +23,7 @@ from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, Episodes
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of
-from rmc_agents.train import cli, evaluating
+from rmc_agents.train import cli, evaluating, loop
 from rmc_agents.train.evaluating import SELECTION_SEED, Evaluator
 from rmc_agents.train.run import Progress, train
 
@@ -139,7 +140,7 @@ def test_a_damaged_file_of_the_best_agent_ends_no_run(tmp_path: Path, caplog: py
 
 @pytest.mark.slow
 def test_a_branch_begins_with_the_best_agent_of_its_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one whose checkpoint is named from inside its folder."""
+    """Also one whose checkpoint is named from inside its folder, and whose first start failed."""
     flags = ["--env", "recall", *EVALUATED, "--save-every", "1e-9", "--keep-checkpoints", "9", *SIX_UPDATES]
     train_quietly(*flags, "--run-dir", str(tmp_path / "run"))
     best = best_of(tmp_path / "run")
@@ -148,7 +149,10 @@ def test_a_branch_begins_with_the_best_agent_of_its_past(tmp_path: Path, monkeyp
         branch = tmp_path / str(update)
         flags = ["--run-dir", str(branch), "--eval-every", "0", "--total-frames", str(7 * FRAMES_PER_UPDATE)]
         monkeypatch.chdir(tmp_path / "run" / "checkpoints")
-        resume(f"update-{update:09d}.safetensors", *flags)
+        with monkeypatch.context() as failing:
+            failing.setattr(loop, "Tracking", Mock(side_effect=ValueError("no tracker")))
+            assert resume(f"update-{update:09d}.safetensors", *flags) == 2
+        assert resume(f"update-{update:09d}.safetensors", *flags) == 0
         assert best_of(branch) == expected
 
 

@@ -319,6 +319,16 @@ def test_an_actor_that_hangs_is_killed_and_replaced() -> None:
     assert engine.killed == [0] * TRIES
 
 
+def test_an_actor_does_not_hang_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-Z and fg, or a long evaluation."""
+    pool, engine = make_pool(timeout=40)
+    begun = time.monotonic()
+    for seconds, killed in ((3600, []), (3625, []), (3650, [0])):
+        monkeypatch.setattr(time, "monotonic", lambda seconds=seconds: begun + seconds)
+        pool._listen(0.0)
+        assert engine.killed == killed
+
+
 def test_a_checkpoint_holds_actors_as_of_the_rollouts_that_were_taken() -> None:
     pool, engine = make_pool(actors=2, rollouts_ahead=3)
     for actor in (0, 0, 1):
