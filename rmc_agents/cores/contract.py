@@ -11,15 +11,16 @@ from .base import Core
 
 @torch.no_grad()
 def check_core(core: Core) -> None:
-    """Try a custom core on up to three steps of one lane; the global random numbers stay as they were.
+    """Try a custom core on up to three steps of one or two lanes; the global random numbers stay as they were.
 
     Raises:
-      ValueError: if its memory is not all in the state, `unroll` does not return what `step` returns, or an output for
-        inputs of 1 is not finite.
+      ValueError: if its memory is not all in the state, `unroll` does not return what `step` returns, a lane depends on
+        another, or an output for inputs of 1 is not finite.
     """
     with torch.random.fork_rng(), eval_mode(core):
         _check_resets(core)
         _check_steps(core)
+        _check_lanes(core)
 
 
 def _check_resets(core: Core) -> None:
@@ -69,6 +70,26 @@ def _check_steps(core: Core) -> None:
         raise ValueError(
             f"core: {core.class_name()}.unroll: expected the outputs and the last state of its step, in turn, got "
             "others: pass each step the state that the last one returned"
+        )
+
+
+def _check_lanes(core: Core) -> None:
+    """Raises ValueError if `step` returns something else for a lane beside another, unless `step` is random."""
+    like = next(core.parameters(), core._like)
+    inputs = torch.linspace(-1, 1, 2 * core.input_size).view(2, -1).to(like)  # [B, D]
+
+    def stepped(lanes: slice, seed: int) -> list[Tensor]:
+        torch.manual_seed(seed)
+        x = inputs[lanes]
+        output, state = core.step(x, torch.zeros(len(x), dtype=torch.bool, device=x.device), core.initial_state(len(x)))
+        return [output, *state]
+
+    both, again = stepped(slice(0, 2), seed=0), stepped(slice(0, 2), seed=1)
+    alone = [torch.cat(leaves) for leaves in zip(stepped(slice(0, 1), 0), stepped(slice(1, 2), 0), strict=True)]
+    if all(map(_equal, both, again)) and not all(map(_close, both, alone)):
+        raise ValueError(
+            f"core: {core.class_name()}.step: expected the same for a lane alone and beside another, got different "
+            "results: the lanes (axis 0) are separate episodes, do not compute across them"
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from rmc_agents import configs
+from rmc_agents import configs, plugins
 from rmc_agents.config import SB3_ALGORITHMS, Config
 from rmc_agents.files import TEMPORARY, write_atomically
 
@@ -162,7 +162,10 @@ def _nothing_to_resume(path: Path) -> str:
     command = f"rmc-train --config {shlex.quote(str(path / CONFIG))}"
     if _results(path):
         return f"it holds a run, but no checkpoints in {path / FOLDER}; train anew in another folder: {command}"
-    again = f"{command} --run-dir {shlex.quote(str(path))}"
+    config = read_config(path)
+    named = (config.core.core, config.agent.encoder, config.train.loss, config.env.env)
+    imports = "".join(f" --import {shlex.quote(name)}" for name in named if plugins.module_of(name))
+    again = f"{command} --run-dir {shlex.quote(str(path))}{imports}"
     return f"its run ended before the first checkpoint; start it again with: {again}"
 
 

@@ -277,6 +277,14 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"Hiding.step: expected .* after a reset.* keep no memory in attributes"):
             as_core(Hiding(SIZE), SIZE)
 
+    def test_lanes_that_are_mixed(self) -> None:
+        class Centred(Decay):
+            def cell(self, x: Tensor, state: Any) -> Any:
+                return super().cell(x - x.mean(dim=0), state)
+
+        with pytest.raises(ValueError, match=r"Centred.step: expected the same for a lane alone and beside another"):
+            as_core(Centred(SIZE), SIZE)
+
     def test_outputs_that_are_not_finite(self) -> None:
         class Dividing(Decay):
             def cell(self, x: Tensor, state: Any) -> Any:

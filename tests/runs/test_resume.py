@@ -21,7 +21,7 @@ from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, watch
 from rmc_agents.evaluate.statistics import EVALUATION_SEED
 from rmc_agents.runs import checkpoint
-from rmc_agents.runs.folder import RunFolder
+from rmc_agents.runs.folder import RunFolder, check_resumable
 from rmc_agents.stream import Lanes, seed_after
 from rmc_agents.train import cli
 from rmc_agents.train.resuming import reopen
@@ -260,3 +260,10 @@ def test_what_differs_from_the_run_so_far_is_reported_before(
     jump = "the learning rate jumps from 0 to 0.0002: its linear schedule ends at total_frames, now 200 instead of 160"
     assert jump in output
     assert Config().updated_from_yaml(config).train.learning_rate == 0.001
+
+
+def test_the_start_again_of_a_run_without_checkpoints_imports_its_own_parts(tmp_path: Path) -> None:
+    config = Config().updated({"core": "mine:Decay", "env": "recall"}, "test")
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    with pytest.raises(ValueError, match=r"start it again with: .*config.yaml --run-dir .* --import mine:Decay$"):
+        check_resumable(tmp_path)
