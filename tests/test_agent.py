@@ -72,6 +72,10 @@ def test_acting_calls_an_overridden_step() -> None:
             output, state = super().step(*arguments)
             return output * 0, state
 
+        def unroll(self, *arguments: Any) -> Any:
+            outputs, state = super().unroll(*arguments)
+            return outputs * 0, state
+
     spec = SpaceSpec.of(make_vector_env("minipacman", 2))
     for agent in (Still(spec, LSTM), ActorCritic(spec, Silent, core_skip=False)):
         rollout = Collector(agent, make_vector_env("minipacman", 2), unroll_length=3).collect()

@@ -126,6 +126,13 @@ def test_none_is_read_as_no_value() -> None:
     assert found.run_dir is found.resume is found.track is None
 
 
+def test_stages_are_arguments_or_a_list() -> None:
+    stages = "{env_kwargs: {size: 1}, frames: 1}", "{env_kwargs: {size: 2}, frames: 2}"
+    for words in (stages, [f"[{', '.join(stages)}]"]):
+        parsed = parse(Arguments, ["--curriculum", *words], "test", "", Arguments())
+        assert [stage["frames"] for stage in parsed.env.curriculum] == [1, 2]
+
+
 def test_the_home_folder_is_meant_by_a_tilde() -> None:
     assert sources(["--run-dir=~/run"]).run_dir == Path.home() / "run"
     assert parse(Arguments, ["--run-dir=~/run"], "test", "", Arguments()).run_dir == Path.home() / "run"

@@ -70,23 +70,24 @@ def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any
 
 @registry.primitive_rule
 def _lists_of_mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[dict[str, Any], ...]] | None:
-    """Lets flags take a list of mappings, each as one argument in YAML."""
+    """Lets flags take a list of mappings in YAML: each as one argument, or all as a list."""
     if get_origin(info.type) is not tuple or get_origin(get_args(info.type)[0]) is not dict:
         return None
     return PrimitiveConstructorSpec(
         nargs="*",
         metavar="'{NAME: VALUE, ...}' ...",
-        instance_from_str=lambda texts: tuple(_mapping(text) for text in texts),
+        instance_from_str=lambda texts: tuple(each for text in texts for each in _mappings_in(text)),
         is_instance=lambda value: isinstance(value, tuple),
         str_from_instance=lambda mappings: [*map(_as_yaml, mappings)] or ["none"],
     )
 
 
-def _mapping(text: str) -> dict[str, Any]:
+def _mappings_in(text: str) -> list[dict[str, Any]]:
     value = parse_yaml(text, "a mapping")
-    if not isinstance(value, dict):
+    mappings = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, dict) for each in mappings):
         raise ValueError(f"expected {{NAME: VALUE, ...}}, got {text!r}")
-    return value
+    return mappings
 
 
 def assignments(texts: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The cores as a policy of sb3-contrib's RecurrentPPO."""
 
 import inspect
+import logging
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -16,11 +17,13 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor
 
 from rmc_agents.config import Config, CoreConfig
-from rmc_agents.cores import make_core
+from rmc_agents.cores import make_core, settings_unused
 from rmc_agents.formatting import did_you_mean
 
 from .extractors import DictFeatures, is_large_picture
 from .packed_core import PackedCore, PackedState
+
+logger = logging.getLogger(__name__)
 
 CORE_OPTIONS = (*(field.name for field in fields(CoreConfig)), "core_skip", "core_gain", "backend", "precision")
 """Options of `RmcPolicy` besides those of Stable-Baselines3's policies; see `rmc-train --help-all`."""
@@ -75,6 +78,9 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         sb3_options = {name: options.pop(name) for name in list(options) if name in SB3_OPTIONS}
         sb3_options.setdefault("features_extractor_class", _extractor_for(observation_space))
         self._config, self._core_options = _checked(_with_gates(options)), options
+        if unused := sorted(settings_unused(self._config).intersection(options)):
+            core = self._config.core.core
+            logger.warning("policy_kwargs: without effect with the core %s: %s", core, ", ".join(unused))
         if not (sb3_options.get("share_features_extractor", True) or self._config.agent.core_skip):
             raise ValueError(
                 "share_features_extractor=False: expected core_skip=True, else the critic's extractor is unused"

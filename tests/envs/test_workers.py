@@ -178,7 +178,7 @@ def test_a_run_is_the_same_with_workers_and_continues_after_a_fault(
     )
     tree = find_and_load(failed)[1]
     assert tree["frames"] >= (FAILS_AT - UNROLL) * LANES
-    assert f"failed at {tree['frames']:,} frames" in captured.out
+    assert f"saved at {tree['frames']:,} frames" in captured.out
     assert f"rmc-train --resume {failed}" in captured.out
     assert cli.main([*flags, "--run-dir", str(whole), "--total-frames", str(tree["frames"])]) == 0
     assert_same(tree["agent"], find_and_load(whole)[1]["agent"])

@@ -288,6 +288,18 @@ def test_evaluate_policy_counts_whole_episodes() -> None:
     assert all(1 <= length <= 5 for length in lengths)
 
 
+def test_options_without_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    RecurrentPPO(
+        "RmcPolicy",
+        make_sb3_env("recall", 1),
+        policy_kwargs={"core": "lstm", "hidden_size": 4, "mem_slots": 2},
+        device="cpu",
+    )
+    assert [record.getMessage() for record in caplog.records] == [
+        "policy_kwargs: without effect with the core lstm: mem_slots"
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -239,7 +239,7 @@ def test_a_failing_environment_is_reported_and_the_training_is_saved(
     assert "RuntimeError: it fell off the edge" in captured.err.splitlines()[-1]
     _, facts = archive.find(run_dir)
     assert (facts.frames, facts.updates) == (facts.updates * FRAMES_PER_UPDATE, 5)
-    assert f"failed at {facts.frames:,} frames" in captured.out
+    assert f"saved at {facts.frames:,} frames" in captured.out
     monkeypatch.delenv(wandering.FAULT)
     total = str(facts.frames + FRAMES_PER_UPDATE)
     assert resume(run_dir, "--trust", "--env-workers", "0", "--total-frames", total) == 0
