@@ -9,7 +9,7 @@ import rmc_agents as rmc
 
 def main(updates: int = 600) -> None:
     """Train on recall, and evaluate."""
-    torch.set_num_threads(1)  # as rmc-train does: small products are slower on several, much slower on busy cores
+    torch.set_num_threads(1)  # as rmc-train does; several are much slower when other programs use the cores
     torch.manual_seed(0)
     env = rmc.make_env("recall", 32)
     agent = rmc.ActorCritic(rmc.SpaceSpec.of(env), core=rmc.LSTM)

@@ -128,7 +128,7 @@ class _Episode:
 
     def packed(self) -> dict[str, Any]:
         """For T steps: T of each number, T + 1 images."""
-        played, spec = self.played(), self.lanes.spec
+        played, spec, scale = self.played(), self.lanes.spec, self.value_scale
         rows, policy = action_rows(self.lanes.env, spec), spec.distribution(played.output.policy_logits)
         chosen = taken(spec, torch.cat(self.actions)) * torch.tensor([row.bounds is None for row in rows])
         return {
@@ -140,8 +140,7 @@ class _Episode:
             "actions": [text_of(action, rows, spec) for action in self.actions],
             "chosen": [one.nonzero().flatten().tolist() for one in chosen.cpu()],
             "shares": rounded(shares(policy)),
-            "values": self.value_scale
-            and significant(finite(played.output.value / self.value_scale).tolist()),  # or None
+            "values": None if scale is None else significant(finite(played.output.value / scale).tolist()),
             "rewards": significant(self.rewards),
             "counters": {key: values for key, values in self.counters.items() if len(values) == len(self.steps) + 1},
             **self.camera.packed(),

@@ -137,16 +137,14 @@ class _Show:
         self.lanes.reset(seed)
         generator = torch.Generator(self.lanes.device).manual_seed(seed)
         state = self.policy.initial_state(1)
-        score, step, attention = 0.0, 0, None
-        values: list[float] | None = None if self.value_scale is None else []
+        score, step, values, attention = 0.0, 0, [], None
         while not (note := end_note(self.lanes.steps, step, self.settings.max_steps)):
             attention = self._attention(state)
             with torch.no_grad():
                 output, state = self.policy.step(self.lanes.steps, state)
             policy = self.lanes.spec.distribution(output.policy_logits)
             action = choose(policy, generator, self.settings.is_greedy(self.lanes))
-            if values is not None and self.value_scale is not None:
-                values.append(output.value.item() / self.value_scale)
+            values.append(output.value.item() / (self.value_scale or 1.0))
             facts = self._facts(name, score, step, values, attention)
             bars, marks = (each[0].cpu().numpy() for each in (shares(policy), taken(self.lanes.spec, action)))
             yield self._picture(replace(facts, shares=bars, taken=marks), 1)
@@ -164,7 +162,7 @@ class _Show:
         return None if attention is None else attention[0, -1].cpu().numpy()
 
     def _facts(
-        self, name: str, score: float, step: int, values: list[float] | None, attention: NDArray[np.floating] | None
+        self, name: str, score: float, step: int, values: list[float], attention: NDArray[np.floating] | None
     ) -> FrameInfo:
         return FrameInfo(
             self.title,
@@ -173,7 +171,7 @@ class _Show:
             step,
             self.actions,
             counters_of(self.lanes),
-            values=values,
+            values=None if self.value_scale is None else values,
             attention=attention,
             legend=self.lanes.env.metadata.get("legend", {}),
         )

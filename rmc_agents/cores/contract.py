@@ -17,15 +17,16 @@ def check_core(core: Core) -> None:
       ValueError: if its memory is not all in the state, `unroll` does not return what `step` returns, a lane depends on
         another, or an output for inputs of 1 is not finite.
     """
+    like = next(core.parameters(), core._like)  # in dtype and device
     with torch.random.fork_rng(), eval_mode(core):
-        _check_resets(core)
-        _check_steps(core)
-        _check_lanes(core)
+        _check_resets(core, like)
+        _check_steps(core, like)
+        _check_lanes(core, like)
 
 
-def _check_resets(core: Core) -> None:
-    """Raises ValueError if what came before a reset changes what `step` or `unroll` returns after it."""
-    like = next(core.parameters(), core._like)
+def _check_resets(core: Core, like: Tensor) -> None:
+    """Raises ValueError if what came before a reset changes what `step` or `unroll` returns after it, or that is not
+    finite."""
     inputs = like.new_ones(2, 1, core.input_size)  # [T, B, D]
     resets = torch.tensor([[False], [True]], device=like.device)  # [T, B]
 
@@ -50,9 +51,8 @@ def _check_resets(core: Core) -> None:
             raise ValueError(f"core: {core.class_name()}.{method}: expected finite outputs for inputs of 1, got others")
 
 
-def _check_steps(core: Core) -> None:
+def _check_steps(core: Core, like: Tensor) -> None:
     """Raises ValueError if `unroll` does not return what `step` returns, step by step, unless `step` is random."""
-    like = next(core.parameters(), core._like)
     never = torch.zeros(3, 1, dtype=torch.bool, device=like.device)  # [T, B]
     inputs = torch.linspace(-1, 1, 3 * core.input_size).view(3, 1, -1).to(like)  # [T, B, D]
 
@@ -73,9 +73,8 @@ def _check_steps(core: Core) -> None:
         )
 
 
-def _check_lanes(core: Core) -> None:
+def _check_lanes(core: Core, like: Tensor) -> None:
     """Raises ValueError if `step` returns something else for a lane beside another, unless `step` is random."""
-    like = next(core.parameters(), core._like)
     inputs = torch.linspace(-1, 1, 2 * core.input_size).view(2, -1).to(like)  # [B, D]
 
     def stepped(lanes: slice, seed: int) -> list[Tensor]:

@@ -14,7 +14,6 @@ from .actors import Parcel, ParcelReader, UnfitParcel
 
 TRIES = 3  # consecutive failures of an actor that end the run
 POLL = 0.5  # seconds between checks for hung actors
-ABSENCE = 30.0  # seconds without a check, of a suspended or evaluating process, that no actor's silence is measured by
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ class ActorPool(EndedEpisodes):
         self._rollouts_ahead, self._max_policy_lag, self._timeout = rollouts_ahead, max_policy_lag, timeout
         self._queue: deque[Parcel] = deque()
         self._version = 0
-        self._checked = time.monotonic()  # when an actor was last looked for that hangs
+        self._checked = time.monotonic()  # when `_listen` last looked for actors that hang
         self.counts = PoolCounts()
         self.episodes: list[Episode] = []
         self._seats = [_Seat(state, state, state["sequence"] if state else 0) for state in states]
@@ -183,7 +182,7 @@ class ActorPool(EndedEpisodes):
         now = time.monotonic()
         absent, self._checked = now - self._checked, now
         for actor, seat in enumerate(self._seats):
-            if absent > ABSENCE:
+            if absent > self._timeout:  # this process was suspended, or evaluated: no message could be read
                 seat.heard = now
             if seat.outstanding and now - seat.heard > self._timeout:
                 self._engine.kill(actor)

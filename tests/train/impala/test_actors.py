@@ -308,13 +308,15 @@ def test_failures_without_a_rollout_in_between_end_the_run_with_their_error() ->
     assert caught.value.__notes__ == ["trace"]
 
 
-def test_an_actor_that_hangs_is_killed_and_replaced() -> None:
-    pool, engine = make_pool(timeout=0.05)
-    time.sleep(0.1)
-    for _ in range(TRIES - 1):
+def test_an_actor_that_hangs_is_killed_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, engine = make_pool(timeout=40)
+    begun = time.monotonic()
+    for half in range(1, 2 * TRIES):
+        monkeypatch.setattr(time, "monotonic", lambda half=half: begun + 25 * half)
         pool._listen(0.0)
-        time.sleep(0.1)
-    with pytest.raises(WorkerError, match=r"actor 0 has not sent a rollout for 0.05 s"):
+        assert engine.killed == [0] * (half // 2)
+    monkeypatch.setattr(time, "monotonic", lambda: begun + 25 * 2 * TRIES)
+    with pytest.raises(WorkerError, match=r"actor 0 has not sent a rollout for 40 s"):
         pool._listen(0.0)
     assert engine.killed == [0] * TRIES
 
