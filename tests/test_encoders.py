@@ -42,6 +42,40 @@ def test_a_custom_encoder_sees_time_and_lanes_as_one_axis() -> None:
     assert ActorCritic(SPEC, "lstm", Sums, encoder_args={"width": 7}).core.input_size == 7
 
 
+class Centred(Sums):
+    """Features minus those of the other time steps: mixes lanes."""
+
+    def forward(self, steps: TimeStep) -> torch.Tensor:
+        features = super().forward(steps)
+        return features - features.mean(dim=0)
+
+
+class Averaged(Sums):
+    """Features plus half the last call's: a memory."""
+
+    last: torch.Tensor | float = 0.0
+
+    def forward(self, steps: TimeStep) -> torch.Tensor:
+        self.last = super().forward(steps) + 0.5 * torch.as_tensor(self.last).mean()
+        return self.last
+
+
+class Noisy(Sums):
+    """Features with noise."""
+
+    def forward(self, steps: TimeStep) -> torch.Tensor:
+        features = super().forward(steps)
+        return features + torch.randn_like(features)
+
+
+def test_encoders_that_mix_lanes_or_remember_are_refused() -> None:
+    with pytest.raises(ValueError, match="the same of Centred for a time step alone and beside another"):
+        ActorCritic(SPEC, "lstm", Centred)
+    with pytest.raises(ValueError, match=r"expected Averaged to return the same .* it has to keep no memory"):
+        ActorCritic(SPEC, "lstm", Averaged)
+    ActorCritic(SPEC, "lstm", Noisy)  # random numbers are allowed
+
+
 @pytest.mark.parametrize(
     ("encoder", "expected"),
     [

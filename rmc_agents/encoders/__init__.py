@@ -17,6 +17,7 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import ActionPart
 from rmc_agents.types import TimeStep
 
+from .contract import check_encoder
 from .trunks import OneHot, Trunks, make_trunk
 
 BuildEncoder = Callable[..., nn.Module]
@@ -59,7 +60,7 @@ def make_encoder(
 
     Raises:
       NotRegistered: for a name that is not registered; the message suggests the nearest.
-      ValueError: if it is not an encoder, or does not fit the observations.
+      ValueError: if it is not an encoder, does not fit the observations, or fails `check_encoder`.
     """
     arguments = arguments or {}
     is_built_in = isinstance(encoder, str) and encoder in ENCODERS
@@ -83,6 +84,7 @@ def make_encoder(
             f"encoder: expected a module with an attribute output_size, the width of its features, got "
             f"{type(made).__name__}" + (f" with output_size {size!r}" if isinstance(made, nn.Module) else "")
         )
+    check_encoder(made, spec)
     return made
 
 
