@@ -222,11 +222,32 @@ def test_a_resumed_run_in_an_own_environment_is_exact(make: Any) -> None:
     assert parts.summary["frames"] == 84
 
 
-def test_a_partial_is_known_by_what_it_calls() -> None:
-    rmc.train(SETTINGS | {"total_frames": 21}, env=Walk, run_dir="run", console=QUIET)
-    resumed = rmc.resume("run", {"total_frames": 42}, env=partial(Walk, length=3), console=QUIET)
-    assert resumed.summary["frames"] == 42
-    assert resumed.summary["evaluation"]["env"] == "own/Walk-v0"
+def test_a_partial_is_known_by_what_it_calls_and_its_arguments_are_kept() -> None:
+    made: list[int] = []
+
+    class Noted(Walk):
+        def __init__(self, length: int = 4) -> None:
+            super().__init__(length)
+            made.append(length)
+
+    rmc.train(SETTINGS | {"total_frames": 21}, env=partial(Noted, length=2), run_dir="run", console=QUIET)
+    rmc.resume("run", {"total_frames": 42}, env=Noted, console=QUIET)
+    resumed = rmc.resume("run", {"total_frames": 63}, env=partial(Noted, length=2), console=QUIET)
+    assert resumed.summary["evaluation"]["env"] == "own/Noted-v0 (length=2)"
+    with pytest.raises(ValueError, match=r"env_kwargs: length: expected 3, as in the functools.partial, got 2"):
+        rmc.resume("run", {"total_frames": 84}, env=partial(Noted, length=3), console=QUIET)
+    assert {*made} == {2}
+
+
+def test_a_partial_whose_arguments_no_file_can_hold_is_called_as_it_is() -> None:
+    class Tagged(Walk):
+        def __init__(self, tag: Any) -> None:
+            super().__init__()
+            assert isinstance(tag, tuple | set)
+
+    for env in (partial(Walk, 2), partial(Tagged, tag={1}), partial(Tagged, tag=(1, 2))):
+        run = rmc.train(SETTINGS | {"total_frames": 21}, env=env, console=QUIET)
+        assert rmc.load(run.path).config.env.env_kwargs == {}
 
 
 def test_a_run_with_a_given_class_can_be_resumed_by_the_class_name(capsys: pytest.CaptureFixture[str]) -> None:

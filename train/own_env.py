@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
@@ -10,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.envs.making import name_of
-from rmc_agents.envs.own import note_given, own_id, register_own
+from rmc_agents.envs.own import OURS, note_given, own_id, register_own
 
 OwnEnv = str | gym.Env | VectorEnv | Callable[..., gym.Env] | Callable[..., VectorEnv]
 
@@ -22,15 +23,16 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     other with that name; then evaluation and resume need the environment too (`check_given_once`).
 
     Args:
-      config: all settings; `env_kwargs` are the arguments of a class or function.
+      config: all settings; `env_kwargs` are the arguments of a class or function. Those of a `functools.partial` join
+        them, if they are keywords with plain values: a run keeps them.
       env: a name, as in the settings (its module is imported); a class or function, called once for each lane or, if it
         takes `num_envs`, once for all lanes; an environment, which is copied for each lane (or created again from its
         gymnasium spec if it cannot be copied); or a vector environment, which is used directly. It cannot be copied, so
         the run ends without evaluation and video.
 
     Raises:
-      ValueError: for anything else, an environment that cannot be copied, or an algorithm with environments in other
-        processes.
+      ValueError: for anything else, an environment that cannot be copied, an argument with another value in
+        `env_kwargs` than in the partial, or an algorithm with environments in other processes.
     """
     if isinstance(env, str):
         if ":" in env:
@@ -55,13 +57,35 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         name = own_id(name_of(env))
         register_own(name, _again(env))
     elif callable(env):
-        register_own(name := own_id(name_of(env)), env)
+        name = own_id(name_of(env))
+        if isinstance(env, partial):
+            config, env = _with_arguments_kept(config, env)
+        register_own(name, env)
     else:
         raise ValueError(
             f"env: expected a name, a gymnasium environment, a function that returns one or a VectorEnv, got {env}"
         )
     note_given(name, env)
     return config.updated({"env": name}, "env"), None
+
+
+def _with_arguments_kept(config: Config, env: partial[Any]) -> tuple[Config, Callable[..., Any]]:
+    """The partial's arguments in `env_kwargs`, and its function; both unchanged if files cannot hold the arguments."""
+    arguments, given = env.keywords, config.env.env_kwargs
+    if env.args or not arguments.keys().isdisjoint(OURS):
+        return config, env
+    try:
+        kept = config.updated({"env_kwargs": given | arguments}, "env")
+    except ValueError:  # an argument is an object
+        return config, env
+    if kept.env.env_kwargs != given | arguments:  # a tuple, which would be a list
+        return config, env
+    for name in given.keys() & arguments.keys():
+        if given[name] != arguments[name]:
+            raise ValueError(
+                f"env_kwargs: {name}: expected {arguments[name]!r}, as in the functools.partial, got {given[name]!r}"
+            )
+    return kept, env.func
 
 
 def _again(env: gym.Env) -> Callable[..., gym.Env]:

@@ -186,6 +186,8 @@ def _config(settings: Mapping[str, Any], env: OwnEnv | None) -> tuple[Config, Co
             )
     if isinstance(named := settings.get("env", ""), gym.Env | VectorEnv) or callable(named):
         raise ValueError("config: env: expected a name; pass a class, function or object as rmc.train(config, env=...)")
+    if env is not None and named not in ("", env):
+        raise ValueError(f"config: env: expected no {named!r} beside rmc.train(config, env=...), which gives another")
     changed = dict(settings)
     if not isinstance(preset := changed.get("config"), str | PathLike | None):
         raise ValueError(f"config: config: expected a preset's or file's name, got {preset!r}")
