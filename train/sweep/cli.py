@@ -73,7 +73,8 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError(
             "rmc-sweep takes no flags of rmc-train after --: fix a setting of all trials with --set NAME=VALUE"
         )
-    arguments = parsing.parse(Arguments, argv, "rmc-sweep", DESCRIPTION)
+    hint = "; a setting of the trials is fixed with --set NAME=VALUE, each with its own --set"
+    arguments = parsing.parse(Arguments, argv, "rmc-sweep", DESCRIPTION, if_unknown=hint)
     try:
         fixed = assignments(arguments.set)
     except ValueError as error:
