@@ -61,7 +61,6 @@ BAD_FLAGS = {
     "seeds twice": (["--one-at-a-time", "--seeds", "1", "1"], "expected each once"),
     "trials of a list": (["--one-at-a-time", "--trials", "3"], "leave it out"),
     "unknown setting": (["--set", "corre=lstm"], "did you mean 'core'?"),
-    "two settings after one --set": (
         ["--set", "core=lstm", "seed=1"],
         "seed=1; a setting of the trials is fixed with --set",
     ),
@@ -94,6 +93,12 @@ def test_bad_flags_are_one_line(case: str, tmp_path: Path, capsys: pytest.Captur
     assert expected in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_each_setting_needs_its_own_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        sweep.main(["minipacman", "--set", "core=lstm", "seed=1"])
+    assert "seed=1; a setting of the trials is fixed with --set NAME=VALUE" in capsys.readouterr().err
 
 
 def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
