@@ -61,9 +61,6 @@ BAD_FLAGS = {
     "seeds twice": (["--one-at-a-time", "--seeds", "1", "1"], "expected each once"),
     "trials of a list": (["--one-at-a-time", "--trials", "3"], "leave it out"),
     "unknown setting": (["--set", "corre=lstm"], "did you mean 'core'?"),
-        ["--set", "core=lstm", "seed=1"],
-        "seed=1; a setting of the trials is fixed with --set",
-    ),
     "no value": (["--set", "core"], "expected NAME=VALUE, got 'core'"),
     "all fixed": (["--set", "learning_rate=1e-3", "--set", "encoder_sizes=[8]"], "that --set does not fix"),
     "value of many levels": (
