@@ -33,6 +33,10 @@ SENSELESS: dict[str, tuple[Callable[[], object], str]] = {
         "total_frames: input should be less than or equal to",
     ),
     "a bool for a number": (lambda: TrainConfig(learning_rate=True), "learning_rate: expected a number, got True"),
+    "a bool in sizes": (
+        lambda: AgentConfig(encoder_sizes=(8, True)),
+        "encoder_sizes: expected a number, got (8, True)",
+    ),
     "updated": (
         lambda: Config().updated({"num_envs": 0}, "x.yaml"),
         "x.yaml: num_envs: input should be greater than 0",

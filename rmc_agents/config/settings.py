@@ -42,9 +42,15 @@ class Section:
                 message = problem["msg"].replace("valid tuple", "valid list")  # as users write one
                 got = shortened(problem["input"])
                 raise ValueError(f"{name}: {message[0].lower()}{message[1:]}, got {got}") from None
-            if isinstance(given, bool) and not isinstance(value, bool):
+            if _has_bool(given) and not _has_bool(value):
                 raise ValueError(f"{name}: expected a number, got {given}")
             object.__setattr__(self, name, value)  # the sections are frozen
+
+
+def _has_bool(value: Any) -> bool:
+    return isinstance(value, bool) or (
+        isinstance(value, list | tuple) and any(isinstance(each, bool) for each in value)
+    )
 
 
 @cache

@@ -92,7 +92,7 @@ def missing_methods(part: nn.Module | type) -> list[str]:
 
 def not_a_core(name: str, missing: Sequence[str]) -> ValueError:
     """The error for a module, or a class of modules, without some of `METHODS`."""
-    expected = f"core: expected a Core, or a module with the methods {', '.join(METHODS)}"
+    expected = f"core: expected a name such as 'lstm', a Core, or a module with the methods {', '.join(METHODS)}"
     return ValueError(f"{expected}; {name} has no {', '.join(missing)}")
 
 

@@ -68,8 +68,10 @@ def settings_unused(config: Config) -> set[str]:
 
 
 def built_in_name(core: object) -> str | None:
-    """The name of a built-in core, from its class or an instance; None for anything else."""
-    return next((name for name, kind in _BUILT_IN.items() if kind in (core, type(core))), None)
+    """The name of a built-in core, from its class, torch.nn's of that name, or an instance; None for anything else."""
+    kind = core if isinstance(core, type) else type(core)
+    twin = kind.__name__ if kind.__module__.startswith("torch.nn.") else None
+    return next((name for name, own in _BUILT_IN.items() if own is kind or own.__name__ == twin), None)
 
 
 def _settings_of(kind: Callable[..., Core]) -> set[str]:

@@ -77,7 +77,7 @@ def test_arguments_that_it_does_not_take() -> None:
 @pytest.mark.parametrize("build", [nn.LSTM, nn.GRUCell])
 def test_a_class_that_is_no_core(build: type[nn.Module]) -> None:
     register_core("theirs", build)
-    with pytest.raises(ValueError, match=r"core: expected a Core, or a module with .*; theirs has no initial_state"):
+    with pytest.raises(ValueError, match=r"core: expected a name such as .*; theirs has no initial_state"):
         make_core(CoreConfig(core="theirs"), SIZE)
 
 

@@ -288,6 +288,7 @@ def test_two_threads_do_not_train_at_a_time(tmp_path: Path) -> None:
         ({"core": Walk}, None, r"core: expected a name, got Walk; .*rmc.register_core\('walk', Walk\) and pass 'walk'"),
         ({"loss": min}, None, r"loss: expected a name, got min; .*rmc.register_loss\('min', min\) and pass 'min'"),
         ({"core": rmc.RelationalRNN}, None, "core: expected a name, got RelationalRNN; pass 'relational-rnn'$"),
+        ({"core": torch.nn.LSTM}, None, "core: expected a name, got LSTM; pass 'lstm'$"),
         ({"core": rmc.GRU(3)}, None, "core: expected a name, got GRU; pass 'gru'$"),
         ({"env": "recall"}, Walk, r"config: env: expected no 'recall' beside rmc.train\(config, env=...\)"),
         ({"cor": "gru"}, Walk, "there is no setting 'cor'; did you mean 'core'"),
