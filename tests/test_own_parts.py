@@ -335,9 +335,7 @@ def test_an_agent_of_another_environment_is_refused() -> None:
         Collector(agent, rmc.make_env("recall", 2), unroll_length=3)
     with pytest.raises(ValueError, match=r"spec: expected a SpaceSpec, such as SpaceSpec.of\(env\), got Walk"):
         rmc.ActorCritic(Walk(), "gru")  # type: ignore[arg-type]
-    with pytest.raises(
-        ValueError, match=r"a name such as 'lstm', a Core, or a module with .*; LSTM has no initial_state"
-    ):
+    with pytest.raises(ValueError, match=r"a name such as 'lstm', a Core, or .*; LSTM has no initial_state"):
         rmc.ActorCritic(SPEC, torch.nn.LSTM)
     with pytest.raises(ValueError, match="core: expected a name, a class, a function or a module, got int"):
         rmc.ActorCritic(SPEC, 3)  # type: ignore[arg-type]
