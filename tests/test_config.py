@@ -35,7 +35,7 @@ SENSELESS: dict[str, tuple[Callable[[], object], str]] = {
     "a bool for a number": (lambda: TrainConfig(learning_rate=True), "learning_rate: expected a number, got True"),
     "a bool in sizes": (
         lambda: AgentConfig(encoder_sizes=(8, True)),
-        "head_sizes: expected a number, got (8, True)",
+        "encoder_sizes: expected a number, got (8, True)",
     ),
     "updated": (
         lambda: Config().updated({"num_envs": 0}, "x.yaml"),
