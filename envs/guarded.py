@@ -50,6 +50,7 @@ class GuardedEnv(gym.Wrapper):
 
     def __init__(self, env: gym.Env, name: str) -> None:
         super().__init__(env)
+        self.metadata = {**env.metadata}  # gymnasium before 1.4 writes the autoreset mode into it, else the class's
         self._is_nested, self._mask_size = is_nested(env.observation_space), _mask_size(env.action_space)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
         self._rendering, self._closing = Blame(name, "render()"), Blame(name, "close()")

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.distributions import Categorical, Joint, forbid
+from rmc_agents.distributions import FORBIDDEN, Categorical, Joint, forbid
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, Distribution, State, TimeStep, map_leaves
 
@@ -116,7 +116,8 @@ class Compared:
         expected, actual = (
             self.agent.spec.distribution(forbid(each, steps.action_mask)) for each in (output.policy_logits, logits)
         )
-        limit = TOLERANCE * max(1.0, output.policy_logits.abs().max().item() / 10)  # rounding grows with the logits
+        largest = output.policy_logits.where(output.policy_logits != FORBIDDEN, 0.0).abs().max().item()
+        limit = TOLERANCE * max(1.0, largest / 10)  # rounding grows with the logits
         difference = (expected.canonical() - actual.canonical()).abs().max().nan_to_num(nan=1.0).item()
         self.largest = max(self.largest, difference)
         if difference > limit or not _same_choices(expected, actual, limit):

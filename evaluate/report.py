@@ -78,12 +78,12 @@ def metric_of(runs: Sequence[ComparedRun]) -> str:
 
 
 def mean_at(runs: Sequence[ComparedRun], metric: str, name: str, mark: float) -> float | None:
-    """The mean over seeds in training at a mark of one of `QUANTITIES`; None beyond a run's end."""
-    field, unit = QUANTITIES[name].field, QUANTITIES[name].unit
-    if any(getattr(run, field) < mark * unit for run in runs):
-        return None
+    """The mean over seeds in training at a mark of one of `QUANTITIES`; None outside of a run's curve."""
+    field, at = QUANTITIES[name].field, mark * QUANTITIES[name].unit
     curves = [run.curve_of(metric) for run in runs]
-    return float(np.mean([np.interp(mark * unit, getattr(curve, field), curve.values) for curve in curves]))
+    if any(getattr(curve, field)[0] > at for curve in curves) or any(getattr(run, field) < at for run in runs):
+        return None
+    return float(np.mean([np.interp(at, getattr(curve, field), curve.values) for curve in curves]))
 
 
 def scores_of(runs: Sequence[ComparedRun], metric: str) -> list[float]:
@@ -194,10 +194,12 @@ def random_play(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> dic
     """Labels and scores of uniform random play; one entry if all runs agree."""
     name = "uniform random play"
     runs = runs_of(groups)
-    scores = {_env_of(run): score for run in runs if (score := run.random_score(metric)) is not None}
+    scores = {_evaluated_in(run): score for run in runs if (score := run.random_score(metric)) is not None}
     if len(set(scores.values())) == 1:
         return {name: next(iter(scores.values()))}
-    return {f"{name}, {env}": score for env, score in scores.items()}
+    has_limits = len({limit for _, limit in scores}) > 1
+    limits = {limit: f", {limit:,} steps at most" if has_limits else "" for _, limit in scores}
+    return {f"{name}, {env}{limits[limit]}": score for (env, limit), score in scores.items()}
 
 
 def _env_of(run: ComparedRun) -> str:

@@ -170,9 +170,9 @@ class Lanes(EndedEpisodes):
             check_targets(targets[targets != NO_TARGET] + self.spec.first_action, self.spec)
             self.targets = state["targets"].to(self.device)
         self.env.set_state(state["env"])  # type: ignore[attr-defined]
-        self._returns, self._lengths = state["returns"], state["lengths"]
-        self._reports_success = state.get("reports_success", self._reports_success)
-        self.numbers = state.get("numbers", self.numbers)
+        self._returns, self._lengths = state["returns"].copy(), state["lengths"].copy()
+        self._reports_success = state.get("reports_success", self._reports_success).copy()
+        self.numbers = state.get("numbers", self.numbers).copy()
         self.steps = map_leaves(lambda leaf: leaf.to(self.device), TimeStep(*state["steps"]))
         self._is_last = (self.steps.terminated | self.steps.truncated).cpu().numpy()
 

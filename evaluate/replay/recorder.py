@@ -130,7 +130,7 @@ class _Episode:
         """For T steps: T of each number, T + 1 images."""
         played, spec, scale = self.played(), self.lanes.spec, self.value_scale
         rows, policy = action_rows(self.lanes.env, spec), spec.distribution(played.output.policy_logits)
-        chosen = taken(spec, torch.cat(self.actions)) * torch.tensor([row.bounds is None for row in rows])
+        chosen = taken(spec, torch.cat(self.actions)).cpu() * torch.tensor([row.bounds is None for row in rows])
         return {
             "note": "",
             "end": self.note,
@@ -138,7 +138,7 @@ class _Episode:
             "length": len(self.steps),
             "rows": [{"name": row.name, "bounds": row.bounds} for row in rows],
             "actions": [text_of(action, rows, spec) for action in self.actions],
-            "chosen": [one.nonzero().flatten().tolist() for one in chosen.cpu()],
+            "chosen": [one.nonzero().flatten().tolist() for one in chosen],
             "shares": rounded(shares(policy)),
             "values": None if scale is None else significant(finite(played.output.value / scale).tolist()),
             "rewards": significant(self.rewards),

@@ -116,6 +116,18 @@ def test_random_play_of_other_arguments_has_its_own_row() -> None:
     }
 
 
+def test_random_play_within_other_step_limits_has_its_own_row() -> None:
+    runs = [replace(make_run(eval_max_steps=limit), random_mean_return=limit / 10) for limit in (100, 2000)]
+    assert report.random_play(comparison.grouped(runs), "return") == {
+        f"uniform random play, {runs[0].config.env.env}, 100 steps at most": 10.0,
+        f"uniform random play, {runs[0].config.env.env}, 2,000 steps at most": 200.0,
+    }
+
+
+def test_a_mark_before_a_curve_begins_has_no_value() -> None:
+    assert [report.mean_at([make_run()], "return", "frames", mark) for mark in (59, 3000, 6001)] == [None, 3.0, None]
+
+
 def test_intervals_of_shares_stay_within_their_range() -> None:
     few, many = [0.4, 0.9], [0.05, 1.0]
     assert report.mean_with_interval(few, 3, are_shares=True) == "0.650 (0.000 to 1.000)"

@@ -6,6 +6,7 @@ import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,18 @@ def test_every_core_and_encoder_does_what_the_agent_does(case: str) -> None:
     format, env, settings = CASES[case]
     compared = compare(make_agent(env, **settings), format, env)
     assert 0 <= compared.largest < 1e-5
+
+
+def test_another_policy_is_noticed_where_an_action_is_forbidden() -> None:
+    agent = make_agent("minipacman", core="none")
+    seen = _zeros(agent.spec, 1)
+    never, mask = torch.zeros(1, dtype=torch.bool), torch.tensor([[True, True, True, True, False]])
+    steps = TimeStep(*seen, never, never, mask)
+    logits, value = agent.step(steps, ())[0]
+    Compared(agent, SimpleNamespace(run=lambda *_: (logits, value))).step(steps, ((), ()))  # type: ignore[arg-type]
+    wrong = Compared(agent, SimpleNamespace(run=lambda *_: (10 * logits, value)))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="expected the same actions and probabilities"):
+        wrong.step(steps, ((), ()))
 
 
 class Trace(Core):
