@@ -13,7 +13,7 @@ from rmc_agents.cores.inspection import is_window
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.stream import Lanes
 
-from .episodes import PlaySettings, lanes_for
+from .episodes import PlaySettings, episodes_to_play, lanes_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +48,9 @@ def mean_attention(agent: ActorCritic, env: str | EnvFactory, episodes: int, set
     Raises:
       ValueError: for a core without attention, or an environment that reports no cue.
     """
-    with closing(make_env(env, episodes)) as made:
+    with closing(make_env(env, 1)) as one:
+        lanes = episodes_to_play(one, episodes)
+    with closing(make_env(env, lanes)) as made:
         attention, is_cue, playing = _play(agent, lanes_for(agent, made, settings), settings, name_of(env))
     cued = is_cue.any(axis=0)
     if not cued.any():

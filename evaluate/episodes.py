@@ -98,7 +98,7 @@ def evaluate_beside_random(
       settings: of the policy; random play has the same seed and step limit.
       on_progress: called with the number of episodes that have just ended, of 2 * episodes, and first with the number
         of those that are not played.
-      jobs: number of processes; the result is the same with any.
+      jobs: number of processes; the result is the same with any, unless the policy draws random numbers itself.
     """
     with closing(make_env(env)) as one:
         uniform, chance = UniformPolicy(SpaceSpec.of(one)), one.metadata.get("chance")

@@ -54,8 +54,8 @@ def evaluate(
       deterministic: take the most likely action instead of sampling, as a saved agent of supervised learning always
         does, and an `ActorCritic` where the environment reports the right answers.
       max_steps: maximum steps of an episode; a longer one is cut off and counts with the return so far.
-      jobs: number of processes, or 'auto'; the result is the same with any. A script that uses several needs the usual
-        `if __name__ == "__main__":`.
+      jobs: number of processes, or 'auto'; the result is the same with any, unless a policy of your own draws random
+        numbers itself. A script that uses several needs the usual `if __name__ == "__main__":`.
 
     Returns:
       Mean return (undiscounted, not scaled) with its 95 % interval, median, lengths in steps, success rate, ...

@@ -147,7 +147,7 @@ class Player:
         ended = terminations | truncations
         is_first = self._ended if all_begin or self._is_new or self._delays_resets() else ended
         steps = self._to_steps(lanes, is_first, rewards, terminations, truncations)
-        steps = steps._replace(action_mask=self._to_mask(obs, action_mask, steps))
+        steps = steps._replace(action_mask=self._to_mask(obs, action_mask, steps, ended))
         output, state = self.policy.step(steps, self._state)
         policy = self.spec.distribution(output.policy_logits)
         self._action = choose(policy, self._generator, self.deterministic)
@@ -194,8 +194,11 @@ class Player:
         steps = TimeStep(obs, firsts, self._action, rewards_, terminations, truncations)
         return map_leaves(lambda x: x.clone().to(self.device), steps)  # copies: `attention` may be read later
 
-    def _to_mask(self, obs: Any, given: ArrayLike | None, steps: TimeStep) -> Tensor | None:
-        """The allowed actions `[B, A]`; None: all. Raises ValueError for a wrong shape, or if none is allowed."""
+    def _to_mask(self, obs: Any, given: ArrayLike | None, steps: TimeStep, ended: NDArray[np.bool_]) -> Tensor | None:
+        """The allowed actions `[B, A]`; None: all. Raises ValueError for a wrong shape, or if none is allowed.
+
+        At an episode's last observation, where the action is ignored, all are; a plain one may also be the next first.
+        """
         if isinstance(obs, Mapping) and self._is_plain and ACTION_MASK in obs:
             obs = {ACTION_MASK: np.asarray(obs[ACTION_MASK])[None]}
         infos = {}
@@ -213,6 +216,8 @@ class Player:
         if len(allowed) != self.num_envs:
             raise ValueError(f"action_mask: expected one for each of {self.num_envs} lanes, got {len(allowed)}")
         mask = torch.as_tensor(allowed, device=self.device) | (steps.terminated | steps.truncated).unsqueeze(-1)
+        if self._is_plain and ended.all() and not mask.any():
+            return torch.ones_like(mask)
         if not all(choice.any(dim=-1).all() for choice in mask.split(self.spec.mask_sizes, dim=-1)):
             raise ValueError("action_mask: expected at least one allowed action for each choice, got none")
         return mask

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rmc_agents import __version__, commands
-from rmc_agents.command_line import console, importing, parsing, quoted, run, show, signal_of
+from rmc_agents.command_line import console, importing, interrupted_by_stops, parsing, quoted, run, show, signal_of
 from rmc_agents.command_line.parsing import parse, sources
 from rmc_agents.commands import COMMANDS
 from rmc_agents.config import Config
@@ -74,6 +75,17 @@ def main():
     return 0
 sys.exit(command_line.run('rmc-test', main))"""
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == status
+
+
+def test_an_interrupt_during_a_compilation_is_not_lost() -> None:
+    def _raw_object_cache_notify() -> None:  # llvmlite calls one of this name from C
+        signal.raise_signal(signal.SIGTERM)
+
+    with interrupted_by_stops():
+        _raw_object_cache_notify()
+        with pytest.raises(KeyboardInterrupt) as interrupt:
+            time.sleep(60)
+    assert signal_of(interrupt.value) == signal.SIGTERM
 
 
 def test_an_interrupt_of_a_users_own_is_ctrl_c() -> None:

@@ -557,6 +557,18 @@ def test_collectors_with_different_seeds_share_no_lanes() -> None:
     assert len(set(seeds)) == 2 * lanes
 
 
+def test_a_collectors_state_can_be_restored_twice() -> None:
+    collector = rmc.Collector(rmc.ActorCritic(SPEC, "gru"), rmc.make_env(Walk, 2), 30)
+    collector.collect()
+    state, episodes = collector.get_state(), []
+    for _ in range(2):
+        collector.set_state(state)
+        collector.lanes.take_episodes()
+        collector.collect()
+        episodes.append(collector.lanes.take_episodes())
+    assert episodes[0] == episodes[1] != []
+
+
 def test_lanes_of_an_older_checkpoint_are_taken() -> None:
     collector = rmc.Collector(rmc.ActorCritic(SPEC, "gru"), rmc.make_env(Walk, 2), 3)
     state = collector.get_state()

@@ -266,6 +266,16 @@ def test_a_mask_must_not_go_missing() -> None:
     player.act(obs)
 
 
+def test_the_mask_at_the_end_of_an_episode_may_allow_nothing() -> None:
+    agent = ActorCritic(SpaceSpec((2,), "float32", 1.0, num_actions=3), "none", encoder_sizes=(4,))
+    player, obs = Player(agent), np.zeros(2, np.float32)
+    player.act(obs, action_mask=[0, 0, 1])
+    player.act(obs, 1.0, True, False, action_mask=[0, 0, 0])
+    assert player.act(obs, 1.0, True, False, action_mask=[0, 1, 0]) == 1  # the caller has reset
+    with pytest.raises(ValueError, match="expected at least one allowed action"):
+        player.act(obs, 1.0, False, False, action_mask=[0, 0, 0])
+
+
 def test_an_agent_of_ones_own_loop_with_masks_asks_for_one_from_the_first_step_on() -> None:
     env = make_env("Zoo-MaskInfo-v0", 2)
     agent = ActorCritic(SpaceSpec.of(env), "none", encoder_sizes=(4,))

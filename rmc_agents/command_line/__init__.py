@@ -152,7 +152,13 @@ def interrupted_by_stops() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _interrupt(number: int, _: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt: a moment later inside a function that llvmlite calls from C, where it would be lost."""
+    while frame is not None:
+        if frame.f_code.co_name.startswith("_raw_object_cache"):
+            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+            return
+        frame = frame.f_back
     raise KeyboardInterrupt(signal.Signals(number))
 
 
