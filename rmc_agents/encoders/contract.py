@@ -23,7 +23,7 @@ def check_encoder(encoder: nn.Module, spec: SpaceSpec) -> None:
     """
     like = next(encoder.parameters(), torch.zeros(()))  # in device
     steps = _two_steps(spec, like.device)
-    with torch.random.fork_rng(), eval_mode(encoder):
+    with torch.random.fork_rng([like.device] if like.is_cuda else []), eval_mode(encoder):
         try:
             both, other_seed, again = (_encoded(encoder, steps, seed) for seed in (0, 1, 0))
             alone = torch.cat([_encoded(encoder, at(steps, slice(i, i + 1)), 0) for i in range(2)])

@@ -199,7 +199,7 @@ class TestRefusals:
         [
             (
                 nn.Linear(SIZE, 2),
-                "expected a Core, or a module with the methods initial_state, step, unroll; Linear has no",
+                "a Core, or a module with the methods initial_state, step, unroll; Linear has no",
             ),
             (LSTM(SIZE + 1), "expected input size 4, got LSTM with 5"),
             ("lstm", "expected a torch module, got str"),
@@ -225,10 +225,8 @@ class TestRefusals:
                 return (torch.zeros(batch_size, 5, dtype=dtype),)
 
             def step(self, x: Tensor, should_reset: Tensor, state: Any) -> Any:
-                return state[0].float(), state
-
-            def unroll(self, x: Tensor, should_reset: Tensor, state: Any) -> Any:
-                return state[0].float().expand(len(x), -1, -1), state
+                after = ~state[0] if dtype == torch.bool else state[0] + 1
+                return after.float(), (after,)
 
         with pytest.raises(ValueError, match=r"Endless.step: expected the same result after a reset"):
             as_core(Endless(SIZE), SIZE)
@@ -502,3 +500,43 @@ def test_a_cell_may_return_its_state_as_a_plain_tuple() -> None:
     output, state = core.step(x[1], never[1], state)
     assert isinstance(state, RMCState)
     assert torch.equal(output, core.unroll(x, never, core.initial_state(3))[0][1])
+
+
+class LastCode(Core):
+    """A core whose state is an index, which only its own steps can set."""
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__(input_size)
+        self.table = nn.Embedding(3, input_size)
+
+    def initial_leaves(self) -> tuple[Tensor]:
+        return (torch.full((1, 1), 2),)
+
+    def cell(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        return x + self.table(state[0][:, 0]), ((x[:, :1] > 0).long(),)
+
+
+class RunningSum(Core):
+    """Its unroll subtracts the sum at the last reset: equal to its steps up to rounding."""
+
+    def initial_leaves(self) -> tuple[Tensor]:
+        return (torch.zeros(1, self.output_size),)
+
+    def cell(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        total = state[0] + x / 3
+        return total, (total,)
+
+    def unroll(self, inputs: Tensor, should_reset: Tensor, state: Any) -> tuple[Tensor, Any]:
+        totals = state[0] + (inputs / 3).cumsum(0)
+        before = torch.cat([state[0][None], totals[:-1]])
+        start = torch.zeros_like(before[0])
+        outputs = []
+        for t, reset in enumerate(should_reset):
+            start = torch.where(reset.unsqueeze(1), before[t], start)
+            outputs.append(totals[t] - start)
+        return torch.stack(outputs), (outputs[-1],)
+
+
+@pytest.mark.parametrize("kind", [LastCode, RunningSum])
+def test_cores_with_an_index_as_state_or_rounding_at_resets_are_taken(kind: type[Core]) -> None:
+    as_core(kind(4), 4)
