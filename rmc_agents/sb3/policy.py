@@ -166,8 +166,7 @@ class RmcPolicy(RecurrentActorCriticPolicy):
         return super()._predict(observation, lstm_states, episode_starts, deterministic)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        config = self._config.to_mapping()
-        parameters = super()._get_constructor_parameters() | {name: config[name] for name in CORE_OPTIONS}
+        parameters = super()._get_constructor_parameters() | core_options(self._config)
         return parameters | {"share_features_extractor": self.share_features_extractor}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -211,6 +210,12 @@ def _with_gates(options: dict[str, Any]) -> dict[str, Any]:
     if "gate_style" in options or options.get("core", "rmc") != "rmc":
         return options
     return RMC_GATES | options
+
+
+def core_options(config: Config) -> dict[str, Any]:
+    """The settings among `CORE_OPTIONS` that have an effect, by name."""
+    settings, unused = config.to_mapping(), settings_unused(config)
+    return {name: settings[name] for name in CORE_OPTIONS if name not in unused}
 
 
 def _checked(options: dict[str, Any]) -> Config:

@@ -195,13 +195,13 @@ def test_an_extractor_that_nothing_would_read_is_refused() -> None:
         ({}, ("coupled", True, 1.0, 0.0)),
         ({"slot_embedding": False, "core_gain": 0.25}, ("coupled", False, 0.25, 0.0)),
         ({"gate_style": "coupled"}, ("coupled", False, None, 1.0)),  # as asked for, and as archives tell it
-        ({"core": "lstm"}, ("unit", False, None, 1.0)),
+        ({"core": "lstm"}, (None, None, None, 1.0)),
     ],
 )
 def test_an_rmcs_gates_are_coupled_unless_others_are_asked_for(options: dict[str, Any], expected: tuple) -> None:
     parameters = make_policy(**options)._get_constructor_parameters()
     names = ("gate_style", "slot_embedding", "core_gain", "forget_bias")
-    assert tuple(parameters[name] for name in names) == expected
+    assert tuple(map(parameters.get, names)) == expected
 
 
 @pytest.mark.parametrize("options", [{}, {"slot_embedding": True}])
@@ -289,12 +289,14 @@ def test_evaluate_policy_counts_whole_episodes() -> None:
 
 
 def test_options_without_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    RecurrentPPO(
+    model = RecurrentPPO(
         "RmcPolicy",
         make_sb3_env("recall", 1),
         policy_kwargs={"core": "lstm", "hidden_size": 4, "mem_slots": 2},
         device="cpu",
     )
+    again = type(model.policy)(**model.policy._get_constructor_parameters())  # no further warning
+    assert again._config.core.hidden_size == 4
     assert [record.getMessage() for record in caplog.records] == [
         "policy_kwargs: without effect with the core lstm: mem_slots"
     ]

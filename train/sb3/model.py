@@ -12,7 +12,7 @@ from torch import nn
 
 from rmc_agents.config import Config
 from rmc_agents.sb3.extractors import CONVOLUTIONS_FROM, DictFeatures, ImageFeatures, MlpFeatures, is_large_picture
-from rmc_agents.sb3.policy import CORE_OPTIONS
+from rmc_agents.sb3.policy import core_options
 from rmc_agents.sb3.saved import ALGORITHMS
 from rmc_agents.stream import seed_after
 from rmc_agents.train.learner import learning_rate_before_end
@@ -77,8 +77,7 @@ def _policy(config: Config, space: Space) -> tuple[str, dict[str, Any]]:
     is_nested = isinstance(space, Dict)
     options: dict[str, Any] = {"optimizer_kwargs": {"eps": config.train.adam_epsilon}}
     if algo == "recurrent-ppo" and chosen in ("auto", "rmc"):
-        settings = config.to_mapping()
-        options |= {name: settings[name] for name in CORE_OPTIONS}
+        options |= core_options(config)
         options |= {"net_arch": list(config.agent.head_sizes), "activation_fn": nn.ReLU}
         if is_nested:
             return "RmcPolicy", options | _features(DictFeatures, sizes=sizes, convolve=convolves)
