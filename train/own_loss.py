@@ -85,6 +85,8 @@ class OwnLoss:
             raise ValueError(f"loss: {self.name}: expected a scalar tensor, or one and a dict of metrics, got {got}")
         if torch.is_grad_enabled() and not loss.requires_grad:
             raise ValueError(f"loss: {self.name}: expected a loss that depends on the agent's weights, got a constant")
+        if not all(isinstance(name, str) for name in metrics):
+            raise ValueError(f"loss: {self.name}: expected metrics with texts as names, got {[*metrics]}")
         if self.metric_names is None:
             self.metric_names = set(metrics)
             with distributed.failing_together():

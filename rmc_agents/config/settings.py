@@ -72,7 +72,7 @@ class EnvConfig(Section):
     """Arguments of the environment, as in --env-kwargs size=7 mode=hard; values are read as in YAML."""
     curriculum: Stages = ()
     """Stages before the environment itself, as in --curriculum '{env_kwargs: {most: 2}, accuracy: 0.9}': arguments
-    that override env_kwargs, and what ends it: accuracy, success or return (over 500 answers or episodes), frames, or
+    that override env_kwargs, and what ends it: accuracy, success or return (over at least 500 episodes), frames, or
     one of them and frames, whichever comes first."""
     num_envs: PositiveInt = 256
     """Environments stepped in parallel (lanes)."""

@@ -146,12 +146,22 @@ def check_unused(path: Path | None) -> None:
         )
     if results := _results(path):
         raise ValueError(f"{path} already holds {results[0].name} of a run without checkpoints; choose another folder")
+    if _is_written_by_hand(path / CONFIG):
+        raise ValueError(f"{path / CONFIG} would be replaced by the run's own {CONFIG}; choose another folder")
 
 
 def _results(path: Path) -> list[Path]:
     """What a run without checkpoints has left that nobody would want to lose: its summary and its best agent."""
     names = (SUMMARY, f"{BEST}{checkpoint.SUFFIX}", f"{BEST}{archive.SUFFIX}")
     return [path / name for name in names if (path / name).is_file()]
+
+
+def _is_written_by_hand(file: Path) -> bool:
+    """Whether it is a file of settings, but not all settings as a run writes them."""
+    try:
+        return file.is_file() and file.read_text() != Config().updated_from_yaml(file).to_yaml()
+    except ValueError:  # not even settings
+        return True
 
 
 def _nothing_to_resume(path: Path) -> str:
