@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +278,8 @@ def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, 
     policy = agent.agent if isinstance(agent, SavedAgent) else agent
     if not hasattr(policy, "step"):
         hint = "; pass its .agent, or rmc.load(run.path)" if hasattr(agent, "agent") else ""
+        if isinstance(agent, str | PathLike):
+            hint = f"; pass rmc.load({fspath(agent)!r})"
         raise ValueError(
             f"agent: expected an ActorCritic, a Policy or the result of rmc.load, got {type(agent).__name__}{hint}"
         )

@@ -138,6 +138,7 @@ def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
             lambda agent: rmc.evaluate(SimpleNamespace(agent=agent)),
             r"SimpleNamespace; pass its .agent, or rmc.load",
         ),
+        (lambda agent: rmc.evaluate(Path("runs/a")), r"got .*Path; pass rmc.load\('runs/a'\)"),
         (lambda agent: rmc.export(rmc.load("recall-rmc"), "recall.zip"), "ends in .safetensors, .onnx, .pt2"),
         (lambda agent: rmc.sample_text(agent, env=Noise), "expected an agent of a text"),
         (

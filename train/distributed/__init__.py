@@ -10,6 +10,7 @@ learners must call the same functions in the same order.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -96,7 +97,9 @@ def connect(gpu: int, store: dist.Store, rank: int, learners: int) -> None:
     if gpus > gpu:
         torch.cuda.set_device(gpu)
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
+    excepthook = sys.excepthook
     dist.init_process_group(backend, timeout=FOREVER, world_size=learners, rank=rank, store=store)
+    sys.excepthook = excepthook  # torch's writes the rank before each line of a traceback, even after the training
 
 
 def size() -> int:

@@ -4,6 +4,7 @@ import copy
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from functools import partial
 from multiprocessing import Pipe, active_children
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from gymnasium.vector import SyncVectorEnv
 
 import rmc_agents as rmc
@@ -285,6 +287,15 @@ def test_gradients_in_any_memory_layout_are_averaged(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(distributed, "total", lambda tensor: 2 * tensor)
     distributed.average([weight], {}, torch.tensor(5))
     assert torch.equal(weight.grad, expected)
+
+
+def test_tracebacks_look_as_before_after_learners_were_connected() -> None:
+    before = sys.excepthook
+    distributed.connect(gpu=1000, store=dist.HashStore(), rank=0, learners=1)
+    try:
+        assert sys.excepthook is before
+    finally:
+        dist.destroy_process_group()
 
 
 def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyPatch) -> None:
