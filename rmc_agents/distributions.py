@@ -102,9 +102,9 @@ class Gaussian:
         self.mean, self.log_std = mean, log_std
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        """Sampled numbers. Raises ValueError if the policy has diverged."""
+        """Sampled numbers, without gradient. Raises ValueError if the policy has diverged."""
         noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
-        return _finite(self.mean + self.log_std.exp() * noise)
+        return _finite(self.mean.detach() + self.log_std.detach().exp() * noise)
 
     def mode(self) -> Tensor:
         """The means."""

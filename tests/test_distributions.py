@@ -93,6 +93,12 @@ def test_known_values() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_draws_have_no_gradient(kind: str) -> None:
+    """One through a draw would cancel that of its log-probability."""
+    assert not make(kind, parameters(6).requires_grad_()).sample(torch.Generator()).requires_grad
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_diverged_policy_is_one_line(kind: str) -> None:
     with pytest.raises(ValueError, match=r"training diverged \(try a smaller --learning-rate\)"):
         make(kind, torch.full((2, 6), torch.nan)).sample(torch.Generator())

@@ -30,8 +30,10 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Update every matrix that has a gradient."""
+    def step(self, closure: Any = None) -> Any:
+        """Update every matrix that has a gradient; returns the loss that `closure`, if given, has computed first."""
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         for group in self.param_groups:
             for matrix in group["params"]:
                 if (gradient := matrix.grad) is None:
@@ -45,15 +47,17 @@ class Muon(torch.optim.Optimizer):
                 if group["weight_decay"]:
                     matrix.mul_(1 - group["lr"] * group["weight_decay"])
                 matrix.add_(direction, alpha=-group["lr"] * 0.2 * math.sqrt(max(matrix.shape)))
+        return loss
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """The matrix `[M, N]` with its singular values moved near 1.
+    """The matrix `[M, N]` with its singular values moved near 1; computed in float32 at least.
 
     The Newton-Schulz iteration X <- P X with P = a I + b A + c A² and A = X Xᵀ. It runs on A alone, A <- P A P, and
     multiplies all P before X, so only two products have the longer side of X.
     """
-    x = matrix.t() if matrix.shape[0] > matrix.shape[1] else matrix
+    x = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
+    x = x.t() if matrix.shape[0] > matrix.shape[1] else x
     x = x / x.norm().clamp(min=EPSILON)
     gram = x @ x.t()
     factors = factor = _factor(gram)
@@ -61,7 +65,7 @@ def orthogonal(matrix: Tensor) -> Tensor:
         gram = factor @ gram @ factor
         factor = _factor(gram)
         factors = factor @ factors
-    x = factors @ x
+    x = (factors @ x).to(matrix.dtype)
     return x.t() if matrix.shape[0] > matrix.shape[1] else x
 
 

@@ -148,6 +148,7 @@ def checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{expected}, got {lengths!r}") from None
     is_integer = not (ends.is_floating_point() or ends.is_complex() or ends.dtype == torch.bool)
+    ends = ends.long() if is_integer else ends  # uint16 has no min
     if not is_integer or ends.shape != (batch_size,) or int(ends.min()) < 1 or int(ends.max()) > steps:
         raise ValueError(f"{expected}, got {ends.tolist()}")
     return ends

@@ -130,6 +130,8 @@ def stepping(
     tape = kind.take(1, state, initial_state, weights, precision)
 
     def step(inputs: Tensor, should_reset: Tensor, state: Any) -> tuple[Tensor, Any]:
+        if len(inputs) != tape.lanes:  # a single lane would be broadcast
+            raise ValueError(f"stepping: expected {tape.lanes} lanes, as its state has, got {len(inputs)}")
         with undisturbed():
             tape.begin(map_leaves(Tensor.float, state))
             tape.should_reset[0] = should_reset.numpy()

@@ -96,6 +96,8 @@ def test_stepping_is_the_reference(name, lanes):
             output, state = step(x, flags, state)
             outputs.append(output)
     assert_close([torch.stack(outputs), *state], [expected.detach().double(), *(x.detach().double() for x in final)])
+    with core.stepping(state) as step, pytest.raises(ValueError, match=r"expected ((1|17) lanes|\[(2|18), \d+\])"):
+        step(*(x[:, :1].repeat(1, lanes + 1, *[1] * (x.ndim - 2))[0] for x in (inputs, should_reset)), state)
 
 
 @pytest.fixture(params=["mkl", "onednn"])

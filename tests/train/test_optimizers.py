@@ -97,6 +97,8 @@ def test_muons_direction_is_that_of_the_iteration_as_published(shape: tuple[int,
     found = orthogonal(matrix.float())
     assert (found - x).norm() < 1e-3 * x.norm()
     assert torch.equal(orthogonal(torch.zeros(shape)), torch.zeros(shape))
+    thin = torch.outer(torch.randn(shape[0]), torch.randn(shape[1])).bfloat16()  # in bfloat16 it would blow up
+    assert (orthogonal(thin).float() - orthogonal(thin.float())).norm() < 0.02
 
 
 def test_muon_takes_the_hidden_matrices_and_moves_all_their_directions_alike() -> None:
