@@ -30,7 +30,7 @@ class KernelCore(Core):
 
     def chosen_scan(self) -> Scan:
         """The scan on `backend`. Raises ValueError if the backend cannot run this core on its device."""
-        return choose(self.kernel, self.backend, self.precision, self.weights(), self.initial_leaves())
+        return choose(self.kernel, self.backend, self.precision, self.weights(), self._initial())
 
     def chosen_backend(self) -> str:
         return self.chosen_scan().backend
@@ -44,7 +44,7 @@ class KernelCore(Core):
 
     def _kernel_scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         inputs, state = self.cast(inputs), map_leaves(self.cast, state)
-        initial, weights = self.initial_leaves(), self.weights()
+        initial, weights = self._initial(), self.weights()
         with no_autocast(inputs.device.type):
             scan = choose(self.kernel, self.backend, self.precision, weights, initial)
             return scan.unroll(inputs, should_reset, state, initial, weights)
@@ -57,7 +57,7 @@ class KernelCore(Core):
             yield self.step
             return
         check_hooks(self)
-        with scan.stepping(state, self.initial_leaves(), self.weights()) as step:
+        with scan.stepping(state, self._initial(), self.weights()) as step:
             yield step
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:

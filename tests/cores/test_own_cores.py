@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from helpers.own_cores import Counter, Decay, InPlace, Module, Odd, Trace
 from rmc_agents.cores import GRU, LSTM, RMC, Core, Feedforward, MinGRU, as_core
 from rmc_agents.cores.inspection import inspect, products_of
-from rmc_agents.kernels.weights import RMCState
+from rmc_agents.kernels.weights import HiddenState, RMCState
 from rmc_agents.sb3.packed_core import PackedCore
 from rmc_agents.types import map_leaves
 
@@ -540,3 +540,17 @@ class RunningSum(Core):
 @pytest.mark.parametrize("kind", [LastCode, RunningSum])
 def test_cores_with_an_index_as_state_or_rounding_at_resets_are_taken(kind: type[Core]) -> None:
     as_core(kind(4), 4)
+
+
+def test_an_own_start_of_a_built_in_core_is_in_its_dtype_and_of_one_lane() -> None:
+    class Started(GRU):
+        lanes = 1
+
+        def initial_leaves(self) -> Any:
+            return HiddenState(torch.ones(self.lanes, self.output_size))
+
+    core = Started(3, hidden_size=6).double()
+    assert core(torch.zeros(2, 4, 3, dtype=torch.float64))[0].dtype == torch.float64
+    core.lanes = 2
+    with pytest.raises(ValueError, match=r"Started.initial_leaves: expected a tuple of tensors \[1, ...\]"):
+        core.unroll(torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.bool), HiddenState(torch.ones(4, 6)))
