@@ -39,7 +39,7 @@ GUESSES = {
     "--num-envs": "rmc-train: --num-envs: expected a value, got none",
     "--precision f3": "rmc-train: --precision: expected one of 'float32', 'bf16', got 'f3'",
     "--discount high": "expected a number, got 'high'",
-    "--key-size large": "expected INT or None, got 'large'",
+    "--key-size large": "expected an integer or None, got 'large'",
     "--video false": "switches take no value",
     "--diagnostics 1": "switches take no value",
     "--core own_core.Decay": "did you mean 'own_core:Decay'",
