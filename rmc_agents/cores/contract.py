@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rmc_agents.kernels.modes import eval_mode
+from rmc_agents.kernels.modes import eval_mode, seed_on
 
 from .base import Core
 
@@ -33,7 +33,7 @@ def _check_resets(core: Core, like: Tensor) -> None:
         state = core.initial_state(1)
         if is_changed:
             state = core.step(2 * inputs[0], resets[0], state)[1]
-        torch.manual_seed(0)
+        seed_on(like.device, 0)
         if method == "step":
             output, state = core.step(inputs[1], resets[1], state)
         else:
@@ -58,7 +58,7 @@ def _check_steps(core: Core, like: Tensor) -> None:
     inputs = torch.linspace(-1, 1, 3 * core.input_size).view(3, 1, -1).to(like)  # [T, B, D]
 
     def stepped(seed: int) -> list[Tensor]:
-        torch.manual_seed(seed)
+        seed_on(like.device, seed)
         state, outputs = core.initial_state(1), []
         for x, reset in zip(inputs, never, strict=True):
             output, state = core.step(x, reset, state)
@@ -79,7 +79,7 @@ def _check_lanes(core: Core, like: Tensor) -> None:
     inputs = torch.linspace(-1, 1, 2 * core.input_size).view(2, -1).to(like)  # [B, D]
 
     def stepped(lanes: slice, seed: int) -> list[Tensor]:
-        torch.manual_seed(seed)
+        seed_on(like.device, seed)
         x = inputs[lanes]
         output, state = core.step(x, torch.zeros(len(x), dtype=torch.bool, device=x.device), core.initial_state(len(x)))
         return [output, *state]

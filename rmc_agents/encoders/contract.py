@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.kernels.modes import eval_mode
+from rmc_agents.kernels.modes import eval_mode, seed_on
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import ArraySpec
 from rmc_agents.types import TimeStep, at
@@ -42,7 +42,7 @@ def check_encoder(encoder: nn.Module, spec: SpaceSpec) -> None:
 
 
 def _encoded(encoder: Callable[[TimeStep], Tensor], steps: TimeStep, seed: int) -> Tensor:
-    torch.manual_seed(seed)
+    seed_on(steps.is_first.device, seed)
     return encoder(steps)
 
 

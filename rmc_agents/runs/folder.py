@@ -146,7 +146,7 @@ def check_unused(path: Path | None) -> None:
         )
     if results := _results(path):
         raise ValueError(f"{path} already holds {results[0].name} of a run without checkpoints; choose another folder")
-    if _is_written_by_hand(path / CONFIG):
+    if not (path / VERSIONS).is_file() and _is_written_by_hand(path / CONFIG):
         raise ValueError(f"{path / CONFIG} would be replaced by the run's own {CONFIG}; choose another folder")
 
 
