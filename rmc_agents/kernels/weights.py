@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class LSTMState(NamedTuple):
@@ -67,8 +67,17 @@ class Affine(NamedTuple):
 
 
 def affine(layer: Any) -> Affine:
-    """The weights of an `nn.Linear` or `nn.LayerNorm` for the kernels."""
-    return Affine(layer.weight, layer.bias)
+    """The weights of an `nn.Linear` or `nn.LayerNorm` for the kernels.
+
+    Raises:
+      ValueError: for another layer, such as a wrapper, whose own `forward` would not run, and one without a bias.
+    """
+    if type(layer).forward not in (nn.Linear.forward, nn.LayerNorm.forward) or (bias := layer.bias) is None:
+        raise ValueError(
+            "expected an nn.Linear or nn.LayerNorm with a bias, whose weights are read without calling it, "
+            f"got {layer}; to change how weights are computed, use torch.nn.utils.parametrize"
+        )
+    return Affine(layer.weight, bias)
 
 
 class RecurrentWeights(NamedTuple):

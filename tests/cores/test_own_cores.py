@@ -554,3 +554,22 @@ def test_an_own_start_of_a_built_in_core_is_in_its_dtype_and_of_one_lane() -> No
     core.lanes = 2
     with pytest.raises(ValueError, match=r"Started.initial_leaves: expected a tuple of tensors \[1, ...\]"):
         core.unroll(torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.bool), HiddenState(torch.ones(4, 6)))
+
+
+class Adapted(nn.Module):
+    """A wrapper that shows the weights of its layer, as adapters (LoRA) do."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias, self.more = layer.weight, layer.bias, nn.Linear(*layer.weight.shape[::-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias) + self.more(x)
+
+
+@pytest.mark.parametrize("replace", [Adapted, nn.Sequential, lambda layer: nn.Linear(*layer.weight.shape[::-1], False)])
+def test_layers_that_the_kernels_would_not_run_are_refused(replace: Any) -> None:
+    core = RMC(4, mem_slots=2, head_size=4)
+    core.input = replace(core.input)
+    with pytest.raises(ValueError, match=r"expected an nn.Linear or nn.LayerNorm with a bias.* got (Adapt|Seq|Linear)"):
+        core(torch.zeros(2, 3, 4))
