@@ -197,9 +197,8 @@ def random_play(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> dic
     scores = {_evaluated_in(run): score for run in runs if (score := run.random_score(metric)) is not None}
     if len(set(scores.values())) == 1:
         return {name: next(iter(scores.values()))}
-    has_limits = len({limit for _, limit in scores}) > 1
-    limits = {limit: f", {limit:,} steps at most" if has_limits else "" for _, limit in scores}
-    return {f"{name}, {env}{limits[limit]}": score for (env, limit), score in scores.items()}
+    at_most = ", {:,} steps at most" if len({limit for _, limit in scores}) > 1 else ""
+    return {f"{name}, {env}{at_most.format(limit)}": score for (env, limit), score in scores.items()}
 
 
 def _env_of(run: ComparedRun) -> str:

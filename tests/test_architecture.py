@@ -27,6 +27,7 @@ LAYERS = (
         "lazy",
     ),
     ("kernels",),
+    ("tryout",),
     ("cores",),
     ("losses",),
     ("encoders",),

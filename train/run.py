@@ -61,11 +61,11 @@ def train(
     Args:
       config: all settings, or those that differ from the defaults, by name; "config" names a preset or a YAML file
         whose settings replace the defaults.
-      env: an environment instead of that of the settings: a name; a class or function, called once for each lane
-        (once for all lanes if it takes `num_envs`); an environment, which is copied for each lane; or a vector
-        environment, which is used directly, without evaluation and video at the end. Unless it is a name, it is
-        known as own/NAME, after the class or function; if a later one has that name, `evaluate` and `resume` ask for
-        it.
+      env: an environment instead of that of a Config or a preset; a dict then has no "env". A name; a class or function
+        called once for each lane (once for all lanes if it takes `num_envs`); an environment, which is copied for each
+        lane; or a vector environment, which is used directly, without evaluation and video at the end. Unless it is a
+        name, it is known as own/NAME, after the class or function; if a later one has that name, `evaluate` and
+        `resume` ask for it.
       run_dir: the run's folder, which must not hold a run; None: a new one under runs/.
       callback: called after every update with the run's `Progress`; returns True to end the training. If it raises, the
         run is saved.

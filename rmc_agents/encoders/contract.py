@@ -6,13 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rmc_agents.kernels.modes import eval_mode, seed_on
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import ArraySpec
+from rmc_agents.tryout import is_close, seed_on, trying_out
 from rmc_agents.types import TimeStep, at
 
 
-@torch.no_grad()
 def check_encoder(encoder: nn.Module, spec: SpaceSpec) -> None:
     """Try a custom encoder on two time steps; the global random numbers stay as they were.
 
@@ -23,18 +22,18 @@ def check_encoder(encoder: nn.Module, spec: SpaceSpec) -> None:
     """
     like = next(encoder.parameters(), torch.zeros(()))  # in device
     steps = _two_steps(spec, like.device)
-    with torch.random.fork_rng([like.device] if like.is_cuda else []), eval_mode(encoder):
+    with trying_out(encoder, like.device):
         try:
             both, other_seed, again = (_encoded(encoder, steps, seed) for seed in (0, 1, 0))
             alone = torch.cat([_encoded(encoder, at(steps, slice(i, i + 1)), 0) for i in range(2)])
         except Exception:
             return
-    if not _close(both, again):
+    if not is_close(both, again):
         raise ValueError(
             f"encoder: expected {type(encoder).__name__} to return the same for the same time steps, got different "
             "features: it has to keep no memory, which is the core's"
         )
-    if _close(both, other_seed) and not _close(both, alone):
+    if is_close(both, other_seed) and not is_close(both, alone):
         raise ValueError(
             f"encoder: expected the same of {type(encoder).__name__} for a time step alone and beside another, got "
             "different features: axis 0 is time and lanes, do not compute across it"
@@ -64,7 +63,3 @@ def _zeros_and_ones(array: ArraySpec) -> Tensor:
     one = np.minimum(1, np.reshape(array.categories, array.shape) - 1) if array.categories else 1 / array.scale
     entries = np.stack([np.zeros(array.shape), np.broadcast_to(one, array.shape)])
     return torch.as_tensor(entries).round().to(getattr(torch, array.dtype))
-
-
-def _close(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-2, atol=1e-3, equal_nan=True)

@@ -76,14 +76,6 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
-def seed_on(device: torch.device, seed: int) -> None:
-    """Seed the generators of the CPU and of this device; torch.manual_seed would seed those of all GPUs."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-
-
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 

@@ -37,7 +37,7 @@ def test_batch_first(core: Core) -> None:
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("lengths", [LENGTHS, torch.tensor(LENGTHS, dtype=torch.int32), [2, 2, 2], [7, 7, 7]])
+@pytest.mark.parametrize("lengths", [LENGTHS, torch.tensor(LENGTHS, dtype=torch.uint16), [2, 2, 2], [7, 7, 7]])
 def test_padded_sequences_are_each_sequence_alone(core: Core, lengths: Tensor | list[int], batch_first: bool) -> None:
     """Outputs, states and the gradients of inputs, state and weights; the padding is NaN and gets none."""
     x, should_reset, state = random_inputs(), flags((2, 0), (5, 1), (0, 2)), random_state(core)

@@ -539,7 +539,7 @@ class RunningSum(Core):
 
 @pytest.mark.parametrize("kind", [LastCode, RunningSum])
 def test_cores_with_an_index_as_state_or_rounding_at_resets_are_taken(kind: type[Core]) -> None:
-    as_core(kind(4), 4)
+    assert as_core(core := kind(4), 4) is core
 
 
 def test_an_own_start_of_a_built_in_core_is_in_its_dtype_and_of_one_lane() -> None:

@@ -373,3 +373,30 @@ def test_wrappers_that_only_convert_need_no_state() -> None:
     rescaled = make_env(lambda: ClipReward(RecallEnv(), 0.0, 0.5), 2)
     assert Lanes(rescaled, 0, torch.device("cpu")).is_savable
     assert not Lanes(make_env(lambda: NormalizeReward(RecallEnv()), 2), 0, torch.device("cpu")).is_savable
+
+
+class Graded(RecallEnv):
+    """Reports a level, in every second environment a fraction."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.level = (1, 2.75)[Graded.made % 2]
+        Graded.made += 1
+
+    def reset(self, **options: Any) -> Any:
+        obs, info = super().reset(**options)
+        return obs, info | {"level": self.level}
+
+
+def test_infos_of_the_lanes_keep_their_fractions_whatever_the_first_lane_reports() -> None:
+    with closing(make_env(Graded, 4)) as env:
+        assert sorted(env.reset(seed=0)[1]["level"]) == [1, 1, 2.75, 2.75]
+
+
+def test_lanes_do_not_share_the_metadata_of_their_class() -> None:
+    with closing(make_env("CartPole-v1", 1)) as env:
+        lane = env.unwrapped.envs[0]  # type: ignore[attr-defined]
+        assert lane.metadata == lane.unwrapped.metadata
+        assert lane.metadata is not type(lane.unwrapped).metadata

@@ -50,6 +50,16 @@ def cue_steps() -> list[int]:
     return found
 
 
+def test_an_environment_with_few_episodes_plays_each_once() -> None:
+    class Few(NthFarthestVectorEnv):
+        def __init__(self, num_envs: int) -> None:
+            super().__init__(num_envs, vectors=STEPS, size=SIZE)
+            self.metadata = self.metadata | {"num_episodes": 3}
+
+    agent: Any = Counter()
+    assert mean_attention(agent, Few, LANES, PlaySettings(7, CPU, True, 100)).episodes == 3
+
+
 def test_steps_are_counted_from_the_cue_in_each_episode() -> None:
     agent: Any = Counter()
     mean = mean_attention(agent, f"nth-farthest-vectors{STEPS}-size{SIZE}", LANES, PlaySettings(7, CPU, True, 100))

@@ -291,7 +291,7 @@ def test_an_unknown_key_in_a_config_names_the_nearest(tmp_path: Path, capsys: py
 def test_settings_written_by_hand_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("env: recall  # mine\n", "[not, settings"):
         (tmp_path / "config.yaml").write_text(text)
-        assert train("--run-dir", str(tmp_path)) == 2
+        assert train("--run-dir", str(tmp_path), "--total-frames", "40") == 2
         assert "config.yaml would be replaced by the run's own config.yaml" in capsys.readouterr().err
         assert (tmp_path / "config.yaml").read_text() == text
     (tmp_path / "config.yaml").write_text(Config().to_yaml())  # as rmc-compare writes it
