@@ -39,6 +39,8 @@ class AdaptedCore(Core):
             raise not_a_core(type(module).__name__, missing)
         super().__init__(input_size, _output_size(module, input_size))
         self.module = module
+        if (parameter := next(module.parameters(), None)) is not None:
+            self._like = self._like.to(parameter.device)
         self.default_gain = getattr(module, "default_gain", Core.default_gain)  # type: ignore[misc]  # of this one
 
     def class_name(self) -> str:

@@ -17,6 +17,7 @@ from rmc_agents.kernels.operations import Product
 from rmc_agents.types import State, Step, map_leaves
 
 from .checks import (
+    check_devices,
     check_inputs,
     check_leaves,
     check_resets,
@@ -106,7 +107,7 @@ class Core(nn.Module, ABC):
           The output, `[B, output_size]`, and the state after the step.
 
         Raises:
-          ValueError: for a shape or a dtype other than these.
+          ValueError: for another shape, dtype or device than these.
         """
         self._check(inputs, should_reset, state, axes=("B",))
         outputs, state = self.scan(inputs.unsqueeze(0), should_reset.unsqueeze(0), state)
@@ -135,7 +136,7 @@ class Core(nn.Module, ABC):
           The outputs, `[T, B, output_size]`, and the state after the last step.
 
         Raises:
-          ValueError: for a shape or a dtype other than these.
+          ValueError: for another shape, dtype or device than these.
         """
         self._check(inputs, should_reset, state, axes=("T", "B"))
         return self.scan(inputs, should_reset, state)
@@ -287,6 +288,7 @@ class Core(nn.Module, ABC):
         check_inputs(inputs, self.input_size, axes)
         check_resets(inputs, should_reset, axes)
         check_state(state, self.initial_leaves(), inputs.shape[-2])
+        check_devices(self._like.device, inputs, should_reset, state)
 
 
 def truncated_normal(*shape: int, fan_in: int) -> nn.Parameter:

@@ -34,21 +34,29 @@ def check_resets(inputs: Tensor, should_reset: Tensor, axes: tuple[str, ...]) ->
         )
 
 
-def check_state(state: State, initial: State, batch_size: int) -> None:
+def check_state(state: State, initial: State, batch_size: int, name: str = "state") -> None:
     """Raises ValueError unless the state is like the initial one of one lane, with `batch_size` lanes."""
     if type(state) is not type(initial) or len(state) != len(initial):
         expected = f"{type(initial).__name__} of {len(initial)}" if initial else "()"
         got = repr(state) if state is None or state == () else type(state).__name__
         got += f" of {len(state)}" if isinstance(state, tuple | list) and state else ""
-        raise ValueError(f"state: expected {expected}, as initial_state gives it, got {got}")
-    names = getattr(initial, "_fields", range(len(initial)))
-    for name, leaf, one in zip(names, state, initial, strict=True):
+        source = ", as initial_state gives it" if name == "state" else ""
+        raise ValueError(f"{name}: expected {expected}{source}, got {got}")
+    fields = getattr(initial, "_fields", range(len(initial)))
+    for field, leaf, one in zip(fields, state, initial, strict=True):
         if not isinstance(leaf, Tensor) or not _is_like(leaf.dtype, one.dtype):
             kind = leaf.dtype if isinstance(leaf, Tensor) else type(leaf).__name__
-            raise ValueError(f"state.{name}: expected a tensor of {one.dtype}, got {kind}")
+            raise ValueError(f"{name}.{field}: expected a tensor of {one.dtype}, got {kind}")
         shape = [batch_size, *one.shape[1:]]
         if list(leaf.shape) != shape:
-            raise ValueError(f"state.{name}: expected {shape}, got {list(leaf.shape)}")
+            raise ValueError(f"{name}.{field}: expected {shape}, got {list(leaf.shape)}")
+
+
+def check_devices(device: torch.device, inputs: Tensor, should_reset: Tensor, state: State) -> None:
+    """Raises ValueError unless all are on the core's device."""
+    for name, x in (("inputs", inputs), ("should_reset", should_reset), *(("state", leaf) for leaf in state)):
+        if x.device != device:
+            raise ValueError(f"{name}: expected a tensor on {device}, as the core, got one on {x.device}")
 
 
 def _is_like(dtype: torch.dtype, other: torch.dtype) -> bool:

@@ -13,7 +13,7 @@ from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.types import State, Step, map_leaves
 
 from .base import Core
-from .checks import check_hooks
+from .checks import check_hooks, check_state
 
 
 class KernelCore(Core):
@@ -41,6 +41,14 @@ class KernelCore(Core):
             return super().scan(inputs, should_reset, state)
         check_hooks(self)
         return self._kernel_scan(inputs, should_reset, state)
+
+    def _initial(self) -> State:
+        """As in `Core`. Raises ValueError if a subclass's `initial_leaves` are not of the kind that the kernels take."""
+        leaves, kind = super()._initial(), type(self)
+        of_kernel = next(each for each in kind.__mro__ if "kernel" in vars(each)).initial_leaves
+        if kind.initial_leaves is not of_kernel and kind.cell is KernelCore.cell:
+            check_state(leaves, of_kernel(self), 1, name=f"{kind.__name__}.initial_leaves")
+        return leaves
 
     def _kernel_scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         inputs, state = self.cast(inputs), map_leaves(self.cast, state)

@@ -8,6 +8,7 @@ import torch
 from helpers.cores import INPUT, LANES, build, flags, random_inputs
 from rmc_agents.config import CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, RNN, Feedforward, MinGRU, RelationalRNN, Transformer, make_core
+from rmc_agents.types import map_leaves
 
 
 class TestRefusals:
@@ -63,6 +64,18 @@ class TestRefusals:
             got = "tuple" if wrong else str(wrong).replace("()", r"\(\)")
             with pytest.raises(ValueError, match=f"state: expected {type(state).__name__}.* got {got}"):
                 recurrent.step(random_inputs()[0], flags()[0], wrong)
+
+    def test_device(self, each_kind):
+        inputs, resets, state = random_inputs(), flags(), each_kind.initial_state(LANES)
+        elsewhere = map_leaves(lambda leaf: leaf.to("meta"), state)
+        expected = "expected a tensor on cpu, as the core, got one on meta"
+        with pytest.raises(ValueError, match=f"inputs: {expected}"):
+            each_kind.unroll(inputs.to("meta"), resets, state)
+        with pytest.raises(ValueError, match=f"should_reset: {expected}"):
+            each_kind.step(inputs[0], resets[0].to("meta"), state)
+        if state != ():
+            with pytest.raises(ValueError, match=f"state: {expected}"):
+                each_kind.unroll(inputs, resets, elsewhere)
 
     def test_state_of_a_core_without(self):
         with pytest.raises(ValueError, match=r"state: expected \(\), .* got LSTMState"):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from helpers.own_cores import Counter, Decay, InPlace, Module, Odd, Trace
 from rmc_agents.cores import GRU, LSTM, RMC, Core, Feedforward, MinGRU, as_core
+from rmc_agents.cores.adapter import AdaptedCore
 from rmc_agents.cores.inspection import inspect, products_of
 from rmc_agents.kernels.weights import HiddenState, RMCState
 from rmc_agents.sb3.packed_core import PackedCore
@@ -554,6 +555,28 @@ def test_an_own_start_of_a_built_in_core_is_in_its_dtype_and_of_one_lane() -> No
     core.lanes = 2
     with pytest.raises(ValueError, match=r"Started.initial_leaves: expected a tuple of tensors \[1, ...\]"):
         core.unroll(torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.bool), HiddenState(torch.ones(4, 6)))
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ((torch.ones(1, 6),), "Started.initial_leaves: expected HiddenState of 1, got tuple of 1"),
+        (HiddenState(torch.ones(1, 3)), r"Started.initial_leaves.hidden: expected \[1, 6\], got \[1, 3\]"),
+    ],
+)
+def test_an_own_start_that_the_kernels_do_not_take(start: Any, message: str) -> None:
+    class Started(GRU):
+        def initial_leaves(self) -> Any:
+            return start
+
+    with pytest.raises(ValueError, match=message):
+        Started(3, hidden_size=6).initial_state(2)
+
+
+def test_a_module_on_another_device_takes_inputs_there() -> None:
+    core = AdaptedCore(Begun(SIZE).to("meta"), SIZE)
+    inputs, resets = torch.zeros(2, SIZE, device="meta"), torch.zeros(2, dtype=torch.bool, device="meta")
+    assert core.step(inputs, resets, core.initial_state(2))[0].is_meta
 
 
 class Adapted(nn.Module):
