@@ -43,7 +43,7 @@ class KernelCore(Core):
         return self._kernel_scan(inputs, should_reset, state)
 
     def _initial(self) -> State:
-        """As in `Core`. Raises ValueError if a subclass's `initial_leaves` are not of the kind that the kernels take."""
+        """As in `Core`. Raises ValueError if a subclass's `initial_leaves` are not what the kernels take."""
         leaves, kind = super()._initial(), type(self)
         of_kernel = next(each for each in kind.__mro__ if "kernel" in vars(each)).initial_leaves
         if kind.initial_leaves is not of_kernel and kind.cell is KernelCore.cell:
