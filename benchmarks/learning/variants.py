@@ -1,4 +1,4 @@
-"""Cores between a GRU and an RMC: which of their parts decides whether an agent uses its memory?
+"""Cores between a GRU, an LSTM and an RMC: which of their parts decides whether an agent uses its memory?
 
     rmc-train --config minipacman-rmc --core benchmarks.learning.variants:Variant --core-args slots=4 width=64 ...
 
@@ -18,8 +18,9 @@ CANDIDATES = ("gru", "no-reset", "gru-attention", "rmc")
 class Variant(rmc.Core):
     """A gated memory of N slots of width D: memory' = z * memory + (1 - z) * candidate. All slots share their weights.
 
-    The defaults are a GRU of 128 units. `slots=4 width=64 input=row candidate=rmc gate_bias=1` is the RMC of the preset
-    minipacman-rmc; `norms=false`, `attention=false` and `residual=false` leave out what they name.
+    The defaults are a GRU of 128 units; `candidate=no-reset gates=lstm` is an LSTM of 128. `slots=4 width=64 input=row
+    candidate=rmc gate_bias=1` is the RMC of the preset minipacman-rmc; `norms=false`, `attention=false` and
+    `residual=false` leave out what they name.
 
     Args:
       input_size: width of the inputs.
@@ -32,6 +33,8 @@ class Variant(rmc.Core):
       attention: with the candidate "rmc"; without, a slot takes the mean of its own value and the input's.
       residual: with the candidate "rmc"; without, it is made of what attention takes, not of the slot itself too.
       heads: of the attention.
+      gates: "coupled", as above; "lstm", memory' = z * memory + i * candidate, and the output, which is what the next
+        step sees of the memory, is o * tanh(memory').
       gate_bias: initial bias of z; above 0, the memory lasts longer from the start of training.
     """
 
@@ -46,17 +49,23 @@ class Variant(rmc.Core):
         attention: bool = True,
         residual: bool = True,
         heads: int = 2,
+        gates: str = "coupled",
         gate_bias: float = 0.0,
     ) -> None:
         super().__init__(input_size, output_size=slots * width)
-        for name, value, known in (("input", input, ("own", "row")), ("candidate", candidate, CANDIDATES)):
+        for name, value, known in (
+            ("input", input, ("own", "row")),
+            ("candidate", candidate, CANDIDATES),
+            ("gates", gates, ("coupled", "lstm")),
+        ):
             if value not in known:
                 raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
         self.slots, self.width, self.candidate = slots, width, candidate
         self.attention, self.residual, self.heads, self.gate_bias = attention, residual, heads, gate_bias
-        # The gate z, and for a GRU's candidate itself and r.
-        parts = {"gru": 3, "gru-attention": 3, "no-reset": 2, "rmc": 1}[candidate]
-        own = slots * (2 if candidate == "rmc" else parts)  # an RMC's candidate takes the row, or one for each slot
+        self.gates = 3 if gates == "lstm" else 1  # z, i, o or z alone
+        # The gates, and for a GRU's candidate itself and r.
+        parts = self.gates + {"gru": 2, "gru-attention": 2, "no-reset": 1, "rmc": 0}[candidate]
+        own = slots * (parts + (candidate == "rmc"))  # an RMC's candidate takes the row, or one for each slot
         self.row = linear(input_size, width) if input == "row" else None
         self.from_input = linear(width, parts * width) if input == "row" else linear(input_size, own * width)
         self.from_memory = linear(width, parts * width)
@@ -69,34 +78,44 @@ class Variant(rmc.Core):
                 nn.LayerNorm(size) if norms else nn.Identity() for size in (3 * width, width, width)
             )
 
-    def initial_leaves(self) -> tuple[Tensor]:
-        """The memory `[1, N, D]`: zeros for a GRU's candidate, the identity for an RMC's."""
+    def initial_leaves(self) -> tuple[Tensor, ...]:
+        """The memory `[1, N, D]`: zeros for a GRU's candidate, the identity for an RMC's. With an LSTM's gates, also
+        the output, which is like it."""
         weight = self.from_memory.weight
-        if self.candidate != "rmc":
-            return (weight.new_zeros(1, self.slots, self.width),)
-        return (torch.eye(self.slots, self.width, dtype=weight.dtype, device=weight.device).unsqueeze(0),)
+        memory = weight.new_zeros(1, self.slots, self.width)
+        if self.candidate == "rmc":
+            memory = torch.eye(self.slots, self.width, dtype=weight.dtype, device=weight.device).unsqueeze(0)
+        return (memory,) if self.gates == 1 else (memory, memory)
 
-    def cell(self, x: Tensor, state: tuple[Tensor]) -> tuple[Tensor, tuple[Tensor]]:
+    def cell(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One step; x `[B, input_size]`, output `[B, N * D]`."""
-        (memory,) = state
-        seen = memory if self.embedding is None else memory + self.embedding
+        memory, output = state[0], state[-1]
+        seen = output if self.embedding is None else output + self.embedding
         if self.row is None:
             inputs = self.from_input(x).unflatten(-1, (self.slots, -1))
         else:
             row = self.row(x).unsqueeze(1)
             inputs = torch.cat([self.from_input(row), row], dim=-1) if self.candidate == "rmc" else self.from_input(row)
-        gate_in, candidate_in, *reset_in = inputs.split(self.width, dim=-1)
+        width, gates = self.width, self.gates * self.width
+        candidate_in, *reset_in = inputs[..., gates:].split(width, dim=-1)
+        from_memory = self.from_memory(seen.tanh() if self.candidate == "rmc" else seen)
         if self.candidate == "rmc":
-            gate_memory, candidate = self.from_memory(seen.tanh()), self._attended(seen, candidate_in)
+            candidate = self._attended(seen, candidate_in)
         else:
-            gate_memory, candidate_memory, *reset_memory = self.from_memory(seen).split(self.width, dim=-1)
+            candidate_memory, *reset_memory = from_memory[..., gates:].split(width, dim=-1)
             if self.candidate == "gru-attention":
                 candidate_memory = candidate_memory + self._found(self.qkv(seen))
             reset = torch.sigmoid(reset_in[0] + reset_memory[0]) if reset_in else 1.0
             candidate = torch.tanh(candidate_in + reset * candidate_memory)
-        gate = torch.sigmoid(gate_in + gate_memory + self.gate_bias)
-        memory = gate * memory + (1 - gate) * candidate
-        return memory.flatten(1), (memory,)
+        keep, *others = (inputs[..., :gates] + from_memory[..., :gates]).split(width, dim=-1)
+        keep = torch.sigmoid(keep + self.gate_bias)
+        if not others:
+            memory = keep * memory + (1 - keep) * candidate
+            return memory.flatten(1), (memory,)
+        write, show = (torch.sigmoid(each) for each in others)
+        memory = keep * memory + write * candidate
+        output = show * memory.tanh()
+        return output.flatten(1), (memory, output)
 
     def _attended(self, seen: Tensor, row: Tensor) -> Tensor:
         """The RMC's candidate `[B, N, D]`, from the slots `[B, N, D]` and the input, a row for all or one for each."""

@@ -59,3 +59,17 @@ def test_the_other_end_is_a_gru(variant: Any) -> None:
             copy.data.copy_(torch.cat([reset, update, candidate]))
     x = torch.randn(9, 3, INPUT)
     torch.testing.assert_close(core(x)[0], gru(x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_with_the_gates_of_an_lstm_it_is_an_lstm(variant: Any) -> None:
+    core, lstm = variant(INPUT, candidate="no-reset", gates="lstm"), nn.LSTM(INPUT, 128)
+    for mine, theirs, biases in (
+        (core.from_input, lstm.weight_ih_l0, lstm.bias_ih_l0),
+        (core.from_memory, lstm.weight_hh_l0, lstm.bias_hh_l0),
+    ):
+        nn.init.normal_(mine.bias)
+        for values, copy in ((mine.weight, theirs), (mine.bias, biases)):
+            forget, write, show, candidate = values.detach().chunk(4)
+            copy.data.copy_(torch.cat([write, forget, candidate, show]))
+    x = torch.randn(9, 3, INPUT)
+    torch.testing.assert_close(core(x)[0], lstm(x)[0], rtol=1e-4, atol=1e-5)
