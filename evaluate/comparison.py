@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from rmc_agents import plugins
-from rmc_agents.command_line import quoted
 from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.files import write_atomically
 from rmc_agents.formatting import significant
-from rmc_agents.runs import archive
-from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS, read_config
+from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS, read_config, resume_command
 
 from .curves import Curve, at_frames, read_curve, smoothed, thinned
 from .plot import labels
@@ -99,11 +96,11 @@ class ComparedRun:
 
 def _resume_command(folder: Path, flags: str = "", settings: str = "") -> str:
     """How a run is resumed, with flags on the command line or settings in Python."""
-    if read_config(folder).env.env.startswith(NAMESPACE):
+    config = read_config(folder)
+    if config.env.env.startswith(NAMESPACE):
         which = "where env is a class or a function: a VectorEnv object is not evaluated"
         return f"rmc.resume({str(folder)!r}{settings}, env=...), {which}"
-    trust = " --trust" if archive.is_archive(folder) else ""
-    return f"rmc-train --resume {quoted(folder)}{flags}{trust}{plugins.flags_text()}"
+    return resume_command(folder, config, flags)
 
 
 def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:

@@ -83,7 +83,8 @@ def add(modules: Sequence[str], *names: str | None, env: str | None = None) -> N
         _typed[module] = None
     _named.update(dict.fromkeys(_without_stack(name) for name in (*modules, *names, env) if name and module_of(name)))
     for name in filter(module_of, modules):
-        find(name)
+        if not _is_registered(name):
+            find(name)
     if env:
         _register_env(env)
 
@@ -277,6 +278,13 @@ def _imports() -> list[str]:
 def flags_text() -> str:
     """`flags` as text to append to a suggested command, with a leading space; '' without flags."""
     return "".join(f" {shlex.quote(word)}" for word in flags())
+
+
+def flags_of(*names: str) -> str:
+    """The flags, each with a leading space, with which a command finds cores, encoders, losses and environments of
+    these names."""
+    own = dict.fromkeys(_without_stack(name) for name in names if module_of(name))
+    return "".join(f" --import {shlex.quote(name)}" for name in own)
 
 
 def carried(function: Callable[..., Result], env: Any) -> Callable[..., Result]:

@@ -77,6 +77,19 @@ def test_a_file_cannot_have_any_function_of_a_module_called(module: str) -> None
         plugins.load([f"{module}:clear"])
 
 
+def test_flags_that_are_suggested_for_names_of_a_file_find_them(module: str) -> None:
+    with Path(f"{module}.py").open("a") as file:
+        file.write("\ndef build(input_size):\n    return Own(input_size)\n")
+        file.write(
+            f"\nimport gymnasium\ngymnasium.register('{module}-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+        )
+    flags = plugins.flags_of("lstm", f"{module}:build", "text:a.txt", f"{module}:{module}-v0-stack2")
+    assert flags == f" --import {module}:build --import {module}:{module}-v0"
+    plugins.load(flags.replace("--import", "").split())
+    assert make_core(CoreConfig(core=f"{module}:build"), 3).output_size == 4
+    plugins.check_named(f"{module}:{module}-v0-stack2", "config.yaml")
+
+
 def test_a_partial_of_a_class_of_the_module_is_found(module: str) -> None:
     with Path(f"{module}.py").open("a") as file:
         file.write("\nfrom functools import partial\n\nWide = partial(Own, width=6)\n")

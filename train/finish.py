@@ -17,7 +17,7 @@ from rmc_agents.evaluate.video.recording import record
 from rmc_agents.formatting import with_interval
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
-from rmc_agents.runs.folder import SUMMARY, VIDEOS, RunFolder
+from rmc_agents.runs.folder import SUMMARY, VIDEOS, RunFolder, flags_to_open, resume_command
 from rmc_agents.runs.saved import count_parameters
 
 from .evaluating import env_of, eval_jobs, play_settings
@@ -25,11 +25,6 @@ from .reporting.reporter import write_hparams
 from .trainer import Trainer
 
 VIDEO_STEPS = 500  # for an impression; rmc-watch records more
-
-
-def extra_flags(trainer: Trainer) -> str:
-    """Flags that a command needs to open the run, such as --import for users' modules."""
-    return trainer.trust_flag + plugins.flags_text()
 
 
 def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console: Console) -> None:
@@ -112,7 +107,7 @@ def only_python_opens(config: Config, to_train: bool = False) -> bool:
 
 
 def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], console: Console) -> None:
-    flags = extra_flags(trainer)
+    flags = flags_to_open(trainer.config)
     lines = [
         f"{summary['frames']:,} frames in {summary['seconds']:.0f} s ({summary['frames_per_second']:,.0f} frames/s)",
         f"  checkpoints     {run_dir / checkpoint.FOLDER}",
@@ -129,6 +124,7 @@ def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], consol
             lines.append(f"  rmc-watch {run}{flags}")
         lines.append(f"  rmc-evaluate {run} --episodes 200{flags}")
     if not only_python_opens(trainer.config, to_train=True):
-        lines.append(f"  rmc-train --resume {run} --total-frames {2 * summary['frames']}{flags}")
+        more = f" --total-frames {2 * summary['frames']}"
+        lines.append(f"  {resume_command(run_dir, trainer.config, more)}")
     lines += [f"  rmc-plot {run}", f"  tensorboard --logdir {run}"]
     say(console, "\n".join(lines))

@@ -15,14 +15,14 @@ from rmc_agents.episodes import Episode
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs.checkpoint import is_saved
-from rmc_agents.runs.folder import RunFolder, has_checkpoints
+from rmc_agents.runs.folder import RunFolder, has_checkpoints, resume_command
 from rmc_agents.runs.texts import keep_text
 
 from . import distributed
 from .distributed import learners
 from .distributed.follower import CONTINUE, END, SAVE, lead
 from .evaluating import Evaluator
-from .finish import extra_flags, finish, only_python_opens, summarize
+from .finish import finish, only_python_opens, summarize
 from .learner import Learner
 from .reporting.clock import TrainingClock
 from .reporting.reporter import Reporter
@@ -218,9 +218,7 @@ class RunLoop:
             return f"rmc.resume({str(self.folder.path)!r}, env=...)"
         if only_python_opens(self.trainer.config, to_train=True):
             return f"rmc.resume({str(self.folder.path)!r}), after registering its parts"
-        address = self.trainer.config.actors.ray_address
-        cluster = f" --ray-address {address}" if address else ""  # it is not taken from a file
-        return f"rmc-train --resume {quoted(self.folder.path)}{cluster}{extra_flags(self.trainer)}"
+        return resume_command(self.folder.path, self.trainer.config)
 
     def _print_header(self) -> None:
         trainer, folder, saved = self.trainer, self.folder, self.saved

@@ -65,7 +65,6 @@ class Trainer(ABC):
       updates: calls of `update` so far.
       agent: the agent that learns.
       lanes: the lanes it acts in.
-      trust_flag: the flag, with a leading space, that commands need to open the run's checkpoints; or ''.
     """
 
     config: Config
@@ -75,7 +74,6 @@ class Trainer(ABC):
     updates: int
     agent: TrainedAgent
     lanes: TrainingLanes
-    trust_flag: str = ""
 
     @abstractmethod
     def update(self) -> Metrics:

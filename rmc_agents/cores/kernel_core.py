@@ -45,9 +45,9 @@ class KernelCore(Core):
     def _initial(self) -> State:
         """As in `Core`. Raises ValueError if a subclass's `initial_leaves` are not what the kernels take."""
         leaves, kind = super()._initial(), type(self)
-        of_kernel = next(each for each in kind.__mro__ if "kernel" in vars(each)).initial_leaves
-        if kind.initial_leaves is not of_kernel and kind.cell is KernelCore.cell:
-            check_state(leaves, of_kernel(self), 1, name=f"{kind.__name__}.initial_leaves")
+        of_kernel: Any = next(each for each in kind.__mro__ if "kernel" in vars(each))
+        if kind.initial_leaves is not of_kernel.initial_leaves and kind.cell is KernelCore.cell:
+            check_state(leaves, of_kernel.initial_leaves(self), 1, name=f"{kind.__name__}.initial_leaves")
         return leaves
 
     def _kernel_scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:

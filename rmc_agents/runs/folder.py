@@ -14,6 +14,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from rmc_agents import configs, plugins
+from rmc_agents.command_line import quoted
 from rmc_agents.config import SB3_ALGORITHMS, Config
 from rmc_agents.files import TEMPORARY, write_atomically
 
@@ -173,10 +174,21 @@ def _nothing_to_resume(path: Path) -> str:
     if _results(path):
         return f"it holds a run, but no checkpoints in {path / FOLDER}; train anew in another folder: {command}"
     config = read_config(path)
-    named = (config.core.core, config.agent.encoder, config.train.loss, config.env.env)
-    imports = "".join(f" --import {shlex.quote(name)}" for name in named if plugins.module_of(name))
+    imports = plugins.flags_of(config.core.core, config.agent.encoder, config.train.loss, config.env.env)
     again = f"{command} --run-dir {shlex.quote(str(path))}{imports}"
     return f"its run ended before the first checkpoint; start it again with: {again}"
+
+
+def flags_to_open(config: Config) -> str:
+    """The flags, each with a leading space, that commands need to open a run of these settings."""
+    return (" --trust" if config.train.algo in SB3_ALGORITHMS else "") + plugins.flags_text()
+
+
+def resume_command(run: Path, config: Config, flags: str = "") -> str:
+    """The command that continues a run, with further flags."""
+    address = config.actors.ray_address
+    cluster = f" --ray-address {address}" if address else ""  # it is not taken from a file
+    return f"rmc-train --resume {quoted(run)}{flags}{cluster}{flags_to_open(config)}"
 
 
 def run_of(source: Path) -> Path | None:

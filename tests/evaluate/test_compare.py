@@ -19,6 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 import rmc_agents as rmc
 from helpers import forked
 from helpers.runs import wait_for_checkpoints
+from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison, report, scheduler
 from rmc_agents.evaluate.curves import MAX_POINTS, Curve, at_frames, read_curve, thinned
@@ -272,14 +273,15 @@ def test_runs_of_other_settings_are_not_merged(capsys: pytest.CaptureFixture[str
 
 
 def test_a_resume_command_has_the_flags_that_the_run_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config.yaml").write_text("env: recall\n")
-    monkeypatch.setattr(comparison.plugins, "flags_text", lambda: " --import mine")
-    command = f"continue it with rmc-train --resume {tmp_path}"
-    with pytest.raises(ValueError, match=rf"{command} --import mine$"):
-        comparison.collect("a", tmp_path)
-    monkeypatch.setattr(comparison.archive, "is_archive", lambda folder: folder == tmp_path)
-    with pytest.raises(ValueError, match=rf"{command} --trust --import mine$"):
-        comparison.collect("a", tmp_path)
+    monkeypatch.setattr(plugins, "flags_text", lambda: " --import mine")
+    for settings, flags in (
+        ("env: recall", ""),
+        ("env: recall\nalgo: impala\nactor_engine: ray\nray_address: a:1", " --ray-address a:1"),
+        ("env: recall\nalgo: recurrent-ppo", " --trust"),
+    ):
+        (tmp_path / "config.yaml").write_text(settings)
+        with pytest.raises(ValueError, match=rf"continue it with rmc-train --resume {tmp_path}{flags} --import mine$"):
+            comparison.collect("a", tmp_path)
 
 
 @pytest.mark.parametrize(

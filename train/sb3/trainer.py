@@ -63,7 +63,6 @@ class Sb3Trainer(Trainer):
 
     agent: Sb3Policy
     lanes: "Sb3Lanes"
-    trust_flag = " --trust"
 
     def __init__(self, config: Config, device: torch.device) -> None:
         _check(config)

@@ -16,7 +16,6 @@ from rich.table import Table
 
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, say, show
-from rmc_agents.config import Config
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.plot import write_png
 from rmc_agents.evaluate.statistics import student_interval
@@ -191,12 +190,6 @@ def has_figure(plan: Plan, rows: Sequence[Row]) -> bool:
     return not plan.one_at_a_time and any(row.score is not None for row in rows)
 
 
-def _flags_of(settings: Config) -> str:
-    """The --import flags of a trial's modules, which --show does not import."""
-    names = (settings.core.core, settings.agent.encoder, settings.env.env)
-    return "".join(f" --import {module}" for module in dict.fromkeys(map(plugins.module_of, names)) if module)
-
-
 def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out: Path, console: Console) -> None:
     """The table, narrower than that of `results.md`, and what to type next."""
     table = Table(title=f"{escape(plan.base.env.env)} · {escape(str(out))}")
@@ -216,7 +209,9 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
         lines.append(f"importance for being among the best tenth: {describe(shares)}")
     if rows and rows[0].score is not None:
         best = trial_folder(out, next(trial for trial in rows[0].trials if trial not in rows[0].unfinished))
-        flags = plugins.flags_text() or _flags_of(plan.config(rows[0].settings, str(out)))
+        config = plan.config(rows[0].settings, str(out))
+        of_parts = plugins.flags_of(config.core.core, config.agent.encoder, config.env.env)
+        flags = plugins.flags_text() or of_parts  # --show does not import the parts' modules
         lines.append(f"best: {best}   rmc-watch {quoted(best)}{flags}   rmc-plot {quoted(best)}")
         lines.append(f"evaluate on fresh episodes: rmc-evaluate {quoted(best)} --seed 2000000{flags}")
     if lines:
