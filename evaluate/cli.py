@@ -1,6 +1,5 @@
 """rmc-evaluate: evaluates a saved agent."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.console import Console
 
 from rmc_agents import command_line
 from rmc_agents.command_line import parsing
-from rmc_agents.files import check_writable, write_atomically
+from rmc_agents.files import check_writable, write_json
 
 from .opening import Env, EnvKwargs, Opened, Pretrained, RunArgument, Trust, find, import_named, open_policy
 from .progress import shown
@@ -111,7 +110,7 @@ def _score(arguments: Arguments, opened: Opened) -> int:
     result = (_ablate if arguments.ablate_memory else _evaluate)(arguments, opened, settings, console)
     result |= {"checkpoint": str(saved.path), "frames": saved.frames, "core": saved.config.core.core}
     if arguments.json is not None:  # before printing, which may fail
-        write_atomically(arguments.json, (json.dumps(result, indent=2) + "\n").encode())
+        write_json(arguments.json, result)
     print_result(result, console)
     if result["episodes"] < arguments.episodes:
         command_line.say(console, f"the environment has {result['episodes']} different episodes: each was played once")

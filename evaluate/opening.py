@@ -8,6 +8,7 @@ import tyro
 
 from rmc_agents import command_line, plugins, pretrained
 from rmc_agents.config import KeywordArguments
+from rmc_agents.formatting import agent_title
 from rmc_agents.runs import archive, checkpoint
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Opened(NamedTuple):
     @property
     def title(self) -> str:
         """Environment, core and frames of training."""
-        return f"{self.env_name} · {self.saved.config.core.core} · {self.saved.frames:,} frames"
+        return agent_title(self.env_name, self.saved.config.core.core, self.saved.frames)
 
 
 def find(run: Path | None, name: str | None, trust: bool) -> Path:

@@ -1,6 +1,7 @@
 """Safe reading and writing of files."""
 
 import errno
+import json
 import os
 import secrets
 import tempfile
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 TEMPORARY = f".*.{8 * '[0-9a-f]'}.*"
 """A glob pattern of the temporary files of `replacing`; a process that is killed leaves its own."""
@@ -34,6 +36,11 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def write_json(path: Path, content: Any, **options: Any) -> None:
+    """Write an indented JSON file as `write_atomically` does; the options are those of `json.dumps`."""
+    write_atomically(path, (json.dumps(content, indent=2, **options) + "\n").encode())
 
 
 @contextmanager

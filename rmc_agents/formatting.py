@@ -12,6 +12,11 @@ def did_you_mean(name: object, known: Iterable[str], otherwise: str) -> str:
     return f"did you mean {by_lower[near[0]]!r}?" if near else otherwise
 
 
+def agent_title(env: str, core: str, frames: int) -> str:
+    """An agent in titles: its environment, its core and the frames of its training."""
+    return f"{env} · {core} · {frames:,} frames"
+
+
 def decimals(*scores: float) -> int:
     """Decimals that give the largest score three significant digits; at least one."""
     largest = max((abs(score) for score in scores if math.isfinite(score)), default=0.0)

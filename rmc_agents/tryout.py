@@ -24,6 +24,6 @@ def seed_on(device: torch.device, seed: int) -> None:
             torch.cuda.manual_seed(seed)
 
 
-def is_close(one: Tensor, other: Tensor) -> bool:
+def is_close(one: Tensor, other: Tensor, rtol: float = 1e-2, atol: float = 1e-3) -> bool:
     """Whether both have one shape, and differ by no more than another order of adding may change."""
-    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-2, atol=1e-3, equal_nan=True)
+    return one.shape == other.shape and torch.allclose(one, other, rtol=rtol, atol=atol, equal_nan=True)

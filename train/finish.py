@@ -14,7 +14,7 @@ from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, cut_note, share_text
 from rmc_agents.evaluate.video.file import FRAMES_PER_SECOND
 from rmc_agents.evaluate.video.recording import record
-from rmc_agents.formatting import with_interval
+from rmc_agents.formatting import agent_title, with_interval
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
 from rmc_agents.runs.folder import SUMMARY, VIDEOS, RunFolder, flags_to_open, resume_command
@@ -79,7 +79,7 @@ def summarize(trainer: Trainer, seconds: float, run_dir: Path) -> dict[str, Any]
 def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None:
     """Record a video; returns its path in the run's folder, or None after printing why it failed."""
     path = folder.path / VIDEOS / f"update-{trainer.updates:09d}.mp4"
-    title = f"{trainer.config.env.env} · {trainer.config.core.core} · {trainer.frames:,} frames"
+    title = agent_title(trainer.config.env.env, trainer.config.core.core, trainer.frames)
     try:
         path.parent.mkdir(exist_ok=True)
         with console.status("recording a video") as status:

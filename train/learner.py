@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.kernels.modes import reuse_freed_memory
+from rmc_agents.losses import Metrics
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.folder import BEST
 from rmc_agents.runs.saved import Provenance, SavedAgent, save_agent, weights_like
@@ -18,7 +19,7 @@ from rmc_agents.types import State
 
 from . import distributed
 from .optimizers import make_optimizer
-from .trainer import Metrics, Trainer, describe
+from .trainer import Trainer, describe
 
 
 class Diverged(ValueError):

@@ -14,6 +14,7 @@ from rmc_agents.envs.processes import WorkerError
 from rmc_agents.episodes import Episode
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.kernels.modes import torch_threads
+from rmc_agents.losses import Metrics
 from rmc_agents.runs.checkpoint import is_saved
 from rmc_agents.runs.folder import RunFolder, has_checkpoints, resume_command
 from rmc_agents.runs.texts import keep_text
@@ -29,7 +30,7 @@ from .reporting.reporter import Reporter
 from .reporting.tracking import MakeTracker, Tracking
 from .resuming import Saved, notes
 from .stopping import StopSignals
-from .trainer import Metrics, TrainedAgent, Trainer
+from .trainer import TrainedAgent, Trainer
 
 
 class Run(NamedTuple):

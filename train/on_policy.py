@@ -27,7 +27,7 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents import losses
 from rmc_agents.collect import Collector, Share
 from rmc_agents.config import LOSSES, Config
-from rmc_agents.losses import Targets
+from rmc_agents.losses import Metrics, Targets
 from rmc_agents.stream import Lanes, seed_after
 from rmc_agents.tree_checks import check_like
 from rmc_agents.types import Rollout, at
@@ -37,7 +37,6 @@ from .curriculum import Curriculum
 from .distributed import shares
 from .learner import Learner, diverged, is_lost, state_norm
 from .own_loss import OwnLoss
-from .trainer import Metrics
 
 if TYPE_CHECKING:
     from .reporting.diagnostics import Diagnostics

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import LOSSES, TrainConfig
-from rmc_agents.losses import Targets
+from rmc_agents.losses import Metrics, Targets
 from rmc_agents.registry import Registry
 from rmc_agents.types import Rollout
 
 from . import distributed
-from .trainer import Metrics
 
 Loss = Callable[..., Tensor | tuple[Tensor, Mapping[str, Any]]]
 """`loss(agent, rollout, targets, **loss_args)`: see `register_loss`."""

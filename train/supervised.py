@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from rmc_agents import losses
+from rmc_agents.losses import Metrics
 from rmc_agents.types import Rollout, at
 
 from . import distributed
 from .learner import state_norm
 from .on_policy import OnPolicy
-from .trainer import Metrics
 
 
 class Supervised(OnPolicy):

@@ -18,8 +18,6 @@ from rmc_agents.types import Policy
 if TYPE_CHECKING:
     from .reporting.diagnostics import Diagnostics
 
-__all__ = ["Metrics", "TrainedAgent", "Trainer", "TrainingLanes", "describe"]
-
 
 class TrainedAgent(Policy, Protocol):
     """A policy that is a torch module, with the spaces that it acts in."""

@@ -24,7 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from rmc_agents.files import write_atomically
+from rmc_agents.files import write_atomically, write_json
 
 BENCH = "import sys; from rmc_agents.train.bench.cli import main; sys.exit(main())"
 HEADS = 4
@@ -242,7 +242,7 @@ def main() -> None:
         if of(results, [point]) or (result := measure(point, flags)) is None:
             continue
         results.append(result)
-        write_atomically(target, (json.dumps(results, indent=2) + "\n").encode())
+        write_json(target, results)
         print(f"{time.perf_counter() - began:6.0f} s  {point}: {result['frames_per_second']:,.0f} frames/s", flush=True)
     if not results:
         sys.exit("no point could be measured")

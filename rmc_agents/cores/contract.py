@@ -1,11 +1,16 @@
 """Whether a core does what `Core` promises: tried out on a few steps, before it is trained for hours."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from rmc_agents.tryout import is_close, seed_on, trying_out
 
 from .base import Core
+
+is_equal = partial(is_close, rtol=0, atol=0)
+is_nearly_equal = partial(is_close, rtol=1e-5, atol=1e-6)
 
 
 def check_core(core: Core) -> None:
@@ -42,7 +47,7 @@ def _check_resets(core: Core, like: Tensor) -> None:
 
     for method in ("step", "unroll"):
         first = after_reset(method, is_changed=False)
-        if not all(map(_nearly_equal, first, after_reset(method, is_changed=True))):
+        if not all(map(is_nearly_equal, first, after_reset(method, is_changed=True))):
             raise ValueError(
                 f"core: {core.class_name()}.{method}: expected the same result after a reset, whatever came before it, "
                 "got another: where should_reset is set, begin with the initial state, and keep no memory in attributes"
@@ -66,7 +71,7 @@ def _check_steps(core: Core, like: Tensor) -> None:
 
     expected, again = stepped(0), stepped(1)
     outputs, state = core.unroll(inputs, never, core.initial_state(1))
-    if all(map(_equal, expected, again)) and not all(map(is_close, expected, [outputs, *state])):
+    if all(map(is_equal, expected, again)) and not all(map(is_close, expected, [outputs, *state])):
         raise ValueError(
             f"core: {core.class_name()}.unroll: expected the outputs and the last state of its step, in turn, got "
             "others: pass each step the state that the last one returned"
@@ -85,16 +90,8 @@ def _check_lanes(core: Core, like: Tensor) -> None:
 
     both, again = stepped(slice(0, 2), seed=0), stepped(slice(0, 2), seed=1)
     alone = [torch.cat(leaves) for leaves in zip(stepped(slice(0, 1), 0), stepped(slice(1, 2), 0), strict=True)]
-    if all(map(_equal, both, again)) and not all(map(is_close, both, alone)):
+    if all(map(is_equal, both, again)) and not all(map(is_close, both, alone)):
         raise ValueError(
             f"core: {core.class_name()}.step: expected the same for a lane alone and beside another, got different "
             "results: the lanes (axis 0) are separate episodes, do not compute across them"
         )
-
-
-def _nearly_equal(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True)
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())

@@ -1,6 +1,5 @@
 """A run's folder: a lock for its writer, and the files that describe the run."""
 
-import json
 import platform
 import re
 import shlex
@@ -16,7 +15,7 @@ from filelock import FileLock, Timeout
 from rmc_agents import configs, plugins
 from rmc_agents.command_line import quoted
 from rmc_agents.config import SB3_ALGORITHMS, Config
-from rmc_agents.files import TEMPORARY, write_atomically
+from rmc_agents.files import TEMPORARY, write_atomically, write_json
 
 from . import archive, checkpoint
 from .checkpoint import FOLDER, numbered
@@ -108,7 +107,7 @@ class RunFolder:
         self._lock.release()
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
-        write_atomically(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+        write_json(self.path / name, content)
 
 
 def read_config(run: Path) -> Config:

@@ -7,9 +7,10 @@ import torch
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
+from rmc_agents.losses import Metrics
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.on_policy import OnPolicy
-from rmc_agents.train.trainer import Metrics, Trainer
+from rmc_agents.train.trainer import Trainer
 from rmc_agents.types import Rollout, TimeStep
 
 CPU = torch.device("cpu")

@@ -24,6 +24,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import compare, comparison, export, scheduler
+from rmc_agents.losses import Metrics
 from rmc_agents.runs import archive
 from rmc_agents.runs.saved import load_policy
 from rmc_agents.sb3 import RmcPolicy, make_sb3_env
@@ -34,7 +35,6 @@ from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.run import train as train_run
 from rmc_agents.train.sb3.model import _batch_size
 from rmc_agents.train.sb3.trainer import Sb3Lanes, Sb3Trainer
-from rmc_agents.train.trainer import Metrics
 from rmc_agents.types import TimeStep
 
 pytestmark = pytest.mark.slow

@@ -1,6 +1,5 @@
 """rmc-bench: where training time goes."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Literal
 from rmc_agents import command_line
 from rmc_agents.command_line import parsing
 from rmc_agents.config import Config
-from rmc_agents.files import check_writable, write_atomically
+from rmc_agents.files import check_writable, write_json
 
 DESCRIPTION = """Measure where training time goes, for one environment, core, number of lanes and device.
 
@@ -72,7 +71,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
     report = run(config, arguments.backends, arguments.repeats, arguments.seconds)
     if arguments.json is not None:
-        write_atomically(arguments.json, (json.dumps(report, indent=2, allow_nan=False) + "\n").encode())
+        write_json(arguments.json, report, allow_nan=False)
     return 0
 
 

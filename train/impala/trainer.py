@@ -20,9 +20,9 @@ from torch import Tensor
 from rmc_agents import losses, plugins
 from rmc_agents.config import Config
 from rmc_agents.episodes import EndedEpisodes, Episode
+from rmc_agents.losses import Metrics
 from rmc_agents.train import distributed
 from rmc_agents.train.learner import Learner, state_norm
-from rmc_agents.train.trainer import Metrics
 from rmc_agents.tree_checks import Either
 from rmc_agents.types import Rollout, UnrollOutput, map_leaves
 

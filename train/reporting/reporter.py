@@ -20,9 +20,10 @@ from rmc_agents.config import Config
 from rmc_agents.config.stages import stages_of
 from rmc_agents.episodes import Episode
 from rmc_agents.formatting import decimals, with_interval
+from rmc_agents.losses import Metrics
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 from rmc_agents.train.evaluating import EvaluationPoint
-from rmc_agents.train.trainer import Metrics, Trainer
+from rmc_agents.train.trainer import Trainer
 
 from .tracking import Tracking, final_scores
 

@@ -22,6 +22,7 @@ from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.returned_values import check_finite
 from rmc_agents.episodes import EndedEpisodes, Episode
 from rmc_agents.files import write_atomically
+from rmc_agents.losses import Metrics
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import BEST
 from rmc_agents.runs.saved import Provenance, count_parameters
@@ -31,7 +32,7 @@ from rmc_agents.sb3.vec_env import cheapest_autoreset
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import seed_after
 from rmc_agents.train.learner import diverged
-from rmc_agents.train.trainer import Metrics, Trainer, describe
+from rmc_agents.train.trainer import Trainer, describe
 
 from .model import make_model
 

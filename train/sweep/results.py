@@ -21,7 +21,7 @@ from rmc_agents.evaluate.plot import write_png
 from rmc_agents.evaluate.statistics import student_interval
 from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.evaluate.trainings import LOG
-from rmc_agents.files import write_atomically
+from rmc_agents.files import write_atomically, write_json
 from rmc_agents.formatting import decimals, with_interval
 
 from .figure import draw_search
@@ -170,7 +170,7 @@ def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     """Write `results.json`, `results.md` and, of a search with a score, `results.png` to the sweep's folder."""
     written = [out / "results.json", out / "results.md"]
     content = plan.description() | {"rows": [asdict(row) for row in rows], "importances": shares}
-    write_atomically(written[0], (json.dumps(content, indent=2) + "\n").encode())
+    write_json(written[0], content)
     heading, *body = ([cell.replace("|", "\\|") for cell in cells] for cells in make_cells(plan, rows))
     lines = [heading, ["---"] * len(heading), *body]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
