@@ -14,7 +14,7 @@ from gymnasium.wrappers import FlattenObservation
 from numpy.typing import NDArray
 
 from .blame import Blame
-from .nested import Place, is_nested, numeric_leaves, pick
+from .nested import KeyPath, is_nested, numeric_leaves, pick
 from .processes import EnvError
 from .returned_values import (
     RESET_VALUES,
@@ -85,7 +85,7 @@ class GuardedEnv(gym.Wrapper):
             self.env.close()
 
     @cached_property
-    def _checks(self) -> dict[Place, PartCheck]:
+    def _checks(self) -> dict[KeyPath, PartCheck]:
         """One check per leaf, by path. Created at the first reset, after unsupported spaces have been rejected."""
         return {path: PartCheck(leaf, path) for path, leaf in numeric_leaves(self.observation_space).items()}
 
@@ -139,7 +139,7 @@ class GuardedVectorEnv(VectorWrapper):
             return self._checked(obs), rewards, *flags, checked_infos(infos)
 
     @cached_property
-    def _checks(self) -> dict[Place, PartCheck]:
+    def _checks(self) -> dict[KeyPath, PartCheck]:
         """As in `GuardedEnv`."""
         leaves = numeric_leaves(self.single_observation_space)
         return {path: PartCheck(leaf, path, (self.num_envs,)) for path, leaf in leaves.items()}
@@ -190,7 +190,7 @@ class OneHotObservation(FlattenObservation):
         return super().observation(self._check(observation))
 
 
-def _warn_of_bounds(checks: dict[Place, PartCheck], arrays: Mapping[Place, NDArray[Any]]) -> None:
+def _warn_of_bounds(checks: dict[KeyPath, PartCheck], arrays: Mapping[KeyPath, NDArray[Any]]) -> None:
     """Warn once of floats outside their Box."""
     for path, check in checks.items():
         check.warn_of_bounds(arrays[path])

@@ -9,13 +9,13 @@ from typing import Any
 
 from gymnasium.spaces import Dict, Space, Text, Tuple
 
-Place = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 MAX_CATEGORIES = 2**16
 """Limit per observation: each category is a row of weights in the encoder's first layer."""
 
 
-def leaves(space: Space[Any], path: Place = ()) -> dict[Place, Space[Any]]:
+def leaves(space: Space[Any], path: KeyPath = ()) -> dict[KeyPath, Space[Any]]:
     """The leaf spaces of a space by path, in its order, text spaces included."""
     return (
         {place: leaf for key, part in _parts(space) for place, leaf in leaves(part, (*path, key)).items()}
@@ -29,12 +29,12 @@ def is_nested(space: Space[Any]) -> bool:
     return isinstance(space, Dict | Tuple)
 
 
-def numeric_leaves(space: Space[Any]) -> dict[Place, Space[Any]]:
+def numeric_leaves(space: Space[Any]) -> dict[KeyPath, Space[Any]]:
     """The leaves except text spaces, which agents cannot read."""
     return {path: leaf for path, leaf in leaves(space).items() if not isinstance(leaf, Text)}
 
 
-def rebuild(space: Space[Any], values: Mapping[Place, Any], path: Place = ()) -> Any:
+def rebuild(space: Space[Any], values: Mapping[KeyPath, Any], path: KeyPath = ()) -> Any:
     """A dict or tuple with the space's structure and these leaves; None for missing values."""
     if not is_nested(space):
         return values.get(path)
@@ -50,7 +50,7 @@ def _parts(space: Any) -> Iterable[tuple[str, Space[Any]]]:
     return space.spaces.items()
 
 
-def pick(observation: Any, path: Place) -> Any:
+def pick(observation: Any, path: KeyPath) -> Any:
     """A part of an observation, for one lane or all.
 
     Raises:
@@ -67,7 +67,7 @@ def pick(observation: Any, path: Place) -> Any:
     return part
 
 
-def path_name(path: Place) -> str:
+def path_name(path: KeyPath) -> str:
     """The name of a path, such as `arm/0`; '' for the empty path."""
     return "/".join(path)
 

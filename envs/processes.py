@@ -98,7 +98,7 @@ def end_all(processes: Sequence[BaseProcess]) -> None:
 
 
 @contextmanager
-def stops_held_back() -> Iterator[None]:
+def stop_signals_blocked() -> Iterator[None]:
     """Context in which started processes block the `STOPS` until they are ready; this process gets them afterwards.
 
     The mask is of this thread alone. Another one, of a library, may take a signal, whose handler would then interrupt
@@ -123,7 +123,7 @@ def stops_held_back() -> Iterator[None]:
 class Child(Process):
     """A process that ignores the `STOPS`, which its parent handles, and exits when the parent dies.
 
-    Start it inside `stops_held_back`.
+    Start it inside `stop_signals_blocked`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -134,7 +134,7 @@ class Child(Process):
         """The main function of the new process."""
         os.environ.clear()
         os.environ.update(self._environ)
-        leave_stops_to_the_parent()
+        ignore_stop_signals()
         gc.freeze()  # collections would copy the memory that is shared with the server
         Thread(target=end_with_the_parent, daemon=True).start()
         super().run()
@@ -173,8 +173,8 @@ class ChildContext(Context):
         return ours, process
 
 
-def leave_stops_to_the_parent() -> None:
-    """In a process that was started in `stops_held_back`: do nothing on the `STOPS`.
+def ignore_stop_signals() -> None:
+    """In a process that was started in `stop_signals_blocked`: do nothing on the `STOPS`.
 
     Terminals and job schedulers send signals to all processes of a group, and only the parent handles them. A handler
     that does nothing is not inherited by programs started from here; an ignored signal would be.

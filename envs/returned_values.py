@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, MultiBinary, MultiDiscrete, Space
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
-from .nested import Place, path_name
+from .nested import KeyPath, path_name
 from .processes import EnvError
 from .warn_once import warn_once
 
@@ -97,7 +97,7 @@ class PartCheck:
       lanes: `(N,)` for N lanes, `()` for one environment.
     """
 
-    def __init__(self, space: Space[Any], path: Place = (), lanes: tuple[int, ...] = ()) -> None:
+    def __init__(self, space: Space[Any], path: KeyPath = (), lanes: tuple[int, ...] = ()) -> None:
         assert space.dtype is not None
         assert space.shape is not None
         self._space, self._dtype, self._shape = space, np.dtype(space.dtype), (*lanes, *space.shape)

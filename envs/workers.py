@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .checks import checked_reset_mask, lane_seeds
 from .guarded import AnyInfos
-from .nested import Place, numeric_leaves, pick, rebuild
+from .nested import KeyPath, numeric_leaves, pick, rebuild
 from .processes import (
     GUARD,
     SECONDS_TO_END,
@@ -29,7 +29,7 @@ from .processes import (
     WorkerError,
     describe_death,
     end_all,
-    stops_held_back,
+    stop_signals_blocked,
 )
 
 REWARD, FLAG = Box(-np.inf, np.inf, (), np.float64), Box(0, 1, (), np.bool_)  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ class WorkerVectorEnv(AnyInfos):
         self._end_workers = Finalize(self, _end, (self._workers,), exitpriority=0)
         bounds = np.linspace(0, num_envs, num_workers + 1).astype(int).tolist()
         try:
-            with stops_held_back():
+            with stop_signals_blocked():
                 for first, end in pairwise(bounds):
                     self._workers.append(_Worker(context, make_lanes, slice(first, end), shared))
             for worker in self._workers:
@@ -191,7 +191,7 @@ class _SharedLanes:
         """The arrays in the memory."""
         return _Rows(*(self._arrays(space, memory) for space, memory in zip(self.spaces, self.memory, strict=True)))
 
-    def _arrays(self, space: Space, memory: dict[Place, Any]) -> Any:
+    def _arrays(self, space: Space, memory: dict[KeyPath, Any]) -> Any:
         arrays = {
             path: np.frombuffer(memoryview(memory[path]), leaf.dtype).reshape(self.num_envs, *(leaf.shape or ()))
             for path, leaf in numeric_leaves(space).items()

@@ -13,7 +13,7 @@ import torch
 from rmc_agents import plugins
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory
-from rmc_agents.envs.processes import ChildContext, Fault, WorkerError, cpu_cores, stops_held_back
+from rmc_agents.envs.processes import ChildContext, Fault, WorkerError, cpu_cores, stop_signals_blocked
 
 from .progress import OnProgress, ignore_progress
 from .statistics import Episodes
@@ -49,7 +49,7 @@ def play_all(
         return [part(on_progress=on_progress) for part in parts]
     played: dict[int, Episodes] = {}
     with _pool(processes) as pool:
-        with stops_held_back():
+        with stop_signals_blocked():
             numbers = {
                 pool.submit(_play, cloudpickle.dumps(plugins.carried(part, env))): i for i, part in enumerate(parts)
             }

@@ -230,7 +230,7 @@ def draw(
         for i, (mark, value) in enumerate(marks.items()):
             grey = str(0.35 + 0.12 * (i % 4))
             axes.axhline(value, color=grey, linestyle="--", linewidth=1.2, label=plain(f"{mark} ({value:g})"))
-        _furnish(axes, QUANTITIES[name].label)
+        _format_axes(axes, QUANTITIES[name].label)
     panels[0].set_title(plain(title), fontweight="bold", loc="left")
     panels[0].set_ylabel(METRICS[metric].label)
     explained = f"curves {smoothing(smooth)}"
@@ -263,7 +263,7 @@ def write_png(figure: "Figure", path: str | PathLike[str]) -> None:
     write_atomically(Path(path), content.getvalue())
 
 
-def _furnish(axes: "Axes", label: str) -> None:
+def _format_axes(axes: "Axes", label: str) -> None:
     from matplotlib.ticker import EngFormatter
 
     axes.set_xlabel(label)

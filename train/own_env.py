@@ -55,7 +55,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         return config.updated(own, "env"), env
     if isinstance(env, gym.Env):
         name = own_id(name_of(env))
-        register_own(name, _again(env))
+        register_own(name, _recreator(env))
     elif callable(env):
         name = own_id(name_of(env))
         if isinstance(env, partial):
@@ -88,7 +88,7 @@ def _with_arguments_kept(config: Config, env: partial[Any]) -> tuple[Config, Cal
     return kept, env.func
 
 
-def _again(env: gym.Env) -> Callable[..., gym.Env]:
+def _recreator(env: gym.Env) -> Callable[..., gym.Env]:
     """A function that creates the environment again: by copying it, or from its gymnasium spec.
 
     Raises:

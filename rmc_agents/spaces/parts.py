@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, T
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rmc_agents.envs.nested import MAX_CATEGORIES, Place, leaves, numeric_leaves, path_name, pick
+from rmc_agents.envs.nested import MAX_CATEGORIES, KeyPath, leaves, numeric_leaves, path_name, pick
 from rmc_agents.envs.token_space import Tokens
 from rmc_agents.envs.warn_once import warn_once
 
@@ -22,7 +22,7 @@ class ArraySpec(NamedTuple):
     categories: tuple[int, ...] = ()  # if all entries are categorical: the number of categories of each
     are_tokens: bool = False  # all entries share the categories; the most important come first
     start: tuple[int, ...] = ()  # each entry's first category in the environment; (): 0
-    path: Place = ()  # its position in the observation
+    path: KeyPath = ()  # its position in the observation
 
     @property
     def name(self) -> str:
@@ -69,7 +69,7 @@ class ActionPart(NamedTuple):
     dtype: str  # the environment's
     low: tuple[float, ...]  # the smallest value of each column
     high: tuple[float, ...]  # the largest
-    path: Place = ()  # its position in a Tuple
+    path: KeyPath = ()  # its position in a Tuple
 
     @property
     def sizes(self) -> list[int]:
@@ -102,7 +102,7 @@ def is_vector_of_names(space: Space) -> bool:
     return is_vector and (isinstance(space, Tokens) or space.dtype == np.uint8)
 
 
-def observation_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...]:
+def observation_parts(space: Space, without: set[KeyPath]) -> tuple[ArraySpec, ...]:
     """The arrays of an observation, except at paths in `without`. Raises ValueError if one cannot be encoded."""
     found = numeric_leaves(space)
     for path in leaves(space).keys() - found.keys():
@@ -115,7 +115,7 @@ def observation_parts(space: Space, without: set[Place]) -> tuple[ArraySpec, ...
     return parts
 
 
-def array_spec(space: Space, path: Place) -> ArraySpec:
+def array_spec(space: Space, path: KeyPath) -> ArraySpec:
     """Describe a leaf space. Raises ValueError unless it is an array of numbers."""
     name = f"observation {path_name(path)!r}" if path else "observations"
     match space:
@@ -147,7 +147,7 @@ def action_parts(space: Space) -> tuple[ActionPart, ...]:
     return (_action_part(space, ()),)
 
 
-def _action_part(space: Space, path: Place) -> ActionPart:
+def _action_part(space: Space, path: KeyPath) -> ActionPart:
     """Describe a leaf space. Raises ValueError for an unsupported one."""
     name = f"actions, part {path_name(path)}" if path else "actions"
     alternative = "a Box of floats" if path else "a Box of floats, or a Tuple of these"

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from rmc_agents.envs.processes import STOPS, ChildContext, stops_held_back
+from rmc_agents.envs.processes import STOPS, ChildContext, stop_signals_blocked
 
 
 def report(connection: Connection) -> None:
@@ -24,7 +24,7 @@ def test_a_child_has_our_modules_and_environment_and_leaves_stops_to_its_parent(
 ) -> None:
     for value in ("one", "two"):
         monkeypatch.setenv("RMC_TEST", value)
-        with stops_held_back():
+        with stop_signals_blocked():
             connection, child = ChildContext().start(report)
         assert connection.recv() == (value, sys.platform == "linux", True, True, True)
         child.join()
@@ -36,7 +36,7 @@ def test_a_stop_that_another_thread_takes_is_held_back_too() -> None:
     threading.Thread(target=ended.wait, daemon=True).start()
     before = signal.signal(signal.SIGTERM, lambda *_: seen.append("stop"))
     try:
-        with stops_held_back():
+        with stop_signals_blocked():
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.1)
             seen.append("end of the context")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from rmc_agents.envs.processes import ChildContext, stops_held_back
+from rmc_agents.envs.processes import ChildContext, stop_signals_blocked
 from rmc_agents.evaluate import trainings
 
 TRAININGS = "from helpers import forked; from rmc_agents.evaluate import trainings; trainings.start = forked.Training"
@@ -19,7 +19,7 @@ class Program:
 
     def __init__(self, program: str, arguments: Sequence[str], log: Path) -> None:
         self.log = log
-        with stops_held_back():
+        with stop_signals_blocked():
             _, self._process = ChildContext().start(_execute, program, arguments, os.fspath(log), daemon=False)
 
     @property

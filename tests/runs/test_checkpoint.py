@@ -15,7 +15,7 @@ from safetensors.torch import save as to_safetensors
 from safetensors.torch import save_file
 
 from helpers.runs import assert_same, find_and_load
-from rmc_agents.envs.processes import ChildContext, stops_held_back
+from rmc_agents.envs.processes import ChildContext, stop_signals_blocked
 from rmc_agents.files import TEMPORARY, replacing
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
@@ -247,7 +247,7 @@ def save_for_ever(run_dir: Path, pipe: Connection) -> None:
 
 @pytest.mark.slow
 def test_killing_while_saving_loses_only_what_was_not_saved(tmp_path: Path) -> None:
-    with stops_held_back():
+    with stop_signals_blocked():
         pipe, process = ChildContext().start(save_for_ever, tmp_path, daemon=False)
     for attempt in range(4):
         saved = [pipe.recv() for _ in range(3)]

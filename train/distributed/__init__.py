@@ -80,9 +80,9 @@ _boards: list[Board] = []  # one at most
 
 
 @contextmanager
-def using_board(board: Board, rank: int, is_whole: Callable[[], bool] = lambda: True) -> Iterator[None]:
+def using_board(board: Board, rank: int, others_alive: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Context in which sums on the CPU use a board instead of gloo; arguments as in `Board.join`."""
-    board.join(rank, is_whole)
+    board.join(rank, others_alive)
     _boards.append(board)
     try:
         yield

@@ -38,14 +38,14 @@ class Board:
         self._has_left = context.RawArray(ctypes.c_bool, size)
         self._bells = [context.Semaphore(0) for _ in range(size)]
 
-    def join(self, rank: int, is_whole: Callable[[], bool] = lambda: True) -> None:
+    def join(self, rank: int, others_alive: Callable[[], bool] = lambda: True) -> None:
         """Join as one of the processes. Each process calls this once.
 
         Args:
           rank: the number of this process, from 0.
-          is_whole: returns False if this process knows that another has died.
+          others_alive: returns False if this process knows that another has died.
         """
-        self._rank, self._is_whole, self._round = rank, is_whole, 0
+        self._rank, self._others_alive, self._round = rank, others_alive, 0
         self._slots = np.ctypeslib.as_array(self._memory).view(np.uint8).reshape(2, self.size, CAPACITY)
 
     def leave(self) -> None:
@@ -61,7 +61,7 @@ class Board:
         sums = np.empty_like(own)
         step = CAPACITY // own.itemsize
         for first in range(0, len(own), step):
-            every, part = self._everyones(own[first : first + step]), sums[first : first + step]
+            every, part = self._gather(own[first : first + step]), sums[first : first + step]
             part[:] = next(every)
             for other in every:
                 part += other
@@ -69,9 +69,9 @@ class Board:
 
     def highest(self, number: int) -> int:
         """The highest of all processes' numbers."""
-        return max(int(each[0]) for each in self._everyones(np.array([number])))
+        return max(int(each[0]) for each in self._gather(np.array([number])))
 
-    def _everyones(self, own: NDArray) -> Iterator[NDArray]:
+    def _gather(self, own: NDArray) -> Iterator[NDArray]:
         """The vectors of all processes, of the same length and dtype, by rank. Read them before the next call."""
         slots = self._slots[self._round % 2, :, : own.nbytes]
         slots[self._rank] = own.view(np.uint8)
@@ -86,7 +86,7 @@ class Board:
     def _wait(self) -> None:
         bell = self._bells[self._rank]
         while not bell.acquire(timeout=PATIENCE):
-            if any(self._has_left) or not self._is_whole():
+            if any(self._has_left) or not self._others_alive():
                 if bell.acquire(timeout=GRACE):
                     return
                 raise RuntimeError("another process has left")

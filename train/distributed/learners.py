@@ -30,7 +30,7 @@ from rmc_agents.envs.processes import (
     cpu_cores,
     describe_death,
     end_all,
-    stops_held_back,
+    stop_signals_blocked,
 )
 from rmc_agents.train import distributed
 
@@ -193,7 +193,7 @@ def _start(others: list[_Other], config: Config, port: int, board: Board) -> Non
             f"learners: expected 1 for {config.env.env}, which cannot be sent to another process: {error}"
         ) from error
     context = ChildContext()
-    with stops_held_back():
+    with stop_signals_blocked():
         for number in range(1, learners):
             others.append(_Other(context, follow, number, board))
     for number, other in enumerate(others, start=1):

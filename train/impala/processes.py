@@ -26,7 +26,7 @@ from rmc_agents.envs.processes import (
     Fault,
     describe_death,
     end_all,
-    stops_held_back,
+    stop_signals_blocked,
 )
 from rmc_agents.runs import checkpoint
 
@@ -63,7 +63,7 @@ class ProcessEngine:
     def start(self, actor: int, state: dict[str, Any] | None) -> None:
         """See `ActorEngine`."""
         packed = None if state is None else checkpoint.to_bytes(state)
-        with stops_held_back():
+        with stop_signals_blocked():
             started = self._context.start(_run, self._make_actor, actor, packed, self._board, self._slots[actor])
             self._processes[actor] = _ActorProcess(*started)
 

@@ -117,7 +117,7 @@ class Reporter:
         self._since_point.extend(episodes)
         now = self._clock()
         self._progress.update(self._task, completed=self.trainer.frames)
-        self._tell_stage(metrics)
+        self._report_stage(metrics)
         self._metrics = metrics
         finished = self.trainer.frames >= self.total_frames
         if is_due := now - self._point[0] >= self.trainer.config.run.log_every or finished:
@@ -134,7 +134,7 @@ class Reporter:
         if self.trainer.frames > self._point[1]:
             self._write_point(self._clock())
 
-    def _tell_stage(self, metrics: Metrics) -> None:
+    def _report_stage(self, metrics: Metrics) -> None:
         """A line where a stage of a curriculum begins."""
         if "curriculum/stage" not in metrics:
             return

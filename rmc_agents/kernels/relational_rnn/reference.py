@@ -20,7 +20,7 @@ def relational_rnn_unroll(
 
     def cell(inputs_t: list[Tensor], state: RelationalRNNState) -> tuple[Tensor, RelationalRNNState]:
         proposed = lstm_cell(inputs_t[0], state.hidden, state.cell, weights.lstm.hidden)
-        read, memory = _consult(proposed.hidden, state.memory.transpose(0, 1), weights)
+        read, memory = _read_memory(proposed.hidden, state.memory.transpose(0, 1), weights)
         hidden = torch.tanh(F.linear(torch.cat([proposed.hidden, read], -1), *weights.output))
         return hidden, RelationalRNNState(hidden, proposed.cell, memory.transpose(0, 1))
 
@@ -30,7 +30,7 @@ def relational_rnn_unroll(
     return outputs, final._replace(memory=final.memory.contiguous())
 
 
-def _consult(hidden: Tensor, memory: Tensor, weights: RelationalRNNWeights) -> tuple[Tensor, Tensor]:
+def _read_memory(hidden: Tensor, memory: Tensor, weights: RelationalRNNWeights) -> tuple[Tensor, Tensor]:
     """The read vector `[B, D]` for h `[B, H]`, and the updated memory `[N, B, D]`."""
     rows = torch.cat([memory, F.linear(hidden, *weights.row).unsqueeze(0)])  # [N+1, B, D]
     query, key, value = F.linear(rows, *weights.qkv).chunk(3, -1)

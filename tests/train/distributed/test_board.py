@@ -67,7 +67,7 @@ def test_waiting_ends_when_a_process_has_left(monkeypatch: pytest.MonkeyPatch) -
 def test_waiting_ends_when_a_process_is_known_to_be_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "GRACE", 0.01)
     alone = Board(get_context("spawn"), 2)
-    alone.join(0, is_whole=lambda: False)
+    alone.join(0, others_alive=lambda: False)
     with pytest.raises(RuntimeError, match="has left"):
         alone.highest(0)
 
@@ -76,5 +76,5 @@ def test_a_process_that_leaves_right_after_posting_has_been_heard(monkeypatch: p
     monkeypatch.setattr(board, "GRACE", 0.01)
     alone = Board(get_context("spawn"), 2)
     posts = iter([alone._bells[0].release])
-    alone.join(0, is_whole=lambda: bool(next(posts, lambda: None)()))  # the other posts while it is found dead
+    alone.join(0, others_alive=lambda: bool(next(posts, lambda: None)()))  # the other posts while it is found dead
     assert alone.highest(3) == 3
