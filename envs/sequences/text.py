@@ -17,6 +17,7 @@ from .environment import SequenceEnv, SequenceVectorEnv
 
 PARTS = ("train", "heldout", "all")
 UNITS = ("bytes", "words")
+HELD_OUT = 0.1
 MAX_WORDS = 2**24
 GOLDEN_RATIO = 0x9E3779B97F4A7C15  # its fraction, times 2**64
 
@@ -55,7 +56,7 @@ class Text(Sequences):
         path: str | Path,
         unit: str = "bytes",
         part: str = "train",
-        held_out: float = 0.1,
+        held_out: float = HELD_OUT,
         vocabulary: str | Path | None = None,
         vocabulary_size: int | None = None,
         steps: int | None = None,
@@ -74,6 +75,7 @@ class Text(Sequences):
         self.steps = None if steps is None else checked_int("steps", steps, 1, 2**31)
         corpus = load_corpus(path, unit, vocabulary, vocabulary_size)
         self.path, self.vocabulary = path, corpus.vocabulary
+        self.part, self.held_out = part, held_out
         self.tokens, documents = part_of(corpus, part, held_out)
         self._first, self._last = passages(documents, self.steps)
         if not len(self._first):

@@ -8,6 +8,7 @@ from typing import Any
 from rmc_agents.config import EnvConfig
 from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
 from rmc_agents.envs.sequences.names import TEXT, find_sequences, is_text
+from rmc_agents.envs.sequences.text import HELD_OUT, Text
 from rmc_agents.envs.sequences.vocabulary import Words
 from rmc_agents.files import read_regular, write_atomically
 
@@ -38,26 +39,37 @@ def check_text(config: EnvConfig, folder: Path, remedy: str) -> None:
 
 
 def check_not_trained_on(agent: Any, env: str | EnvFactory) -> None:
-    """Check that a saved agent was not trained on what is now the held-out part of its text.
+    """Check that a saved agent was not trained on what `env` reads as the held-out part of its text.
 
     Raises:
-      ValueError: if `env` reads the text of the agent's run, and that has changed since.
+      ValueError: if `env` holds out more of the text than the agent's training, or the text has changed since.
     """
-    if not isinstance(agent, SavedAgent):
+    if not isinstance(agent, SavedAgent) or not _reads_text(agent.config.env):
         return
     config, folder = agent.config.env, run_of(agent.path) or agent.path.parent  # the best agent lies in the run itself
-    if not (folder / HASH).is_file():
-        return
     _, named = find_sequences(config.env) or ("", {})
+    trained = {"part": "train", "held_out": HELD_OUT, **named, **config.env_kwargs}
     with closing(make_env(env)) as one:
-        path = getattr(getattr(one, "lanes", None), "path", None)
-    if path is not None and Path(path).resolve() == Path({**named, **config.env_kwargs}["path"]).resolve():
-        check_text(config, folder, "name another text, by --env: what is held out now may have been trained on")
+        lanes: Any = getattr(one, "lanes", None)
+    if not isinstance(lanes, Text) or Path(lanes.path).resolve() != Path(trained["path"]).resolve():
+        return
+    unseen = {"train": trained["held_out"], "all": 0.0}.get(trained["part"], 1.0)
+    if lanes.part == "heldout" and lanes.held_out > unseen:
+        remedy = f"add held_out={unseen} to --env-kwargs, or " if unseen else ""
+        raise ValueError(
+            f"held_out: expected at most {unseen}, as in the training of {agent.path}, got {lanes.held_out}: it has "
+            f"been trained on the rest; {remedy}name another text by --env"
+        )
+    check_text(config, folder, "name another text, by --env: what is held out now may have been trained on")
+
+
+def _reads_text(config: EnvConfig) -> bool:
+    return is_text(config.env) or config.env in (TEXT, TEXT.partition(":")[2])
 
 
 def _reader(config: EnvConfig) -> Any:
     """The lanes of a text; None for another environment."""
-    if not is_text(config.env) and config.env not in (TEXT, TEXT.partition(":")[2]):
+    if not _reads_text(config):
         return None
     with closing(make_env(with_arguments(config.env, config.env_kwargs))) as env:
         return env.lanes  # type: ignore[attr-defined]

@@ -55,6 +55,24 @@ def test_a_text_that_has_changed_since_the_training_is_refused(
         assert cli.main([str(run), *flags]) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "flags", "most"),
+    [
+        ("text", ["--env-kwargs", "held_out=0.1", "steps=5"], "0.05"),
+        ("text", ["--env-kwargs", "steps=5"], "0.05"),
+        ("text-all", ["--env-kwargs", "part=heldout"], "0.0"),
+    ],
+)
+def test_no_more_of_a_text_is_evaluated_than_its_training_held_out(
+    name: str, flags: list[str], most: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, text = tmp_path / "run", tmp_path / "text"
+    text.write_bytes(bytes(range(200)))
+    save_agent(run, f"{name}:{text}", env_kwargs={"held_out": 0.05})
+    assert f"held_out: expected at most {most}, as in the training of" in refused(capsys, cli, run, *flags)
+    assert cli.main([str(run), "--episodes", "1", "--env-kwargs", "held_out=0.05", "steps=5"]) == 0
+
+
 def test_evaluate_is_plain_json() -> None:
     result = evaluate_beside_random(UniformPolicy(env_spec("recall")), "recall", 30, PlaySettings(0, CPU))
     assert json.loads(json.dumps(result, allow_nan=False))["mean_return"] == result["random_mean_return"]

@@ -78,9 +78,10 @@ def wait_for_checkpoints(run_dir: Path, count: int, process: subprocess.Popen | 
         time.sleep(0.02)
 
 
-def save_agent(run_dir: Path, env: str = "recall", core: str = "lstm") -> Path:
+def save_agent(run_dir: Path, env: str = "recall", core: str = "lstm", **settings: Any) -> Path:
     """The parts of a run that evaluations need, with an untrained agent."""
-    config = Config().updated({"env": env, "core": core, "hidden_size": 8, "encoder_sizes": [8]}, "test")
+    small = {"env": env, "core": core, "hidden_size": 8, "encoder_sizes": [8]}
+    config = Config().updated(small | settings, "test")
     spec = env_spec(env)
     torch.manual_seed(0)
     agent = ActorCritic.from_config(spec, config.core, config.agent)
