@@ -139,4 +139,5 @@ def ablate(
     parts = {name: parts_of(policy, env, episodes, settings) for name, policy in policies.items()}
     every = [part for variant in parts.values() for part in variant]
     played = iter(play_all(every, env, jobs, settings.device, on_progress))
-    return {name: Statistics.of(concatenated([next(played) for _ in variant])) for name, variant in parts.items()}
+    sets = [concatenated([next(played) for _ in variant]) for variant in parts.values()]
+    return dict(zip(parts, Statistics.of_each(sets), strict=True))

@@ -21,8 +21,8 @@ from rmc_agents.runs import archive
 from rmc_agents.runs.folder import CONFIG, read_config
 
 from . import comparison, trainings
-from .plot import learning_settings, names_of_runs, parse_mark, with_effect
-from .report import SUFFIXES, check_report, overview, score_text, with_suffix, write_report
+from .plot import check_marks, is_other, learning_settings, names_of_runs, parse_mark, with_effect
+from .report import SUFFIXES, check_report, evaluated_in, overview, score_text, with_suffix, write_report
 from .scheduler import Job, Training, is_finished, train_jobs
 
 DESCRIPTION = """Compare agents: learning curves, final scores, frames/s and parameters, in one table and one figure.
@@ -98,11 +98,12 @@ def _main(argv: Sequence[str]) -> int:
     marks = dict(parse_mark(mark) for mark in arguments.mark)
     parsing.check_numbers(arguments, "jobs", "episodes")
     jobs = wanted(arguments, argv[split + 1 :])
-    runs = fitting(read_all(arguments.given), jobs)
+    runs = fitting(read_all(arguments.given, jobs), jobs)
     results = with_suffix(arguments.out, ".json")
     overwrites = results.resolve() in [path.resolve() for path in arguments.given]
     if overwrites and any(run not in runs for run in comparison.read(results)):
         raise ValueError(f"{results} would lose the runs that are left out: choose another --out")
+    note_environments(runs)
     if not runs and not jobs:
         raise ValueError("expected runs or results to compare, or --agents or --cores to train; rmc-compare --help")
     columns = arguments.frame_marks, arguments.minute_marks
@@ -130,14 +131,20 @@ def _main(argv: Sequence[str]) -> int:
     return 0
 
 
-def read_all(given: Sequence[Path]) -> list[comparison.ComparedRun]:
-    """Runs from results and from folders, named by their cores. Raises ValueError for an unusable one."""
+def read_all(given: Sequence[Path], jobs: Sequence[Job] = ()) -> list[comparison.ComparedRun]:
+    """Runs from results and from folders; those are named by the agent of `jobs` or results that has their settings,
+    else by their cores. Raises ValueError for an unusable one.
+    """
     if presets := [str(path) for path in given if str(path) in configs.names() and not path.exists()]:
         raise ValueError(f"expected runs, got presets: to train them, --agents {' '.join(presets)}")
     folders = [path for path in given if path.suffix != ".json"]
-    names = names_of_runs([read_config(folder) for folder in folders])
+    settings = [read_config(folder) for folder in folders]
     runs = [run for path in given if path.suffix == ".json" for run in comparison.read(path)]
-    return runs + [comparison.collect(name, folder) for name, folder in zip(names, folders, strict=True)]
+    agents = [(job.agent, job.config) for job in jobs] + [(run.agent, run.config) for run in runs]
+    for core, config, folder in zip(names_of_runs(settings), settings, folders, strict=True):
+        name = next((agent for agent, known in agents if not differing(config, known, "eval_max_steps")), core)
+        runs.append(comparison.collect(name, folder))
+    return runs
 
 
 def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
@@ -212,6 +219,19 @@ def fitting(runs: Sequence[comparison.ComparedRun], jobs: Sequence[Job]) -> list
     return [run for run in kept if not any(run is one for one in repeated)]
 
 
+def note_environments(runs: Sequence[comparison.ComparedRun]) -> None:
+    """Print a line for environments of one name in which random play had other scores over the same episodes."""
+    played: dict[tuple[str, int, int], set[float]] = {}
+    for run in runs:
+        played.setdefault((*evaluated_in(run), run.evaluation.episodes), set()).add(run.random_mean_return)
+    for (env, *_), scores in played.items():
+        if len(scores) > 1:
+            print(
+                f"the runs' environments {env} differ, or do not depend on the seed alone: over the same episodes, "
+                f"uniform random play has mean returns from {min(scores):.4g} to {max(scores):.4g}"
+            )
+
+
 def in_order(runs: Sequence[comparison.ComparedRun], jobs: Sequence[Job]) -> list[comparison.ComparedRun]:
     """The runs in the order of the wanted agents, then the other given ones."""
     names = list(dict.fromkeys(job.agent for job in jobs))
@@ -261,8 +281,7 @@ def check_success(training: Training) -> None:
 def differing(one: Config, other: Config, *of_run: str) -> list[str]:
     """Names of the settings that differ between two agents and have an effect on learning, and of those `of_run`."""
     before, after = (learning_settings(config, *of_run) for config in (one, other))
-    names = with_effect([name for name in before if before[name] != after[name]], (one, other))
-    return [name for name in names if name != "learners" or "auto" not in (before[name], after[name])]
+    return with_effect([name for name in before if is_other(name, before[name], after[name])], (one, other))
 
 
 def _folders(agents: Any) -> list[tuple[str, str | PathLike[str]]]:
@@ -308,5 +327,7 @@ def compare(
     runs = [comparison.collect(name, folder) for name, folder in _folders(agents)]
     for run in comparison.repeated(runs):
         raise ValueError(f"agents: {run.agent}: expected runs with different seeds, got seed {run.seed} twice")
+    check_marks(marks or {})
     check_report(Path(out), [*frame_marks, *minute_marks])
+    note_environments(runs)
     return write_report(runs, Path(out), frame_marks, minute_marks, marks or {})

@@ -109,7 +109,8 @@ def evaluate_beside_random(
     parts = parts_of(policy, env, episodes, settings)
     at_random = settings._replace(device=torch.device("cpu"), deterministic=False, answers=False)
     played = play_all([*parts, *parts_of(uniform, env, episodes, at_random)], env, jobs, settings.device, on_progress)
-    statistics, random = (Statistics.of(concatenated(each)) for each in (played[: len(parts)], played[len(parts) :]))
+    sets = [concatenated(each) for each in (played[: len(parts)], played[len(parts) :])]
+    statistics, random = Statistics.of_each(sets)
     return {
         "env": name_of(env),
         "seed": settings.seed,

@@ -46,6 +46,8 @@ NOT_COMPARED = frozenset(
     | {"diagnostics", "env_workers", "env_backend"}
 )
 """Settings that affect neither the agent nor its learning."""
+ROUNDING = frozenset({"device", "backend", "learners"})
+"""Settings with an 'auto' that change results by rounding alone."""
 
 logger = logging.getLogger(__name__)
 DESCRIPTION = """Draw the mean episode return, or accuracy, of runs against frames or minutes, from TensorBoard events.
@@ -156,6 +158,13 @@ def parse_mark(text: str) -> tuple[str, float]:
     return name, number
 
 
+def check_marks(marks: Mapping[str, float]) -> None:
+    """Raises ValueError for a mark that is not a finite number."""
+    for mark, value in marks.items():
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise ValueError(f"marks: {mark}: expected a number, got {value!r}")
+
+
 def names_of_runs(configs: Sequence[Config]) -> list[str]:
     """Names for runs: their cores, and their environments if these differ."""
     several = len({config.env.env for config in configs}) > 1
@@ -165,6 +174,11 @@ def names_of_runs(configs: Sequence[Config]) -> list[str]:
 def learning_settings(config: Config, *of_run: str) -> dict[str, Any]:
     """The settings that seeds of one agent share, and those `of_run`, which do not affect its learning."""
     return {name: value for name, value in config.to_mapping().items() if name not in NOT_COMPARED or name in of_run}
+
+
+def is_other(name: str, value: Any, other: Any) -> bool:
+    """Whether two values of a setting differ; 'auto' of `ROUNDING` may stand for the other one."""
+    return value != other and not (name in ROUNDING and "auto" in (value, other))
 
 
 def labels(names: Sequence[str], configs: Sequence[Config], *of_run: str) -> list[str]:
@@ -179,7 +193,7 @@ def labels(names: Sequence[str], configs: Sequence[Config], *of_run: str) -> lis
     labelled = []
     for name, own in zip(names, settings, strict=True):
         rivals = [i for i, other_name in enumerate(names) if other_name == name]
-        differing = [key for key in own if any(settings[i][key] != own[key] for i in rivals)]
+        differing = [key for key in own if any(is_other(key, settings[i][key], own[key]) for i in rivals)]
         differing = with_effect(differing, [configs[i] for i in rivals])
         labelled.append(", ".join([name, *(f"{key}={own[key]}" for key in differing)]))
     return labelled
@@ -216,9 +230,7 @@ def draw(
     Raises:
       ValueError: for a mark that is not a finite number.
     """
-    for mark, value in marks.items():
-        if not isinstance(value, Real) or not math.isfinite(value):
-            raise ValueError(f"marks: {mark}: expected a number, got {value!r}")
+    check_marks(marks)
 
     from matplotlib.figure import Figure
 

@@ -165,7 +165,7 @@ def _rows(
     rows = [_agent_row(label, group, metric, marks, digits) for label, group in groups.items()]
     first, *others = groups.values()
     for row, group in zip(rows[1:], others, strict=True):
-        if _evaluated_in(group[0]) == _evaluated_in(first[0]):
+        if evaluated_in(group[0]) == evaluated_in(first[0]):
             both = scores_of(group, metric), scores_of(first, metric)
             row[DIFFERENCE] = difference_with_interval(*both, digits, are_shares)
     return rows + [{"agent": name, MEAN: f"{score:.{digits}f}"} for name, score in random_play(groups, metric).items()]
@@ -194,7 +194,7 @@ def random_play(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> dic
     """Labels and scores of uniform random play; one entry if all runs agree."""
     name = "uniform random play"
     runs = runs_of(groups)
-    scores = {_evaluated_in(run): score for run in runs if (score := run.random_score(metric)) is not None}
+    scores = {evaluated_in(run): score for run in runs if (score := run.random_score(metric)) is not None}
     if len(set(scores.values())) == 1:
         return {name: next(iter(scores.values()))}
     at_most = ", {:,} steps at most" if len({limit for _, limit in scores}) > 1 else ""
@@ -203,10 +203,10 @@ def random_play(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> dic
 
 def _env_of(run: ComparedRun) -> str:
     env = run.config.env
-    return " ".join([env.env, *(f"{name}={value}" for name, value in env.env_kwargs.items())])
+    return " ".join([env.env, *(f"{name}={value}" for name, value in sorted(env.env_kwargs.items()))])
 
 
-def _evaluated_in(run: ComparedRun) -> tuple[str, int]:
+def evaluated_in(run: ComparedRun) -> tuple[str, int]:
     """What scores must share to be subtracted: the environment, and the step limit of its episodes."""
     return _env_of(run), run.config.run.eval_max_steps
 

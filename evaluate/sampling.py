@@ -2,6 +2,7 @@
 
 import os
 from contextlib import closing
+from numbers import Real
 
 import torch
 
@@ -46,8 +47,9 @@ def sample_text(
       ValueError: if the environment is not text, or for an invalid number of tokens or temperature.
     """
     checked_int("tokens", tokens, 1)
-    if not temperature >= 0:
-        raise ValueError(f"temperature: expected at least 0, got {temperature:g}")
+    seed = checked_int("seed", seed, 0)
+    if not isinstance(temperature, Real) or not temperature >= 0:
+        raise ValueError(f"temperature: expected a number of at least 0, got {temperature!r}")
     policy, env = policy_and_env(agent, env)
     with closing(make_env(env)) as lanes:
         text = getattr(lanes, "lanes", None)  # of a native environment

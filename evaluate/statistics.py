@@ -83,7 +83,7 @@ class Statistics:
     @property
     def score_ci95(self) -> tuple[float, float] | None:
         """The score's interval."""
-        return self.accuracy_ci95 or self.ci95
+        return self.ci95 if self.accuracy is None else self.accuracy_ci95
 
     @classmethod
     def of(cls, episodes: Episodes) -> "Statistics":
@@ -109,6 +109,20 @@ class Statistics:
             if episodes.successes is None
             else interval_of_mean(episodes.successes, are_outcomes=True),
         )
+
+    @classmethod
+    def of_each(cls, sets: Sequence[Episodes]) -> "list[Statistics]":
+        """The statistics of several policies' episodes in one environment.
+
+        If one of them reports success, those of another without a report are failures: all of them were cut, or the
+        environment reports only successes.
+        """
+        if any(episodes.successes is not None for episodes in sets):
+            sets = [
+                episodes._replace(successes=np.zeros(len(episodes.returns))) if episodes.successes is None else episodes
+                for episodes in sets
+            ]
+        return [cls.of(episodes) for episodes in sets]
 
 
 def _mean_of_known(numbers: np.ndarray | None) -> float | None:

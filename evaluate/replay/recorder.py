@@ -106,7 +106,7 @@ class _Episode:
             policy = lanes.spec.distribution(output.policy_logits)
             self.actions.append(choose(policy, generator, settings.is_greedy(self.lanes)))
             after = lanes.step(self.actions[-1])
-            self.rewards.append(after.prev_reward.item())
+            self.rewards.append(float(lanes.rewards[0]))
             self._look()
             self.note = end_note(after, len(self.steps), settings.max_steps)
 

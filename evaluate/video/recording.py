@@ -148,7 +148,8 @@ class _Show:
             facts = self._facts(name, score, step, values, attention)
             bars, marks = (each[0].cpu().numpy() for each in (shares(policy), taken(self.lanes.spec, action)))
             yield self._picture(replace(facts, shares=bars, taken=marks), 1)
-            score += self.lanes.step(action).prev_reward.item()
+            self.lanes.step(action)
+            score += float(self.lanes.rewards[0])
             step += 1
         self.returns.append(score)
         self.cut.append(not (self.lanes.steps.terminated | self.lanes.steps.truncated).item())

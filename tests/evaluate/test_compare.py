@@ -117,6 +117,31 @@ def test_random_play_of_other_arguments_has_its_own_row() -> None:
     }
 
 
+def test_the_order_of_arguments_makes_no_other_environment() -> None:
+    one, other = {"delay": 3, "num_cues": 2}, {"num_cues": 2, "delay": 3}
+    runs = [make_run(env="recall", env_kwargs=arguments) for arguments in (one, other)]
+    assert report.evaluated_in(runs[0]) == report.evaluated_in(runs[1])
+
+
+def test_environments_of_one_name_that_differ_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [make_run(), make_run(seed=1)]
+    compare.note_environments(runs)
+    assert capsys.readouterr().out == ""
+    compare.note_environments([*runs, replace(make_run(seed=2), random_mean_return=270.0)])
+    assert "uniform random play has mean returns from 2.5 to 270" in capsys.readouterr().out
+
+
+def test_a_folder_is_of_the_agent_that_has_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "collect", lambda name, folder: name)
+    written, folders = tmp_path / "a.json", [tmp_path / core for core in ("rmc", "lstm", "gru")]
+    comparison.write([make_run("mine", core="rmc")], written)
+    for seed, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "config.yaml").write_text(Config().updated({"core": folder.name, "seed": seed}, "").to_yaml())
+    jobs = [Job("wanted", tmp_path, Config().updated({"core": "lstm"}, ""))]
+    assert compare.read_all([written, *folders], jobs)[1:] == ["mine", "wanted", "gru"]
+
+
 def test_random_play_within_other_step_limits_has_its_own_row() -> None:
     runs = [replace(make_run(eval_max_steps=limit), random_mean_return=limit / 10) for limit in (100, 2000)]
     assert report.random_play(comparison.grouped(runs), "return") == {

@@ -144,6 +144,8 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_seeds_of_one_agent() -> 
     labels = plot.labels([config.core.core for config in configs], configs)
     assert labels == ["rmc, mem_slots=4", "rmc, mem_slots=4", "rmc, mem_slots=8", "lstm"]
     assert plot.labels(["rmc", "rmc"], configs[:2]) == ["rmc", "rmc"]
+    on_a_gpu = [Config().updated({"device": device}, "test") for device in ("auto", "cpu")]
+    assert plot.labels(["rmc", "rmc"], on_a_gpu) == ["rmc", "rmc"]
 
 
 def test_smoothing_is_a_centred_mean() -> None:

@@ -44,6 +44,19 @@ def test_the_interval_of_an_accuracy_is_one_of_shares() -> None:
     assert Statistics.of(played._replace(asked=nothing, right=nothing)).accuracy is None
 
 
+def test_the_interval_of_a_score_is_not_that_of_another() -> None:
+    played = episodes(0.0, 1.0, 5.0)._replace(asked=np.array([0, 1, 0]), right=np.array([0, 1, 0]))
+    statistics = Statistics.of(played)
+    assert (statistics.score, statistics.score_ci95) == (1.0, None)
+
+
+def test_who_never_finishes_where_others_report_success_has_none() -> None:
+    played = episodes(1.0, 2.0)
+    finished = played._replace(successes=np.array([1.0, 0.0]))
+    assert [each.success_rate for each in Statistics.of_each([finished, played])] == [0.5, 0.0]
+    assert [each.success_rate for each in Statistics.of_each([played, played])] == [None, None]
+
+
 def test_success_by_group_known_values() -> None:
     successes = np.array([True, False, True, True])
     groups = {"corridor_length": np.array([2, 2, 0, 2]), "num_distractors": np.full(4, 6)}

@@ -22,7 +22,7 @@ from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.evaluate.actions import ActionRow, action_rows
-from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec
+from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec, play
 from rmc_agents.evaluate.video import panels, recording
 from rmc_agents.evaluate.video.panels import BAR, CHOSEN, FrameInfo, compose, enlarge_view
 from rmc_agents.evaluate.video.recording import RecordedVideo, record
@@ -157,6 +157,18 @@ class Levels(SyncVectorEnv):
 
     def step(self, actions: Any) -> Any:
         return *super().step(actions)[:4], {"level": {"name": "easy"}}
+
+
+class Tenths(PaintedEnv):
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        observation, _, *rest = super().step(action)
+        return observation, 0.1, *rest
+
+
+def test_returns_are_summed_as_in_evaluations(tmp_path: Path) -> None:
+    settings = PlaySettings(0, CPU)
+    recorded = record(Counter(), Tenths, tmp_path / "a.mp4", settings, episodes=1).returns
+    assert recorded == play(Counter(), Tenths, 1, settings).returns.tolist()
 
 
 def test_a_level_that_is_no_number_is_not_shown(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
 
+import rmc_agents as rmc
 from helpers.runs import assert_same, find_and_load, refused, train
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
@@ -294,6 +295,12 @@ def test_a_text_is_modelled_measured_in_bits_and_written(tmp_path: Path, capsys:
     assert "bits per answer" in capsys.readouterr().out
     assert evaluate_cli.main([str(run), "--sample", "9", "--prompt", "ca", "--temperature", "1e-320"]) == 0
     assert capsys.readouterr().out == "cabcabcabca\n"
+    for wrong, message in (
+        ({"seed": -1}, "seed: expected an int of"),
+        ({"temperature": "1"}, "temperature: expected a num"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rmc.sample_text(rmc.load(run), 3, **wrong)
     line = refused(capsys, evaluate_cli, "minipacman-rmc", "--sample", "9")
     assert "expected an agent of a text" in line
     for changed in ("abd" * 2_000, "abc"):  # as long, and too short for the saved lanes

@@ -13,6 +13,7 @@ from rich.console import Console
 from rmc_agents import command_line, plugins
 from rmc_agents.command_line import parsing
 from rmc_agents.command_line.values import assignments
+from rmc_agents.envs.checks import checked_int
 
 from .plan import DECIDED, Plan
 from .results import Row, importances, make_rows, print_results
@@ -147,7 +148,7 @@ def sweep(
         trials=trials,
         one_at_a_time=one_at_a_time,
         seeds=tuple(seeds),
-        jobs=jobs,
+        jobs=checked_int("jobs", jobs, 1),
         seed=seed,
         eval_episodes=eval_episodes,
     )

@@ -13,7 +13,7 @@ from rmc_agents import configs
 from rmc_agents.command_line import parsing
 from rmc_agents.config import Config
 from rmc_agents.config.plain_yaml import read_yaml, shortened
-from rmc_agents.evaluate.plot import with_effect
+from rmc_agents.evaluate.plot import NOT_COMPARED, with_effect
 from rmc_agents.formatting import did_you_mean
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ NOT_SEARCHED = {
     "env": "scores of other environments do not compare",
     "env_kwargs": "scores of other environments do not compare",
     "eval_episodes": "scores are compared over equally many episodes",
+    "eval_max_steps": "scores with other step limits do not compare",
     "video": "trials record none",
     "ray_address": "set it by --set ray_address=HOST:PORT",
     "seed": "set it by --set seed=N, or name several by --seeds with --one-at-a-time",
@@ -181,6 +182,8 @@ def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, 
     _check_names([name], base.to_mapping(), source, "setting")
     if name in NOT_SEARCHED:
         raise ValueError(f"{where}: cannot be searched: {NOT_SEARCHED[name]}")
+    if name in NOT_COMPARED:
+        raise ValueError(f"{where}: cannot be searched: it does not affect the score")
     if not isinstance(entry, dict) or len(entry) != 1:
         raise ValueError(
             f"{where}: expected one of {', '.join(KINDS)}, such as {{log: [low, high]}}, got {shortened(entry)}"

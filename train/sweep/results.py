@@ -163,7 +163,8 @@ def importances(plan: Plan, study: "Study") -> dict[str, float]:
         return {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a warning that it is experimental
-        return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+    return found if len(set(found.values())) > 1 else {}  # all equal: the scores say nothing
 
 
 def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out: Path) -> list[Path]:

@@ -24,6 +24,8 @@ BAD_STUDIES = {
     "search: {discount: {integer: [0.5, 1]}}": "discount: integer: expected whole numbers",
     "search: {discount: 0.5}": "expected one of log, uniform, integer, choice",
     "search: {seed: {choice: [1]}}": "seed: cannot be searched: set it by --set seed=N, or",
+    "search: {eval_max_steps: {choice: [10, 1000]}}": "eval_max_steps: cannot be searched: scores with other",
+    "search: {save_every: {choice: [1, 9]}}": "save_every: cannot be searched: it does not affect the score",
     "search: {ray_address: {choice: ['a:1']}}": "ray_address: cannot be searched: set it by --set ray_address=",
     "settings: {algo: impala, actor_engine: ray, ray_address: 'a:1'}": "study.yaml names the Ray cluster a:1, which",
     "search: [core]": "search: expected lines of 'name: value'",

@@ -351,6 +351,10 @@ def test_importance_is_reported_for_enough_trials() -> None:
     shares = importances(plan, study)
     assert shares["discount"] > 0.7
     assert sum(shares.values()) == pytest.approx(1.0)
+    equal = optuna.create_study(direction="maximize")
+    for trial in study.trials:
+        equal.add_trial(make_trial(plan, trial.number, trial.params, 1.0))
+    assert importances(plan, equal) == {}
 
 
 def test_the_figure_shows_every_trial_the_best_so_far_and_what_mattered(tmp_path: Path) -> None:
