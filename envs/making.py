@@ -8,6 +8,7 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from .blame import Blame
+from .checks import as_autoreset_mode, checked_int
 from .guarded import GuardedEnv
 from .own import check_arguments, check_lanes, makes_all_lanes, takes
 from .registry import Backend, as_numbers, make_vector_env, register_named
@@ -57,6 +58,9 @@ def make_env(
         not create an environment, or spaces that cannot be arrays of numbers.
       EnvError: if the environment's own code fails, now or later in reset, step or render.
     """
+    num_workers, autoreset_mode = checked_int("num_workers", num_workers, 0), as_autoreset_mode(autoreset_mode)
+    if not isinstance(env_kwargs, Mapping | None):
+        raise ValueError(f"env_kwargs: expected a mapping, such as {{'delay': 20}}, got {env_kwargs!r}")
     if isinstance(env, _Named):
         env_kwargs = {**env.env_kwargs, **(env_kwargs or {})}
         env = env.name

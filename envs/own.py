@@ -78,13 +78,15 @@ def takes(make: Callable[..., Any], argument: str) -> bool:
     return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def check_arguments(make: Callable[..., Any], given: Iterable[str], name: str) -> None:
-    """Raises ValueError if the environment `name`, made by `make`, does not take one of the given arguments."""
+def check_arguments(make: Callable[..., Any], given: Iterable[str], name: str, also: Iterable[str] = ()) -> None:
+    """Raises ValueError if the environment `name`, made by `make`, does not take one of the given arguments; `also`:
+    others that it takes.
+    """
     if (parameters := _parameters(make)) is None:
         return
-    known = [each for each in parameters if each not in OURS]
+    known = [each for each in [*also, *parameters] if each not in OURS]
     for argument in given:
-        if not takes(make, argument):
+        if argument not in also and not takes(make, argument):
             near = get_close_matches(argument, known, n=1)
             raise ValueError(
                 f"env_kwargs: environment {name!r} takes no {argument!r}; "

@@ -96,7 +96,7 @@ class RecallEnv(gym.Env):
     def get_state(self) -> dict[str, int]:
         """What `set_state` needs to continue the episode. Raises ResetNeeded before the first reset."""
         self._check_begun("get_state")
-        return {"cue": self._cue, "time": self._time}
+        return {"cue": self._cue, "time": self._time, "over": self._is_over}
 
     def set_state(self, state: dict[str, int]) -> None:
         """Continue an episode. Raises ValueError for an impossible cue or time."""
@@ -105,7 +105,7 @@ class RecallEnv(gym.Env):
             raise ValueError(
                 f"expected a cue below {self.num_cues} and a time of at most {self.delay + 1}, got {state}"
             )
-        self._cue, self._time, self._is_over = cue, time, False
+        self._cue, self._time, self._is_over = cue, time, bool(state.get("over", False))  # older ones lack it
 
     def _check_begun(self, method: str) -> None:
         if self._time < 0:

@@ -31,6 +31,11 @@ ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spac
 
 Backend = Literal["auto", "native", "minigrid"]
 
+VIEW = {"view_size", "actions"}
+"""Arguments of `MiniGridView`."""
+NATIVE_MEMORY = {"size", "random_length", "max_steps", *VIEW}
+"""Arguments of the native engine of MiniGrid's MemoryEnv."""
+
 
 def make_vector_env(
     name: str,
@@ -75,8 +80,13 @@ def make_vector_env(
     arguments = {**arguments, **(env_kwargs or {})}
     _check_arguments(spec, name, env_kwargs or {})
     view: dict[str, Any] = {"actions": "moves"} if name in MOVES_ONLY else {}
+    is_native = _has_native_engine(spec) and backend != "minigrid" and wrapper is None
     if _is_memory(spec):
-        view |= {each: arguments.pop(each) for each in ("view_size", "actions") if each in arguments}
+        others = arguments.keys() - NATIVE_MEMORY - {"render_mode"}
+        is_native = is_native and not others
+        if backend == "native" and others:
+            raise ValueError(f"env_backend: the native engine takes no {', '.join(sorted(others))}; expected auto")
+        view |= {each: arguments.pop(each) for each in VIEW & arguments.keys()}
     if wrapper is not None:
         view["wrapper"] = wrapper
         if name in MAPS:
@@ -84,7 +94,7 @@ def make_vector_env(
     _check_backend(backend, spec, name)
     if spec.entry_point is None:
         return _make_all_lanes(spec, name, num_envs, num_workers, arguments, wrapper)
-    if _has_native_engine(spec) and backend != "minigrid" and wrapper is None:
+    if is_native:
         if num_workers:
             raise ValueError(
                 f"env_workers: expected 0 for {name!r}, whose native engine steps all lanes together, got {num_workers}"
@@ -181,14 +191,19 @@ def _is_minigrid(env: gym.Env) -> bool:
 
 def _is_memory(spec: EnvSpec) -> bool:
     """Whether this is MiniGrid's MemoryEnv without a wrapper, which has a native engine."""
-    is_bare = spec.max_episode_steps is None and not spec.additional_wrappers
-    known = {"size", "random_length", "max_steps"}
-    return spec.entry_point == "minigrid.envs:MemoryEnv" and is_bare and set(spec.kwargs) <= known
+    is_known = spec.entry_point == "minigrid.envs:MemoryEnv" and spec.kwargs.keys() <= NATIVE_MEMORY - VIEW
+    return is_known and _is_bare(spec)
 
 
 def _has_native_engine(spec: EnvSpec) -> bool:
     entry_point = spec.vector_entry_point
-    return _is_memory(spec) or (isinstance(entry_point, str) and entry_point.startswith("rmc_agents."))
+    is_ours = isinstance(entry_point, str) and entry_point.startswith("rmc_agents.")
+    return _is_memory(spec) or (is_ours and _is_bare(spec))
+
+
+def _is_bare(spec: EnvSpec) -> bool:
+    """Whether the registration adds neither a time limit nor wrappers, which need lanes that are stepped one by one."""
+    return spec.max_episode_steps is None and not spec.additional_wrappers
 
 
 def _make_native(spec: EnvSpec, num_envs: int, autoreset_mode: AutoresetMode, arguments: dict[str, Any]) -> VectorEnv:
@@ -211,6 +226,10 @@ def _check_arguments(spec: EnvSpec, name: str, given: Mapping[str, Any]) -> None
         return
     with Blame(name, "its import"):
         creator = load_env_creator(make) if isinstance(make, str) else make
+    if _is_memory(spec):  # it hands further arguments on, to its base class
+        from minigrid.minigrid_env import MiniGridEnv
+
+        check_arguments(MiniGridEnv, given, name, also=NATIVE_MEMORY)
     check_arguments(creator, given, name)
 
 

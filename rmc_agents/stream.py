@@ -33,6 +33,7 @@ class Lanes(EndedEpisodes):
       env: the environment.
       seed: lane i starts from seed + i.
       device: the device of the time steps.
+      needs_targets: whether targets that are not actions are errors; else they are ignored, with a warning.
 
     Attributes:
       spec: the environment's spaces, and whether it reported action masks at the last reset.
@@ -45,7 +46,7 @@ class Lanes(EndedEpisodes):
       numbers: `[B]` int64, the number of each lane's episode, from 0; -1 if it was running at `restart_numbering`.
     """
 
-    def __init__(self, env: VectorEnv, seed: int, device: torch.device) -> None:
+    def __init__(self, env: VectorEnv, seed: int, device: torch.device, needs_targets: bool = False) -> None:
         if not isinstance(env, VectorEnv):
             raise ValueError(f"env: expected a vector environment, such as rmc.make_env(...), got {env!r}")
         if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
@@ -57,7 +58,7 @@ class Lanes(EndedEpisodes):
         name = name_of_env(env)
         self.env = guarded(env, name)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
-        self.device = device
+        self.device, self.needs_targets = device, needs_targets
         self.num_lanes = env.num_envs
         self.spec = SpaceSpec.of(env)
         self.episodes: list[Episode] = []
@@ -110,7 +111,7 @@ class Lanes(EndedEpisodes):
                     "episode's end, as autoreset_mode NEXT_STEP says"
                 )
             if self.targets is not None:
-                self.targets = self.read_targets()
+                self.targets = self._next_targets()
             self.rewards = reward
             self._count(reward, is_first)
             self.steps = self._to_steps(obs, action, is_first, reward, terminated, truncated & ~terminated)
@@ -191,6 +192,16 @@ class Lanes(EndedEpisodes):
             warn_once("infos['target'] of %r is ignored: its values are not actions", name_of_env(self.env))
             return None
 
+    def _next_targets(self) -> Tensor:
+        """The targets of a step; none if they are not actions, unless they are needed."""
+        try:
+            return self.read_targets()
+        except ValueError:
+            if self.needs_targets:
+                raise
+            warn_once("infos['target'] of %r is ignored where it is not an action", name_of_env(self.env))
+            return torch.full((self.num_lanes,), NO_TARGET, device=self.device)
+
     def read_targets(self) -> Tensor:
         """The targets `[B]` in the infos of the last step. Raises ValueError if they are not actions."""
         raw = np.asarray(self.infos.get("target", np.full(self.num_lanes, NO_TARGET)))
@@ -210,6 +221,10 @@ class Lanes(EndedEpisodes):
             return
         allowed = mask.gather(1, self.targets.clamp(min=0).unsqueeze(1)).squeeze(1)
         if (wrong := (self.targets != NO_TARGET) & ~allowed).any():
+            if not self.needs_targets:
+                warn_once("infos['target'] of %r is ignored where its mask forbids it", name_of_env(self.env))
+                self.targets = self.targets.masked_fill(wrong, NO_TARGET)
+                return
             lane = int(wrong.nonzero()[0])
             raise EnvError(
                 f"the environment {name_of_env(self.env)!r} asks in lane {lane}, at step {self._lengths[lane]} of its "

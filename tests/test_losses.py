@@ -257,6 +257,15 @@ def test_a_policy_that_has_moved_far_away_has_a_finite_gradient(advantage: float
     assert torch.isfinite(log_ratio.grad).all()
 
 
+@pytest.mark.parametrize("clips", [{"clip_rho": 0.0}, {"clip_pg_rho": -1.0}])
+def test_clipping_thresholds_are_above_0(clips: dict[str, float]) -> None:
+    one, valid = torch.ones(3, 2), torch.ones(3, 2, dtype=torch.bool)
+    with pytest.raises(ValueError, match=f"{next(iter(clips))}: expected a number above 0"):
+        losses.vtrace_targets(one, one, one, one, one, one, **clips)
+    with pytest.raises(ValueError, match="clip: expected a number above 0, got -1"):
+        losses.clipped_policy_loss(one, one, valid, clip=-1.0)
+
+
 @pytest.mark.parametrize(("discount", "trace_lambda", "name"), [(9, 1.0, "discount"), (0.9, -0.1, "trace_lambda")])
 def test_a_discount_or_a_trace_above_1_or_below_0_is_refused(discount: float, trace_lambda: float, name: str) -> None:
     flags = torch.zeros(3, 2, dtype=torch.bool)

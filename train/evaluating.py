@@ -121,7 +121,7 @@ class Evaluator:
     def _is_better(self, statistics: Statistics) -> bool:
         if self._best is None:
             return True
-        if statistics.accuracy is None:
+        if statistics.accuracy is None or not self._trainer.config.train.is_greedy:
             return statistics.mean_return > self._best.mean_return
         return self._best.accuracy is None or statistics.accuracy > self._best.accuracy
 

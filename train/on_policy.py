@@ -72,12 +72,14 @@ class OnPolicy(Learner):
             )
         self.curriculum = Curriculum(wanted)
         self.curriculum.check()
+        measured = {stage.measure for stage in self.curriculum.stages}
+        self._needs_targets = config.train.algo == "supervised" or "accuracy" in measured
         seed = seed_after(config.run.seed, 0) + self.share.first
         made = self.curriculum.make(self.share.lanes, 0) if env is None else env
         with ExitStack() as on_error:
             if self._owns_env:
                 on_error.callback(made.close)
-            self.lanes = Lanes(made, seed, device)
+            self.lanes = Lanes(made, seed, device, self._needs_targets)
             super().__init__(config, self.lanes.spec, device)
             self.shuffling = torch.Generator()  # its own: callbacks and custom parts may draw from the global one
             self.shuffling.set_state(torch.get_rng_state())
@@ -126,7 +128,7 @@ class OnPolicy(Learner):
         seed = seed_after(self.config.run.seed, self.frames) + self.share.first
         env = self.curriculum.make(self.share.lanes, stage)
         try:
-            return Lanes(env, seed, self.lanes.device)
+            return Lanes(env, seed, self.lanes.device, self._needs_targets)
         except BaseException:
             env.close()
             raise

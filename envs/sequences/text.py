@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Discrete
@@ -205,9 +205,19 @@ class TextEnv(SequenceEnv):
     - `Text-v0`, by `gymnasium.make("rmc_agents.envs:Text-v0", path="book.txt")`
     """
 
-    def __init__(self, path: str | Path, render_mode: str | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        unit: str = "bytes",
+        part: str = "train",
+        held_out: float = HELD_OUT,
+        vocabulary: str | Path | None = None,
+        vocabulary_size: int | None = None,
+        steps: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
-        super().__init__(Text(1, path, **settings), render_mode)
+        super().__init__(Text(1, path, unit, part, held_out, vocabulary, vocabulary_size, steps), render_mode)
 
 
 class TextVectorEnv(SequenceVectorEnv):

@@ -139,7 +139,13 @@ def vtrace_targets(
       v_tm1, v_t, r_t, discount_t, lambda_t: `[T, B]`.
       log_rho_tm1: `[T, B]`, log pi(a) - log mu(a), with pi the learner's policy and mu the actor's.
       clip_rho, clip_pg_rho: clipping thresholds of the ratios.
+
+    Raises:
+      ValueError: for a threshold that is not above 0.
     """
+    for name, value in (("clip_rho", clip_rho), ("clip_pg_rho", clip_pg_rho)):
+        if not value > 0:
+            raise ValueError(f"{name}: expected a number above 0, got {value}")
     with torch.no_grad():
         rho = log_rho_tm1.exp()
         delta = rho.clamp(max=clip_rho) * (r_t + discount_t * v_t - v_tm1)

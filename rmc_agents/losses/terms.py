@@ -38,8 +38,11 @@ def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, valid: Tensor, cli
     """Mean over valid steps of -min(r A, clamp(r, 1 - clip, 1 + clip) A), r = pi(a) / pi_old(a) (Schulman et al., 2017,
     eq. 7); where r is 1, its gradient is that of `policy_gradient_loss`. r is at most exp(20).
 
-    Args: log_ratio `[T, B]`, advantage `[T, B]` (carries no gradient), valid `[T, B]` bool.
+    Args: log_ratio `[T, B]`, advantage `[T, B]` (carries no gradient), valid `[T, B]` bool. Raises ValueError for a
+    clip that is not above 0.
     """
+    if not clip > 0:
+        raise ValueError(f"clip: expected a number above 0, got {clip}")
     advantage = torch.where(valid, advantage.detach(), 0.0)
     ratio = torch.where(valid, log_ratio, 0.0).clamp(max=MAX_LOG_RATIO).exp()
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)

@@ -106,6 +106,36 @@ def test_a_registration_of_the_module_keeps_its_time_limit(entry: Any) -> None:
         del gym.registry["Noise"]
 
 
+@pytest.mark.parametrize(
+    "changes", [{"max_episode_steps": 2}, {"additional_wrappers": (TimeLimit.wrapper_spec(max_episode_steps=2),)}]
+)
+def test_a_limit_that_is_registered_for_an_environment_with_an_engine_is_kept(changes: dict[str, Any]) -> None:
+    native = gym.registry["MiniPacman-v0"]
+    gym.registry["Short"] = EnvSpec(
+        "Short", entry_point=native.entry_point, vector_entry_point=native.vector_entry_point, **changes
+    )
+    try:
+        env = make_env("Short", 2)
+        env.reset(seed=0)
+        env.step(np.zeros(2, np.int64))
+        assert env.step(np.zeros(2, np.int64))[3].all()
+    finally:
+        del gym.registry["Short"]
+
+
+def test_what_minigrid_takes_beside_the_native_engine_is_taken() -> None:
+    assert make_env("memory-s9", 2, env_kwargs={"tile_size": 8}).reset(seed=0)[0].shape == (2, 148)
+
+
+def test_an_ended_recall_is_restored_as_ended() -> None:
+    env, restored = RecallEnv(), RecallEnv()
+    env.reset(seed=0)
+    assert env.step(1)[2]
+    restored.set_state(env.get_state())
+    with pytest.raises(ResetNeeded, match="after the episode's end"):
+        restored.step(0)
+
+
 def test_recall_waits_for_a_reset_and_takes_its_own_actions_alone() -> None:
     env = RecallEnv(render_mode="rgb_array")
     for call in (lambda: env.step(0), env.render, env.get_state):
@@ -156,7 +186,17 @@ def test_a_fault_of_a_wrapper_is_reported_as_such() -> None:
         (lambda: make_env("recall", env_kwargs={"delay": 2.5}), "delay: expected an int of at least 0, got 2.5"),
         (lambda: make_env("minipacman", env_kwargs={"viewprt": 3}), "takes no 'viewprt'; did you mean 'viewport'"),
         (lambda: make_env("recall", env_kwargs={"autoreset_mode": 1}), "no 'autoreset_mode'; expected num_cues, delay"),
-        (lambda: make_env("memory-s7", env_kwargs={"autoreset_mode": 1}), "multiple values for .*'autoreset_mode'"),
+        (lambda: make_env("memory-s7", env_kwargs={"autoreset_mode": 1}), "'memory-s7' takes no 'autoreset_mode'"),
+        (lambda: make_env("memory-s7", env_kwargs={"sise": 9}), "takes no 'sise'; did you mean 'size'"),
+        (lambda: make_env("memory-s7", env_kwargs={"tile_sise": 9}), "takes no 'tile_sise'; did you mean 'tile_size'"),
+        (
+            lambda: make_env("memory-s7", backend="native", env_kwargs={"tile_size": 9}),
+            "env_backend: the native engine takes no tile_size; expected auto",
+        ),
+        (lambda: make_env("text:nowhere", env_kwargs={"unti": "words"}), "takes no 'unti'; did you mean 'unit'"),
+        (lambda: make_env("recall", 2, num_workers=True), "num_workers: expected an int of at least 0, got True"),
+        (lambda: make_env("recall", 2, env_kwargs=["delay"]), "env_kwargs: expected a mapping, such as"),  # type: ignore[arg-type]
+        (lambda: make_env("recall", 2, autoreset_mode="next"), "autoreset_mode: expected one of NEXT_STEP"),  # type: ignore[arg-type]
         (lambda: make_env(WithoutSpaces, 2), "expected an environment with an observation_space, set in its class or"),
         (lambda: make_env(Noise, env_kwargs={"size": 3}), "takes no 'size'; expected no arguments"),
         (lambda: make_env(3), "expected a name, a class, a function or an object, got int"),  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def test_what_is_not_in_its_space_or_of_the_wrong_type_is_refused(
     space: Space, obs: Any, changed: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(EnvError, match=expected):
-        Lanes(make_env(lambda: Saying(space, obs, **changed), LANES), 0, CPU).step(
+        Lanes(make_env(lambda: Saying(space, obs, **changed), LANES), 0, CPU, needs_targets=True).step(
             torch.zeros(LANES, dtype=torch.int64)
         )
 

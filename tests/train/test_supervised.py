@@ -195,6 +195,24 @@ class AskedWrongly(Asking):
         return *super().step(action)[:4], {"target": 3}
 
 
+def test_a_target_that_is_no_action_is_not_asked_where_targets_are_not_needed() -> None:
+    lanes = Lanes(SyncVectorEnv([lambda: AskedWrongly(2)]), 0, CPU)
+    for _ in range(2):
+        lanes.step(torch.zeros(1, dtype=torch.int64))
+        assert lanes.targets is not None
+        assert lanes.targets.tolist() == [-1]
+
+
+def test_a_target_that_the_mask_forbids_is_not_asked_where_targets_are_not_needed() -> None:
+    class Masked(Asking):
+        def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+            return super().reset()[0], {"target": 2, "action_mask": np.array([1, 1, 0], np.int8)}
+
+    lanes = Lanes(SyncVectorEnv([lambda: Masked(2)]), 0, CPU)
+    assert lanes.targets is not None
+    assert lanes.targets.tolist() == [-1]
+
+
 def test_a_wrong_target_in_a_step_is_the_environments_and_the_training_is_saved(tmp_path: Path) -> None:
     settings = {"algo": "supervised", "num_envs": 2, "core": "none", "encoder_sizes": [8]}
     with pytest.raises(EnvError, match=r"'own/lambda-v0' failed in step\(\): ValueError: infos\['target"):
