@@ -11,6 +11,16 @@ from oracles import transformer as transformer_oracle
 from rmc_agents.cores import LSTM, RMC, RNN, MinGRU, RelationalRNN, Transformer
 
 
+def assert_unroll_is_the_oracles(core, unroll, options):
+    inputs, should_reset = random_inputs(), flags((0, 1), (2, 0), (4, 0), (6, 2))
+    state = random_state(core)
+    outputs, after = core.unroll(inputs, should_reset, state)
+    leaves = [leaf.numpy() for leaf in state]
+    expected = unroll(arrays(core), options, inputs.numpy(), should_reset.numpy(), *leaves)
+    for mine, oracles in zip((outputs, *after), expected, strict=True):
+        np.testing.assert_allclose(mine.detach().numpy(), oracles, rtol=0, atol=1e-12)
+
+
 class TestGradients:
     @pytest.mark.parametrize("name", [name for name in CORES if not name.startswith("rmc-")])
     def test_against_finite_differences(self, name):
@@ -55,12 +65,7 @@ class TestRMC:
         return build(f"rmc-{request.node.callspec.params['options']}")
 
     def test_outputs_and_state_are_the_oracles(self, rmc, options):
-        inputs, should_reset, state = random_inputs(), flags((0, 1), (2, 0), (4, 0), (6, 2)), random_state(rmc)
-        outputs, after = rmc.unroll(inputs, should_reset, state)
-        arguments = inputs.numpy(), should_reset.numpy(), state.memory.numpy()
-        expected, expected_memory = oracle.rmc_unroll(arrays(rmc), options, *arguments)
-        np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(after.memory.detach().numpy(), expected_memory, rtol=0, atol=1e-12)
+        assert_unroll_is_the_oracles(rmc, oracle.rmc_unroll, options)
 
     def test_gradients_are_the_oracles_differences(self, rmc, options):
         inputs, should_reset = random_inputs(3, 2), flags((1, 1), steps=3, lanes=2)
@@ -162,13 +167,7 @@ class TestMinGRU:
     @pytest.mark.parametrize("name", [name for name in CORES if name.startswith("mingru")])
     def test_outputs_and_state_are_the_oracles(self, name):
         core = build(name)
-        inputs, should_reset = random_inputs(), flags((0, 1), (2, 0), (4, 0), (6, 2))
-        state = random_state(core)
-        outputs, after = core.unroll(inputs, should_reset, state)
-        arguments = inputs.numpy(), should_reset.numpy(), state.hidden.numpy()
-        expected, hidden = mingru_oracle.mingru_unroll(arrays(core), len(core.layers), *arguments)
-        np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(after.hidden.detach().numpy(), hidden, rtol=0, atol=1e-12)
+        assert_unroll_is_the_oracles(core, mingru_oracle.mingru_unroll, len(core.layers))
 
     def test_the_input_is_mapped_only_where_it_is_not_as_wide_as_the_state(self):
         skips = [layer.skip is None for layer in MinGRU(INPUT, hidden_size=6, num_layers=3).layers]
@@ -186,14 +185,7 @@ class TestTransformer:
     @pytest.mark.parametrize("name", [name for name in CORES if name.startswith("transformer")])
     def test_outputs_and_state_are_the_oracles(self, name):
         core = build(name)
-        inputs, should_reset = random_inputs(), flags((0, 1), (2, 0), (4, 0), (6, 2))
-        state = random_state(core)
-        outputs, after = core.unroll(inputs, should_reset, state)
-        arguments = inputs.numpy(), should_reset.numpy(), state.memory.numpy()
-        heads = core.layers[0].num_heads
-        expected, memory = transformer_oracle.transformer_unroll(arrays(core), heads, *arguments)
-        np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(after.memory.detach().numpy(), memory, rtol=0, atol=1e-12)
+        assert_unroll_is_the_oracles(core, transformer_oracle.transformer_unroll, core.layers[0].num_heads)
 
     def test_all_steps_together_have_the_gradients_of_one_step_at_a_time(self):
         """Of inputs, state and every parameter, with strided gradients; twice as many steps as the memory holds."""
@@ -252,14 +244,7 @@ class TestRelationalRNN:
     @pytest.mark.parametrize("name", ["relational-rnn", "relational-rnn-one-slot"])
     def test_outputs_and_state_are_the_oracles(self, name):
         core = build(name)
-        inputs, should_reset = random_inputs(), flags((0, 1), (2, 0), (4, 0), (6, 2))
-        state = random_state(core)
-        outputs, after = core.unroll(inputs, should_reset, state)
-        arguments = inputs.numpy(), should_reset.numpy(), [leaf.numpy() for leaf in state]
-        expected, leaves = oracle.relational_rnn_unroll(arrays(core), core.num_heads, *arguments)
-        np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=0, atol=1e-12)
-        for leaf, expected_leaf in zip(after, leaves, strict=True):
-            np.testing.assert_allclose(leaf.detach().numpy(), expected_leaf, rtol=0, atol=1e-12)
+        assert_unroll_is_the_oracles(core, oracle.relational_rnn_unroll, core.num_heads)
 
     def test_initial_memory_is_small_fixed_noise(self):
         torch.manual_seed(1)

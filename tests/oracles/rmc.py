@@ -140,7 +140,7 @@ def relational_rnn_step(weights, num_heads, x, state):
     return hidden, cell, np.array(after)
 
 
-def relational_rnn_unroll(weights, num_heads, inputs, should_reset, state):
+def relational_rnn_unroll(weights, num_heads, inputs, should_reset, *state):
     """State: hidden `[B, H]`, cell `[B, H]`, memory `[B, N, D]`; outputs `[T, B, H]` and the last state."""
     steps, lanes = should_reset.shape
     hidden, cell, memory = (leaf.copy() for leaf in state)
@@ -152,4 +152,4 @@ def relational_rnn_unroll(weights, num_heads, inputs, should_reset, state):
             lane = relational_rnn_step(weights, num_heads, inputs[t, b], (hidden[b], cell[b], memory[b]))
             hidden[b], cell[b], memory[b] = lane
             outputs[t, b] = hidden[b]
-    return outputs, (hidden, cell, memory)
+    return outputs, hidden, cell, memory

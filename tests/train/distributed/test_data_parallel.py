@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import time
 from multiprocessing import active_children, forkserver
 from pathlib import Path
@@ -15,6 +14,7 @@ from helpers import forked
 from helpers.agents import before_update
 from helpers.runs import QUIET, SMALL, assert_same, find_and_load, newest, wait_for_checkpoints
 from helpers.system import descendants, last_child, running
+from helpers.two_learners import run_two
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.episodes import Episode
@@ -82,12 +82,7 @@ def learner(rank: int, port: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What two learners recorded."""
-    folder = tmp_path_factory.mktemp("two")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.start_processes(learner, (port, folder), nprocs=2, start_method="forkserver")
-    return [checkpoint.load(folder / str(rank)) for rank in range(2)]
+    return run_two(learner, tmp_path_factory.mktemp("two"))
 
 
 def test_a_learner_may_be_waited_for_as_long_as_it_lives(two: list[dict[str, Any]]) -> None:

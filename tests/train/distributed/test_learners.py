@@ -3,7 +3,6 @@
 import copy
 import os
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -24,6 +23,7 @@ from helpers.homemade import name_of
 from helpers.noise import Noise
 from helpers.runs import QUIET, SMALL, assert_same, newest, refused, resume, start_process, wait_for_checkpoints
 from helpers.system import descendants, running
+from helpers.two_learners import run_two
 from rmc_agents import losses
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
@@ -125,12 +125,7 @@ def stepped_by_muon() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What two learners recorded."""
-    folder = tmp_path_factory.mktemp("two")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.start_processes(learner, (port, folder), nprocs=2, start_method="forkserver")
-    return [checkpoint.load(folder / str(rank)) for rank in range(2)]
+    return run_two(learner, tmp_path_factory.mktemp("two"))
 
 
 def unions(trainer: OnPolicy) -> Iterator[torch.Tensor]:
