@@ -58,7 +58,7 @@ def make_vector_env(
         `sequences.names`).
       num_workers: see `WorkerVectorEnv`.
       backend: native: an engine of this package that steps all lanes together; minigrid: minigrid's own environments,
-        one by one, with the same results as the native engine; auto: native if there is one.
+        one by one, with the same results as the native engine; auto: native if there is one that takes the arguments.
       autoreset_mode: this package's agents, workers and stacked views need NEXT_STEP.
       wrapper: wraps every lane's environment; the lanes are then stepped one by one, whatever `backend` is.
 

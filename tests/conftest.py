@@ -31,6 +31,7 @@ from helpers import forked
 from rmc_agents import plugins
 from rmc_agents.envs import own
 from rmc_agents.envs.processes import ChildContext
+from rmc_agents.envs.warn_once import warn_once
 from rmc_agents.evaluate import trainings
 
 gc.disable()
@@ -62,8 +63,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def forget_registered() -> Iterator[None]:
-    """What a test registers is forgotten after it."""
+    """What a test registers or was warned of is forgotten after it."""
     yield
+    warn_once.cache_clear()
     for names in (*plugins.registered.values(), plugins._typed, plugins._envs, own._given, own._given_twice):
         names.clear()
 

@@ -81,7 +81,7 @@ class EnvConfig(Section):
     if steps are slow, as in MiniGrid's environments, and CPU cores are idle; the results are the same."""
     env_backend: Literal["auto", "native", "minigrid"] = "auto"
     """What steps the lanes in training. native: an engine of this package; minigrid: minigrid's own environments, with
-    the same results, but slower; auto: native if there is one."""
+    the same results, but slower; auto: native if there is one that takes the arguments."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

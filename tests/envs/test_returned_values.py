@@ -12,7 +12,6 @@ from gymnasium.vector import AutoresetMode
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
-from rmc_agents.envs.warn_once import warn_once
 from rmc_agents.player import Player
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
@@ -95,7 +94,6 @@ def test_floats_outside_their_box_are_noticed_at_every_step(
     at: str, mode: AutoresetMode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also in an episode's last observation, which SAME_STEP returns among the infos."""
-    warn_once.cache_clear()
     inside, outside = ({"far": np.float64([far]), "whole": 2} for far in (0.5, -5.0))
     changed = {"reset": {"first": (outside, {})}, "end": {"then": (outside, 0.0, True, False, {})}}[at]
     space = Dict({"far": ONE, "whole": Discrete(3)})

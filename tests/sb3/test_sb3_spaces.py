@@ -18,7 +18,6 @@ from stable_baselines3.common.torch_layers import NatureCNN
 
 from rmc_agents.config import Config
 from rmc_agents.envs.making import make_env
-from rmc_agents.envs.warn_once import warn_once
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate.episodes import env_spec
 from rmc_agents.runs.saved import load_policy
@@ -76,7 +75,6 @@ def test_actions_that_stable_baselines3_cannot_learn_are_refused() -> None:
 
 @pytest.mark.parametrize(("kind", "is_masked"), [("Mask", True), ("MaskInfo", True), ("Nested", False)])
 def test_masks_that_are_ignored_are_warned_of(kind: str, is_masked: bool, caplog: pytest.LogCaptureFixture) -> None:
-    warn_once.cache_clear()
     to_sb3(make_env(f"helpers.zoo:Zoo-{kind}-v0", 2)).reset()
     assert ("algorithms ignore the action masks of" in caplog.text) == is_masked
 
