@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from helpers.agents import SPEC, random_steps
 from rmc_agents.agent import ActorCritic
-from rmc_agents.encoders import Encoder, register_encoder
+from rmc_agents.encoders import MANY, Encoder, orthogonal_layer, register_encoder
 from rmc_agents.encoders.trunks import Trunks
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import TimeStep, at
@@ -207,3 +207,8 @@ def test_what_came_before_an_episode_is_not_read() -> None:
         obs=torch.ones(2, 2), prev_action=nothing, prev_reward=nothing[:, 0], is_first=ALL_FIRST
     )
     assert Encoder(spec)(steps).isfinite().all()
+
+
+def test_the_weights_of_very_many_outputs_are_nearly_orthogonal() -> None:
+    weight = orthogonal_layer(4, MANY + 1, gain=2.0).weight
+    torch.testing.assert_close(weight.t() @ weight, 4.0 * torch.eye(4), rtol=0.02, atol=0.1)

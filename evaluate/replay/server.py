@@ -1,7 +1,7 @@
 """A local web server for a page that is replaced while it is viewed."""
 
 import errno
-from contextlib import suppress
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -39,6 +39,11 @@ class PageServer(ThreadingHTTPServer):
     def show(self, version: str, page: bytes) -> None:
         """Serve this page from now on."""
         self.served = (version, page)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """As in the base class, but silent if the browser has left."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -80,8 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
-        with suppress(ConnectionError):  # the browser has left
-            self.wfile.write(content)
+        self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """No request log: the terminal shows checkpoints."""

@@ -158,10 +158,19 @@ def hidden_layers(name: str, inputs: int, sizes: Sequence[int]) -> tuple[nn.Modu
     return nn.ModuleList(orthogonal_layer(*pair) for pair in pairwise(widths)), widths[-1]
 
 
+MANY = 2**16
+
+
 def orthogonal_layer(inputs: int, outputs: int, gain: float = math.sqrt(2)) -> nn.Linear:
-    """A layer with orthogonal weights and biases 0; the default gain is for a layer before a ReLU."""
+    """A layer with orthogonal weights and biases 0; the default gain is for a layer before a ReLU.
+
+    With more than `MANY` outputs the weights are normal: nearly orthogonal, and drawn in seconds instead of minutes.
+    """
     layer = nn.Linear(inputs, outputs)
-    nn.init.orthogonal_(layer.weight, gain=gain)
+    if outputs > MANY:
+        nn.init.normal_(layer.weight, std=gain * outputs**-0.5)
+    else:
+        nn.init.orthogonal_(layer.weight, gain=gain)
     nn.init.zeros_(layer.bias)
     return layer
 

@@ -87,8 +87,10 @@ class Sb3Policy(nn.Module):
         mean, deviation = torch_distribution.mean, torch_distribution.stddev  # in the environment's own units
         part = self.spec.action_parts[0]
         low, high = (mean.new_tensor(bound) for bound in (part.low, part.high))
-        half = ((high - low) / 2).clamp(min=torch.finfo(mean.dtype).tiny)
-        return torch.cat([(mean - (low + high) / 2) / half, (deviation / half).log()], dim=-1)
+        is_fixed = low == high  # to one value, whatever the distribution
+        from_middle = (mean - (low + high) / 2).masked_fill(is_fixed, 0.0)
+        half = ((high - low) / 2).masked_fill(is_fixed, 1.0)
+        return torch.cat([from_middle / half, (deviation / half).log()], dim=-1)
 
 
 class RecurrentSb3Policy(Sb3Policy):

@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, MultiBinary, MultiDiscrete
 
 ACTION_SPACES = {
     "Box": Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 0.25], np.float32)),
+    "Fixed": Box(np.array([-1.0, 10.0], np.float32), np.array([1.0, 10.0], np.float32)),
     "Matrix": Box(-9.0, 9.0, (2, 3)),
     "MultiDiscrete": MultiDiscrete([2, 4]),
     "MultiBinary": MultiBinary(3),

@@ -219,7 +219,7 @@ def draw_gates(gates: dict[str, Tensor]) -> Figure:
     """Histogram of each gate over steps, lanes and units; bars at the edges are saturation."""
     figure = Figure(figsize=(3 * len(gates), 2.8), layout="constrained")
     for axes, (name, gate) in zip(figure.subplots(1, len(gates), squeeze=False)[0], gates.items(), strict=True):
-        values = gate.flatten().cpu().numpy()
+        values = gate.flatten().float().cpu().numpy()
         axes.hist(values, bins=20, range=(0, 1), weights=[1 / len(values)] * len(values))
         axes.set(title=f"{name} gate", xlim=(0, 1), xlabel="value", ylabel="share")
     return figure
@@ -227,7 +227,7 @@ def draw_gates(gates: dict[str, Tensor]) -> Figure:
 
 def draw_attention(attention: Tensor) -> Figure:
     """Attention maps: one row per lane, one column per head; `attention` `[B, heads, rows, columns]`."""
-    attention = attention[:, :MAX_HEADS].cpu()
+    attention = attention[:, :MAX_HEADS].float().cpu()
     lanes, heads, rows, columns = attention.shape
     names = attention_columns(rows, columns)
     figure = Figure(figsize=(2.2 * heads + 1, 2 * lanes), layout="constrained")

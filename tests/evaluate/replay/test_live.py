@@ -4,10 +4,13 @@ import http.client
 import os
 import signal
 import socket
+import struct
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -53,6 +56,22 @@ def test_what_is_served() -> None:
         assert get(server.address, host="stranger.example")[0] == 403
     with pytest.raises(ConnectionRefusedError):
         get(server.address)
+
+
+def test_a_browser_that_leaves_is_no_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    handled, handle_error = threading.Event(), PageServer.handle_error
+
+    def handle(*arguments: Any) -> None:
+        handle_error(*arguments)
+        handled.set()
+
+    monkeypatch.setattr(PageServer, "handle_error", handle)
+    with PageServer(0, b"waiting") as server:
+        with socket.create_connection(("127.0.0.1", server.server_port)) as connection:
+            connection.sendall(b"GET /")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # resets it
+        assert handled.wait(60)
+    assert capsys.readouterr().err == ""
 
 
 def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -224,7 +224,7 @@ def test_pictures_show_what_they_are_given() -> None:
     images = [axes.images[0] for axes in figure.axes if axes.images and len(axes.get_title())]
     assert len(images) == 6
     torch.testing.assert_close(torch.as_tensor(images[4].get_array().data), attention[1, 1])
-    axes = draw_gates({"forget": torch.full((7, 2), 0.97)}).axes[0]
+    axes = draw_gates({"forget": torch.full((7, 2), 0.97, dtype=torch.bfloat16)}).axes[0]
     heights = [bar.get_height() for bar in axes.patches]
     assert heights[-1] == pytest.approx(1.0)
     assert sum(heights) == pytest.approx(1.0)
