@@ -328,6 +328,9 @@ def compare(
     for run in comparison.repeated(runs):
         raise ValueError(f"agents: {run.agent}: expected runs with different seeds, got seed {run.seed} twice")
     check_marks(marks or {})
+    for name, columns in (("frame_marks", frame_marks), ("minute_marks", minute_marks)):
+        if not isinstance(columns, Iterable):
+            raise ValueError(f"{name}: expected several, such as [1_000_000, 5_000_000], got {columns!r}")
     check_report(Path(out), [*frame_marks, *minute_marks])
     note_environments(runs)
     return write_report(runs, Path(out), frame_marks, minute_marks, marks or {})

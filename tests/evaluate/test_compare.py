@@ -494,6 +494,10 @@ def test_finished_runs_are_compared_by_success_where_it_is_reported(tmp_path: Pa
     rmc.compare({"none": [Run(tmp_path / "none-seed0", {}, agent=None)]}, tmp_path / "c")
     assert (tmp_path / "a.json").read_text() == (tmp_path / "c.json").read_text()
     assert r"| 8\|9 |" in rmc.compare({"8|9": [tmp_path / "none-seed0"], 10: [tmp_path / "none-seed0"]}, tmp_path / "c")
+    for wrong in ({"marks": {"paper": "677"}}, {"frame_marks": 1000}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}: .*expected"):
+            rmc.compare({"none": [tmp_path / "none-seed0"]}, tmp_path / "d", **wrong)
+    assert not (tmp_path / "d.json").exists()
     for run in comparison.read(tmp_path / "a.json"):
         assert 0 <= run.evaluation.success_rate <= 1
         assert len(run.curve.successes) == len(run.curve.frames)

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -143,6 +143,10 @@ def sweep(
       ValueError: for an invalid study, a folder that holds another sweep, or if no trial has a result.
       KeyboardInterrupt: after one of these signals.
     """
+    if not isinstance(settings, Mapping | None):
+        raise ValueError(f"settings: expected a mapping, such as {{'core': 'lstm'}}, got {settings!r}")
+    if not isinstance(seeds, Iterable):
+        raise ValueError(f"seeds: expected several, such as (0, 1, 2), got {seeds!r}")
     arguments = Arguments(
         Path("study"),
         trials=trials,

@@ -69,6 +69,14 @@ def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
             rmc.sweep(own, tmp_path / "other")
     with pytest.raises(ValueError, match="--trials: expected an integer, got '3'"):
         rmc.sweep(study, tmp_path / "other", trials="3")  # type: ignore[arg-type]
+    for wrong, message in (
+        ({"settings": [1]}, "settings: expected a mapping, such as"),
+        ({"seeds": 3}, "seeds: expected several, such as"),
+        ({"jobs": None}, "jobs: expected an int of at least 1, got None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rmc.sweep(study, tmp_path / "other", **wrong)
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("trust", [False, True])
