@@ -208,13 +208,14 @@ class TextEnv(SequenceEnv):
     def __init__(
         self,
         path: str | Path,
+        render_mode: str | None = None,
+        *,
         unit: str = "bytes",
         part: str = "train",
         held_out: float = HELD_OUT,
         vocabulary: str | Path | None = None,
         vocabulary_size: int | None = None,
         steps: int | None = None,
-        render_mode: str | None = None,
     ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
         super().__init__(Text(1, path, unit, part, held_out, vocabulary, vocabulary_size, steps), render_mode)
