@@ -138,7 +138,7 @@ def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:
         "random_success_rate": summary.evaluation.random_success_rate,
         "chance": summary.evaluation.chance,
         "settings": config.to_mapping(),
-        "curve": _points(folder, summary.evaluation, is_supervised=config.train.algo == "supervised"),
+        "curve": _points(folder, summary.evaluation, is_supervised=config.train.is_supervised),
     }
     return TypeAdapter(ComparedRun).validate_python(row)
 

@@ -43,6 +43,7 @@ class PlaySettings(NamedTuple):
     deterministic: bool = False  # take the most likely action instead of sampling
     max_steps: int = MAX_STEPS  # of an episode; a longer one is cut off and counts with the return so far
     answers: bool = False  # take the most likely action in environments that report targets
+    needs_targets: bool = False  # targets that are not actions are errors
 
     @classmethod
     def of(cls, agent: SavedAgent[Any] | Policy, seed: int, deterministic: bool, max_steps: int) -> "PlaySettings":
@@ -54,7 +55,8 @@ class PlaySettings(NamedTuple):
         seed, max_steps = checked_int("seed", seed, 0), checked_int("max_steps", max_steps, 1)
         if not isinstance(agent, SavedAgent):
             return cls(seed, device_of(agent), deterministic, max_steps, isinstance(agent, ActorCritic))
-        return cls(seed, device_of(agent.agent), deterministic or agent.config.train.is_greedy, max_steps)
+        supervised = agent.config.train.is_supervised
+        return cls(seed, device_of(agent.agent), deterministic or supervised, max_steps, needs_targets=supervised)
 
     def is_greedy(self, lanes: Lanes) -> bool:
         """Whether the most likely actions are taken in this environment, and none sampled."""
@@ -250,7 +252,7 @@ def lanes_for(policy: Policy, env: VectorEnv, settings: PlaySettings) -> Lanes:
     Raises:
       ValueError: for a policy trained with action masks, where the environment gives none.
     """
-    lanes = Lanes(env, settings.seed, settings.device)
+    lanes = Lanes(env, settings.seed, settings.device, settings.needs_targets)
     if (
         lanes.spec.mask_sizes
         and not lanes.spec.is_masked

@@ -131,7 +131,7 @@ def plot(
     if not runs:
         raise ValueError("expected at least one run's folder")
     configs = [read_config(Path(run)) for run in runs]
-    metric = metric or ("accuracy" if all(config.train.algo == "supervised" for config in configs) else "return")
+    metric = metric or ("accuracy" if all(config.train.is_supervised for config in configs) else "return")
     curves = [smoothed(thinned(read_curve(run, metric)), smooth) for run in runs]
     envs = sorted({config.env.env for config in configs})
     named = sorted(zip(labels(names_of_runs(configs), configs), configs, curves, strict=True), key=lambda each: each[0])

@@ -73,7 +73,7 @@ class Player:
         self.spec: SpaceSpec = getattr(agent, "spec", None)  # type: ignore[assignment]
         if self.spec is None:
             raise ValueError(f"agent: expected an ActorCritic or the result of rmc.load, got {type(agent).__name__}")
-        is_greedy = isinstance(agent, SavedAgent) and agent.config.train.is_greedy
+        is_greedy = isinstance(agent, SavedAgent) and agent.config.train.is_supervised
         self.num_envs, self.autoreset_mode = checked_int("num_envs", num_envs, 1), autoreset_mode
         self.deterministic = deterministic or is_greedy
         self.device = device_of(self.policy)

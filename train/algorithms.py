@@ -39,7 +39,7 @@ def make_trainer(config: Config, device: torch.device, env: VectorEnv | None = N
         raise ValueError(f"loss: expected algo a2c or ppo for {config.train.loss}, got {config.train.algo}")
     if config.train.algo in ON_POLICY:
         return OnPolicy(config, device, env)
-    if config.train.algo == "supervised":
+    if config.train.is_supervised:
         return Supervised(config, device, env)
     if env is not None:
         raise ValueError(f"env: expected algo a2c, ppo or supervised for a vector environment, got {config.train.algo}")

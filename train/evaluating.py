@@ -50,7 +50,8 @@ def check_evaluation(trainer: Trainer) -> None:
 def play_settings(trainer: Trainer, seed: int) -> PlaySettings:
     """How the agent's evaluations are played, by the run's settings."""
     config = trainer.config
-    return PlaySettings(seed, trainer.lanes.device, config.train.is_greedy, config.run.eval_max_steps)
+    supervised, max_steps = config.train.is_supervised, config.run.eval_max_steps
+    return PlaySettings(seed, trainer.lanes.device, supervised, max_steps, needs_targets=supervised)
 
 
 def eval_jobs(config: Config) -> Jobs:
@@ -121,7 +122,7 @@ class Evaluator:
     def _is_better(self, statistics: Statistics) -> bool:
         if self._best is None:
             return True
-        if statistics.accuracy is None or not self._trainer.config.train.is_greedy:
+        if statistics.accuracy is None or not self._trainer.config.train.is_supervised:
             return statistics.mean_return > self._best.mean_return
         return self._best.accuracy is None or statistics.accuracy > self._best.accuracy
 

@@ -73,7 +73,7 @@ class OnPolicy(Learner):
         self.curriculum = Curriculum(wanted)
         self.curriculum.check()
         measured = {stage.measure for stage in self.curriculum.stages}
-        self._needs_targets = config.train.algo == "supervised" or "accuracy" in measured
+        self._needs_targets = config.train.is_supervised or "accuracy" in measured
         seed = seed_after(config.run.seed, 0) + self.share.first
         made = self.curriculum.make(self.share.lanes, 0) if env is None else env
         with ExitStack() as on_error:
@@ -90,7 +90,7 @@ class OnPolicy(Learner):
                 self.lanes,
                 self.train.unroll_length,
                 config.run.seed,
-                deterministic=self.train.is_greedy,
+                deterministic=self.train.is_supervised,
                 share=self.share,
             )
             on_error.pop_all()

@@ -234,8 +234,8 @@ class TrainConfig(Section):
         return None if self.algo == "supervised" else self.reward_scale
 
     @property
-    def is_greedy(self) -> bool:
-        """Whether evaluation takes the most likely action instead of sampling: in supervised tasks it is the answer."""
+    def is_supervised(self) -> bool:
+        """Whether actions are answers: evaluation takes the most likely one instead of sampling."""
         return self.algo == "supervised"
 
 

@@ -220,6 +220,14 @@ def test_a_wrong_target_in_a_step_is_the_environments_and_the_training_is_saved(
     assert find_and_load(tmp_path / "run")[1]["frames"] == 0
 
 
+def test_an_evaluation_of_a_supervised_agent_refuses_targets_that_are_no_actions(tmp_path: Path) -> None:
+    settings = {"algo": "supervised", "num_envs": 2, "core": "none", "encoder_sizes": [8]}
+    run = {"total_frames": 40, "eval_episodes": 0, "video": False}
+    train_in(settings | run, env=lambda: Asking(1), run_dir=tmp_path / "run")
+    with pytest.raises(EnvError, match=r"infos\['target'\]: expected actions from 0 to 2, or -1"):
+        rmc.evaluate(rmc.load(tmp_path / "run"), lambda: AskedWrongly(1), 2, max_steps=3)
+
+
 @pytest.mark.parametrize(("start", "target", "expected"), [(1, 3, 2), (1, 1, 0), (1, -1, -1)])
 def test_targets_count_as_the_environment_counts_its_actions(start: int, target: int, expected: int) -> None:
     lanes = Lanes(SyncVectorEnv([lambda: Asking(target, start)] * 2), 0, CPU)
