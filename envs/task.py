@@ -94,6 +94,12 @@ class Task(ABC):
         """New observations [N, ...], for a compiled function to fill."""
         return np.empty((len(self.state[0]), *(self.observation_space.shape or ())), self.observation_space.dtype)
 
+    def empty_step(self, reward_type: type[np.floating[Any]]) -> StepArrays:
+        """New arrays like those of `step`, for a compiled function to fill."""
+        observations = self.empty_observations()
+        lanes = len(observations)
+        return observations, np.empty(lanes, reward_type), np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
+
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Copies of the state's fields by name."""
         return {name: array.copy() for name, array in self.state._asdict().items()}

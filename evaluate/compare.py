@@ -207,16 +207,16 @@ def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
 def fitting(runs: Sequence[comparison.ComparedRun], jobs: Sequence[Job]) -> list[comparison.ComparedRun]:
     """The given runs, each once, without those that differ from the wanted agent; prints what is left out."""
     configs_now = {job.agent: job.config for job in jobs}
-    kept = []
+    fits = []
     for run in runs:
         if run.agent in configs_now and (names := differing(run.config, configs_now[run.agent], "eval_max_steps")):
             print(f"left out: {run.agent}, seed {run.seed}, which differs in {', '.join(names)}")
         else:
-            kept.append(run)
-    repeated = comparison.repeated(kept)
+            fits.append(run)
+    kept, repeated = comparison.split_repeated(fits)
     for run in repeated:
         print(f"left out: {run.agent}, seed {run.seed}, which was given before with the same settings")
-    return [run for run in kept if not any(run is one for one in repeated)]
+    return kept
 
 
 def note_environments(runs: Sequence[comparison.ComparedRun]) -> None:
@@ -287,13 +287,11 @@ def differing(one: Config, other: Config, *of_run: str) -> list[str]:
 def _folders(agents: Any) -> list[tuple[str, str | PathLike[str]]]:
     """Every run's agent and folder. Raises ValueError for anything but runs by the agent's name."""
     given = agents if isinstance(agents, Mapping) else {}
-    lists = [list(runs) for runs in given.values() if isinstance(runs, Iterable) and not isinstance(runs, str)]
-    runs = [(str(name), run) for name, each in zip(given, lists, strict=False) for run in each]
-    found = [(name, folder) for name, folder in runs if isinstance(folder, str | PathLike)]
-    if not lists or not all(lists) or len(found) < len(runs) or len(lists) < len(given):
+    lists = [list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) else [] for runs in given.values()]
+    if not lists or not all(lists) or not all(isinstance(run, str | PathLike) for runs in lists for run in runs):
         got = " ".join(reprlib.repr(agents).split())
         raise ValueError(f"agents: expected folders by the agent's name, such as {{'rmc': ['runs/A']}}, got {got}")
-    return found
+    return [(str(name), run) for name, runs in zip(given, lists, strict=True) for run in runs]
 
 
 def compare(
@@ -325,7 +323,7 @@ def compare(
       OSError: if a result cannot be written.
     """
     runs = [comparison.collect(name, folder) for name, folder in _folders(agents)]
-    for run in comparison.repeated(runs):
+    for run in comparison.split_repeated(runs)[1]:
         raise ValueError(f"agents: {run.agent}: expected runs with different seeds, got seed {run.seed} twice")
     check_marks(marks or {})
     for name, columns in (("frame_marks", frame_marks), ("minute_marks", minute_marks)):

@@ -181,10 +181,10 @@ def grouped(runs: Sequence[ComparedRun]) -> dict[str, list[ComparedRun]]:
     return {label: [seeds[seed] for seed in sorted(seeds)] for label, seeds in groups.items()}
 
 
-def repeated(runs: Sequence[ComparedRun]) -> list[ComparedRun]:
-    """The duplicates that `grouped` drops."""
+def split_repeated(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list[ComparedRun]]:
+    """The runs that `grouped` keeps, and the duplicates that it drops."""
     kept = {id(run) for run in runs_of(grouped(runs))}
-    return [run for run in runs if id(run) not in kept]
+    return [run for run in runs if id(run) in kept], [run for run in runs if id(run) not in kept]
 
 
 def runs_of(groups: Mapping[str, Sequence[ComparedRun]]) -> list[ComparedRun]:

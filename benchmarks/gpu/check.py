@@ -30,10 +30,11 @@ from benchmarks.gpu.report import problem, report, speed_row, training_row
 from benchmarks.gpu.speed import measure
 from rmc_agents import command_line
 from rmc_agents.config import Config
-from rmc_agents.runs import checkpoint
+from rmc_agents.files import write_atomically, write_json
 from rmc_agents.runs.saved import pick_device
 
 ROOT = Path(__file__).parent.parent.parent
+TRAIN = "import sys; from rmc_agents.train.cli import main; sys.exit(main())"
 PRESETS = {"rmc": "minipacman-rmc", "lstm": "minipacman-lstm"}
 SMALL = {"mem_slots": 2, "num_heads": 1, "head_size": 4, "hidden_size": 8, "encoder_sizes": (8,), "unroll_length": 5}
 
@@ -110,11 +111,6 @@ class Runner:
         return {"status": status, "seconds": time.monotonic() - began, "end": "\n".join(output.splitlines()[-40:])}
 
 
-def command_of(module: str) -> list[str]:
-    """The command line whose main function is in `rmc_agents.<module>`."""
-    return ["-c", f"import sys; from rmc_agents.{module} import main; sys.exit(main())"]
-
-
 def flags(settings: dict[str, Any]) -> list[str]:
     """Settings as the command lines take them."""
     words = []
@@ -157,7 +153,7 @@ def check_training(plan: Plan, device: str, backend: str, runner: Runner) -> dic
     settings = plan.settings | plan.train | {"device": device, "video": False, "backend": backend}
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["--config", PRESETS["rmc"], *flags(settings), "--run-dir", f"{folder}/run"]
-        result = runner.run([*command_of("train.cli"), *arguments], limit=120)
+        result = runner.run(["-c", TRAIN, *arguments], limit=120)
         if result["status"] == 0:
             result["summary"] = json.loads(Path(folder, "run", "summary.json").read_text())
     return result | {"settings": settings, "backend": backend}
@@ -245,9 +241,8 @@ def check_and_write(arguments: argparse.Namespace) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     result = check_all(device, arguments.quick, arguments.minutes)
     well = is_well(result)
-    text = json.dumps(result | {"well": well}, indent=2) + "\n"
-    checkpoint.write_atomically(arguments.out / "check.json", text.encode())
-    checkpoint.write_atomically(arguments.out / "check.md", report(result).encode())
+    write_json(arguments.out / "check.json", result | {"well": well})
+    write_atomically(arguments.out / "check.md", report(result).encode())
     say(f"{'all is well' if well else 'something failed'}: {arguments.out / 'check.md'}")
     return 0 if well else 1
 

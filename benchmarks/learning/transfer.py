@@ -7,6 +7,7 @@ Runs of one core are its seeds. Nothing is learned here: every run is evaluated 
 
 import argparse
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -45,12 +46,12 @@ def report(found: list[dict], arguments: argparse.Namespace) -> str:
     rows = []
     for env in arguments.envs:
         for core in dict.fromkeys(one["core"] for one in found):
-            of_both = sorted(
-                (one for one in found if (one["core"], one["env"]) == (core, env)), key=lambda one: one["seed"]
-            )
-            scores = [one["success_rate"] for one in of_both]
-            lengths = {length: [by_corridor(one)[length] for one in of_both] for length in corridors(of_both)}
-            by_length = "; ".join(f"{length}: {sum(rates) / len(rates):.2f}" for length, rates in lengths.items())
+            seeds = [one for one in found if (one["core"], one["env"]) == (core, env)]
+            seeds.sort(key=lambda one: one["seed"])
+            scores = [one["success_rate"] for one in seeds]
+            rates = [one["success_by"].get("corridor_length", {}) for one in seeds]  # {} if lengths do not vary
+            lengths = sorted(set.intersection(*map(set, rates)))  # in all evaluations
+            by_length = "; ".join(f"{length}: {fmean(rate[length] for rate in rates):.2f}" for length in lengths)
             by_seed = ", ".join(f"{score:.3f}" for score in scores)
             rows.append([env, core, by_seed, mean_with_interval(scores, 3, are_shares=True), by_length])
     columns = ["task", "core", "success by seed", "mean (95 % interval)", "by corridor's length, mean of seeds"]
@@ -59,17 +60,6 @@ def report(found: list[dict], arguments: argparse.Namespace) -> str:
         f"{table(columns, rows)}\n\nTrained on {trained}; {arguments.episodes} episodes a seed and task. The interval "
         "is Student's over seeds. A corridor's length is in cells."
     )
-
-
-def by_corridor(evaluation: dict) -> dict[int, float]:
-    """Success by the corridor's length; nothing if lengths do not vary."""
-    return evaluation["success_by"].get("corridor_length", {})
-
-
-def corridors(evaluations: list[dict]) -> list[int]:
-    """The lengths that occur in all evaluations."""
-    lengths = [set(by_corridor(one)) for one in evaluations]
-    return sorted(set.intersection(*lengths), key=int)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ fit into --seconds, at least one. A point that fails (for example for lack of me
 """
 
 import argparse
-import io
 import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
+from rmc_agents.evaluate.plot import plain_axes, write_png
 from rmc_agents.files import write_atomically, write_json
 
 BENCH = "import sys; from rmc_agents.train.bench.cli import main; sys.exit(main())"
@@ -87,8 +87,9 @@ QUICK_AXES = (
 
 def points(axis: Axis, core: str, centre: Point) -> list[Point]:
     """The points along an axis; none if the core does not have the parameter."""
-    changes: list[dict[str, Any]] = [{axis.field: value} for value in axis.values] if core in axis.cores else []
-    return [replace(centre, **change) for change in changes]
+    if core not in axis.cores:
+        return []
+    return [replace(centre, **{axis.field: value}) for value in axis.values]  # type: ignore[arg-type]
 
 
 def measure(point: Point, flags: Sequence[str]) -> dict[str, Any] | None:
@@ -124,8 +125,8 @@ def figures(report: dict[str, Any]) -> dict[str, Any]:
 
 def of(results: Iterable[dict[str, Any]], wanted: Sequence[Point]) -> list[dict[str, Any]]:
     """The results of these points, in their order; those that failed are left out."""
-    by_point = {tuple(result[field] for field in asdict(wanted[0])): result for result in results} if wanted else {}
-    return [by_point[key] for point in wanted if (key := tuple(asdict(point).values())) in by_point]
+    by_point = {Point(*(result[field.name] for field in fields(Point))): result for result in results}
+    return [by_point[point] for point in wanted if point in by_point]
 
 
 def table(results: list[dict[str, Any]], axes: Sequence[Axis], centres: dict[str, Point]) -> Iterator[str]:
@@ -180,9 +181,8 @@ def draw(results: list[dict[str, Any]], axes: Sequence[Axis], centres: dict[str,
             for panel, name in zip(panels[:, column], Y_AXES, strict=True):
                 y = [result[name] for result in found]
                 panel.plot(x, y, color=COLOURS[core], marker="o", markersize=4, label=core if found else None)
-                here = [(a, b) for a, b in zip(x, y, strict=True) if a == getattr(centre, axis.field)]
-                for a, b in here:
-                    panel.plot(a, b, color=COLOURS[core], marker="o", markersize=9)
+                if (common := getattr(centre, axis.field)) in x:
+                    panel.plot(common, y[x.index(common)], color=COLOURS[core], marker="o", markersize=9)
         for panel in panels[:, column]:
             style(panel, axis.values)
         panels[1, column].set_xlabel(axis.name)
@@ -204,9 +204,7 @@ def style(panel: Axes, ticks: Sequence[int]) -> None:
     panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.yaxis.set_major_formatter(EngFormatter(sep=""))
     panel.yaxis.set_minor_locator(NullLocator())
-    panel.grid(color="0.9")
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
+    plain_axes(panel)
 
 
 def parse() -> argparse.Namespace:
@@ -248,9 +246,7 @@ def main() -> None:
         sys.exit("no point could be measured")
     text = document(results, axes, centres)
     write_atomically(out.with_suffix(".md"), text.encode())
-    picture = io.BytesIO()
-    draw(results, axes, centres).savefig(picture, format="png", dpi=120)
-    write_atomically(out.with_suffix(".png"), picture.getvalue())
+    write_png(draw(results, axes, centres), out.with_suffix(".png"))
     print(text)
 
 

@@ -43,11 +43,9 @@ class Rooms(Task):
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
         """See `Task`; rewards are float32."""
-        lanes = len(actions)
-        observations, rewards = self.empty_observations(), np.empty(lanes, np.float32)
-        terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
-        step_lanes(self.state, self.rules, actions, observations, rewards, terminated, truncated)
-        return observations, rewards, terminated, truncated
+        results = self.empty_step(np.float32)
+        step_lanes(self.state, self.rules, actions, *results)
+        return results
 
     def infos(self) -> Infos:
         """`is_success`, and the numbers of boxes."""

@@ -57,8 +57,7 @@ def make_level(size: int, random_length: bool, max_steps: int | None, view_size:
         ValueError: for a size that is even, below 7 or above 255, or for less than one step.
     """
     size = checked_odd("size", size, 7, 255)
-    max_steps = 5 * size**2 if max_steps is None else max_steps
-    max_steps = checked_int("max_steps", max_steps, 1, 2**31 - 1)
+    max_steps = checked_int("max_steps", 5 * size**2 if max_steps is None else max_steps, 1, 2**31 - 1)
     border = view_size - 1
     cells = np.full((size, size + 2 * border, size + 2 * border), WALL, np.uint8)
     inside = slice(border, border + size)

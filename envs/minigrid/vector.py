@@ -63,11 +63,9 @@ class MemoryLanes(Task):
 
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
         """See `Task`; rewards are float64."""
-        lanes = len(actions)
-        observations, rewards = self.empty_observations(), np.empty(lanes)
-        terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
-        step_lanes(self.state, self.level, actions, observations, rewards, terminated, truncated)
-        return observations, rewards, terminated, truncated
+        results = self.empty_step(np.float64)
+        step_lanes(self.state, self.level, actions, *results)
+        return results
 
     def outcome(self, rewards: NDArray[Any]) -> Infos:
         """As `MiniGridView`: an episode that ends with a reward was solved."""

@@ -50,12 +50,10 @@ class Games(Task):
     def step(self, actions: NDArray[np.int64]) -> StepArrays:
         """See `Task`; rewards are float32."""
         self.state = with_room_for_ghosts(self.state)
-        lanes = len(actions)
-        observations, rewards = self.empty_observations(), np.empty(lanes, np.float32)
-        terminated, truncated = np.empty(lanes, np.bool_), np.empty(lanes, np.bool_)
-        pixels = observations.reshape(lanes, -1)
-        step_lanes(self.state, self.maze, self.view, self.rules, actions, pixels, rewards, terminated, truncated)
-        return observations, rewards, terminated, truncated
+        results = self.empty_step(np.float32)
+        pixels = results[0].reshape(len(actions), -1)
+        step_lanes(self.state, self.maze, self.view, self.rules, actions, pixels, *results[1:])
+        return results
 
     def infos(self) -> Infos:
         return {"level": self.state.level.astype(np.int64), "power": self.state.power.astype(np.int64)}

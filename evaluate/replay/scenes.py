@@ -28,6 +28,7 @@ from .grids import CellGrid, Glyph, Window, css
 MAX_VIEW = 32
 """Observations with more cells per side are shown as frames."""
 EMPTY, PLAIN_WALL = Glyph("empty"), Glyph("wall")
+UNCOLOURED = {"empty": EMPTY, "floor": EMPTY, "unseen": Glyph("unseen"), "wall": PLAIN_WALL}  # of MiniGrid's objects
 AGENT_COLOUR = "#f04848"
 AHEAD = ((0, 1), (1, 0), (0, -1), (-1, 0))
 """(row, column) one step ahead in MiniGrid, for right, down, left, up."""
@@ -77,8 +78,8 @@ def _room(env: BoxWorldVectorEnv) -> CellGrid:
     for row in range(1, size - 1):
         for column in range(1, size - 1):
             thing, shape = board[row, column], part_of(board[row], column)
-            shape = "empty" if thing == FLOOR else "gem" if thing == GEM and shape == "loose" else shape
-            cells[row * size + column] = EMPTY if shape == "empty" else Glyph(shape, css(PALETTE[thing]))
+            shape = "gem" if thing == GEM and shape == "loose" else shape
+            cells[row * size + column] = EMPTY if thing == FLOOR else Glyph(shape, css(PALETTE[thing]))
     row, column, held = int(state["row"]) + 1, int(state["column"]) + 1, int(state["held"])
     cells[row * size + column] = Glyph("explorer", css(PALETTE[held]) if held else "")
     side = env.lanes.rules.viewport
@@ -103,8 +104,7 @@ def _objects(grid: NDArray[np.uint8]) -> list[Glyph]:
     glyphs = []
     for kind, colour, _ in grid.reshape(-1, 3):
         name = IDX_TO_OBJECT[int(kind)]
-        plain = {"empty": EMPTY, "floor": EMPTY, "unseen": Glyph("unseen"), "wall": PLAIN_WALL}
-        glyphs.append(plain.get(name) or Glyph(name, css(COLORS[IDX_TO_COLOR[int(colour)]])))
+        glyphs.append(UNCOLOURED.get(name) or Glyph(name, css(COLORS[IDX_TO_COLOR[int(colour)]])))
     return glyphs
 
 

@@ -16,37 +16,48 @@ registry = ConstructorRegistry()
 
 
 @registry.primitive_rule
-def _integers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
-    """Lets integers be given as 1e6 too, as in YAML."""
-    if info.type is not int:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=lambda texts: _integer(texts[0]),
-        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
-        str_from_instance=lambda value: [str(value)],
-    )
+def _rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """How a field's type is read and shown, where tyro's own way will not do."""
+    if info.type is int:
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT",
+            instance_from_str=lambda texts: _integer(texts[0]),
+            is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+            str_from_instance=lambda value: [str(value)],
+        )
+    if info.type is Path:  # a shell leaves ~ unchanged in --flag=~/file
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="PATH",
+            instance_from_str=lambda texts: expanded(texts[0]),
+            is_instance=lambda value: isinstance(value, Path),
+            str_from_instance=lambda path: [str(path)],
+        )
+    if get_origin(info.type) is dict:
+        return PrimitiveConstructorSpec(
+            nargs="*",
+            metavar="NAME=VALUE [NAME=VALUE ...]",
+            instance_from_str=assignments,
+            is_instance=lambda value: isinstance(value, dict),
+            str_from_instance=lambda pairs: [f"{name}={_as_yaml(value)}" for name, value in pairs.items()] or ["none"],
+        )
+    if get_origin(info.type) is tuple and get_origin(get_args(info.type)[0]) is dict:
+        return PrimitiveConstructorSpec(
+            nargs="*",
+            metavar="'{NAME: VALUE, ...}' ...",
+            instance_from_str=lambda texts: tuple(each for text in texts for each in _mappings_in(text)),
+            is_instance=lambda value: isinstance(value, tuple),
+            str_from_instance=lambda mappings: [*map(_as_yaml, mappings)] or ["none"],
+        )
+    return None
 
 
 def _integer(text: str) -> int:
+    """An integer, as 1e6 too, as in YAML."""
     if re.fullmatch(r"[+-]?\d+(\.\d*)?e\+?\d+", text, re.IGNORECASE) and float(text).is_integer():
         return int(float(text))
     return int(text)
-
-
-@registry.primitive_rule
-def _paths(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
-    """Expands ~ in paths: a shell leaves it unchanged in --flag=~/file."""
-    if info.type is not Path:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="PATH",
-        instance_from_str=lambda texts: expanded(texts[0]),
-        is_instance=lambda value: isinstance(value, Path),
-        str_from_instance=lambda path: [str(path)],
-    )
 
 
 def expanded(text: str) -> Path:
@@ -54,35 +65,8 @@ def expanded(text: str) -> Path:
     return Path(os.path.expanduser(text))  # Path.expanduser raises RuntimeError for unknown users
 
 
-@registry.primitive_rule
-def _mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any]] | None:
-    """Lets mappings be given as NAME=VALUE, with values in YAML syntax."""
-    if get_origin(info.type) is not dict:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="NAME=VALUE [NAME=VALUE ...]",
-        instance_from_str=assignments,
-        is_instance=lambda value: isinstance(value, dict),
-        str_from_instance=lambda mapping: [f"{name}={_as_yaml(value)}" for name, value in mapping.items()] or ["none"],
-    )
-
-
-@registry.primitive_rule
-def _lists_of_mappings(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[dict[str, Any], ...]] | None:
-    """Lets flags take a list of mappings in YAML: each as one argument, or all as a list."""
-    if get_origin(info.type) is not tuple or get_origin(get_args(info.type)[0]) is not dict:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="'{NAME: VALUE, ...}' ...",
-        instance_from_str=lambda texts: tuple(each for text in texts for each in _mappings_in(text)),
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=lambda mappings: [*map(_as_yaml, mappings)] or ["none"],
-    )
-
-
 def _mappings_in(text: str) -> list[dict[str, Any]]:
+    """One mapping in YAML, or a list of them."""
     value = parse_yaml(text, "a mapping")
     mappings = value if isinstance(value, list) else [value]
     if not all(isinstance(each, dict) for each in mappings):

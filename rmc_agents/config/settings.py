@@ -276,7 +276,7 @@ class RunConfig(Section):
     """The run: seed, device, checkpoints, evaluation."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of the weights, action sampling and environments; runs with different seeds share no episode."""
+    """Seed of the weights, action sampling and environments; runs with different seeds hardly ever share episodes."""
     init_from: str | None = None
     """Start with the weights of this run, checkpoint, exported file or pretrained policy; its core and agent settings
     must be the same."""

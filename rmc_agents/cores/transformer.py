@@ -188,11 +188,14 @@ class _Layer(nn.Module):
 
 
 def _sinusoids(longest: int, like: Tensor) -> Tensor:
-    """Sines and cosines `[longest + 1, D]` of the distances longest, ..., 0 (Vaswani et al. 2017); like `[..., D]`."""
-    width = like.shape[-1]
-    distances = torch.arange(longest, -1, -1, dtype=like.dtype, device=like.device).unsqueeze(1)
-    angles = distances * 10_000.0 ** -(torch.arange(0, width, 2, dtype=like.dtype, device=like.device) / width)
-    return torch.cat([angles.sin(), angles.cos()], 1)[:, :width]
+    """Sines and cosines `[longest + 1, D]` of the distances longest, ..., 0 (Vaswani et al. 2017); like `[..., D]`.
+
+    Computed in float32 at least: above 256, bfloat16 does not hold every whole number.
+    """
+    width, dtype = like.shape[-1], torch.promote_types(like.dtype, torch.float32)
+    distances = torch.arange(longest, -1, -1, dtype=dtype, device=like.device).unsqueeze(1)
+    angles = distances * 10_000.0 ** -(torch.arange(0, width, 2, dtype=dtype, device=like.device) / width)
+    return torch.cat([angles.sin(), angles.cos()], 1)[:, :width].to(like.dtype)
 
 
 def _to_columns(scores: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 import platform
 import re
-import shlex
 import shutil
 import sys
 from datetime import datetime
@@ -91,23 +90,20 @@ class RunFolder:
         versions = {name: version(name) for name in packages}
         versions |= {"python": sys.version.split()[0], "platform": platform.platform()}
         versions |= {"torch_threads": str(torch.get_num_threads()), "seed": str(config.run.seed)}
-        self._write_json(VERSIONS, versions)
+        write_json(self.path / VERSIONS, versions)
 
     def drop_summary(self) -> None:
         """Remove `summary.json`, which describes a finished training."""
         (self.path / SUMMARY).unlink(missing_ok=True)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        self._write_json(SUMMARY, summary)
+        write_json(self.path / SUMMARY, summary)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
-
-    def _write_json(self, name: str, content: dict[str, Any]) -> None:
-        write_json(self.path / name, content)
 
 
 def read_config(run: Path) -> Config:
@@ -141,8 +137,8 @@ def check_unused(path: Path | None) -> None:
     check_no_file(path)
     if has_checkpoints(path):
         raise ValueError(
-            f"{path} already holds a run; continue it (rmc-train --resume {shlex.quote(str(path))}, rmc.resume) or "
-            "choose another folder"
+            f"{path} already holds a run; continue it (rmc-train --resume {quoted(path)}, rmc.resume) or choose "
+            "another folder"
         )
     if results := _results(path):
         raise ValueError(f"{path} already holds {results[0].name} of a run without checkpoints; choose another folder")
@@ -169,12 +165,12 @@ def _nothing_to_resume(path: Path) -> str:
         is_preset = str(path) in configs.names()
         hint = f"; a new run begins with --config {path}" if is_preset else checkpoint.nearby_run(path)
         return f"expected a run's folder, with its checkpoints in {path / FOLDER}{hint}"
-    command = f"rmc-train --config {shlex.quote(str(path / CONFIG))}"
+    command = f"rmc-train --config {quoted(path / CONFIG)}"
     if _results(path):
         return f"it holds a run, but no checkpoints in {path / FOLDER}; train anew in another folder: {command}"
     config = read_config(path)
     imports = plugins.flags_of(config.core.core, config.agent.encoder, config.train.loss, config.env.env)
-    again = f"{command} --run-dir {shlex.quote(str(path))}{imports}"
+    again = f"{command} --run-dir {quoted(path)}{imports}"
     return f"its run ended before the first checkpoint; start it again with: {again}"
 
 

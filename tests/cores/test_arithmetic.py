@@ -216,6 +216,19 @@ class TestTransformer:
             )
             np.testing.assert_allclose(weights[lane, 0, :, 0].numpy(), oracle, rtol=0, atol=1e-12)
 
+    def test_in_bfloat16_it_finds_a_step_by_its_distance(self):
+        """Also one that bfloat16 cannot count, 261: queries are constant, the key of each distance is its r."""
+        core = Transformer(INPUT, num_layers=1, num_heads=1, head_size=32, memory_length=512)
+        layer, rates = core.layers[0], 10_000.0 ** -(torch.arange(0, 32, 2) / 32)
+        with torch.no_grad():
+            layer.query.weight.zero_()
+            layer.query.bias.copy_(8 * 32**0.5 * torch.cat([(261 * rates).sin(), (261 * rates).cos()]))
+            layer.key.zero_()
+            layer.distance.copy_(torch.eye(32))
+        core = core.bfloat16()
+        weights = core.attention_weights(torch.randn(1, INPUT), torch.ones(1, dtype=torch.bool), core.initial_state(1))
+        assert weights.flatten().argmax() == 512 - 261
+
     def test_a_new_one_is_a_linear_map_of_its_input(self):
         core = Transformer(INPUT).double()
         x = random_inputs()

@@ -177,18 +177,13 @@ def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
     if shares:
         text += f"\nImportance for being among the best tenth (PED-ANOVA): {describe(shares)}\n"
-    if has_figure(plan, rows):
+    if not plan.one_at_a_time and any(row.score is not None for row in rows):
         title = f"{plan.base.env.env}: search over {len(rows)} trials"
         written.append(out / FIGURE)
         write_png(draw_search(rows, shares, title), out / FIGURE)
         text += f"\n![Scores by trial, and the best so far]({FIGURE})\n"
     write_atomically(written[1], text.encode())
     return written
-
-
-def has_figure(plan: Plan, rows: Sequence[Row]) -> bool:
-    """Whether there is a search to plot."""
-    return not plan.one_at_a_time and any(row.score is not None for row in rows)
 
 
 def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out: Path, console: Console) -> None:
