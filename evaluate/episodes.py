@@ -333,7 +333,7 @@ def _decisions(policy: Policy, lanes: Lanes, playing: np.ndarray) -> Iterator[Te
     state, kept = policy.initial_state(lanes.num_lanes), torch.arange(lanes.num_lanes, device=lanes.device)
     unset = torch.zeros(lanes.num_lanes, lanes.spec.num_outputs + lanes.spec.num_scales, device=lanes.device)
     while playing.any():
-        with acting(policy, state) as act:
+        with acting(policy, state, lanes.spec) as act:
             while playing.sum() > wanted * len(kept):
                 output, state = act(at(lanes.steps, kept), state)
                 yield forbid(unset, lanes.steps.action_mask).index_copy(0, kept, output.policy_logits.float())

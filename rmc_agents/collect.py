@@ -10,7 +10,9 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rmc_agents.distributions import forbid
 from rmc_agents.envs.checks import checked_int
+from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import NEWER, Lanes, seed_after
 from rmc_agents.tree_checks import ANYTHING, Either, unbounded
 from rmc_agents.types import AgentOutput, Distribution, Policy, Rollout, State, TimeStep, map_leaves
@@ -34,10 +36,27 @@ def choose(policy: Distribution, generator: torch.Generator, deterministic: bool
     return policy.mode() if deterministic else policy.sample(generator)
 
 
-def acting(policy: Policy, state: State) -> AbstractContextManager[Act]:
-    """The policy's step for acting: `stepping` if the policy has it, else `step`."""
+def acting(policy: Policy, state: State, spec: SpaceSpec) -> AbstractContextManager[Act]:
+    """The policy's step for acting: `stepping` if the policy has it, else `checked_step`."""
     stepping = getattr(policy, "stepping", None)
-    return nullcontext(policy.step) if stepping is None else stepping(state)
+    return nullcontext(partial(checked_step, policy, spec)) if stepping is None else stepping(state)
+
+
+def checked_step(policy: Policy, spec: SpaceSpec, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+    """One step of any policy, which may ignore `steps.action_mask`: forbidden actions are masked here.
+
+    Raises:
+      ValueError: if its result is not an `AgentOutput` for these spaces and a state.
+    """
+    result, lanes = policy.step(steps, state), len(steps.is_first)
+    expected = {"policy_logits": (lanes, spec.num_outputs + spec.num_scales), "value": (lanes,)}
+    output = result[0] if isinstance(result, tuple) and len(result) == 2 else result
+    found = {name: tuple(getattr(getattr(output, name, None), "shape", ())) for name in expected}
+    if output is result or not isinstance(output, AgentOutput) or found != expected:
+        shapes = " and ".join(f"{name} of shape {shape}" for name, shape in expected.items())
+        got = f"an AgentOutput of shapes {found}" if isinstance(output, AgentOutput) else type(result).__name__
+        raise ValueError(f"{type(policy).__name__}.step: expected (AgentOutput with {shapes}, next state), got {got}")
+    return output._replace(policy_logits=forbid(output.policy_logits, steps.action_mask)), result[1]
 
 
 class Agent(Policy, Protocol):
@@ -118,7 +137,7 @@ class Collector:
             distribution=lanes.spec.distribution,
         )
         _record(rollout.steps, 0, lanes.steps)
-        with acting(self.agent, self.state) as step:
+        with acting(self.agent, self.state, lanes.spec) as step:
             for t in range(length):
                 output, self.state = step(lanes.steps, self.state)
                 rollout.policy_logits[t], rollout.value[t] = output

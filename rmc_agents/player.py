@@ -11,7 +11,7 @@ from gymnasium.wrappers import Autoreset
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from rmc_agents.collect import choose
+from rmc_agents.collect import checked_step, choose
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.nested import pick
 from rmc_agents.envs.saving import layers
@@ -148,7 +148,7 @@ class Player:
         is_first = self._ended if all_begin or self._is_new or self._delays_resets() else ended
         steps = self._to_steps(lanes, is_first, rewards, terminations, truncations)
         steps = steps._replace(action_mask=self._to_mask(obs, action_mask, steps, ended))
-        output, state = self.policy.step(steps, self._state)
+        output, state = checked_step(self.policy, self.spec, steps, self._state)
         policy = self.spec.distribution(output.policy_logits)
         self._action = choose(policy, self._generator, self.deterministic)
         self._seen, self._state = (steps, self._state), state  # from here on, nothing is refused

@@ -547,6 +547,60 @@ def test_chance_is_a_number_or_ignored(chance: Any, expected: float | None) -> N
     assert evaluate_beside_random(rmc.ActorCritic(SPEC, "none"), Guessing, 1, settings)["chance"] == expected
 
 
+class Constant(nn.Module):
+    """A policy that prefers action 0, whatever the mask says."""
+
+    def __init__(self, spec: rmc.SpaceSpec, outputs: int | None = None) -> None:
+        super().__init__()
+        self.spec = spec
+        self.logits = nn.Parameter(torch.eye(outputs or spec.num_outputs)[0] * 9)
+
+    def initial_state(self, batch_size: int) -> tuple[()]:
+        return ()
+
+    def step(self, steps: rmc.TimeStep, state: tuple[()]) -> Any:
+        lanes = len(steps.is_first)
+        return rmc.AgentOutput(self.logits.expand(lanes, -1), torch.zeros(lanes)), state
+
+
+def test_forbidden_actions_are_not_taken_by_a_policy_that_ignores_masks(tmp_path: Path) -> None:
+    """The environment fails at a forbidden action."""
+    env = "helpers.zoo:Zoo-Mask-v0"
+    policy = Constant(rmc.SpaceSpec.of(rmc.make_env(env)))
+    rmc.Collector(policy, rmc.make_env(env, 3), 9).collect()
+    rmc.evaluate(policy, env, 3)
+    rmc.record_video(policy, env, tmp_path / "a.gif", episodes=1)
+    rmc.record_replay({"a": policy}, env, tmp_path / "a.html")
+    lanes = rmc.make_env(env, 3)
+    player, (obs, infos) = rmc.Player.of(policy, lanes), lanes.reset(seed=0)
+    lanes.step(player.act(obs, action_mask=infos.get("action_mask")))
+
+
+class Unbatched(Constant):
+    def step(self, steps: rmc.TimeStep, state: tuple[()]) -> Any:
+        return rmc.AgentOutput(self.logits, torch.zeros(())), state
+
+
+class Bare(Constant):
+    def step(self, steps: rmc.TimeStep, state: tuple[()]) -> Any:
+        return super().step(steps, state)[0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "got"),
+    [
+        (Constant(SPEC, 7), r"an AgentOutput of shapes {'policy_logits': \(2, 7\), 'value': \(2,\)}"),
+        (Unbatched(SPEC), "an AgentOutput of shapes"),
+        (Bare(SPEC), "AgentOutput$"),
+    ],
+)
+def test_outputs_of_a_policy_of_ones_own_are_checked(policy: Constant, got: str) -> None:
+    expected = rf"step: expected \(AgentOutput with policy_logits of shape \(2, .* next state\), got {got}"
+    for act in (rmc.Collector(policy, rmc.make_env(Walk, 2), 3).collect, lambda: rmc.evaluate(policy, Walk, 2)):
+        with pytest.raises(ValueError, match=expected):
+            act()
+
+
 def test_collectors_with_different_seeds_share_no_lanes() -> None:
     agent, lanes = rmc.ActorCritic(SPEC, "none"), 4
     seeds = []

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rmc_agents.agent import ActorCritic
-from rmc_agents.collect import choose
+from rmc_agents.collect import checked_step, choose
 from rmc_agents.envs.making import EnvFactory
 from rmc_agents.evaluate.actions import action_rows, shares, taken, text_of
 from rmc_agents.evaluate.episodes import PlaySettings, lanes_for
@@ -100,7 +100,7 @@ class _Episode:
         while not self.note:
             self.steps.append(map_leaves(torch.clone, lanes.steps))
             with torch.no_grad():
-                output, state = self.policy.step(lanes.steps, self.states[-1])
+                output, state = checked_step(self.policy, lanes.spec, lanes.steps, self.states[-1])
             self.outputs.append(output)
             self.states.append(state)
             policy = lanes.spec.distribution(output.policy_logits)

@@ -16,7 +16,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from PIL import ImageOps
 
-from rmc_agents.collect import choose
+from rmc_agents.collect import checked_step, choose
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
@@ -141,7 +141,7 @@ class _Show:
         while not (note := end_note(self.lanes.steps, step, self.settings.max_steps)):
             attention = self._attention(state)
             with torch.no_grad():
-                output, state = self.policy.step(self.lanes.steps, state)
+                output, state = checked_step(self.policy, self.lanes.spec, self.lanes.steps, state)
             policy = self.lanes.spec.distribution(output.policy_logits)
             action = choose(policy, generator, self.settings.is_greedy(self.lanes))
             values.append(output.value.item() / (self.value_scale or 1.0))
