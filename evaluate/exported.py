@@ -137,7 +137,8 @@ class Compared:
 
 def _relative_error(wanted: Tensor, found: Tensor) -> float:
     """The largest difference, relative to 1 + |wanted|; of flags, 1 is true. Equal infinities do not differ."""
-    wanted, found = wanted.double(), found.double()
+    exact = torch.complex128 if wanted.is_complex() else torch.float64
+    wanted, found = wanted.to(exact), found.to(exact)
     if not wanted.numel():
         return 0.0
     error = (found - wanted).abs() / (1 + wanted.abs())

@@ -122,10 +122,15 @@ UnrollOutput = AgentOutput | OutputWithRewards
 
 
 class Policy(Protocol):
-    """Anything that can act: an `ActorCritic`, or uniform random play."""
+    """Anything that can act: an `ActorCritic`, uniform random play, or an object of one's own with these methods.
+
+    Lanes are independent: where `steps.is_first`, an episode begins, and `step` has to start from the initial state. It
+    may ignore `steps.action_mask`, since forbidden actions are masked in its outputs.
+    """
 
     def initial_state(self, batch_size: int) -> State:
         """The state at the start of an episode; every leaf `[batch_size, ...]`."""
 
     def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
-        """One step of all lanes."""
+        """One step of all lanes: policy logits `[B, P]`, with P = spec.num_outputs + spec.num_scales, values `[B]`, and
+        the next state."""

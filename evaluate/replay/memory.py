@@ -94,7 +94,7 @@ def strips(agent: ActorCritic, played: Played) -> list[dict[str, Any]]:
     if attention is not None and is_window(*attention.shape[3:]):
         return found  # the state holds the steps themselves
     names = getattr(played.after, "_fields", [f"state {i + 1}" for i in range(len(played.after))])
-    for name, before, after in zip(names, played.before, played.after, strict=True):
+    for name, before, after in zip(names, map(_real, played.before), map(_real, played.after), strict=True):
         if not after.numel():
             continue
         if after.dim() > 2:
@@ -102,6 +102,14 @@ def strips(agent: ActorCritic, played: Played) -> list[dict[str, Any]]:
         else:
             found.append(_per_slot_or_unit(name, after, "state"))
     return found
+
+
+def _real(values: Tensor) -> Tensor:
+    """Complex numbers `[T, ..., D]` as pairs of real ones, `[T, ..., 2D]`, and `[T]` as `[T, 2]`; others unchanged."""
+    if not values.is_complex():
+        return values
+    pairs = torch.view_as_real(values)
+    return pairs.flatten(-2) if pairs.dim() > 2 else pairs
 
 
 def _attention(weights: Tensor | None) -> list[dict[str, Any]]:

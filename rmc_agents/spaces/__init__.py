@@ -1,9 +1,4 @@
-"""From an environment's spaces to tensors of observations and actions, with a description that is saved.
-
-An observation is one tensor, or, if the space is a Dict or a Tuple, a dict of tensors keyed by the names of its leaves
-(`camera`, `arm/0`). An action is one tensor: `[B]` int64 for Discrete, else `[B, W]` with one column per number.
-Categories count from 0, whatever a space's `start` is, and a Box is rescaled to -1..1.
-"""
+"""From an environment's spaces to tensors of observations and actions, with a description that is saved."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -27,7 +22,13 @@ ACTION_MASK = "action_mask"
 
 
 class SpaceSpec(NamedTuple):
-    """An environment's spaces, as an agent is built for them; only plain values, to be saved."""
+    """An environment's spaces, as an agent is built for them; only plain values, to be saved.
+
+    An observation is one tensor, or, if the space is a Dict or a Tuple, a dict of tensors keyed by the names of its
+    leaves (`camera`, `arm/0`). An action is one tensor: `[B]` int64 for Discrete, else `[B, W]` with one column per
+    number, float32 if one of them is continuous. Categories and actions count from 0, whatever a space's `start` is. An
+    action of a Box is the policy's own number: -1 and 1 are the bounds, and only what the environment gets is clipped.
+    """
 
     obs_shape: tuple[int, ...]
     obs_dtype: str  # see `ArraySpec`

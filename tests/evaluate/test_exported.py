@@ -155,7 +155,7 @@ def test_a_program_of_other_weights_is_refused() -> None:
         play(compared, "recall", 2, PlaySettings(3, CPU))
 
 
-def differing(agent: ActorCritic, logits: Any = 0.0, state: float = 0.0) -> Compared:
+def differing(agent: ActorCritic, logits: Any = 0.0, state: complex = 0.0) -> Compared:
     """An agent beside a program that differs from it by so much."""
 
     def run(inputs: tuple[Any, ...], before: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -179,10 +179,24 @@ def test_probabilities_of_large_logits_may_differ_more() -> None:
             play(shifted, "recall", 2, PlaySettings(3, CPU, max_steps=1))
 
 
+class Turning(Core):
+    """Its state is complex."""
+
+    def initial_leaves(self) -> State:
+        return (torch.ones(1, self.output_size, dtype=torch.complex64),)
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return x, (1j * state[0],)
+
+
 def test_a_program_with_another_next_state_is_refused_at_its_first_step() -> None:
-    drifting = differing(make_agent("recall", core="rnn"), state=1e-4)
-    with pytest.raises(ValueError, match=r"expected a state v within 1e-05 \(1 \+ \|v\|\), got a difference of .*e-0"):
-        play(drifting, "recall", 2, PlaySettings(3, CPU, max_steps=1))
+    turning = ActorCritic(env_spec("recall"), Turning).eval()
+    for agent, difference in ((make_agent("recall", core="rnn"), 1e-4), (turning, 1e-4), (turning, 1e-4j)):
+        drifting = differing(agent, state=difference)
+        with pytest.raises(
+            ValueError, match=r"expected a state v within 1e-05 \(1 \+ \|v\|\), got a difference of .*e-0"
+        ):
+            play(drifting, "recall", 2, PlaySettings(3, CPU, max_steps=1))
 
 
 class Undecided(Core):

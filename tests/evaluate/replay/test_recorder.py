@@ -146,6 +146,21 @@ def test_the_slots_of_a_state_may_be_flags() -> None:
     np.testing.assert_allclose(unpacked(change), 1.0, atol=1 / 255)
 
 
+def test_complex_numbers_of_a_state_are_two_units_each() -> None:
+    class Turning(Core):
+        def initial_leaves(self) -> tuple[Tensor, ...]:
+            return torch.ones(1, dtype=torch.complex64), torch.ones(1, 3, 2, dtype=torch.complex64)
+
+        def cell(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+            return x, tuple(leaf * 1j for leaf in state)
+
+    agent = ActorCritic(SPEC, Turning, encoder_sizes=[8])
+    units, change, _ = strips(agent, played(agent))
+    assert units["labels"] == ["unit 1", "unit 2"]
+    np.testing.assert_allclose(unpacked(units)[:4], [[0, 1], [-1, 0], [0, -1], [1, 0]], atol=1 / 100)
+    np.testing.assert_allclose(unpacked(change), 2**0.5, rtol=1 / 100)
+
+
 def test_an_empty_state_has_no_strip() -> None:
     class Empty(Clock):
         def initial_leaves(self) -> tuple[Tensor, ...]:
