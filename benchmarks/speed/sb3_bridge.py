@@ -67,7 +67,7 @@ def main() -> None:
         f"`python -m benchmarks.speed.sb3_bridge --env {arguments.env}{policy}`: {arguments.num_envs:,} lanes, "
         f"{arguments.repeats} repeats of {arguments.steps} steps of each, in turn. On {describe(here)}\n\n"
         f"{table(['', 'steps/s'], rows)}\n\n"
-        f"As a VecEnv a step takes {statistics.median(ratios):.2f} times as long "
+        f"As a VecEnv a step takes {statistics.median(ratios):.2f} times as long: the median of each repeat's ratio "
         f"({min(ratios):.2f} to {max(ratios):.2f})."
     )
     print(text)
