@@ -154,7 +154,8 @@ class ActorCritic(nn.Module):
     def heads(self, outputs: Tensor, encoded: Tensor, action_mask: Tensor | None = None) -> UnrollOutput:
         """The heads' outputs, as `unroll` returns them.
 
-        A loss that needs the core's outputs too calls `encode`, the core's `unroll` and this, instead of `unroll`.
+        A loss that needs the core's outputs too calls `encode`, the core's `unroll` and this, instead of `unroll`. A
+        subclass with heads of its own overrides it.
 
         Args:
           outputs: the core's, `[..., H]`.
@@ -188,6 +189,9 @@ class ActorCritic(nn.Module):
     def _step(self, core_step: Step, readout: "Readout", steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
         encoded = self.encode(steps)  # [B, D]
         output, state = core_step(encoded, steps.is_first, state)
+        if type(self).heads is not ActorCritic.heads:
+            policy_logits, value, *_ = self.heads(output, encoded, steps.action_mask)
+            return AgentOutput(policy_logits, value), state
         return self._heads(output, encoded, steps.action_mask, readout), state
 
     def _heads(self, output: Tensor, encoded: Tensor, action_mask: Tensor | None, readout: "Readout") -> Any:

@@ -83,6 +83,18 @@ def test_acting_calls_an_overridden_step() -> None:
         assert not rollout.value.requires_grad
 
 
+def test_acting_and_learning_take_overridden_heads() -> None:
+    class Shifted(ActorCritic):
+        def heads(self, *arguments: Any) -> Any:
+            output = super().heads(*arguments)
+            return output._replace(value=output.value + 1)
+
+    agent = Shifted(SpaceSpec.of(make_vector_env("minipacman", 2)), LSTM, predict_rewards=True)
+    rollout = Collector(agent, make_vector_env("minipacman", 2), unroll_length=3).collect()
+    output, _ = agent.unroll(rollout.steps, rollout.initial_state)
+    torch.testing.assert_close(rollout.value, output.value[:3].detach())
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_probabilities_and_values_are_float32_under_autocast(dtype: torch.dtype) -> None:
     agent = make_agent("lstm", head_sizes=(8,))
