@@ -142,6 +142,9 @@ def unknown(name: str) -> ValueError:
         near = [f"{module}:{attribute}"]
     variants = {each for each in SHORT_NAMES for root in SHORT_NAMES if each.startswith(f"{root}-")}
     few = ", ".join(each for each in SHORT_NAMES if each not in variants)
-    listed = f"short names are {few}, text:PATH, and variants such as minipacman-hunt, boxworld-small, program-copy"
+    listed = (
+        f"short names are {few}, text:PATH, and variants such as minipacman-hunt, boxworld-small, program-copy; your "
+        "own is module:Class (my_env.py: my_env:MyEnv), another package's package:ID (popgym:popgym-CountRecallEasy-v0)"
+    )
     hint = f"did you mean {near[0]!r}?" if near else listed
     return ValueError(f"there is no environment {name!r}; {hint}")

@@ -1,6 +1,7 @@
 """Evaluation of agents: statistics over whole episodes, memory ablations, comparisons, videos.
 
-The package can be called as a function: `rmc_agents.evaluate(agent, env, episodes=100)`, see `scoring.evaluate`.
+The package can be called as a function, `rmc_agents.evaluate(agent, env, episodes=100)`;
+help("rmc_agents.evaluate.scoring.evaluate") explains it.
 """
 
 if __name__ == "evaluate":

@@ -126,6 +126,9 @@ def _main(argv: Sequence[str]) -> int:
     ordered = in_order(runs, jobs)
     write_report(ordered, arguments.out, *columns, marks)
     command_line.show(console, overview(ordered))
+    if single := [label for label, group in comparison.grouped(ordered).items() if len(group) == 1]:
+        say = "no interval, because of one seed, which says nothing about the next: "
+        command_line.say(console, f"{say}{', '.join(single)}; train with --seeds 0 1 2 or more")
     written = ", ".join(str(with_suffix(arguments.out, suffix)) for suffix in SUFFIXES)
     command_line.say(console, f"written to {written}: the runs, the table with all columns, the curves")
     return 0
@@ -178,7 +181,8 @@ def _agent_config(
     preset = Config().updated_from_yaml(agent)
     if core is not None:
         preset = preset.updated({"core": core}, "--cores")
-    config = preset.changed(partial(parsing.parse, Config, flags, "rmc-compare", "Flags of rmc-train."), agent)
+    parse = partial(parsing.parse, Config, flags, "rmc-train", "Flags of rmc-train.")
+    config = preset.changed(parse, agent)
     if config.core.core in CORES and set(arguments.cores) - set(CORES):  # --core-args are for the custom cores
         config = config.updated({"core_args": {}}, "--core-args")
     parsing.check_names(config, agent)

@@ -112,11 +112,17 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 class Exported(NamedTuple):
-    """What is known about an exported file."""
+    """What is known about an exported file.
 
-    statistics: Statistics  # of the evaluation
-    provenance: "Provenance"  # what the file says of it, if it is for this package
-    difference: float | None  # largest one between the probabilities of program and agent; None for .safetensors
+    Attributes:
+      statistics: of the evaluation.
+      provenance: the same as the file says it, if it is for this package.
+      difference: the largest one between the probabilities of program and agent; None for .safetensors.
+    """
+
+    statistics: Statistics
+    provenance: "Provenance"
+    difference: float | None
 
 
 def export(

@@ -8,13 +8,19 @@ from numpy.typing import NDArray
 
 
 class Episode(NamedTuple):
-    """A finished episode."""
+    """A finished episode.
+
+    Attributes:
+      episode_return: undiscounted and unscaled.
+      length: in steps.
+      success: whether it was one; None if the environment has not reported any so far.
+      number: in its lane, see `Lanes.numbers`; 0 in Stable-Baselines3's algorithms.
+    """
 
     episode_return: float
     length: int
-    success: bool | None  # None if the environment has not reported any so far
+    success: bool | None
     number: int = 0
-    """In its lane, see `Lanes.numbers`; 0 in Stable-Baselines3's algorithms."""
 
 
 OUTCOMES = (None, False, True)

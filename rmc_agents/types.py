@@ -48,15 +48,24 @@ class TimeStep(NamedTuple):
 
     Under NEXT_STEP autoreset an episode's last observation (`terminated` or `truncated`) is followed by the
     first one of the next episode (`is_first`); the step between the two is filler, and its action is ignored.
+
+    Attributes:
+      obs: `[B, ...]`, in the dtype of its `ArraySpec`.
+      is_first: `[B]` bool: this observation begins an episode.
+      prev_action: `[B]` int64, or `[B, W]` (see `SpaceSpec`): the action that led here; meaningless where is_first.
+      prev_reward: `[B]` float32: the reward that came with the observation; 0 where is_first.
+      terminated: `[B]` bool: the episode's last observation, without a bootstrap value.
+      truncated: `[B]` bool: the episode's last observation, because the episode was cut short.
+      action_mask: `[B, A]` bool: the allowed actions; None: all.
     """
 
-    obs: Observation  # [B, ...], in the dtype of its `ArraySpec`
-    is_first: Tensor  # [B] bool: this observation begins an episode
-    prev_action: Tensor  # [B] int64, or [B, W] (see `SpaceSpec`): the action that led here; meaningless where is_first
-    prev_reward: Tensor  # [B] float32: the reward that came with the observation; 0 where is_first
-    terminated: Tensor  # [B] bool: the episode's last observation, without a bootstrap value
-    truncated: Tensor  # [B] bool: the episode's last observation, because the episode was cut short
-    action_mask: Tensor | None = None  # [B, A] bool: the allowed actions; None: all
+    obs: Observation
+    is_first: Tensor
+    prev_action: Tensor
+    prev_reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    action_mask: Tensor | None = None
 
 
 class Distribution(Protocol):
@@ -82,14 +91,23 @@ class Distribution(Protocol):
 
 
 class Rollout(NamedTuple):
-    """T steps of experience: T + 1 time steps, and the agent's outputs at the first T of them."""
+    """T steps of experience: T + 1 time steps, and the agent's outputs at the first T of them.
 
-    steps: TimeStep  # every field [T+1, B, ...]
-    policy_logits: Tensor  # [T, B, P]: from the policy that acted
-    value: Tensor  # [T, B]: values from the agent that acted
-    initial_state: State  # the core's state before steps[0] was consumed
-    targets: Tensor | None = None  # [T, B] int64: the correct actions, -1 for steps without one; None: not reported
-    distribution: Callable[[Tensor], Distribution] | None = None  # built from policy_logits; None: `Categorical`
+    Attributes:
+      steps: every field `[T+1, B, ...]`.
+      policy_logits: `[T, B, P]`: from the policy that acted.
+      value: `[T, B]`: values from the agent that acted.
+      initial_state: the core's state before `steps[0]` was consumed.
+      targets: `[T, B]` int64: the correct actions, -1 for steps without one; None: not reported.
+      distribution: makes one from `policy_logits`; None: `Categorical`.
+    """
+
+    steps: TimeStep
+    policy_logits: Tensor
+    value: Tensor
+    initial_state: State
+    targets: Tensor | None = None
+    distribution: Callable[[Tensor], Distribution] | None = None
 
     def lanes(self, index: Tensor | slice) -> "Rollout":
         """The rollout of some lanes, such as a minibatch: whole sequences with their own initial state."""
@@ -104,18 +122,29 @@ class Rollout(NamedTuple):
 
 
 class AgentOutput(NamedTuple):
-    """The agent's outputs for a batch of observations: `[B, ...]` from `step`, `[T, B, ...]` from `unroll`."""
+    """The agent's outputs for a batch of observations: `[B, ...]` from `step`, `[T, B, ...]` from `unroll`.
 
-    policy_logits: Tensor  # [..., P]: logits, means and log standard deviations, for `SpaceSpec.distribution`
-    value: Tensor  # [...]
-
-
-class OutputWithRewards(NamedTuple):
-    """As `AgentOutput`, from the `unroll` of an agent that predicts rewards."""
+    Attributes:
+      policy_logits: `[..., P]`: logits, means and log standard deviations, for `SpaceSpec.distribution`.
+      value: `[...]`: the expected discounted return, in the scale of the losses (`reward_scale`).
+    """
 
     policy_logits: Tensor
     value: Tensor
-    reward: Tensor  # [..., A]: the predicted reward of each action
+
+
+class OutputWithRewards(NamedTuple):
+    """As `AgentOutput`, from the `unroll` of an agent that predicts rewards.
+
+    Attributes:
+      policy_logits: as there.
+      value: as there.
+      reward: `[..., A]`: the predicted reward of each action.
+    """
+
+    policy_logits: Tensor
+    value: Tensor
+    reward: Tensor
 
 
 UnrollOutput = AgentOutput | OutputWithRewards

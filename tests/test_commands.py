@@ -165,6 +165,21 @@ def test_an_unknown_word_has_a_hint(word: str, hint: str, capsys: pytest.Capture
     assert f"test: Unrecognized options: {word}; {hint} (see" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flags", "hint"),
+    [
+        (["--lr", "3"], "Unrecognized options: --lr, 3; did you mean --learning-rate?"),
+        (["--n-steps=5", "--gamma=0.9"], "did you mean --discount and --unroll-length?"),
+    ],
+)
+def test_names_of_other_libraries_have_a_hint(flags: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(Config, flags, "test", "")
+    assert hint in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"settings: there is no setting 'gamma'; did you mean 'discount'\?"):
+        Config().updated({"gamma": 0.9})
+
+
 def test_integers_are_read_as_in_yaml(capsys: pytest.CaptureFixture[str]) -> None:
     config = parse(Config, ["--total-frames", "2.5e6", "--ppo-minibatches", "1_0", "--key-size", "1e1"], "test", "")
     assert (config.train.total_frames, config.train.ppo_minibatches, config.core.key_size) == (2_500_000, 10, 10)

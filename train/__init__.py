@@ -1,6 +1,6 @@
 """Training: rmc-train, rmc-sweep and rmc-bench.
 
-The package can be called as a function: `rmc_agents.train(config)`, see `run.train`.
+The package can be called as a function, `rmc_agents.train(config)`; help("rmc_agents.train.run.train") explains it.
 """
 
 if __name__ == "train":

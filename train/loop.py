@@ -34,27 +34,44 @@ from .trainer import TrainedAgent, Trainer
 
 
 class Run(NamedTuple):
-    """A finished run; also the path of its folder, for functions that take one."""
+    """A finished run; also the path of its folder, for functions that take one.
 
-    path: Path  # its folder
-    summary: dict[str, Any]  # as in summary.json: frames, seconds, evaluation, ...
-    agent: TrainedAgent  # in eval mode, unless the run was stopped by a signal
-    stopped_by: signal.Signals | None = None  # the signal that ended it early; it is saved and can be resumed
+    Attributes:
+      path: its folder.
+      summary: as in summary.json: `frames`, `seconds`, `frames_per_second`, `evaluation` and others.
+      agent: in eval mode, unless the run was stopped by a signal.
+      stopped_by: the signal that ended it early; it is saved and can be resumed. None: it is complete.
+    """
+
+    path: Path
+    summary: dict[str, Any]
+    agent: TrainedAgent
+    stopped_by: signal.Signals | None = None
 
     def __fspath__(self) -> str:
         return str(self.path)
 
 
 class Progress(NamedTuple):
-    """What a callback receives after every update."""
+    """What a callback receives after every update.
 
-    frames: int  # environment steps so far, over all lanes
+    Attributes:
+      frames: environment steps so far, over all lanes.
+      updates: rollouts learned from so far; in PPO each is several steps of the optimizer.
+      seconds: of training so far.
+      metrics: of this update, by their names in TensorBoard: `losses/...`, `charts/learning_rate`.
+      episodes: those that ended since the last update.
+      evaluation: if there was one after this update (`eval_every`).
+      agent: the agent in training: leave its weights, and its mode, as they are.
+    """
+
+    frames: int
     updates: int
-    seconds: float  # of training so far
-    metrics: dict[str, float]  # scalars by their names in TensorBoard
-    episodes: list[Episode]  # that ended since the last update
-    evaluation: Statistics | None = None  # if there was one after this update (eval_every)
-    agent: TrainedAgent | None = None  # the agent in training: leave its weights, and its mode, as they are
+    seconds: float
+    metrics: dict[str, float]
+    episodes: list[Episode]
+    evaluation: Statistics | None = None
+    agent: TrainedAgent | None = None
 
 
 Callback = Callable[[Progress], bool | None]
@@ -234,9 +251,16 @@ class RunLoop:
             if (preset := trainer.config.suggested_preset()) is not None:
                 env = trainer.config.env.env
                 lines.append(f"the settings for learning are Mini PacMan's; for {env}, add --config {preset}")
+            elif trainer.config.leaves_learning():
+                lines.append(
+                    "the settings for learning are Mini PacMan's; for another task see docs/guides/hyperparameters.md"
+                )
         lines += learners.notes(trainer.config, trainer.lanes.device)
         if trainer.frames >= (total := trainer.train.total_frames):
-            lines.append(f"nothing to train: {trainer.frames:,} frames are trained, and total_frames is {total:,}")
+            lines.append(
+                f"nothing to train: {trainer.frames:,} frames are trained, and total_frames is {total:,}; to train "
+                "longer, resume with a larger total_frames"
+            )
         for line in lines:
             self._say(line)
 

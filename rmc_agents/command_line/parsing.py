@@ -5,7 +5,7 @@ import contextlib
 import io
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 import tyro
 
 from rmc_agents import __version__, configs, plugins
-from rmc_agents.config import Config
+from rmc_agents.config import NAMES_ELSEWHERE, Config
 
 from .help_text import help_text
 from .messages import plain_message
@@ -89,10 +89,18 @@ def parse(
                     problem += "; presets go after --config"
                 elif hasattr(kind, "resume") and any(Path(each).exists() for each in unknown):
                     problem += "; a run goes on with --resume RUN"
+                elif issubclass(kind, Config) and (meant := _named_elsewhere(unknown)):
+                    problem = f"{problem.partition(';')[0]}; did you mean {' and '.join(meant)}?"
                 else:
                     problem += if_unknown
             print(f"{prog}: {problem} (see {prog} --help)", file=sys.stderr)
         raise
+
+
+def _named_elsewhere(unknown: Iterable[str]) -> list[str]:
+    """The flags for unknown ones that have other names in other libraries."""
+    names = (word.removeprefix("--").partition("=")[0].replace("-", "_") for word in unknown if word.startswith("--"))
+    return sorted({f"--{NAMES_ELSEWHERE[name].replace('_', '-')}" for name in names if name in NAMES_ELSEWHERE})
 
 
 def _cli(kind: type[Arguments], default: Arguments, argv: Sequence[str], **options: Any) -> Arguments:

@@ -45,6 +45,23 @@ SB3_ALGORITHMS = ("recurrent-ppo", "sb3-a2c", "sb3-ppo")
 RETIRED = {"cuda_graphs": False}
 """Settings of older runs that no longer exist. With these values they had no effect: they are read and dropped."""
 
+NAMES_ELSEWHERE = {
+    "lr": "learning_rate",
+    "gamma": "discount",
+    "ent_coef": "entropy_cost",
+    "vf_coef": "value_cost",
+    "n_steps": "unroll_length",
+    "num_steps": "unroll_length",
+    "total_timesteps": "total_frames",
+    "timesteps": "total_frames",
+    "steps": "total_frames",
+    "batch_size": "ppo_minibatches",
+    "clip_range": "ppo_clip",
+    "clip_coef": "ppo_clip",
+    "eval_freq": "eval_every",
+}
+"""Names in Stable-Baselines3 and CleanRL that resemble no setting here -> the setting."""
+
 Changed = TypeVar("Changed", bound="Config")
 
 
@@ -53,6 +70,14 @@ class Config:
     """All settings of a run, by section: `config.core.mem_slots`.
 
     `Config().updated({"core": "lstm"})` is a copy with other settings, each by its name alone.
+
+    Attributes:
+      env: the environment.
+      core: the recurrent core.
+      agent: encoder and heads.
+      train: the learner.
+      actors: those of impala.
+      run: seed, device, checkpoints, evaluation.
 
     Raises:
       ValueError: for a section of another type.
@@ -93,6 +118,8 @@ class Config:
         for name in settings:
             if name not in known:
                 hint = did_you_mean(name, known, "rmc-train --help-all lists all settings")
+                if name in NAMES_ELSEWHERE:
+                    hint = f"did you mean {NAMES_ELSEWHERE[name]!r}?"
                 raise ValueError(f"{source}: there is no setting {name!r}; {hint}")
         sections = {}
         for section in fields(self):
@@ -178,6 +205,11 @@ class Config:
         default, suited = Config(), Config().updated_from_yaml(preset)
         how = {each.name for each in fields(TrainConfig)} - {"algo", "total_frames"}
         return None if how.intersection(default.differing(suited), default.differing(self)) else preset
+
+    def leaves_learning(self) -> bool:
+        """Whether all settings for learning are the defaults, which are Mini PacMan's, in another environment."""
+        names = {each.name for each in fields(TrainConfig)} - {"algo", "total_frames"}
+        return not self.env.env.startswith("minipacman") and not names.intersection(Config().differing(self))
 
     def check_parts(self) -> None:
         """Reject an unknown core, encoder or loss without importing torch.

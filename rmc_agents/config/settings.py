@@ -117,8 +117,8 @@ class CoreConfig(Section):
     attention_mlp_layers: FewInt = 2
     """rmc: layers of the row-wise MLP after attention."""
     gate_style: Literal["unit", "coupled", "memory", "none"] = "unit"
-    """rmc: unit: an input and a forget gate per unit; coupled: input gate = 1 - forget gate, which bounds the
-    memory; memory: a pair of gates per slot; none: no gates."""
+    """rmc: unit: an input and a forget gate per unit; coupled, as in most presets: input gate = 1 - forget gate, which
+    bounds the memory; memory: a pair of gates per slot; none: no gates."""
     forget_bias: Float = 1.0
     """rmc: added to the forget gate before its sigmoid. lstm, relational-rnn: initial bias of the LSTM's forget gate;
     mingru: minus the initial bias of the input gate."""

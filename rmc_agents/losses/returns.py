@@ -11,11 +11,17 @@ from .masked import Sum, masked_normalize
 
 
 class Targets(NamedTuple):
-    """Targets for a rollout's T transitions; each `[T, B]`, without gradient."""
+    """Targets for a rollout's T transitions; each `[T, B]`, without gradient.
 
-    value: Tensor  # target of v_tm1
-    advantage: Tensor  # for the policy gradient
-    valid: Tensor  # bool: a real transition, no filler
+    Attributes:
+      value: target of v_tm1.
+      advantage: for the policy gradient.
+      valid: bool: a real transition, no filler.
+    """
+
+    value: Tensor
+    advantage: Tensor
+    valid: Tensor
 
 
 def lambda_targets(

@@ -31,15 +31,25 @@ Agent_co = TypeVar("Agent_co", bound=Policy, covariant=True)
 
 
 class Provenance(NamedTuple):
-    """The evaluation of an exported agent, or of a run's best one, when it was saved."""
+    """The evaluation of an exported agent, or of a run's best one, when it was saved.
 
-    version: str  # of this project
+    Attributes:
+      version: of this project.
+      mean_return: of whole episodes.
+      ci95: the 95 % interval of the mean return; None for one episode.
+      episodes: how many.
+      seed: episode i started from seed + i.
+      env: the environment that was played, for messages; '': not known, in older files.
+      accuracy: the fraction of right answers; None if there are none, or in older files.
+    """
+
+    version: str
     mean_return: float
-    ci95: tuple[float, float] | None  # of the mean return; None: of one episode
+    ci95: tuple[float, float] | None
     episodes: int
-    seed: int  # episode i started from seed + i
-    env: str = ""  # the environment that was played, for messages; '': not known, in older files
-    accuracy: float | None = None  # None: there are no right answers, or in older files
+    seed: int
+    env: str = ""
+    accuracy: float | None = None
 
     def __str__(self) -> str:
         played = f" on {self.env}" if self.env else ""
@@ -52,14 +62,23 @@ class Provenance(NamedTuple):
 
 
 class SavedAgent(NamedTuple, Generic[Agent_co]):
-    """An agent in eval mode, with its settings and origin."""
+    """An agent in eval mode, with its settings and origin.
+
+    Attributes:
+      agent: an `ActorCritic`, which is a torch module.
+      config: the settings of its training.
+      spec: the spaces that it was built for.
+      path: the checkpoint.
+      frames: those it was trained for.
+      provenance: an exported file's evaluation; None for a checkpoint of a run.
+    """
 
     agent: Agent_co
     config: Config
     spec: SpaceSpec
-    path: Path  # the checkpoint
-    frames: int  # trained for
-    provenance: Provenance | None = None  # None: a checkpoint of a run, not an exported file
+    path: Path
+    frames: int
+    provenance: Provenance | None = None
 
 
 def load(source: str | PathLike[str], *, device: str = "auto", trust: bool = False) -> SavedAgent[Any]:

@@ -28,18 +28,30 @@ class SpaceSpec(NamedTuple):
     leaves (`camera`, `arm/0`). An action is one tensor: `[B]` int64 for Discrete, else `[B, W]` with one column per
     number, float32 if one of them is continuous. Categories and actions count from 0, whatever a space's `start` is. An
     action of a Box is the policy's own number: -1 and 1 are the bounds, and only what the environment gets is clipped.
+
+    Attributes:
+      obs_shape: of one observation that is not nested.
+      obs_dtype: see `ArraySpec`.
+      obs_scale: observations are multiplied by this: 1/255 for images.
+      num_actions: of a Discrete space; 0 for other spaces.
+      obs_categories: see `ArraySpec`.
+      obs_are_tokens: see `ArraySpec`.
+      action_parts: several for a Tuple; empty for a Discrete space that starts at 0.
+      obs_parts: the arrays of a nested observation; the other obs fields are then unused.
+      vocabulary: a fingerprint of the categories' meanings: metadata["vocabulary"]; '': not known.
+      is_masked: the agent was trained with action masks; False in `of`, which only sees the spaces.
     """
 
     obs_shape: tuple[int, ...]
-    obs_dtype: str  # see `ArraySpec`
-    obs_scale: float  # observations are multiplied by this: 1/255 for images
-    num_actions: int  # of a Discrete space; 0 for other spaces
-    obs_categories: tuple[int, ...] = ()  # see `ArraySpec`
+    obs_dtype: str
+    obs_scale: float
+    num_actions: int
+    obs_categories: tuple[int, ...] = ()
     obs_are_tokens: bool = False
-    action_parts: tuple[ActionPart, ...] = ()  # several for a Tuple; empty for a Discrete space that starts at 0
-    obs_parts: tuple[ArraySpec, ...] = ()  # the arrays of a nested observation; the other obs fields are then unused
-    vocabulary: str = ""  # a fingerprint of the categories' meanings: metadata["vocabulary"]; '': not known
-    is_masked: bool = False  # the agent was trained with action masks; False in `of`, which only sees the spaces
+    action_parts: tuple[ActionPart, ...] = ()
+    obs_parts: tuple[ArraySpec, ...] = ()
+    vocabulary: str = ""
+    is_masked: bool = False
 
     @classmethod
     def of(cls, env: gym.Env | VectorEnv) -> Self:

@@ -14,15 +14,25 @@ from rmc_agents.envs.warn_once import warn_once
 
 
 class ArraySpec(NamedTuple):
-    """One array of an observation, as plain values."""
+    """One array of an observation, as plain values.
+
+    Attributes:
+      shape: of one observation.
+      dtype: in a time step: uint8 for images, int8 for bits, int64 or int32 for categories, else float32.
+      scale: observations are multiplied by this: 1/255 for images.
+      categories: if all entries are categorical: the number of categories of each.
+      are_tokens: all entries share the categories; the most important come first.
+      start: each entry's first category in the environment; (): 0.
+      path: its position in the observation.
+    """
 
     shape: tuple[int, ...]
-    dtype: str  # in a time step: uint8 for images, int8 for bits, int64 or int32 for categories, else float32
-    scale: float = 1.0  # observations are multiplied by this: 1/255 for images
-    categories: tuple[int, ...] = ()  # if all entries are categorical: the number of categories of each
-    are_tokens: bool = False  # all entries share the categories; the most important come first
-    start: tuple[int, ...] = ()  # each entry's first category in the environment; (): 0
-    path: KeyPath = ()  # its position in the observation
+    dtype: str
+    scale: float = 1.0
+    categories: tuple[int, ...] = ()
+    are_tokens: bool = False
+    start: tuple[int, ...] = ()
+    path: KeyPath = ()
 
     @property
     def name(self) -> str:

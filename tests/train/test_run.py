@@ -373,3 +373,13 @@ def test_a_new_run_names_the_preset_of_its_environment(tmp_path: Path) -> None:
     out.truncate(0)
     rmc.resume(run.path, {"total_frames": 160}, console=console)
     assert "--config" not in out.getvalue()
+
+
+@pytest.mark.parametrize(("further", "is_said"), [({}, True), ({"learning_rate": 1e-3}, False)])
+def test_a_new_run_of_another_task_says_whose_settings_it_has(
+    further: dict[str, Any], is_said: bool, tmp_path: Path
+) -> None:
+    console, settings = Console(file=(out := StringIO()), width=1000), SMALL | {"video": False, "eval_episodes": 0}
+    del settings["unroll_length"]
+    train(settings | further | {"env": "CartPole-v1", "total_frames": 80}, run_dir=tmp_path / "run", console=console)
+    assert ("the settings for learning are Mini PacMan's; for another task see docs/" in out.getvalue()) == is_said

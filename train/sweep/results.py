@@ -39,16 +39,27 @@ ENOUGH_FOR_IMPORTANCES = 10  # trials; Optuna's first ten are random
 
 @dataclass(frozen=True)
 class Row:
-    """One set of settings, with its trials: one in a search, else one per seed."""
+    """One set of settings, with its trials: one in a search, else one per seed.
+
+    Attributes:
+      trials: their numbers.
+      settings: the searched ones; in one-at-a-time mode those that differ from the base.
+      scores: of the evaluation of each trial that is complete: accuracy if it has one, else mean return.
+      score: their mean.
+      interval: its 95 % interval: over the episodes of a single trial; Student's t over several trials.
+      frames_per_second: the mean.
+      seconds: the sum.
+      unfinished: by trial, why it has no score.
+    """
 
     trials: list[int]
-    settings: Params  # the searched ones; in one-at-a-time mode those that differ from the base
-    scores: list[float]  # of the evaluation of each trial that is complete: accuracy if it has one, else mean return
-    score: float | None  # their mean
-    interval: tuple[float, float] | None  # 95 %: over the episodes of a single trial; Student's t over several trials
-    frames_per_second: float | None  # the mean
-    seconds: float | None  # the sum
-    unfinished: dict[int, str]  # the reason by trial
+    settings: Params
+    scores: list[float]
+    score: float | None
+    interval: tuple[float, float] | None
+    frames_per_second: float | None
+    seconds: float | None
+    unfinished: dict[int, str]
 
 
 def trial_folder(out: Path, number: int) -> Path:
