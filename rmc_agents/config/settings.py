@@ -97,7 +97,7 @@ class CoreConfig(Section):
     relational-rnn: an LSTM with a relational memory; transformer: attention over the last steps; none: no memory.
     module:Class: a custom core; or a name that an imported module registers."""
     core_args: KeywordArguments = field(default_factory=dict)
-    """Arguments of a custom core, as in --core-args size=64 decay=0.9; values are read as YAML."""
+    """Arguments of a custom core, as in --core-args size=64 decay=0.9; values are read as in YAML."""
     hidden_size: PositiveInt = 256
     """Units of lstm, gru, rnn and relational-rnn, and of each layer of mingru."""
     num_layers: FewInt = 2
@@ -147,7 +147,7 @@ class AgentConfig(Section):
     gridworld; mlp: flattened; auto: conv for images of 36x36 or more, else mlp.
     module:Class: a custom encoder; or a name that an imported module registers."""
     encoder_args: KeywordArguments = field(default_factory=dict)
-    """Arguments of a custom encoder, as in --encoder-args width=64; values are read as YAML."""
+    """Arguments of a custom encoder, as in --encoder-args width=64; values are read as in YAML."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
     """Widths of the fully connected layers, each with a ReLU, of the built-in encoders; none: the core reads the
     observation directly, by its own linear map."""
@@ -211,7 +211,7 @@ class TrainConfig(Section):
     """a2c, ppo: auto: the algorithm's loss; module:function: a custom one; or a name that an imported module
     registers."""
     loss_args: KeywordArguments = field(default_factory=dict)
-    """Arguments of a custom loss, as in --loss-args weight=0.5; values are read as YAML."""
+    """Arguments of a custom loss, as in --loss-args weight=0.5; values are read as in YAML."""
     max_grad_norm: PositiveFloat = 5.0
     """Gradients are clipped to this global norm."""
     ppo_epochs: PositiveInt = 1
