@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import parent_process, resource_tracker
+from multiprocessing import current_process, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -65,6 +65,12 @@ class Fault(NamedTuple):
         if self.trace:
             error.add_note(self.trace)
         return error
+
+
+def check_main_guarded() -> None:
+    """Raises ValueError in a process that another has started and that runs the script again, to import it."""
+    if getattr(current_process(), "_inheriting", False):
+        raise ValueError(GUARD)
 
 
 def cpu_cores() -> int:
@@ -156,8 +162,8 @@ class ChildContext(Context):
     def __init__(self) -> None:
         super().__init__()
         folder = tempfile.gettempdir()
-        if sys.platform == "linux" and len(folder) > LONGEST_TEMPORARY:
-            raise ValueError(f"TMPDIR: expected at most {LONGEST_TEMPORARY} characters, got {len(folder)}: {folder}")
+        if sys.platform == "linux" and (length := len(os.fsencode(folder))) > LONGEST_TEMPORARY:
+            raise ValueError(f"TMPDIR: expected at most {LONGEST_TEMPORARY} bytes, got {length}: {folder}")
         self.set_forkserver_preload([name for name in sys.modules if name.startswith(PRELOADED)])
 
     def start(self, target: Callable[..., None], *arguments: Any, daemon: bool = True) -> tuple[Connection, Child]:

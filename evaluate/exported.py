@@ -235,10 +235,11 @@ def _to_onnx(captured: torch.export.ExportedProgram, step: _Step, about: dict[st
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Context without the exporters' messages, and the partial program that they print when they fail."""
+    before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)

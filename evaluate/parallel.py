@@ -13,7 +13,7 @@ import torch
 from rmc_agents import plugins
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory
-from rmc_agents.envs.processes import ChildContext, Fault, WorkerError, cpu_cores, stop_signals_blocked
+from rmc_agents.envs.processes import GUARD, ChildContext, Fault, WorkerError, cpu_cores, stop_signals_blocked
 
 from .progress import OnProgress, ignore_progress
 from .statistics import Episodes
@@ -57,7 +57,8 @@ def play_all(
             try:
                 episodes = future.result()
             except BrokenProcessPool:
-                raise WorkerError("a process that played episodes has ended; try --jobs 1") from None
+                hint = "" if played else f" ({GUARD})"
+                raise WorkerError(f"a process that played episodes has ended{hint}; try --jobs 1") from None
             if isinstance(episodes, Fault):
                 raise episodes.error()
             on_progress(len(episodes.returns))

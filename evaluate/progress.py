@@ -17,7 +17,7 @@ def ignore_progress(count: int) -> None:
 @contextmanager
 def shown(console: Console, text: str, episodes: int) -> Iterator[OnProgress]:
     """A bar with the episodes so far and the time left, on a terminal only; it goes away at the end."""
-    if not console.is_terminal:
+    if not console.is_interactive:
         yield ignore_progress
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

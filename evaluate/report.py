@@ -20,6 +20,7 @@ from .statistics import student_interval, welch_interval
 SUFFIXES = (".json", ".md", ".png")
 MARKS = 4
 BAR = r"\|"  # in a cell of Markdown
+FRAMES = "frames"
 MEAN, DIFFERENCE = "mean (95 % interval)", "difference from the first (95 % interval)"  # columns of the table
 
 
@@ -141,7 +142,10 @@ def overview(runs: Sequence[ComparedRun]) -> Table:
     groups = grouped(runs)
     metric, rows = metric_of(runs), _rows(groups)
     shown = Table(title=f"{METRICS[metric].label}, evaluated after training")
-    columns = [name for name in ("agent", MEAN, DIFFERENCE, "frames/s") if any(row.get(name) for row in rows)]
+    names = ["agent", MEAN, DIFFERENCE, "frames/s"]
+    if len({run.frames for run in runs}) > 1:
+        names.insert(1, FRAMES)
+    columns = [name for name in names if any(row.get(name) for row in rows)]
     shown.add_column(columns[0])
     shown.add_column("seeds", justify="right")
     for name in columns[1:]:
@@ -175,7 +179,7 @@ def _agent_row(
     label: str, group: Sequence[ComparedRun], metric: str, marks: Sequence[tuple[str, float]], digits: int
 ) -> dict[str, str]:
     """An agent's cells, by column."""
-    row = {"agent": label, "parameters": f"{group[0].parameters:,}"}
+    row = {"agent": label, "parameters": f"{group[0].parameters:,}", FRAMES: _span([run.frames for run in group])}
     for name, mark in marks:
         mean = mean_at(group, metric, name, mark)
         row[f"{_short(mark)} {'min' if name == 'minutes' else name}"] = "" if mean is None else f"{mean:.{digits}f}"

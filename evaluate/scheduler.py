@@ -113,7 +113,7 @@ def train_jobs(
     line = TextColumn(
         "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
     )
-    quiet = not console.is_terminal
+    quiet = not console.is_interactive
     remaining = TextColumn("{task.fields[left]}", markup=False)
     with Progress(
         line, remaining, TimeElapsedColumn(), console=console, transient=True, disable=quiet, expand=True

@@ -200,6 +200,7 @@ def bootstrap_interval(samples: np.ndarray) -> tuple[float, float] | None:
     normal = NormalDist()
     bias = normal.inv_cdf(float(np.mean(means < mean) + np.mean(means <= mean)) / 2)
     deviations = samples - mean  # proportional to the jackknife deviations
+    deviations = deviations / np.abs(deviations).max()  # their third powers neither overflow nor vanish
     acceleration = (deviations**3).sum() / (6 * (deviations**2).sum() ** 1.5)
     shifted = (bias + normal.inv_cdf(share) for share in (0.025, 0.975))
     low, high = np.quantile(means, [normal.cdf(bias + z / (1 - acceleration * z)) for z in shifted])

@@ -16,7 +16,17 @@ from rich.console import Console
 from rich.table import Table
 
 from rmc_agents import __version__, commands
-from rmc_agents.command_line import console, importing, interrupted_by_stops, parsing, quoted, run, show, signal_of
+from rmc_agents.command_line import (
+    console,
+    importing,
+    interrupted_by_stops,
+    parsing,
+    quoted,
+    run,
+    show,
+    signal_of,
+    stop_signals,
+)
 from rmc_agents.command_line.parsing import parse, sources
 from rmc_agents.commands import COMMANDS
 from rmc_agents.config import Config
@@ -98,6 +108,20 @@ def test_the_collector_rests_during_imports_alone() -> None:
     with importing():
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_a_file_is_no_terminal_whatever_the_environment_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert not console().is_interactive
+
+
+def test_a_signal_with_a_handler_in_c_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = signal.getsignal
+    monkeypatch.setattr(signal, "getsignal", lambda which: None if which == signal.SIGTERM else own(which))
+    assert signal.SIGTERM not in stop_signals()
+    assert signal.SIGINT in stop_signals()
 
 
 def test_scores_have_three_significant_digits() -> None:

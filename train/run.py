@@ -19,6 +19,7 @@ from rmc_agents.command_line import say
 from rmc_agents.config import Config
 from rmc_agents.cores import built_in_name, settings_unused
 from rmc_agents.envs.own import registrations_kept
+from rmc_agents.envs.processes import check_main_guarded
 from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import checkpoint
@@ -233,6 +234,7 @@ def _restored() -> Iterator[None]:
       ValueError: if torch's default device is not the CPU, another thread is training, or a training with several
         learners, whose callback this is.
     """
+    check_main_guarded()
     if (device := torch.get_default_device()).type != "cpu":
         raise ValueError(f"torch's default device: expected cpu, got {device}; the setting device is for the training")
     if distributed.size() > 1 and not distributed.by_torchrun():

@@ -28,8 +28,13 @@ MAX_ERROR_LENGTH = 2000  # characters: names and messages come from anywhere
 
 
 def console() -> Console:
-    """Standard output, without emoji codes: rich would replace `:factory:` in a name."""
-    return Console(emoji=False)
+    """Standard output, without emoji codes: rich would replace `:factory:` in a name.
+
+    It redraws lines only on a terminal. FORCE_COLOR makes rich take a file for one.
+    """
+    console = Console(emoji=False)
+    console.is_interactive = console.is_interactive and console.file.isatty()
+    return console
 
 
 def say(console: Console, text: str) -> None:
@@ -132,13 +137,13 @@ def _one_line(error: Exception) -> str:
 def stop_signals() -> list[signal.Signals]:
     """The signals that stop a command: from the user, a job scheduler or a closed terminal.
 
-    SIGHUP is left out if the command was started with nohup, which ignores it. Empty outside the main thread, the only
-    one that may handle signals.
+    SIGHUP is left out if the command was started with nohup, which ignores it, and a signal with a handler in C, which
+    could not be restored. Empty outside the main thread, the only one that may handle signals.
     """
     if threading.current_thread() is not threading.main_thread():
         return []
     hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
-    return [signal.SIGINT, signal.SIGTERM, *hangup]
+    return [each for each in (signal.SIGINT, signal.SIGTERM, *hangup) if signal.getsignal(each) is not None]
 
 
 @contextlib.contextmanager

@@ -164,6 +164,22 @@ def test_workers_of_a_script_without_a_guard_are_explained(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_a_script_without_a_guard_does_not_train_again_in_its_children(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import rmc_agents as rmc\n"
+        "settings = {'env': 'recall', 'core': 'none', 'num_envs': 4, 'total_frames': 80, 'eval_episodes': 0}\n"
+        "run = rmc.train(settings | {'video': False})\n"
+        "rmc.evaluate(rmc.load(run), episodes=300, jobs=2)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path
+    )
+    assert "(a script that uses several processes needs the usual" in result.stderr.splitlines()[-1]
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+@pytest.mark.slow
 def test_a_run_is_the_same_with_workers_and_continues_after_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,6 +51,14 @@ def rows_of(table: str) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(cells[0], row, strict=True)) for row in cells[2:]}
 
 
+def test_different_frames_are_shown() -> None:
+    runs = [make_run("a"), make_run("b")]
+    assert "frames" not in [column.header for column in report.overview(runs).columns]
+    runs[1] = replace(runs[1], frames=60)
+    (cells,) = [list(column.cells) for column in report.overview(runs).columns if column.header == "frames"]
+    assert cells[:2] == ["6,000", "60"]
+
+
 def test_table_known_values() -> None:
     runs = [make_run("fast", seed, score, 100.0) for seed, score in enumerate((10.0, 12.0, 14.0))]
     groups = comparison.grouped([*runs, make_run("slow", 4, 9.0), *(make_run("twice", seed, 9.0) for seed in (0, 1))])

@@ -72,6 +72,8 @@ def test_intervals_are_scipys(count: int) -> None:
     samples = np.random.default_rng(count).exponential(size=count) ** 2
     expected = bootstrap((samples,), np.mean, batch=1000, rng=np.random.default_rng(0)).confidence_interval
     np.testing.assert_allclose(bootstrap_interval(samples), expected, rtol=1e-9)
+    for scale in (1e-120, 1e110):
+        np.testing.assert_allclose(bootstrap_interval(scale * samples), scale * np.array(expected), rtol=0.02)
     half = t.ppf(0.975, count - 1) * samples.std(ddof=1) / count**0.5
     np.testing.assert_allclose(student_interval(samples), (samples.mean() - half, samples.mean() + half), rtol=1e-9)
 

@@ -76,12 +76,18 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_in_or_around_a_run_is_told_where_the_run_is(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
     checkpoint.save_numbered(run, 1, {"a": torch.zeros(2)}, keep=1)
     for folder in (run / checkpoint.FOLDER, run.parent):
         with pytest.raises(CheckpointError, match=f"holds no checkpoint .*did you mean {run}"):
             find_and_load(folder)
         with pytest.raises(ValueError, match=f"cannot resume .*did you mean {run}"):
             check_resumable(folder)
+
+
+def test_a_run_folder_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        checkpoint.save_numbered(tmp_path / "gone", 1, {"a": torch.zeros(2)}, keep=1)
 
 
 def test_code_and_unknown_leaves_are_not_saved(tmp_path: Path) -> None:

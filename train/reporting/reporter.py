@@ -79,7 +79,7 @@ class Reporter:
             TextColumn("{task.fields[speed]}/s  {task.fields[headline]}{task.fields[evaluation]}  ETA"),
             TimeRemainingColumn(),
             console=console,
-            disable=not console.is_terminal,
+            disable=not console.is_interactive,
             get_time=clock,
         )
         self._task = self._progress.add_task(
@@ -164,7 +164,7 @@ class Reporter:
             else f"{statistics.accuracy:.1%}"
         )
         self._progress.update(self._task, evaluation=f"  evaluation {score}")
-        if not self.console.is_terminal:
+        if not self.console.is_interactive:
             say(self.console, str(evaluation))
 
     def _write_point(self, now: float) -> None:
@@ -185,7 +185,7 @@ class Reporter:
         extra = "  ".join(text.format(metrics[name].item()) for name, text in SHOWN.items() if name in metrics)
         headline = extra if "charts/accuracy" in metrics else f"return {shown}"
         self._progress.update(self._task, speed=f"{speed:,.0f}", headline=headline)
-        if not self.console.is_terminal:
+        if not self.console.is_interactive:
             left = (self.total_frames - frames) / speed
             eta = timedelta(seconds=round(left)) if 0 < left < CENTURY else "-"
             done = f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s"

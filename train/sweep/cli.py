@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,7 +80,7 @@ def _main(argv: Sequence[str] | None) -> int:
         fixed = assignments(arguments.set)
     except ValueError as error:
         raise ValueError(f"--set: {error}") from None
-    _load_parts(fixed, arguments.imports)
+    _import_parts(plugins.load, fixed, arguments.imports)
     console = command_line.console()
     if arguments.show is not None:
         parsing.check_unused(arguments, "with --show", *UNUSED_BY_SHOW)
@@ -157,7 +157,7 @@ def sweep(
         eval_episodes=eval_episodes,
     )
     _check(arguments)
-    _load_parts(settings or {}, imports)
+    _import_parts(plugins.add, settings or {}, imports)
     plan = _read_plan(study if isinstance(study, Mapping) else Path(study), settings or {}, arguments)
     if not imports:
         _check_known_to_trials(plan)
@@ -188,10 +188,10 @@ def _check_known_to_trials(plan: Plan) -> None:
             )
 
 
-def _load_parts(fixed: Mapping[str, Any], imports: Sequence[str]) -> None:
-    """Import the modules that the settings name."""
+def _import_parts(by: Callable[..., None], fixed: Mapping[str, Any], imports: Sequence[str]) -> None:
+    """Import the modules that the settings name, by `plugins.load` or, beside earlier ones, `plugins.add`."""
     named = {name: str(fixed[name]) for name in ("env", "core", "encoder", "loss") if name in fixed}
-    plugins.load(imports, named.get("core"), named.get("encoder"), named.get("loss"), env=named.get("env"))
+    by(imports, named.get("core"), named.get("encoder"), named.get("loss"), env=named.get("env"))
 
 
 def _check(arguments: Arguments) -> None:

@@ -54,9 +54,20 @@ def owned(out: Path, plan: Plan) -> Iterator[None]:
             write_atomically(path, dump_yaml(description, sort_keys=False).encode())
             # A stale lock of Optuna's, if a process was killed while it held it: no other process writes here now.
             (out / f"{JOURNAL}.lock").unlink(missing_ok=True)
+            _drop_cut_record(out / JOURNAL)
             yield
     except Timeout:
         raise ValueError(f"{out} is in use by another rmc-sweep; wait for it, or choose another --out") from None
+
+
+def _drop_cut_record(journal: Path) -> None:
+    """Drop a last record that a full disk or a crash has cut short: the next one would be appended to it, and all from
+    there on would be lost. A journal without a whole record stays, to be reported as damaged."""
+    if journal.is_file():
+        with journal.open("r+b") as file:
+            whole = file.read().rfind(b"\n") + 1
+            if whole:
+                file.truncate(whole)
 
 
 def _import_optuna() -> None:

@@ -18,7 +18,7 @@ import rmc_agents as rmc
 from helpers import forked
 from helpers.runs import wait_for_checkpoints
 from helpers.studies import SEARCH, SETTINGS, read_plan, run, write_study
-from rmc_agents import configs
+from rmc_agents import configs, plugins
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, scheduler, trainings
 from rmc_agents.evaluate.statistics import Episodes, Statistics
@@ -38,7 +38,7 @@ from rmc_agents.train.sweep.results import (
     trial_folder,
     write_results,
 )
-from rmc_agents.train.sweep.trials import Sweep
+from rmc_agents.train.sweep.trials import JOURNAL, Sweep, owned
 
 pytestmark = pytest.mark.usefixtures("forked_trainings")
 ENDLESS = 10**9
@@ -196,6 +196,30 @@ def test_what_a_search_draws_does_not_depend_on_interruptions(tmp_path: Path) ->
     parts = [Sweep(plan, tmp_path / "parts", 5, Console()).ask() for _ in range(5)]
     assert [whole.ask() for _ in range(5)] == parts
     assert len({params["learning_rate"] for _, params in parts}) == 5
+
+
+def test_a_record_that_was_cut_short_does_not_cost_those_before_it(tmp_path: Path) -> None:
+    plan = read_plan(SEARCH)
+    with owned(tmp_path, plan):
+        asked = [Sweep(plan, tmp_path, 5, Console()).ask() for _ in range(2)]
+    with (tmp_path / JOURNAL).open("ab") as file:
+        file.write(b'{"op_code": 4, "worker')
+    for further in (1, 2):
+        with owned(tmp_path, plan):
+            sweep = Sweep(plan, tmp_path, 5, Console())
+            sweep.ask()
+            assert len(sweep.study.trials) == len(asked) + further
+
+
+def test_in_python_a_sweep_keeps_the_modules_that_were_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kept_parts.py").write_text("import rmc_agents as rmc\n\n\nclass Kept(rmc.LSTM):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins.add([], "kept_parts:Kept")
+    monkeypatch.setattr(Sweep, "run", lambda *_: 0)
+    rmc.sweep({"settings": SETTINGS, "search": SEARCH}, tmp_path / "out")
+    assert plugins.find("kept_parts:Kept") is not None
 
 
 @pytest.mark.slow
