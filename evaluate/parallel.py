@@ -48,21 +48,20 @@ def play_all(
     if processes == 1:
         return [part(on_progress=on_progress) for part in parts]
     played: dict[int, Episodes] = {}
-    with _pool(processes) as pool:
-        with stop_signals_blocked():
-            numbers = {
-                pool.submit(_play, cloudpickle.dumps(plugins.carried(part, env))): i for i, part in enumerate(parts)
-            }
-        for future in as_completed(numbers):
-            try:
-                episodes = future.result()
-            except BrokenProcessPool:
-                hint = "" if played else f" ({GUARD})"
-                raise WorkerError(f"a process that played episodes has ended{hint}; try --jobs 1") from None
-            if isinstance(episodes, Fault):
-                raise episodes.error()
-            on_progress(len(episodes.returns))
-            played[numbers[future]] = episodes
+    try:
+        with _pool(processes) as pool:
+            with stop_signals_blocked():
+                numbers = {
+                    pool.submit(_play, cloudpickle.dumps(plugins.carried(part, env))): i for i, part in enumerate(parts)
+                }
+            for future in as_completed(numbers):
+                if isinstance(episodes := future.result(), Fault):
+                    raise episodes.error()
+                on_progress(len(episodes.returns))
+                played[numbers[future]] = episodes
+    except BrokenProcessPool:
+        hint = "" if played else f" ({GUARD})"
+        raise WorkerError(f"a process that played episodes has ended; try --jobs 1{hint}") from None
     return [played[i] for i in range(len(parts))]
 
 

@@ -48,6 +48,6 @@ def test_a_stop_that_another_thread_takes_is_held_back_too() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the server is Linux's")
 def test_a_temporary_folder_with_a_long_path_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/" + "x" * 75)
-    with pytest.raises(ValueError, match=r"^TMPDIR: expected at most 75 characters, got 76: /x"):
+    monkeypatch.setattr(tempfile, "tempdir", "/x" + "é" * 37)
+    with pytest.raises(ValueError, match=r"^TMPDIR: expected at most 75 bytes, got 76: /x"):
         ChildContext()

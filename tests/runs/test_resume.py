@@ -41,6 +41,7 @@ def evil(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     tree = find_and_load(run)[1]
     tree["config"]["env"] = "evil-mod:Wanderer-v0-stack2"
+    (tmp_path / "evil").mkdir()
     checkpoint.save_numbered(tmp_path / "evil", 1, tree, keep=2)
     (tmp_path / "evil" / "config.yaml").write_text(Config().updated(tree["config"], "test").to_yaml())
     yield tmp_path / "evil"
