@@ -225,7 +225,8 @@ def welch_interval(samples: Sequence[float], others: Sequence[float]) -> tuple[f
     variances = np.array([np.var(samples, ddof=1) / len(samples), np.var(others, ddof=1) / len(others)])
     if (variance := variances.sum()) == 0:
         return difference, difference
-    half = float(stdtrit(variance**2 / (variances**2 / freedom).sum(), 0.975) * variance**0.5)
+    shares = variances / variance
+    half = float(stdtrit(1 / (shares**2 / freedom).sum(), 0.975) * variance**0.5)
     return difference - half, difference + half
 
 

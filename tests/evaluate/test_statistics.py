@@ -83,7 +83,9 @@ def test_the_interval_of_a_difference_is_scipys() -> None:
         np.random.default_rng(seed).normal(scale=scale, size=size) for seed, scale, size in ((0, 5, 3), (1, 1, 7))
     )
     expected = ttest_ind(few, many, equal_var=False).confidence_interval()
-    np.testing.assert_allclose(welch_interval(few, many), (expected.low, expected.high), rtol=1e-9)
+    for scale in (1e-100, 1.0, 1e100):
+        found = welch_interval(scale * few, scale * many)
+        np.testing.assert_allclose(found, (scale * expected.low, scale * expected.high), rtol=1e-9)
     assert welch_interval([7.0, 7.0], [4.0, 4.0]) == (3.0, 3.0)
 
 

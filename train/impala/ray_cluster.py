@@ -87,7 +87,7 @@ def _sigterm_left_alone() -> Iterator[None]:
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread():
+        if handler is not None and threading.current_thread() is threading.main_thread():  # None: a handler in C
             signal.signal(signal.SIGTERM, handler)
 
 
