@@ -52,7 +52,7 @@ def checked_step(policy: Policy, spec: SpaceSpec, steps: TimeStep, state: State)
     expected = {"policy_logits": (lanes, spec.num_outputs + spec.num_scales), "value": (lanes,)}
     output = result[0] if isinstance(result, tuple) and len(result) == 2 else result
     found = {name: tuple(getattr(getattr(output, name, None), "shape", ())) for name in expected}
-    if output is result or not isinstance(output, AgentOutput) or found != expected:
+    if not isinstance(output, AgentOutput) or found != expected:
         shapes = " and ".join(f"{name} of shape {shape}" for name, shape in expected.items())
         got = f"an AgentOutput of shapes {found}" if isinstance(output, AgentOutput) else type(result).__name__
         raise ValueError(f"{type(policy).__name__}.step: expected (AgentOutput with {shapes}, next state), got {got}")

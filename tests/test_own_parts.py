@@ -567,8 +567,12 @@ def test_forbidden_actions_are_not_taken_by_a_policy_that_ignores_masks(tmp_path
     """The environment fails at a forbidden action."""
     env = "helpers.zoo:Zoo-Mask-v0"
     policy = Constant(rmc.SpaceSpec.of(rmc.make_env(env)))
-    rmc.Collector(policy, rmc.make_env(env, 3), 9).collect()
-    rmc.evaluate(policy, env, 3)
+    rollout = rmc.Collector(policy, rmc.make_env(env, 3), 9).collect()
+    assert rollout.steps.action_mask is not None
+    chosen = rollout.steps.prev_action[1:].unsqueeze(-1)
+    is_playing = ~rollout.steps.is_first[1:]
+    assert rollout.steps.action_mask[:-1].gather(-1, chosen).squeeze(-1)[is_playing].all()
+    assert rmc.evaluate(policy, env, 3).episodes == 3
     rmc.record_video(policy, env, tmp_path / "a.gif", episodes=1)
     rmc.record_replay({"a": policy}, env, tmp_path / "a.html")
     lanes = rmc.make_env(env, 3)

@@ -12,7 +12,7 @@ from torch.nn import functional
 import rmc_agents as rmc
 from rmc_agents.cores.base import linear
 
-CANDIDATES = ("gru", "no-reset", "gru-attention", "no-reset-attention", "rmc")
+CANDIDATES = ("gru", "no-reset", "gru-attention", "rmc")
 
 
 class Variant(rmc.Core):
@@ -27,8 +27,8 @@ class Variant(rmc.Core):
       slots, width: N and D.
       input: "own", each slot has its own projection of the input; "row", all see the same row of width D, as in an RMC.
       candidate: "gru", tanh(W x + r * U memory) with the reset gate r; "no-reset", the same with r = 1;
-        "gru-attention" and "no-reset-attention", the same with U memory + what attention to the slots takes of them;
-        "rmc", tanh of the slot after attention to the slots and the input, and an MLP, both residual.
+        "gru-attention", the GRU's with U memory + what attention to the slots takes of them; "rmc", tanh of the slot
+        after attention to the slots and the input, and an MLP, both residual.
       norms: with the candidate "rmc", LayerNorms of queries, keys and values, and after attention and MLP.
       attention: with the candidate "rmc"; without, a slot takes the mean of its own value and the input's.
       residual: with the candidate "rmc"; without, it is made of what attention takes, not of the slot itself too.
@@ -64,13 +64,13 @@ class Variant(rmc.Core):
         self.attention, self.residual, self.heads, self.gate_bias = attention, residual, heads, gate_bias
         self.gates = 3 if gates == "lstm" else 1  # z, i, o or z alone
         # The gates, and for a GRU's candidate itself and r.
-        parts = self.gates + {"gru": 2, "gru-attention": 2, "no-reset": 1, "no-reset-attention": 1, "rmc": 0}[candidate]
+        parts = self.gates + {"gru": 2, "gru-attention": 2, "no-reset": 1, "rmc": 0}[candidate]
         own = slots * (parts + (candidate == "rmc"))  # an RMC's candidate takes the row, or one for each slot
         self.row = linear(input_size, width) if input == "row" else None
         self.from_input = linear(width, parts * width) if input == "row" else linear(input_size, own * width)
         self.from_memory = linear(width, parts * width)
         self.embedding = nn.Parameter(torch.randn(slots, width) * width**-0.5) if slots > 1 else None
-        if candidate == "rmc" or candidate.endswith("attention"):
+        if candidate in ("rmc", "gru-attention"):
             self.qkv = linear(width, 3 * width)
         if candidate == "rmc":
             self.mlp = nn.Sequential(linear(width, width), nn.ReLU(), linear(width, width))
@@ -103,7 +103,7 @@ class Variant(rmc.Core):
             candidate = self._attended(seen, candidate_in)
         else:
             candidate_memory, *reset_memory = from_memory[..., gates:].split(width, dim=-1)
-            if self.candidate.endswith("attention"):
+            if self.candidate == "gru-attention":
                 candidate_memory = candidate_memory + self._found(self.qkv(seen))
             reset = torch.sigmoid(reset_in[0] + reset_memory[0]) if reset_in else 1.0
             candidate = torch.tanh(candidate_in + reset * candidate_memory)

@@ -62,6 +62,9 @@ NAMES_ELSEWHERE = {
 }
 """Names in Stable-Baselines3 and CleanRL that resemble no setting here -> the setting."""
 
+LEARNING = {each.name for each in fields(TrainConfig)} - {"algo", "total_frames"}
+"""The settings for learning."""
+
 Changed = TypeVar("Changed", bound="Config")
 
 
@@ -203,13 +206,11 @@ class Config:
             return None
         preset = next((name for name in presets if name.endswith(f"-{self.core.core}")), presets[0])
         default, suited = Config(), Config().updated_from_yaml(preset)
-        how = {each.name for each in fields(TrainConfig)} - {"algo", "total_frames"}
-        return None if how.intersection(default.differing(suited), default.differing(self)) else preset
+        return None if LEARNING.intersection(default.differing(suited), default.differing(self)) else preset
 
     def leaves_learning(self) -> bool:
         """Whether all settings for learning are the defaults, which are Mini PacMan's, in another environment."""
-        names = {each.name for each in fields(TrainConfig)} - {"algo", "total_frames"}
-        return not self.env.env.startswith("minipacman") and not names.intersection(Config().differing(self))
+        return not self.env.env.startswith("minipacman") and not LEARNING.intersection(Config().differing(self))
 
     def check_parts(self) -> None:
         """Reject an unknown core, encoder or loss without importing torch.

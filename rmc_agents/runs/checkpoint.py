@@ -171,9 +171,7 @@ def write_numbered(run_dir: Path, update: int, content: bytes, keep: int, suffix
     A resumed run has set the damaged ones aside (`rename_unreadable`), so none of them counts.
     """
     path = run_dir / FOLDER / f"update-{update:09d}{suffix}"
-    path.parent.mkdir(
-        exist_ok=True
-    )  # not the run's folder: a missing one has been deleted, or the current folder changed
+    path.parent.mkdir(exist_ok=True)  # without parents: a missing run folder was deleted, or the current folder changed
     write_atomically(path, content)
     interrupted = path.parent.glob(".update-*")  # temporary files of a process that was killed
     for other in [*list(numbered(run_dir, suffix))[keep:], *interrupted]:

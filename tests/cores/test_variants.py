@@ -75,13 +75,11 @@ def test_with_the_gates_of_an_lstm_it_is_an_lstm(variant: Any) -> None:
     torch.testing.assert_close(core(x)[0], lstm(x)[0], rtol=1e-4, atol=1e-5)
 
 
-def test_the_candidates_with_attention_are_those_without_where_it_finds_zeros(variant: Any) -> None:
+def test_the_candidate_with_attention_is_the_one_without_where_it_finds_zeros(variant: Any) -> None:
     x = torch.randn(5, 3, INPUT)
-    for candidate in ("gru", "no-reset"):
-        plain = variant(INPUT, slots=2, width=8, candidate=candidate, gates="lstm")
-        core = variant(INPUT, slots=2, width=8, candidate=f"{candidate}-attention", gates="lstm")
-        core.load_state_dict(plain.state_dict(), strict=False)
-        assert not torch.allclose(core(x)[0], plain(x)[0])
-        for values in core.qkv.parameters():
-            values.data[16:] = 0.0
-        torch.testing.assert_close(core(x)[0], plain(x)[0])
+    plain, core = (variant(INPUT, slots=2, width=8, candidate=each, gates="lstm") for each in ("gru", "gru-attention"))
+    core.load_state_dict(plain.state_dict(), strict=False)
+    assert not torch.allclose(core(x)[0], plain(x)[0])
+    for values in core.qkv.parameters():
+        values.data[16:] = 0.0
+    torch.testing.assert_close(core(x)[0], plain(x)[0])
