@@ -281,6 +281,7 @@ def test_results_are_merged_and_redrawn(tmp_path: Path, capsys: pytest.CaptureFi
     output = capsys.readouterr().out
     assert f"seen-seed0 begins, see {first / 'runs' / 'seen-seed0' / 'output.log'}\n" in output
     assert f"written to {first / 'out.json'}, {first / 'out.md'}, {first / 'out.png'}: the runs" in output
+    assert output.count("no interval, because of one seed") == 1  # in the first comparison only
     assert compare.main(arguments(first, *agent, frames=840)) == 2
     assert "holds a run that differs in total_frames" in capsys.readouterr().err
     assert compare.main([str(first / "runs" / ".." / "out.json"), *arguments(first, *agent, frames=840)]) == 2

@@ -1,6 +1,7 @@
 """Exported programs: every core and encoder in both formats does what the agent does; what cannot be exported."""
 
 import json
+import logging
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -209,11 +210,15 @@ class Undecided(Core):
         return (x, state) if x.isfinite().all() else (-x, state)
 
 
-def test_a_custom_core_that_cannot_be_captured_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_custom_core_that_cannot_be_captured_is_refused(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.root.manager, "disable", logging.DEBUG)
     spec = env_spec("recall")
     with pytest.raises(ValueError, match="core Undecided with encoder Encoder cannot be exported by torch"):
         make_program(ActorCritic(spec, Undecided, encoder_sizes=[6]).eval(), "torch", {})
     assert capfd.readouterr() == ("", "")  # torch prints what it had captured
+    assert logging.root.manager.disable == logging.DEBUG, "the user's own setting is kept"
 
 
 class Bessel(Core):

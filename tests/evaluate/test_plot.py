@@ -39,6 +39,8 @@ def test_a_metric_that_is_optional_may_be_missing(tmp_path: Path) -> None:
     assert len(curves.read_curve(tmp_path, "success", is_optional=True).frames) == 0
     with pytest.raises(ValueError, match="have no charts/success_rate yet; metrics that it has: return"):
         curves.read_curve(tmp_path, "success")
+    with pytest.raises(ValueError, match="--eval-every N makes evaluations"):
+        curves.read_curve(tmp_path, "evaluation")
 
 
 @pytest.mark.parametrize(("algo", "label"), [("supervised", "accuracy"), ("ppo", "mean episode return")])
