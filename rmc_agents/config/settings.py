@@ -301,7 +301,8 @@ class RunConfig(Section):
     log_every: PositiveFloat = 5.0
     """Seconds between TensorBoard points and, without a terminal, between progress lines."""
     diagnostics: bool = False
-    """Also log gradients and updates of each part of the agent, and the core's gates and attention (diagnostics/)."""
+    """Also log gradients and updates of each part of the agent, the core's gates and attention, and how much memory
+    changes the policy (diagnostics/)."""
     eval_episodes: NonNegativeInt = 100
     """Episodes per evaluation, at the end of the training and during it; 0: no evaluation."""
     eval_every: NonNegativeInt = 0

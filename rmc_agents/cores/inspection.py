@@ -18,6 +18,7 @@ class Inspection(NamedTuple):
     outputs: Tensor  # [T, B, H]
     gates: dict[str, Tensor]  # by name, each [T, B, ...] between 0 and 1; {} for a core without gates
     attention: Tensor | None  # [T, B, blocks, heads, N or 1, columns], see Core.attention_weights; None without
+    before: State = ()  # the state before each step and before its reset, [T*B, ...]
 
 
 @torch.no_grad()
@@ -39,7 +40,8 @@ def inspect(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> I
     arguments, shape = (inputs.flatten(0, 1), should_reset.flatten(), before), should_reset.shape
     gates = {name: gate.unflatten(0, shape) for name, gate in gates_of(core, *arguments).items()}
     attention = attention_of(core, *arguments)
-    return Inspection(torch.stack(outputs), gates, None if attention is None else attention.unflatten(0, shape))
+    attention = None if attention is None else attention.unflatten(0, shape)
+    return Inspection(torch.stack(outputs), gates, attention, before)
 
 
 def gates_of(core: Core, inputs: Tensor, should_reset: Tensor, state: State) -> dict[str, Tensor]:

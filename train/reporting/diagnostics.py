@@ -21,13 +21,13 @@ from rmc_agents.cores.inspection import Inspection, attention_columns, inspect
 from rmc_agents.kernels.modes import eval_mode
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.evaluating import untouched_generators
-from rmc_agents.types import at
+from rmc_agents.types import Distribution, TimeStep, at, map_leaves
 
-LANES = 4  # gates and attention are recomputed for these
+LANES = 16  # states, gates and attention are recomputed for these
 MAX_SAMPLES = 2048  # rows of features for an effective rank
 SATURATED = 0.05  # a gate this close to 0 or 1 passes almost no gradient
 PICTURES_EVERY = 12  # points, the first included: once a minute at the default --log-every
-MAX_HEADS = 4  # drawn
+MAX_LANES, MAX_HEADS = 4, 4  # drawn
 TINY = 1e-12
 
 
@@ -70,6 +70,10 @@ class Diagnostics:
         scalars |= {f"output_rms/{name}": _rms(feature) for name, feature in features.items()}
         scalars |= {f"effective_rank/{name}": effective_rank(values) for name, values in spectra.items()}
         scalars |= inspection_scalars(inspection)
+        if few:
+            lanes = slice(None), slice(LANES)
+            targets = None if rollout.targets is None else rollout.targets[lanes]
+            scalars |= memory_effects(agent, at(steps, *lanes), encoded[lanes], inspection, targets)
         if inspection.attention is not None:
             slots = inspection.attention.shape[-2]
             if any(leaf.shape[1:2] == (slots,) and leaf[0].numel() == outputs.shape[-1] for leaf in few):
@@ -175,6 +179,42 @@ def inspection_scalars(inspection: Inspection) -> dict[str, float]:
     if inspection.attention is not None:
         entropy = torch.special.entr(inspection.attention).sum(dim=-1)  # [T, B, blocks, heads, N]
         scalars["attention_entropy"] = entropy.mean().item() / math.log(inspection.attention.shape[-1])
+        to_input = inspection.attention[..., -1].mean(dim=(0, 1, 2, 4))  # [heads]
+        scalars |= {f"attention_to_input/head{i}": share for i, share in enumerate(to_input.tolist(), 1)}
+    return scalars
+
+
+def memory_effects(
+    agent: ActorCritic, steps: TimeStep, encoded: Tensor, inspection: Inspection, targets: Tensor | None = None
+) -> dict[str, float]:
+    """The KL divergence, in nats, from the policy to itself with another memory at one step.
+
+    The other memory is the initial state (reset), or that of the next lane at the same step (other_lane).
+
+    Args:
+      agent: an agent with memory.
+      steps: `[T, B, ...]`.
+      encoded: `[T, B, D]`, the agent's features of the steps.
+      inspection: of its core for these steps.
+      targets: `[T, B]`, of supervised learning; only steps with one (not -1) count.
+    """
+
+    def policy(outputs: Tensor) -> Distribution:
+        return agent.spec.distribution(agent.heads(outputs, encoded, steps.action_mask).policy_logits)
+
+    counts = torch.ones_like(steps.is_first) if targets is None else targets >= 0
+    if not counts.any():
+        return {}
+    shape, is_first = steps.is_first.shape, steps.is_first.flatten()
+    others = {"reset": (torch.ones_like(is_first), inspection.before)}
+    if shape[1] > 1:
+        next_lane = map_leaves(lambda x: x.unflatten(0, shape).roll(-1, 1).flatten(0, 1), inspection.before)
+        others["other_lane"] = is_first, next_lane
+    scalars = {}
+    for name, (should_reset, state) in others.items():
+        outputs, _ = agent.core.step(encoded.flatten(0, 1), should_reset, state)
+        divergence = policy(inspection.outputs).kl(policy(outputs.unflatten(0, shape)))
+        scalars[f"memory_effect/{name}"] = divergence[counts].mean().item()
     return scalars
 
 
@@ -200,7 +240,7 @@ def _pictures(spectra: dict[str, Tensor], inspection: Inspection) -> Iterator[tu
     if inspection.gates:
         yield "gates", draw_gates(inspection.gates)
     if inspection.attention is not None:
-        yield "attention", draw_attention(inspection.attention[-1, :, -1])
+        yield "attention", draw_attention(inspection.attention[-1, :MAX_LANES, -1])
 
 
 def draw_spectra(spectra: dict[str, Tensor]) -> Figure:

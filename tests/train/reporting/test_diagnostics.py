@@ -15,6 +15,7 @@ from helpers.runs import assert_same, events_of, newest, resume, train
 from rmc_agents.config import Config, CoreConfig
 from rmc_agents.cores import GRU, LSTM, RMC, MinGRU, make_core
 from rmc_agents.cores.inspection import Inspection, inspect
+from rmc_agents.distributions import Categorical
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.on_policy import OnPolicy
 from rmc_agents.train.reporting.diagnostics import (
@@ -26,10 +27,12 @@ from rmc_agents.train.reporting.diagnostics import (
     draw_gates,
     effective_rank,
     inspection_scalars,
+    memory_effects,
     parameter_scalars,
     singular_values,
     slot_difference,
 )
+from rmc_agents.types import at, map_leaves
 
 CPU = torch.device("cpu")
 STEPS, LANES, INPUTS = 6, 3, 5
@@ -155,6 +158,10 @@ def test_inspection_scalars_known_values() -> None:
     for attention, expected in ((equal, 1.0), (one, 0.0), (torch.cat([equal, one]), 0.5)):
         scalars = inspection_scalars(Inspection(torch.zeros(2, 2, 12), gates, attention))
         assert scalars["attention_entropy"] == pytest.approx(expected)
+    attention = torch.zeros(2, 2, 1, 2, 3, 4)
+    attention[:, :, :, 1, 0, -1] = 0.6
+    scalars = inspection_scalars(Inspection(torch.zeros(2, 2, 12), gates, attention))
+    assert (scalars["attention_to_input/head1"], scalars["attention_to_input/head2"]) == (0.0, pytest.approx(0.2))
     assert scalars["gate_mean/forget"] == pytest.approx(0.59)
     assert (scalars["gate_saturated/forget"], scalars["gate_saturated/input"]) == (0.5, 0.0)
 
@@ -216,6 +223,33 @@ def test_contributions_are_the_parts_of_the_heads_sum() -> None:
     scalars = contributions(layered, outputs, encoded)
     assert scalars.keys() == {"head_layers/core", "head_layers/encoder"}
     assert scalars["head_layers/core"] == pytest.approx(first.square().mean().sqrt().item())
+
+
+@torch.no_grad()
+def test_memory_effects_are_those_of_other_memories() -> None:
+    agent, steps = make_agent("lstm"), random_steps(6, 3)
+    agent.policy.weight.normal_()
+    state = map_leaves(lambda x: x + torch.randn(x.shape), agent.initial_state(3))
+    encoded = agent.encode(steps)
+    inspection = inspect(agent.core, encoded, steps.is_first, state)
+    divergences: dict[str, list[Tensor]] = {"memory_effect/reset": [], "memory_effect/other_lane": []}
+    for t in range(6):
+        now, before = at(steps, t), state
+        output, state = agent.step(now, before)
+        others = agent.initial_state(3), at(before, torch.tensor([1, 2, 0]))
+        for each, other in zip(divergences.values(), others, strict=True):
+            logits = agent.step(now, other)[0].policy_logits
+            each.append(Categorical(output.policy_logits).kl(Categorical(logits)))
+    expected = {name: torch.stack(values) for name, values in divergences.items()}  # [T, B]
+    assert memory_effects(agent, steps, encoded, inspection) == pytest.approx(
+        {name: values.mean().item() for name, values in expected.items()}, rel=1e-4
+    )
+    targets = torch.full((6, 3), -1)
+    assert memory_effects(agent, steps, encoded, inspection, targets) == {}
+    targets[4, 1] = 0
+    assert memory_effects(agent, steps, encoded, inspection, targets) == pytest.approx(
+        {name: values[4, 1].item() for name, values in expected.items()}, rel=1e-4
+    )
 
 
 def test_pictures_show_what_they_are_given() -> None:
@@ -292,11 +326,16 @@ def test_diagnostics_do_not_disturb_the_run(core: str, tmp_path: Path) -> None:
     tags = events.Tags()
     expected = {f"diagnostics/{n}/encoder" for n in ("gradient_norm", "update_ratio", "effective_rank", "policy")}
     if core in ("rmc", "lstm", "gru"):
-        expected |= {"diagnostics/effective_rank/core", "diagnostics/value/core"}
+        expected |= {
+            "diagnostics/effective_rank/core",
+            "diagnostics/value/core",
+            "diagnostics/memory_effect/other_lane",
+        }
         assert "diagnostics/gates" in tags["images"]
     if core == "rmc":
         expected |= {
             "diagnostics/attention_entropy",
+            "diagnostics/attention_to_input/head1",
             "diagnostics/slot_difference",
             "diagnostics/gate_saturated/forget",
         }
