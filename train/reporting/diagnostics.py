@@ -122,8 +122,7 @@ def contributions(agent: ActorCritic, outputs: Tensor, encoded: Tensor) -> dict[
     A core without memory returns the encoder's output, so everything counts for the encoder.
     """
     weights = agent.readout()
-    remembers = len(agent.initial_state(1)) > 0
-    parts = {"core" if remembers else "encoder": functional.linear(outputs, weights.core)}  # [T, B, M]
+    parts = {"core" if agent.remembers else "encoder": functional.linear(outputs, weights.core)}  # [T, B, M]
     if weights.encoder is not None:
         parts["encoder"] = functional.linear(encoded, weights.encoder)
     scalars = {}
