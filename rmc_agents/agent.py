@@ -51,8 +51,6 @@ class ActorCritic(nn.Module):
       encoder_args: further arguments of an encoder that is a class, a function or a registered name.
       core_skip: the heads read the encoder's output as well as the core's, if the core has memory.
       core_gain: the heads multiply the core's output by this; None: the core's `default_gain`.
-      value_gradient: share of the value's gradient, 0 to 1, that reaches a core with memory through its output; may be
-        changed later, as an attribute.
       head_sizes: widths of fully connected layers with ReLUs between these outputs and the heads, shared by them.
       predict_rewards: a third head predicts the reward of each action. Only the losses use it: its gradient shapes
         encoder and core.
@@ -60,7 +58,6 @@ class ActorCritic(nn.Module):
     Attributes:
       spec: as above.
       encoder, core: the modules.
-      remembers: whether the core has a state.
       head_layers: the layers of `head_sizes`.
 
     Raises:
@@ -85,7 +82,6 @@ class ActorCritic(nn.Module):
         encoder_args: Mapping[str, Any] | None = None,
         core_skip: bool = True,
         core_gain: float | None = None,
-        value_gradient: float = 1.0,
         head_sizes: Sequence[int] = (),
         predict_rewards: bool = False,
     ) -> None:
@@ -96,9 +92,7 @@ class ActorCritic(nn.Module):
         self.spec = spec
         self.encoder = make_encoder(encoder, spec, encoder_sizes, encoder_args)
         self.core = _make_core(core, int(self.encoder.output_size))
-        self.remembers = self.core.initial_state(1) != ()
-        self.skip = core_skip and self.remembers
-        self.value_gradient = value_gradient
+        self.skip = core_skip and self.core.initial_state(1) != ()
         gain = self.core.default_gain if core_gain is None else core_gain
         self.register_buffer("core_gain", torch.tensor(float(gain)))  # saved: a later default must not change it
         features = self.core.output_size + (self.encoder.output_size if self.skip else 0)
@@ -204,28 +198,17 @@ class ActorCritic(nn.Module):
         self._check_dtype("core: expected outputs", output)
         dtype = readout.bias.dtype
         with no_autocast(output.device.type):  # bfloat16 is too coarse for probabilities and values
-            output, encoded = output.to(dtype), encoded.to(dtype)
-            sums = self._sums(output, encoded, readout)
-            if self.value_gradient < 1.0 and self.remembers and output.requires_grad:
-                constant = output.detach()
-                of_value = self._sums(constant + self.value_gradient * (output - constant), encoded, readout)
-            else:
-                of_value = sums
+            sums = functional.linear(output.to(dtype), readout.core, readout.bias)
+            if readout.encoder is not None:
+                sums = sums + functional.linear(encoded.to(dtype), readout.encoder)
+            if readout.heads is not None:
+                sums = functional.linear(rectified(self.head_layers[1:], sums.relu()), *readout.heads)
         outputs = self.spec.num_outputs
-        parameters, value, rewards = sums[..., :outputs], of_value[..., outputs], sums[..., outputs + 1 :]
+        parameters, value, rewards = sums[..., :outputs], sums[..., outputs], sums[..., outputs + 1 :]
         if self.log_std is not None:
             parameters = torch.cat([parameters, self.log_std.expand(*value.shape, -1)], dim=-1)
         logits = forbid(parameters, action_mask)
         return OutputWithRewards(logits, value, rewards) if rewards.shape[-1] else AgentOutput(logits, value)
-
-    def _sums(self, output: Tensor, encoded: Tensor, readout: "Readout") -> Tensor:
-        """The outputs of all heads, `[..., M]`."""
-        sums = functional.linear(output, readout.core, readout.bias)
-        if readout.encoder is not None:
-            sums = sums + functional.linear(encoded, readout.encoder)
-        if readout.heads is not None:
-            sums = functional.linear(rectified(self.head_layers[1:], sums.relu()), *readout.heads)
-        return sums
 
     def _check_dtype(self, expected: str, values: Tensor) -> None:
         """Raises ValueError for a dtype that the heads cannot read; they can read those of autocast."""

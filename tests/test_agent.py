@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Sequence, Text, Tuple
-from torch import Tensor
 
 from helpers.agents import SPEC, make_agent, random_steps
 from rmc_agents import losses
@@ -124,31 +123,6 @@ def test_the_skip_gives_the_heads_both_outputs() -> None:
     output, _ = agent.core.step(encoded, steps.is_first, state)
     expected = agent.policy(torch.cat([output * agent.core_gain, encoded], dim=1))
     torch.testing.assert_close(agent.step(steps, state)[0].policy_logits, expected)
-
-
-@pytest.mark.parametrize("head_sizes", [(), (7,)])
-@pytest.mark.parametrize("core", ["lstm", "none"])
-def test_a_share_of_the_values_gradient_reaches_the_core(core: str, head_sizes: tuple[int, ...]) -> None:
-    agent, steps = make_agent(core, head_sizes=head_sizes), random_steps(5, 3)
-
-    def outputs_and_gradients(share: float, term: str) -> tuple[list[Tensor], dict[str, Tensor]]:
-        agent.value_gradient = share
-        agent.zero_grad()
-        output, _ = agent.unroll(steps, agent.initial_state(3))
-        getattr(output, term).square().sum().backward()
-        return list(output), {name: p.grad.clone() for name, p in agent.named_parameters() if p.grad is not None}
-
-    for term in ("policy_logits", "value"):
-        outputs, whole = outputs_and_gradients(1.0, term)
-        _, none = outputs_and_gradients(0.0, term)
-        same, part = outputs_and_gradients(0.25, term)
-        assert all(torch.equal(*pair) for pair in zip(outputs, same, strict=True))
-        for name, gradient in whole.items():
-            torch.testing.assert_close(part[name], none[name] + 0.25 * (gradient - none[name]))
-            if core == "lstm" and term == "value" and name.startswith("core."):
-                assert not none[name].any()
-            elif core == "none" or term == "policy_logits" or not name.startswith("encoder."):
-                torch.testing.assert_close(none[name], gradient)
 
 
 def test_layers_between_core_and_heads() -> None:

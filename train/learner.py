@@ -172,6 +172,5 @@ def make_agent(config: Config, spec: SpaceSpec, device: torch.device) -> ActorCr
         checkpoint.to_bytes(extra)
     except TypeError as error:
         raise ValueError(f"get_extra_state() of the agent's modules: {error}") from error
-    agent.value_gradient = config.train.value_gradient
     agent.core.backend, agent.core.precision = config.run.backend, config.run.precision
     return agent

@@ -181,7 +181,7 @@ class Config:
         elif algo != "recurrent-ppo" or self.train.sb3_policy in ("mlp", "cnn"):  # Stable-Baselines3's own policies
             names |= {"core_skip", "core_gain", "forget_bias", "backend", "precision"}
         if (core := self.settled().core.core) == "none":
-            names |= {"core_skip", "value_gradient", "backend", "precision"}
+            names |= {"core_skip", "backend", "precision"}
         elif core == "rmc":
             names |= {"coupled": {"input_bias"}, "none": {"input_bias", "forget_bias"}}.get(self.core.gate_style, set())
         if self.agent.encoder not in ENCODERS:  # an own one has encoder_args
@@ -190,9 +190,9 @@ class Config:
             names |= {"decay_start"}
         if self.settled().train.optimizer == "adam":
             names |= {"weight_decay"}
-        learns_values = algo not in ("supervised", *SB3_ALGORITHMS)
-        names |= set() if learns_values else {"predict_rewards", "value_gradient"}
-        names |= set() if learns_values and self.agent.predict_rewards else {"reward_cost"}
+        can_predict = algo not in ("supervised", *SB3_ALGORITHMS)
+        names |= set() if can_predict else {"predict_rewards"}
+        names |= set() if can_predict and self.agent.predict_rewards else {"reward_cost"}
         costs = {"ppo_clip", "entropy_cost", "value_cost", "reward_cost"}
         names |= {"loss_args"} if self.train.loss in LOSSES else costs  # an own loss has loss_args
         if algo == "supervised":

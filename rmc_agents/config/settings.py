@@ -205,9 +205,6 @@ class TrainConfig(Section):
     """Weight of the policy's entropy in the loss."""
     value_cost: NonNegativeFloat = 0.5
     """Weight of the value loss."""
-    value_gradient: UnitFloat = 1.0
-    """Share of the value's gradient that reaches the core through its output; 0: only the policy shapes the memory
-    (docs/decisions/slots.md)."""
     reward_cost: NonNegativeFloat = 10.0
     """predict_rewards: weight of the squared error; rewards are cut to -1..1."""
     loss: str = "auto"

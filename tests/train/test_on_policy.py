@@ -283,14 +283,3 @@ def test_with_the_weights_that_acted_all_three_losses_are_one() -> None:
 def test_the_norm_of_a_state_is_that_of_its_real_and_complex_numbers_without_counters() -> None:
     assert learner.state_norm((torch.full((2, 1), 3 + 4j), torch.full((2, 2, 2), 6.0))) == 13.0
     assert learner.state_norm((torch.tensor([3.0, 5.0]), torch.tensor([300, 300]))) == 4.0
-
-
-def test_only_the_policy_shapes_the_core_without_the_values_gradient() -> None:
-    moved = []
-    for share in (0.0, 1.0):
-        trainer = small_trainer(core="lstm", value_gradient=share, entropy_cost=0.0)
-        rollout = trainer.collector.collect()
-        loss, _ = trainer._loss(rollout, trainer._value_targets(rollout)._replace(advantage=torch.zeros(7, 6)))
-        loss.backward()
-        moved.append(any(parameter.grad.any() for parameter in trainer.agent.core.parameters()))
-    assert moved == [False, True]

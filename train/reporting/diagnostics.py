@@ -122,7 +122,8 @@ def contributions(agent: ActorCritic, outputs: Tensor, encoded: Tensor) -> dict[
     A core without memory returns the encoder's output, so everything counts for the encoder.
     """
     weights = agent.readout()
-    parts = {"core" if agent.remembers else "encoder": functional.linear(outputs, weights.core)}  # [T, B, M]
+    remembers = len(agent.initial_state(1)) > 0
+    parts = {"core" if remembers else "encoder": functional.linear(outputs, weights.core)}  # [T, B, M]
     if weights.encoder is not None:
         parts["encoder"] = functional.linear(encoded, weights.encoder)
     scalars = {}
