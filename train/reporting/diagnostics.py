@@ -23,7 +23,7 @@ from rmc_agents.spaces import SpaceSpec
 from rmc_agents.train.evaluating import untouched_generators
 from rmc_agents.types import Distribution, TimeStep, at, map_leaves
 
-LANES = 16  # states, gates and attention are recomputed for these
+MAX_STEPS = 512  # of all lanes for which states, gates and attention are recomputed: a Transformer's states are large
 MAX_SAMPLES = 2048  # rows of features for an effective rank
 SATURATED = 0.05  # a gate this close to 0 or 1 passes almost no gradient
 PICTURES_EVERY = 12  # points, the first included: once a minute at the default --log-every
@@ -58,22 +58,21 @@ class Diagnostics:
         """Write a point; call this after an update, before `remember_parameters`."""
         agent, rollout = self._agent, self._collector.rollout
         steps = at(rollout.steps, slice(-1))
-        few = at(rollout.initial_state, slice(LANES))
+        lanes = slice(None), slice(max(2, MAX_STEPS // len(steps.is_first)))
+        few_steps, few = at(steps, *lanes), at(rollout.initial_state, lanes[1])
+        targets = None if rollout.targets is None else rollout.targets[lanes]
         with eval_mode(agent), untouched_generators():
             encoded = agent.encode(steps)  # [T, B, D]
             outputs, _ = agent.core.unroll(encoded, steps.is_first, rollout.initial_state)  # [T, B, H]
-            inspection = inspect(agent.core, encoded[:, :LANES], steps.is_first[:, :LANES], few)
+            inspection = inspect(agent.core, encoded[lanes], few_steps.is_first, few)
+            effects = memory_effects(agent, few_steps, encoded[lanes], inspection, targets) if few else {}
 
         features = {"encoder": encoded} | ({"core": outputs} if few else {})
         spectra = {name: singular_values(feature) for name, feature in features.items()}
         scalars = parameter_scalars(agent, self._before) | contributions(agent, outputs, encoded)
         scalars |= {f"output_rms/{name}": _rms(feature) for name, feature in features.items()}
         scalars |= {f"effective_rank/{name}": effective_rank(values) for name, values in spectra.items()}
-        scalars |= inspection_scalars(inspection)
-        if few:
-            lanes = slice(None), slice(LANES)
-            targets = None if rollout.targets is None else rollout.targets[lanes]
-            scalars |= memory_effects(agent, at(steps, *lanes), encoded[lanes], inspection, targets)
+        scalars |= inspection_scalars(inspection) | effects
         if inspection.attention is not None:
             slots = inspection.attention.shape[-2]
             if any(leaf.shape[1:2] == (slots,) and leaf[0].numel() == outputs.shape[-1] for leaf in few):

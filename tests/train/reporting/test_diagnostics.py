@@ -2,7 +2,9 @@
 unchanged."""
 
 import math
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -296,6 +298,11 @@ def test_a_point_describes_the_last_update() -> None:
     assert len(writer.figures) == 2, "only some points have pictures: spectra and gates"
 
 
+def dropping(core: LSTM, step: Any, x: Tensor, should_reset: Tensor, state: Any) -> Any:
+    """A step with dropout of the inputs."""
+    return step(functional.dropout(x, training=core.training), should_reset, state)
+
+
 def test_points_leave_dropout_as_it_was() -> None:
     settings = {"core": "lstm", "hidden_size": 16, "num_envs": 4, "unroll_length": 5, "algo": "a2c"}
     measured, plain = (OnPolicy(Config().updated(settings, "test"), CPU) for _ in range(2))
@@ -305,6 +312,8 @@ def test_points_leave_dropout_as_it_was() -> None:
         trainer.agent.encoder.register_forward_hook(
             lambda encoder, _, x: functional.dropout(x, training=encoder.training)
         )
+        core, step = trainer.agent.core, trainer.agent.core.step
+        core.step = partial(dropping, core, step)
         diagnostics = Diagnostics(trainer.agent, trainer.collector, Recorder())
         for _ in range(3):
             trainer.update()
