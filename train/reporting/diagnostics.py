@@ -209,10 +209,10 @@ def memory_effects(
     if shape[1] > 1:
         next_lane = map_leaves(lambda x: x.unflatten(0, shape).roll(-1, 1).flatten(0, 1), inspection.before)
         others["other_lane"] = is_first, next_lane
-    scalars = {}
+    own, scalars = policy(inspection.outputs), {}
     for name, (should_reset, state) in others.items():
         outputs, _ = agent.core.step(encoded.flatten(0, 1), should_reset, state)
-        divergence = policy(inspection.outputs).kl(policy(outputs.unflatten(0, shape)))
+        divergence = own.kl(policy(outputs.unflatten(0, shape)))
         scalars[f"memory_effect/{name}"] = divergence[counts].mean().item()
     return scalars
 
