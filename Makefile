@@ -30,7 +30,8 @@ check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	rm -rf build/typed && $(BIN)/pip install --quiet --no-deps --no-build-isolation --target build/typed .
-	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p rmc_agents
+	ln -s ../../benchmarks build/typed
+	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p rmc_agents -p benchmarks
 
 # The documentation as a site, in build/site. A dead link or a missing page is an error; --quiet would hide both.
 docs: .venv/docs

@@ -216,7 +216,7 @@ def attempt(check: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def outcome(row: dict[str, Any]) -> str:
     """The outcome of an exactness check, in a word."""
-    return str(row.get("error", {True: "exact", False: "differs"}.get(row.get("exact"))))
+    return str(row.get("error", "exact" if row.get("exact") else "differs"))
 
 
 def say(text: str) -> None:

@@ -107,7 +107,7 @@ def samples(agent: ActorCritic, num_lanes: int, steps: int) -> Iterator[Samples]
     lanes = Lanes(make_env("minipacman", num_lanes), 0, torch.device("cpu"))
     generator, state = torch.Generator().manual_seed(0), agent.initial_state(num_lanes)
     last_seen = np.zeros((num_lanes, CELLS), np.int64)
-    with acting(agent, state) as act:
+    with acting(agent, state, lanes.spec) as act:
         for step in range(steps):
             game = lanes.env.get_state()  # type: ignore[attr-defined]
             row, column = (of_cell[game["pacman_cell"], None] for of_cell in (CELL_ROW, CELL_COLUMN))

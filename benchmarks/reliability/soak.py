@@ -90,7 +90,7 @@ def figures(run: WatchedRun, learner_kills: int) -> dict[str, Any]:
         "open files of the last learner, first and last quarter": quarters(
             [sample.handles for sample in run.lives[-1].samples]
         ),
-        "mean return, first and last quarter": quarters(scalars(run.folder, "charts/episodic_return")),
+        "mean return, first and last quarter": quarters(scalars(run.folder, "charts/episodic_return").tolist()),
         **{f"most rollouts {name}, of one learner": count for name, count in lost.items()},
     }
 
@@ -181,8 +181,8 @@ def main() -> None:
             run.kill()
         result = figures(run, arguments.learner_kills)
     wrong = faults(result)
-    flags = f"--minutes {arguments.minutes:g} --learner-kills {arguments.learner_kills}"
-    text = report(run, result, wrong, f"python -m {__spec__.name} {flags}", here)
+    command = f"python -m {__spec__.name} --minutes {arguments.minutes:g} --learner-kills {arguments.learner_kills}"
+    text = report(run, result, wrong, command, here)
     lives = [asdict(life) for life in run.lives]
     write(arguments.out, {"machine": here, "flags": flags, "wrong": wrong, "figures": result, "lives": lives}, text)
     print(text)

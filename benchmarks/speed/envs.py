@@ -75,8 +75,9 @@ def main() -> None:
     measurements: dict[str, Callable[[], float]] = {}
     for mode, viewport in (("regular", 5), ("hunt", 5), ("regular", None)):
         seen = "full map" if viewport is None else f"{viewport}x{viewport} viewport"
-        env = MiniPacmanVectorEnv(LANES, mode, viewport)
-        measurements[f"MiniPacman {mode}, {seen} (steps/s)"] = environment_rate(env)
+        measurements[f"MiniPacman {mode}, {seen} (steps/s)"] = environment_rate(
+            MiniPacmanVectorEnv(LANES, mode, viewport)
+        )
     for viewport in (5, None):
         seen = "whole room" if viewport is None else f"{viewport}x{viewport} viewport"
         measurements[f"BoxWorld, {seen} (steps/s)"] = environment_rate(BoxWorldVectorEnv(LANES, viewport=viewport))

@@ -186,7 +186,8 @@ def main() -> None:
     parser.add_argument("--contend", nargs=2, help="measure this contestant, here and now, and print one line")
     arguments = parser.parse_args()
     if arguments.contend:
-        print(json.dumps(contend(*arguments.contend, arguments.seconds)), flush=True)
+        scenario, name = arguments.contend
+        print(json.dumps(contend(scenario, name, arguments.seconds)), flush=True)
         return
     results: list[dict[str, Any]] = []
     for number in range(1, arguments.rounds + 1):

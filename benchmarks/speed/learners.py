@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,8 +57,8 @@ def measure(kind: str, number: int, lanes: int, frames: int, flags: Sequence[str
         summaries = [train(number, lanes, frames, flags)]
     else:
         with ThreadPoolExecutor(number) as pool:
-            share = [1, lanes // number, max(1, frames // number), flags]
-            summaries = list(pool.map(lambda _: train(*share), range(number)))
+            share = partial(train, 1, lanes // number, max(1, frames // number), flags)
+            summaries = list(pool.map(lambda _: share(), range(number)))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     rate, played = (sum(summary[name] for summary in summaries) for name in ("frames_per_second", "frames"))
     return Measured(rate, played, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)

@@ -26,21 +26,21 @@ INPUT, RESETS, ACTING_LANES, ACTING_STEPS = 128, 0.03, 32, 100
 CPU = torch.device("cpu")
 
 
-def scan(core: Core, backend: str, steps: int, lanes: int) -> Callable[[], None]:
+def scan(core: Core, backend: str, steps: int, lanes: int) -> Callable[[], object]:
     """A core's unroll and its gradient, down to the inputs and all weights."""
     core.backend = backend
     inputs, should_reset = torch.randn(steps, lanes, INPUT), torch.rand(steps, lanes) < RESETS
     state = core.initial_state(lanes)
     wanted = [inputs.requires_grad_(), *core.parameters()]
     gradient = torch.randn(steps, lanes, core.output_size)
-    return lambda: torch.autograd.grad(core.unroll(inputs, should_reset, state)[0], wanted, gradient) and None
+    return lambda: torch.autograd.grad(core.unroll(inputs, should_reset, state)[0], wanted, gradient)
 
 
-def torch_lstm(steps: int, lanes: int) -> Callable[[], None]:
+def torch_lstm(steps: int, lanes: int) -> Callable[[], object]:
     """The same of `nn.LSTM`, without resets."""
     lstm, inputs = nn.LSTM(INPUT, 256), torch.randn(steps, lanes, INPUT, requires_grad=True)
     wanted, gradient = [inputs, *lstm.parameters()], torch.randn(steps, lanes, 256)
-    return lambda: torch.autograd.grad(lstm(inputs)[0], wanted, gradient) and None
+    return lambda: torch.autograd.grad(lstm(inputs)[0], wanted, gradient)
 
 
 def acting_step(**settings: object) -> Callable[[], None]:

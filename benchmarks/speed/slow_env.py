@@ -32,4 +32,4 @@ class SlowMiniPacman(gym.Wrapper):
         return result
 
 
-gym.register("SlowMiniPacman-v0", entry_point=SlowMiniPacman, disable_env_checker=True)
+gym.register("SlowMiniPacman-v0", entry_point=f"{__name__}:{SlowMiniPacman.__name__}", disable_env_checker=True)

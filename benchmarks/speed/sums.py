@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,6 +22,11 @@ SIZES = 1, 102_534  # numbers; the second: the parameters of the default agent
 ROUNDS, CALLS = 10, 50
 
 
+def reduce_copy(vector: torch.Tensor) -> None:
+    """The sum over processes, by gloo, of a copy."""
+    dist.all_reduce(vector.clone())
+
+
 def measure(rank: int, board: Board, store: str) -> None:
     """In each of two processes; the first one prints."""
     torch.set_num_threads(1)
@@ -29,8 +35,8 @@ def measure(rank: int, board: Board, store: str) -> None:
     for size in SIZES:
         vector = torch.randn(size)
         ways: dict[str, Callable[[], object]] = {
-            "shared memory": lambda vector=vector: board.total(vector),
-            "gloo": lambda vector=vector: dist.all_reduce(vector.clone()),
+            "shared memory": partial(board.total, vector),
+            "gloo": partial(reduce_copy, vector),
         }
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         for _ in range(ROUNDS):
