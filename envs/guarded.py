@@ -14,6 +14,7 @@ from gymnasium.wrappers import FlattenObservation
 from numpy.typing import NDArray
 
 from .blame import Blame
+from .checks import lane_seeds
 from .nested import KeyPath, is_nested, numeric_leaves, pick
 from .processes import EnvError
 from .returned_values import (
@@ -240,7 +241,7 @@ class GuardedLanes(AnyInfos, SyncVectorEnv):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As gymnasium's. Raises EnvError."""
-        obs, infos = super().reset(seed=seed, options=options)
+        obs, infos = super().reset(seed=list(lane_seeds(seed, self.num_envs)), options=options)
         self._warn_if_outside(obs)
         return obs, infos
 

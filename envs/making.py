@@ -127,7 +127,7 @@ def _from_object(
     name = name_of(env)
     if isinstance(env, VectorEnv):
         _check_unwrapped(wrapper, name)
-        return check_lanes(env, name, num_envs if num_envs > 1 else env.num_envs)
+        return check_lanes(env, name, num_envs if num_envs > 1 else getattr(env, "num_envs", 1))
     if num_envs != 1:
         raise ValueError(
             f"environment {name}: expected num_envs 1 for one environment object, got {num_envs}; pass its class, or a "

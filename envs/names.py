@@ -47,7 +47,7 @@ NAMESPACE = "own/"
 MOVES_ONLY = frozenset(name for name in SHORT_NAMES if name.startswith("memory-"))
 """Names with only the actions left, right and forward (see `MiniGridView`)."""
 
-STACKED = re.compile(r"(.+)-stack(\w*)")
+STACKED = re.compile(r"(.+)-stack(\d\w*|)")
 """The suffix for stacked views, as in minipacman-stack4."""
 MAX_VIEWS = 1000  # a mistyped number must not take all memory
 

@@ -87,7 +87,7 @@ def check_arguments(make: Callable[..., Any], given: Iterable[str], name: str, a
     known = [each for each in [*also, *parameters] if each not in OURS]
     for argument in given:
         if argument not in also and not takes(make, argument):
-            near = get_close_matches(argument, known, n=1)
+            near = get_close_matches(str(argument), known, n=1)
             raise ValueError(
                 f"env_kwargs: environment {name!r} takes no {argument!r}; "
                 + (f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known) or 'no arguments'}")

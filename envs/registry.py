@@ -18,7 +18,7 @@ from .checks import checked_choice
 from .guarded import GuardedEnv, OneHotObservation
 from .minipacman.tokens import MapTokens
 from .names import MAPS, MOVES_ONLY, SHORT_NAMES, split_stack, unknown
-from .nested import MAX_CATEGORIES, is_nested
+from .nested import MAX_CATEGORIES, is_nested, numeric_leaves
 from .own import check_arguments, check_lanes, register_own, takes
 from .processes import EnvError
 from .saving import guarded, sync_lanes
@@ -176,6 +176,10 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
             raise ValueError(f"expected at most {MAX_CATEGORIES:,} categories, got {width:,}")
         return DtypeObservation(OneHotObservation(env), np.uint8)
     if is_nested(space):
+        wrong = [(path, leaf) for path, leaf in numeric_leaves(space).items() if leaf.shape is None or not leaf.dtype]
+        if wrong:
+            name = "/".join(map(str, wrong[0][0]))
+            raise ValueError(f"observation {name!r}: expected numbers, got {wrong[0][1]}; wrap the environment")
         return env
     raise ValueError(
         f"cannot encode the observation space {space}: expected an image, a vector, discrete values, or a Dict or "

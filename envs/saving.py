@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.wrappers import TimeLimit
 
 from .blame import Blame
@@ -82,8 +82,8 @@ class SavableVectorEnv(GuardedVectorEnv):
 
 
 def guarded(env: VectorEnv, name: str) -> VectorEnv:
-    """A user's vector environment as a `GuardedVectorEnv`; this package's own, and guarded ones, as they are."""
-    if isinstance(env, GuardedVectorEnv) or type(env.unwrapped).__module__.startswith("rmc_agents."):
+    """A user's vector environment or wrapper, guarded; this package's own, and guarded ones, as they are."""
+    if isinstance(env, GuardedVectorEnv) or all(type(x).__module__.startswith("rmc_agents.") for x in layers(env)):
         return env
     return (SavableVectorEnv if _is_savable(env) else GuardedVectorEnv)(env, name)
 
@@ -106,9 +106,9 @@ def sync_lanes(make_lane: Callable[[], gym.Env], autoreset_mode: AutoresetMode, 
     return lanes
 
 
-def layers(env: gym.Env) -> Iterator[gym.Env]:
-    """The wrappers around an environment, outermost first, and the environment itself."""
-    while isinstance(env, gym.Wrapper):
+def layers(env: Any) -> Iterator[Any]:
+    """The wrappers around an environment or vector environment, outermost first, and the environment itself."""
+    while isinstance(env, gym.Wrapper | VectorWrapper):
         yield env
         env = env.env
     yield env

@@ -35,8 +35,8 @@ from .processes import (
 REWARD, FLAG = Box(-np.inf, np.inf, (), np.float64), Box(0, 1, (), np.bool_)  # type: ignore[arg-type]
 MakeLanes = Callable[[int], VectorEnv]
 LaneInfos = list[tuple[int, dict[str, Any]]]  # a lane and its infos
-ALWAYS = ("target", "action_mask")
-"""Infos sent at every step and reset: the correct action, for `--algo supervised`, and the action mask."""
+ALWAYS = ("target", "action_mask", "is_success")
+"""Infos sent at every step and reset: the correct action, for `--algo supervised`, the action mask, and success."""
 
 
 class WorkerVectorEnv(AnyInfos):
@@ -44,8 +44,8 @@ class WorkerVectorEnv(AnyInfos):
 
     The results equal those of `make_lanes(num_envs)`: lane i gets seed + i, and every worker steps its lanes in a
     vector environment from `make_lanes`. Actions, observations, rewards and flags pass through shared memory. Infos are
-    sent only at the end of an episode, limited to numbers, strings and arrays of numbers; `info["target"]` and
-    `info["action_mask"]` are always sent. Parts of an observation that are Text are None.
+    sent only at the end of an episode, limited to numbers, strings and arrays of numbers; `target`,
+    `action_mask` and `is_success` are always sent. Parts of an observation that are Text are None.
 
     Workers are not forks of this process: a process with torch has threads, and a fork copies the locks that they hold
     but not the threads that would release them. A script that uses workers therefore needs the usual

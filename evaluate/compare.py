@@ -115,14 +115,10 @@ def _main(argv: Sequence[str]) -> int:
         command_line.interrupted_by_stops(),
         closing(train_all(missing, arguments.jobs, console, arguments.trust)) as finished,
     ):
-        try:
-            for job in finished:
-                runs.append(comparison.collect(job.agent, job.folder))
-                write_report(in_order(runs, jobs), arguments.out, *columns, marks)
-                command_line.say(console, f"{job.folder.name}: {score_text(runs[-1])}")
-        except KeyboardInterrupt:
-            command_line.say(console, "the running trainings save; the same command continues them")
-            raise
+        for job in finished:
+            runs.append(comparison.collect(job.agent, job.folder))
+            write_report(in_order(runs, jobs), arguments.out, *columns, marks)
+            command_line.say(console, f"{job.folder.name}: {score_text(runs[-1])}")
     ordered = in_order(runs, jobs)
     write_report(ordered, arguments.out, *columns, marks)
     command_line.show(console, overview(ordered))
@@ -181,7 +177,8 @@ def _agent_config(
     preset = Config().updated_from_yaml(agent)
     if core is not None:
         preset = preset.updated({"core": core}, "--cores")
-    parse = partial(parsing.parse, Config, flags, "rmc-train", "Flags of rmc-train.")
+    only = "; after -- go rmc-train's settings, without its folders, files and --track"
+    parse = partial(parsing.parse, Config, flags, "rmc-compare", "Flags of rmc-train.", if_unknown=only)
     config = preset.changed(parse, agent)
     if config.core.core in CORES and set(arguments.cores) - set(CORES):  # --core-args are for the custom cores
         config = config.updated({"core_args": {}}, "--core-args")
@@ -255,7 +252,7 @@ def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool =
     yield from itertools.compress(jobs, finished)
     missing = [job for job, is_done in zip(jobs, finished, strict=True) if not is_done]
     if missing:
-        command_line.say(console, f"{len(jobs)} trainings, {sum(finished)} of them finished, {at_once} at once")
+        command_line.say(console, f"trainings: {len(jobs)}, {sum(finished)} of them finished, {at_once} at once")
     with closing(train_jobs(iter(missing), at_once, console, trust)) as ended:
         for training in ended:
             check_success(training)
@@ -329,6 +326,8 @@ def compare(
     runs = [comparison.collect(name, folder) for name, folder in _folders(agents)]
     for run in comparison.split_repeated(runs)[1]:
         raise ValueError(f"agents: {run.agent}: expected runs with different seeds, got seed {run.seed} twice")
+    if not isinstance(marks, Mapping | None):
+        raise ValueError(f"marks: expected scores by name, such as {{'random': 9.2}}, got {marks!r}")
     check_marks(marks or {})
     for name, columns in (("frame_marks", frame_marks), ("minute_marks", minute_marks)):
         if not isinstance(columns, Iterable):

@@ -164,7 +164,8 @@ def export(
 
     out, saved = Path(path), agent if isinstance(agent, SavedAgent) else None
     _check_out(out)
-    if not isinstance(saved.agent if saved else agent, ActorCritic):
+    actor_critic = saved.agent if saved else agent
+    if not isinstance(actor_critic, ActorCritic):
         what = saved.config.train.algo if saved else type(agent).__name__
         raise ValueError(f"agent: expected an ActorCritic or the result of rmc.load with one, got {what}")
     if out.suffix == SUFFIX and not saved:
@@ -177,7 +178,7 @@ def export(
     if saved and out.exists() and saved.path.exists() and out.samefile(saved.path):
         raise ValueError(f"{out} is the file to export: expected another file to write to")
     with evaluating(policy):
-        compared = None if out.suffix == SUFFIX else _compared(agent, name_of(env), out.suffix)
+        compared = None if out.suffix == SUFFIX else _compared(actor_critic, saved, name_of(env), out.suffix)
         played = Statistics.of(play(compared or policy, env, episodes, settings, on_progress))
     provenance = provenance_of(played, seed, env)
     if compared:
@@ -196,15 +197,11 @@ def _check_out(out: Path) -> None:
     check_writable(out)
 
 
-def _compared(agent: "SavedAgent[ActorCritic] | ActorCritic", env: str, suffix: str) -> "Compared":
+def _compared(agent: "ActorCritic", saved: "SavedAgent[ActorCritic] | None", env: str, suffix: str) -> "Compared":
     """The agent, compared at every step with its exported program."""
-    from rmc_agents.runs.saved import SavedAgent
-
     from .exported import Compared, make_program
 
-    format = next(name for name, each in SUFFIXES.items() if each == suffix)
     about = {"env": env, "rmc_agents": __version__}
-    if not isinstance(agent, SavedAgent):
-        return Compared(agent, make_program(agent, format, about))
-    about |= {"env": agent.config.env.env, "core": agent.config.core.core, "frames": str(agent.frames)}
-    return Compared(agent.agent, make_program(agent.agent, format, about))
+    if saved is not None:
+        about |= {"env": saved.config.env.env, "core": saved.config.core.core, "frames": str(saved.frames)}
+    return Compared(agent, make_program(agent, next(name for name, each in SUFFIXES.items() if each == suffix), about))

@@ -45,7 +45,7 @@ NOT_COMPARED = frozenset(
     {"seed", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "eval_every", "eval_max_steps", "video"}
     | {"diagnostics", "env_workers", "env_backend"}
 )
-"""Settings that affect neither the agent nor its learning."""
+"""The seed, and settings that affect neither the agent nor its learning: runs that differ only here are one agent."""
 ROUNDING = frozenset({"device", "backend", "learners"})
 """Settings with an 'auto' that change results by rounding alone."""
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 
@@ -34,8 +35,8 @@ def with_suffix(path: Path, suffix: str) -> Path:
 def check_report(out: Path, column_marks: Sequence[float]) -> None:
     """Create the folder of the results. Raises ValueError if one cannot be written, or a mark is not above 0."""
     for mark in column_marks:
-        if not 0 < mark < math.inf:
-            raise ValueError(f"marks of columns: expected numbers above 0, got {mark}")
+        if not (isinstance(mark, Real) and 0 < mark < math.inf):
+            raise ValueError(f"marks of columns: expected numbers above 0, got {mark!r}")
     out.parent.mkdir(parents=True, exist_ok=True)
     for suffix in SUFFIXES:
         check_writable(with_suffix(out, suffix))

@@ -139,6 +139,8 @@ def train_jobs(
         finally:
             for training in running:
                 training.stop()
+            if running:
+                say(console, "the running trainings save; the same command continues them")
             for training in running:
                 training.wait()
 

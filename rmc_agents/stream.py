@@ -23,7 +23,7 @@ from rmc_agents.types import Observation, TimeStep, map_leaves
 NEWER = ("reports_success", "numbers")
 """Fields of the lanes' state in the order of their arrival: older files lack the last ones."""
 FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
-"""Seeds of lanes that restart in a resumed run: above those of evaluations, and below 2**32 with all lanes."""
+"""Seeds of training lanes: above those of evaluations, and below 2**32 with all lanes."""
 
 
 class Lanes(EndedEpisodes):

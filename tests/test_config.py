@@ -1,5 +1,6 @@
 """Settings: checked wherever a section is made, and read from YAML that holds plain values only."""
 
+import math
 import os
 import subprocess
 import sys
@@ -21,6 +22,10 @@ SENSELESS: dict[str, tuple[Callable[[], object], str]] = {
         "encoder_sizes: input should be greater than 0, got 0",
     ),
     "another type": (lambda: RunConfig(video="perhaps"), "video: input should be a valid boolean"),  # type: ignore[arg-type]
+    "infinite in a stage": (
+        lambda: EnvConfig(curriculum=({"env_kwargs": {"delay": math.inf}, "frames": 9},)),
+        "curriculum: stage 1: env_kwargs: expected arguments of the environment",
+    ),
     "no list": (lambda: EnvConfig(curriculum=3), "curriculum: input should be a valid list, got 3"),  # type: ignore[arg-type]
     "no such choice": (lambda: CoreConfig(gate_style="unitt"), "gate_style: input should be 'unit'"),  # type: ignore[arg-type]
     "no number": (
@@ -108,6 +113,7 @@ BAD_YAML = {
         "a: &a0 [1]\n" + "".join(f"b{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10)),
         "expected at most 100,000 values with aliases expanded, got more",
     ),
+    "a number with too many parts": (f"a: {'1:' * 200}1.0", "too large"),
     "itself by an alias": ("a: &a {b: *a}", "expected at most 100,000 values with aliases expanded, got more"),
 }
 

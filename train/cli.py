@@ -141,7 +141,7 @@ def _check_resume(first: argparse.Namespace) -> None:
     is_file = first.resume.is_file()
     if first.config is not None:
         raise ValueError("--resume continues a run with its own settings: leave out --config")
-    if first.run_dir is not None and not is_file:
+    if first.run_dir is not None and first.resume.is_dir():
         raise ValueError(
             "--resume continues a run in its own folder: leave out --run-dir, or give one of its checkpoints"
         )

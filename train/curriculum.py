@@ -17,6 +17,7 @@ from rmc_agents.config.stages import stages_of
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.episodes import Episode
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.stream import Lanes
 from rmc_agents.types import Rollout
 
 from . import distributed
@@ -53,8 +54,6 @@ class Curriculum:
     Attributes:
       stages: the stages of the settings.
       stage: the current stage, from 0; `len(stages)` is the environment itself.
-      counts_again: whether the last `count` found the mean below the threshold and began a new sample; the caller then
-        calls `Lanes.restart_numbering`.
     """
 
     def __init__(self, config: EnvConfig) -> None:
@@ -62,7 +61,6 @@ class Curriculum:
         self._frames, self._episodes, self._count, self._sum = 0, 0, 0, 0.0
         self._may_warn = True  # no episode has reported success or failure, and there was no warning
         self._each = math.ceil(ENOUGH / config.num_envs)  # episodes of each lane
-        self.counts_again = False
 
     def make(self, lanes: int, stage: int) -> VectorEnv:
         """The environment in a stage, with this number of lanes."""
@@ -103,23 +101,24 @@ class Curriculum:
             spec = SpaceSpec.of(env)
             return _Spaces(spec, "target" in infos and spec.num_actions > 0, spec.action_mask(obs, infos) is not None)
 
-    def count(self, frames: int, rollout: Rollout, episodes: Sequence[Episode], numbers: NDArray[np.int64]) -> bool:
+    def count(self, frames: int, rollout: Rollout, episodes: Sequence[Episode], lanes: Lanes) -> bool:
         """Count a rollout; returns True if the stage is over. Every learner calls this.
+
+        If the mean is below the threshold, a new sample begins, and the lanes number their episodes anew.
 
         Args:
           frames: of the rollout, over all learners.
           rollout: this learner's rollout.
           episodes: the episodes that ended in it.
-          numbers: `Lanes.numbers` after it.
+          lanes: this learner's, after it.
         """
-        self.counts_again = False
         if self.stage == len(self.stages):
             return False
         stage = self.stages[self.stage]
         self._frames += frames
         episodes = [episode for episode in episodes if 0 <= episode.number < self._each]
         if stage.measure == "accuracy":
-            values = _answers(rollout, numbers, self._each)
+            values = _answers(rollout, lanes.numbers, self._each)
         elif stage.measure == "success":
             values = torch.tensor([bool(episode.success) for episode in episodes])
         else:
@@ -141,7 +140,7 @@ class Curriculum:
         if self._count and self._sum / self._count >= stage.threshold:
             return True
         self.restart_count()
-        self.counts_again = True
+        lanes.restart_numbering()
         return False
 
     def _warn(self) -> None:
@@ -160,7 +159,7 @@ class Curriculum:
         self.restart_count()
 
     def restart_count(self) -> None:
-        """Forget the answers and episodes of this stage so far; every lane counts its episodes from the first again."""
+        """Forget the answers and episodes of this stage so far. The caller also calls `Lanes.restart_numbering`."""
         self._episodes, self._count, self._sum = 0, 0, 0.0
 
     def get_state(self) -> dict[str, Any]:

@@ -86,7 +86,9 @@ class Learner(Trainer):
     def save(self, run_dir: Path, seconds: float) -> Path:
         """Save a checkpoint in a run's folder; `seconds` is the training time so far."""
         tree = self.get_state() | {"seconds": seconds}
-        return checkpoint.save_numbered(run_dir, self.updates, tree, self.config.run.keep_checkpoints)
+        return checkpoint.write_numbered(
+            run_dir, self.updates, checkpoint.to_bytes(tree), self.config.run.keep_checkpoints
+        )
 
     def save_best(self, run_dir: Path, provenance: Provenance) -> None:
         """As `Trainer.save_best`."""

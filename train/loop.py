@@ -16,7 +16,7 @@ from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.losses import Metrics
 from rmc_agents.runs.checkpoint import is_saved
-from rmc_agents.runs.folder import RunFolder, has_checkpoints, resume_command
+from rmc_agents.runs.folder import SUMMARY, RunFolder, has_checkpoints, resume_command
 from rmc_agents.runs.texts import keep_text
 
 from . import distributed
@@ -215,7 +215,10 @@ class RunLoop:
         path, agent = self.folder.path, self.trainer.agent
         try:
             with interrupted_by_stops(), torch_threads(1):  # see docs/decisions/threads.md
-                self.folder.write_summary(summary)
+                if not (
+                    path / SUMMARY
+                ).exists():  # else that of an earlier evaluation, which stays until this one is done
+                    self.folder.write_summary(summary)
                 finish(self.trainer, self.folder, summary, self.observers.console)
         except KeyboardInterrupt as interrupt:
             self._say(f"interrupted, but the training is complete and saved; {self._how_to_evaluate()}")

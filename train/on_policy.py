@@ -109,10 +109,8 @@ class OnPolicy(Learner):
         if not self.curriculum.stages:
             return metrics
         frames = self.train.unroll_length * self.share.total
-        if self.curriculum.count(frames, rollout, self.lanes.episodes[earlier:], self.lanes.numbers):
+        if self.curriculum.count(frames, rollout, self.lanes.episodes[earlier:], self.lanes):
             self._begin_next_stage()
-        elif self.curriculum.counts_again:
-            self.lanes.restart_numbering()
         return metrics | {"curriculum/stage": torch.tensor(1.0 + self.curriculum.stage)}
 
     def _begin_next_stage(self) -> None:

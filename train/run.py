@@ -24,7 +24,7 @@ from rmc_agents.evaluate.episodes import check_spec_fits
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import copy_best
-from rmc_agents.runs.folder import RunFolder, branch_path, check_no_file, new_folder, run_of
+from rmc_agents.runs.folder import RunFolder, branch_path, check_no_file, check_resumable, new_folder, run_of
 from rmc_agents.runs.saved import load_agent
 
 from . import distributed
@@ -153,6 +153,7 @@ def resume(
         reopened = partial(reopen, source, lambda saved: saved.changed(changed, source), trust, env)
         if source.is_file():
             return _branch(source, branch_path(source) if run_dir is None else Path(run_dir), reopened, observers)
+        check_resumable(source)
         if run_dir is not None:
             raise ValueError("run_dir: expected None: a run continues in its own folder; a checkpoint takes one")
         with RunFolder(source, resuming=True) as folder:

@@ -72,7 +72,8 @@ def summary(run: dict[str, Any]) -> str:
         line += f"; resetting the memory changes the most likely action at {reset['changed']} of them"
         line += f", keeping only the {recent['name'].removesuffix(' only')} at {recent['changed']}"
     if run["peaks"]:
-        line += f"; memory matters most at steps {', '.join(map(str, run['peaks']))}"
+        steps = "steps" if len(run["peaks"]) > 1 else "step"
+        line += f"; memory matters most at {steps} {', '.join(map(str, run['peaks']))}"
     return line
 
 

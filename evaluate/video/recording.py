@@ -194,7 +194,7 @@ def end_note(steps: TimeStep, number: int, max_steps: int) -> str:
 def counters_of(lanes: Lanes) -> dict[str, float]:
     """What the first lane reports of `COUNTERS`, as far as these are numbers."""
     found = {key: numbers_of(lanes.infos[key], lanes.num_lanes) for key in COUNTERS if key in lanes.infos}
-    return {key: float(values[0]) for key, values in found.items() if values is not None}
+    return {key: float(values[0]) for key, values in found.items() if values is not None and np.isfinite(values[0])}
 
 
 def arrays_of(lanes: Lanes) -> list[tuple[ArraySpec, NDArray[Any]]]:

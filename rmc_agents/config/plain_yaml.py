@@ -38,7 +38,7 @@ def parse_yaml(text: str, source: str) -> Any:
     """
     try:
         return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # of a wrong date, or after a tag
+    except (yaml.YAMLError, ValueError, LookupError, ArithmeticError, AttributeError) as error:  # of dates, after tags
         raise ValueError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
 
 

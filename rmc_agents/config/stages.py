@@ -5,7 +5,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import BeforeValidator, JsonValue, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 MAX_NUMBER = 10**15  # products of settings must stay below float32's limit, 3.4e38
 MEASURES = ("accuracy", "success", "return")
@@ -29,7 +29,7 @@ def _plain_if_finite(value: Any) -> Any:
 
 KeywordArguments = Annotated[dict[str, JsonValue], BeforeValidator(_plain_if_finite)]
 """Arguments of a custom core, encoder or environment, as in a YAML file."""
-_ARGUMENTS = TypeAdapter(KeywordArguments)
+_ARGUMENTS = TypeAdapter(KeywordArguments, config=ConfigDict(allow_inf_nan=False))
 Stages = Annotated[tuple[dict[str, Any], ...], BeforeValidator(_plain_if_finite)]
 """The stages of a curriculum, as in a YAML file."""
 

@@ -141,8 +141,8 @@ def _output_size(module: Any, input_size: int) -> int:
         raise ValueError(
             f"core: {name}.initial_state: expected a tuple of tensors [B, ...], got {described(state)} for B = 1"
         )
-    if hasattr(module, "output_size"):
-        return int(module.output_size)
+    if isinstance(size := getattr(module, "output_size", None), int):
+        return size
     inputs, always = like.new_zeros(1, input_size), torch.ones(1, dtype=torch.bool, device=like.device)
     result = module.step(inputs, always, map_leaves(torch.clone, state))
     if not isinstance(result, tuple | list) or len(result) != 2 or not isinstance(result[0], Tensor):

@@ -88,7 +88,6 @@ class Transformer(Core):
                 after.append(memory)
         return x, TransformerState(torch.stack(after, 1))
 
-    @torch.no_grad()
     def attention_weights(self, inputs: Tensor, should_reset: Tensor, state: TransformerState) -> Tensor:
         """`[B, num_layers, num_heads, 1, M+1]`: of one step, to the last M steps and, last, to itself."""
         inputs, (memory,) = self._after_reset(inputs, should_reset, state)

@@ -160,11 +160,6 @@ def _check_format(metadata: dict[str, str], source: str) -> None:
     )
 
 
-def save_numbered(run_dir: Path, update: int, tree: dict[str, Any], keep: int) -> Path:
-    """Save a run's checkpoint of an update; see `write_numbered`."""
-    return write_numbered(run_dir, update, to_bytes(tree), keep)
-
-
 def write_numbered(run_dir: Path, update: int, content: bytes, keep: int, suffix: str = SUFFIX) -> Path:
     """Write a run's checkpoint of an update atomically, then delete all but the newest `keep`.
 

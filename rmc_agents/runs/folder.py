@@ -161,6 +161,8 @@ def _is_written_by_hand(file: Path) -> bool:
 
 
 def _nothing_to_resume(path: Path) -> str:
+    if path.suffix in (checkpoint.SUFFIX, archive.SUFFIX) and not path.exists():
+        return "there is no such checkpoint"
     if not (path / CONFIG).is_file():
         is_preset = str(path) in configs.names()
         hint = f"; a new run begins with --config {path}" if is_preset else checkpoint.nearby_run(path)

@@ -207,8 +207,6 @@ class _WithoutValues(TorchFunctionMode):
             return torch.empty(args, dtype=torch.int64 if name == "arange" else None)
         if name == "repeat" and set(args[1:]) == {1}:
             return args[0]
-        if name == "empty_like":
-            return torch.empty(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
         return function(*args, **kwargs)
 
 

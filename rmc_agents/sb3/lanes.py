@@ -4,9 +4,11 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor
 
+from rmc_agents.envs.guarded import GuardedEnv, GuardedLanes
+from rmc_agents.envs.processes import WorkerError
 from rmc_agents.envs.registry import as_numbers
 
 from .vec_env import EngineVecEnv
@@ -44,13 +46,13 @@ def from_sb3(vec_env: VecEnv) -> VectorEnv:
     return _LanesOfVecEnv(base)
 
 
-class _LanesOfVecEnv(SyncVectorEnv):
+class _LanesOfVecEnv(GuardedLanes):
     """The environments inside a DummyVecEnv or a SubprocVecEnv, stepped one by one."""
 
     def __init__(self, vec_env: VecEnv) -> None:
         self._vec_env = vec_env
         lanes = [partial(_make_lane, vec_env, lane) for lane in range(vec_env.num_envs)]
-        super().__init__(lanes, autoreset_mode=AutoresetMode.NEXT_STEP)
+        super().__init__(lanes, AutoresetMode.NEXT_STEP)
 
     def close_extras(self, **kwargs: Any) -> None:
         try:
@@ -81,8 +83,8 @@ class _Lane(gym.Env):
         try:
             return self._vec_env.env_method(method, *args, indices=[self._lane], **kwargs)[0]
         except PROCESS_ENDED:
-            raise OSError(f"lane {self._lane}: the environment's process has ended; its own error is above") from None
+            raise WorkerError(f"lane {self._lane}: the environment's process has ended; see its error above") from None
 
 
 def _make_lane(vec_env: VecEnv, lane: int) -> gym.Env:
-    return as_numbers(_Lane(vec_env, lane))
+    return GuardedEnv(as_numbers(_Lane(vec_env, lane)), f"lane {lane} of a {type(vec_env).__name__}")

@@ -99,10 +99,8 @@ class RecurrentSb3Policy(Sb3Policy):
     def initial_state(self, batch_size: int) -> RNNStates:
         """Zeros, the packed initial state; `step` also resets each lane where an episode begins."""
         layers, _, size = self.policy.lstm_hidden_state_shape
-        actor, critic = (
-            tuple(torch.zeros(batch_size, layers, size, device=self.policy.device) for _ in range(2)) for _ in range(2)
-        )
-        return RNNStates(actor, critic)
+        zeros = torch.zeros(batch_size, layers, size, device=self.policy.device)
+        return RNNStates((zeros, zeros), (zeros, zeros))
 
     @torch.no_grad()
     def step(self, steps: TimeStep, state: RNNStates) -> tuple[AgentOutput, RNNStates]:

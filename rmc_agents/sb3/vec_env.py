@@ -29,7 +29,7 @@ from rmc_agents.envs.returned_values import name_of_env
 from rmc_agents.envs.warn_once import warn_once
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 
-from .entries import entries
+from .entries import Entry, entries
 from .lane_access import access_to
 
 
@@ -192,14 +192,12 @@ class EngineVecEnv(VecEnv):
         """`_flat` for the last observations of single lanes."""
         if not self._entries:
             return [self._flat(obs) for obs in last_obs]
-        arrays = [[np.asarray(pick(obs, entry.part.path))[None] for entry in self._entries] for obs in last_obs]
-        return [
-            {
-                entry.name: entry.arrange(entry.part.encode(array).numpy())[0]
-                for entry, array in zip(self._entries, each, strict=True)
-            }
-            for each in arrays
-        ]
+
+        def flat(obs: Any, entry: Entry) -> NDArray[Any]:
+            array = np.asarray(pick(obs, entry.part.path))[None]
+            return entry.arrange(entry.part.encode(array).numpy())[0]
+
+        return [{entry.name: flat(obs, entry) for entry in self._entries} for obs in last_obs]
 
     def close(self) -> None:
         self.vector_env.close()
@@ -286,7 +284,6 @@ def _is_per_lane(values: Any) -> bool:
 
 def _of_lanes(obs: Any, lanes: NDArray[np.int64]) -> list[Any]:
     """A copy of each lane's observation."""
-    if not isinstance(obs, dict):
-        return list(obs[lanes])
-    columns = (_of_lanes(part, lanes) for part in obs.values())
-    return [dict(zip(obs, parts, strict=True)) for parts in zip(*columns, strict=True)]
+    if isinstance(obs, dict):  # a flat one
+        return [{name: part[lane] for name, part in obs.items()} for lane in lanes]
+    return list(obs[lanes])

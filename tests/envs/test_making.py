@@ -10,11 +10,14 @@ import pytest
 import torch
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box, Dict, Discrete, Sequence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers.vector import TransformObservation
 
 from helpers.noise import Noise
 from rmc_agents.envs.making import make_env
+from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.stream import Lanes
 
@@ -159,6 +162,21 @@ def test_memory_that_runs_out_is_not_the_environments_fault() -> None:
         lanes.reset(0)
 
 
+class Ragged(Noise):
+    observation_space = Dict(cards=Sequence(Discrete(2)), table=Box(0, 1, (2,)))
+
+
+def test_a_wrapper_around_a_native_environment_is_checked() -> None:
+    scaled = TransformObservation(make_env("minipacman", 2), lambda obs: obs / 255)  # its space stays that of uint8
+    with pytest.raises(EnvError, match=r"expected an observation .* of uint8"):
+        make_env(lambda num_envs: scaled, 2).reset(seed=0)
+
+
+def test_seeds_may_be_numpys() -> None:
+    lanes = make_env(Noise, 2)
+    assert np.array_equal(lanes.reset(seed=np.int64(3))[0], lanes.reset(seed=3)[0])  # type: ignore[arg-type]
+
+
 def test_a_fault_in_own_code_is_reported_as_theirs() -> None:
     lanes = make_env(Scalar, 2)
     lanes.reset(seed=0)
@@ -193,6 +211,9 @@ def test_a_fault_of_a_wrapper_is_reported_as_such() -> None:
             lambda: make_env("memory-s7", backend="native", env_kwargs={"tile_size": 9}),
             "env_backend: the native engine takes no tile_size; expected auto",
         ),
+        (lambda: make_env("recall", env_kwargs={1: 2}), "'recall' takes no 1; expected num_cues"),  # type: ignore[dict-item]
+        (lambda: make_env(Unfinished()), "expected a VectorEnv with the attribute num_envs"),
+        (lambda: make_env(Ragged), r"observation 'cards': expected numbers, got Sequence\(Discrete"),
         (lambda: make_env("text:nowhere", env_kwargs={"unti": "words"}), "takes no 'unti'; did you mean 'unit'"),
         (lambda: make_env("recall", 2, num_workers=True), "num_workers: expected an int of at least 0, got True"),
         (lambda: make_env("recall", 2, env_kwargs=["delay"]), "env_kwargs: expected a mapping, such as"),  # type: ignore[arg-type]

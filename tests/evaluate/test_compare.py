@@ -325,6 +325,7 @@ def test_a_resume_command_has_the_flags_that_the_run_needs(tmp_path: Path, monke
         ("..", [], "out: expected the name"),
         ("c", [1.0, math.nan], "marks of columns: expected numbers above 0, got nan"),
         ("c", [-5.0], "marks of columns: expected numbers above 0, got -5"),
+        ("c", ["1e6"], "marks of columns: expected numbers above 0, got '1e6'"),
     ],
 )
 def test_a_report_that_cannot_be_written_is_refused(out: str, marks: list[float], expected: str) -> None:
@@ -484,6 +485,9 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert output.count("\n") == 1
     assert compare.main(arguments(tmp_path, "--agents", "recall", "--seeds")) == 2
     assert "--seeds: expected at least one, got none" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        compare.main([*arguments(tmp_path, *train), "--run-dir", "x"])
+    assert "rmc-compare: Unrecognized options: --run-dir, x; after -- go rmc-train's" in capsys.readouterr().err
     assert compare.main([str(tmp_path / "half"), "--total-frames", "9"]) == 2
     assert "--total-frames: has no effect without --agents or --cores" in capsys.readouterr().err
     assert compare.main([*arguments(tmp_path, "--agents", "minipacman-none", "--seeds", "0"), "--encoder", "conv"]) == 2
@@ -503,7 +507,7 @@ def test_finished_runs_are_compared_by_success_where_it_is_reported(tmp_path: Pa
     rmc.compare({"none": [Run(tmp_path / "none-seed0", {}, agent=None)]}, tmp_path / "c")
     assert (tmp_path / "a.json").read_text() == (tmp_path / "c.json").read_text()
     assert r"| 8\|9 |" in rmc.compare({"8|9": [tmp_path / "none-seed0"], 10: [tmp_path / "none-seed0"]}, tmp_path / "c")
-    for wrong in ({"marks": {"paper": "677"}}, {"frame_marks": 1000}):
+    for wrong in ({"marks": {"paper": "677"}}, {"marks": [3]}, {"frame_marks": 1000}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}: .*expected"):
             rmc.compare({"none": [tmp_path / "none-seed0"]}, tmp_path / "d", **wrong)
     assert not (tmp_path / "d.json").exists()

@@ -89,6 +89,7 @@ def test_a_name_with_brackets_is_no_markup(capsys: pytest.CaptureFixture[str]) -
 
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, foreign, damaged = tmp_path / "run", tmp_path / "foreign", tmp_path / "damaged.safetensors"
+    (program := tmp_path / "policy.onnx").write_bytes(b"made by rmc-export")
     saved = save_agent(run)
     foreign.write_text("no checkpoint")
     content = bytearray(saved.read_bytes())
@@ -99,6 +100,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([tmp_path], "holds no checkpoint"),
         ([foreign], "not a checkpoint"),
         ([damaged], "is damaged"),
+        ([program], "is a program for other runtimes"),
         ([run, "--json", tmp_path], "is a folder"),
         ([run, "--json", tmp_path / "none" / "x.json"], "there is no folder"),
         ([run, "--env", "minipacman"], "does not fit environment 'minipacman'"),

@@ -3,6 +3,7 @@
 import os
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -25,7 +26,7 @@ from rmc_agents.evaluate.actions import ActionRow, action_rows
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec, play
 from rmc_agents.evaluate.video import panels, recording
 from rmc_agents.evaluate.video.panels import BAR, CHOSEN, FrameInfo, compose, enlarge_view
-from rmc_agents.evaluate.video.recording import RecordedVideo, record
+from rmc_agents.evaluate.video.recording import RecordedVideo, counters_of, record
 from rmc_agents.formatting import plain_number
 from rmc_agents.runs.saved import load_agent
 from rmc_agents.spaces import SpaceSpec
@@ -173,6 +174,11 @@ def test_returns_are_summed_as_in_evaluations(tmp_path: Path) -> None:
 
 def test_a_level_that_is_no_number_is_not_shown(tmp_path: Path) -> None:
     assert record(Counter(), Levels, tmp_path / "a.mp4", PlaySettings(0, CPU), episodes=1).returns == [5.0]
+
+
+def test_a_level_that_is_not_reported_is_left_out() -> None:
+    lanes = SimpleNamespace(infos={"level": np.array([np.nan, 2.0]), "power": np.array([3.0, np.nan])}, num_lanes=2)
+    assert counters_of(lanes) == {"power": 3.0}
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ def save_agent(run_dir: Path, env: str = "recall", core: str = "lstm", **setting
     run_dir.mkdir(exist_ok=True)
     (run_dir / "config.yaml").write_text(config.to_yaml())
     tree = {"config": config.to_mapping(), "spec": spec, "frames": 1200, "agent": agent.state_dict()}
-    return checkpoint.save_numbered(run_dir, 3, tree, keep=2)
+    return checkpoint.write_numbered(run_dir, 3, checkpoint.to_bytes(tree), keep=2)
 
 
 def refused(capsys: pytest.CaptureFixture[str], program: Any, *argv: object) -> str:

@@ -77,7 +77,7 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
 def test_a_folder_in_or_around_a_run_is_told_where_the_run_is(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "one"
     run.mkdir(parents=True)
-    checkpoint.save_numbered(run, 1, {"a": torch.zeros(2)}, keep=1)
+    checkpoint.write_numbered(run, 1, checkpoint.to_bytes({"a": torch.zeros(2)}), keep=1)
     for folder in (run / checkpoint.FOLDER, run.parent):
         with pytest.raises(CheckpointError, match=f"holds no checkpoint .*did you mean {run}"):
             find_and_load(folder)
@@ -87,7 +87,7 @@ def test_a_folder_in_or_around_a_run_is_told_where_the_run_is(tmp_path: Path) ->
 
 def test_a_run_folder_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        checkpoint.save_numbered(tmp_path / "gone", 1, {"a": torch.zeros(2)}, keep=1)
+        checkpoint.write_numbered(tmp_path / "gone", 1, checkpoint.to_bytes({"a": torch.zeros(2)}), keep=1)
 
 
 def test_code_and_unknown_leaves_are_not_saved(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_code_and_unknown_leaves_are_not_saved(tmp_path: Path) -> None:
 
 def test_the_newest_valid_one_is_found_and_old_ones_go(tmp_path: Path) -> None:
     for update in (1, 2, 9, 10):
-        checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=3)
+        checkpoint.write_numbered(tmp_path, update, checkpoint.to_bytes({"update": update}), keep=3)
     names = sorted(os.listdir(tmp_path / "checkpoints"))
     assert [int(name[7:16]) for name in names] == [2, 9, 10]
     path, tree = find_and_load(tmp_path)
@@ -114,7 +114,7 @@ def test_the_newest_valid_one_is_found_and_old_ones_go(tmp_path: Path) -> None:
 
 def test_damaged_newer_ones_do_not_crowd_out_valid_ones(tmp_path: Path) -> None:
     for update in (7, 8, 9, 10):
-        checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=4)
+        checkpoint.write_numbered(tmp_path, update, checkpoint.to_bytes({"update": update}), keep=4)
     for update in (9, 10):
         (tmp_path / "checkpoints" / f"update-{update:09d}.safetensors").write_bytes(b"damaged")
     path, tree = find_and_load(tmp_path)
@@ -122,7 +122,7 @@ def test_damaged_newer_ones_do_not_crowd_out_valid_ones(tmp_path: Path) -> None:
     aside = checkpoint.rename_unreadable(path)
     assert [file.read_bytes() for file in aside] == [b"damaged", b"damaged"], "nothing is lost"
     assert [update for update in (7, 8, 9, 10) if checkpoint.is_saved(tmp_path, update)] == [7, 8]
-    checkpoint.save_numbered(tmp_path, 11, {"update": 11}, keep=2)
+    checkpoint.write_numbered(tmp_path, 11, checkpoint.to_bytes({"update": 11}), keep=2)
     assert [int(path.name[7:16]) for path in checkpoint.numbered(tmp_path)] == [11, 8]
 
 
@@ -144,7 +144,7 @@ def test_who_may_read_a_file_is_the_users_choice(tmp_path: Path) -> None:
 
 def test_a_disk_that_fails_is_not_a_damaged_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for update in (7, 8):
-        checkpoint.save_numbered(tmp_path, update, {"update": update}, keep=4)
+        checkpoint.write_numbered(tmp_path, update, checkpoint.to_bytes({"update": update}), keep=4)
 
     def fail(path: Path) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
@@ -199,7 +199,7 @@ def test_another_format_says_which_version_made_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link to a device"])
 def test_only_regular_files_are_opened(kind: str, tmp_path: Path) -> None:
-    checkpoint.save_numbered(tmp_path, 1, {"update": 1}, keep=2)
+    checkpoint.write_numbered(tmp_path, 1, checkpoint.to_bytes({"update": 1}), keep=2)
     path = tmp_path / "checkpoints" / "update-000000002.safetensors"
     match kind:
         case "pipe":
@@ -213,7 +213,7 @@ def test_only_regular_files_are_opened(kind: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="expected a regular file"):
         checkpoint.load(path)
     assert find_and_load(tmp_path)[1] == {"update": 1}
-    checkpoint.save_numbered(tmp_path, 3, {"update": 3}, keep=2)
+    checkpoint.write_numbered(tmp_path, 3, checkpoint.to_bytes({"update": 3}), keep=2)
     assert find_and_load(tmp_path)[1] == {"update": 3}
 
 
@@ -247,7 +247,7 @@ def save_for_ever(run_dir: Path, pipe: Connection) -> None:
         pipe.recv()
     for update in range(1, 10**6):
         tree = {"update": update, "tensor": torch.full((200_000,), float(update))}
-        checkpoint.save_numbered(run_dir, update, tree, keep=2)
+        checkpoint.write_numbered(run_dir, update, checkpoint.to_bytes(tree), keep=2)
         pipe.send((os.getpid(), update))
 
 
@@ -270,5 +270,5 @@ def test_killing_while_saving_loses_only_what_was_not_saved(tmp_path: Path) -> N
             pipe.send("continue")
     process.kill()
     process.join()
-    checkpoint.save_numbered(tmp_path, 1, {}, keep=2)
+    checkpoint.write_numbered(tmp_path, 1, checkpoint.to_bytes({}), keep=2)
     assert len(os.listdir(tmp_path / "checkpoints")) == 1, "temporary files of killed processes are cleared away"

@@ -152,7 +152,7 @@ def test_what_no_run_can_have_saved_is_named(
 ) -> None:
     tree = find_and_load(run)[1]
     change(tree)
-    checkpoint.save_numbered(tmp_path, 9, tree, keep=2)
+    checkpoint.write_numbered(tmp_path, 9, checkpoint.to_bytes(tree), keep=2)
     with pytest.raises(CheckpointError, match=expected):
         reopen(tmp_path, lambda config: config, trust=False)
 
@@ -161,9 +161,9 @@ def test_an_older_checkpoint_is_taken_where_the_newest_does_not_fit_its_settings
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = find_and_load(run)[1]
-    checkpoint.save_numbered(tmp_path, 1, tree, keep=3)
-    checkpoint.save_numbered(tmp_path, 2, tree | {"torch_rng": torch.zeros(3)}, keep=3)
-    checkpoint.save_numbered(tmp_path, 3, tree | {"agent": {}}, keep=3)
+    checkpoint.write_numbered(tmp_path, 1, checkpoint.to_bytes(tree), keep=3)
+    checkpoint.write_numbered(tmp_path, 2, checkpoint.to_bytes(tree | {"torch_rng": torch.zeros(3)}), keep=3)
+    checkpoint.write_numbered(tmp_path, 3, checkpoint.to_bytes(tree | {"agent": {}}), keep=3)
     assert load_agent(tmp_path, CPU).path.name == "update-000000002.safetensors", "which plays"
     assert resume(tmp_path, "--total-frames", str(3 * FRAMES_PER_UPDATE)) == 0
     output = capsys.readouterr().out

@@ -42,7 +42,7 @@ def evil(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     tree = find_and_load(run)[1]
     tree["config"]["env"] = "evil-mod:Wanderer-v0-stack2"
     (tmp_path / "evil").mkdir()
-    checkpoint.save_numbered(tmp_path / "evil", 1, tree, keep=2)
+    checkpoint.write_numbered(tmp_path / "evil", 1, checkpoint.to_bytes(tree), keep=2)
     (tmp_path / "evil" / "config.yaml").write_text(Config().updated(tree["config"], "test").to_yaml())
     yield tmp_path / "evil"
     sys.modules.pop("evil-mod", None)

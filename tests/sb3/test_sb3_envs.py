@@ -30,6 +30,7 @@ from stable_baselines3.common.vec_env import (
 
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.minipacman.env import MiniPacmanEnv, MiniPacmanVectorEnv
+from rmc_agents.envs.processes import EnvError, WorkerError
 from rmc_agents.envs.recall import RecallEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.sb3 import from_sb3, make_sb3_env, to_sb3
@@ -99,9 +100,24 @@ def test_a_process_that_ended_is_one_line() -> None:
     assert env.step(np.zeros(1, np.int64))[0].shape == (1, 4)
     lanes.processes[0].kill()
     lanes.processes[0].join()
-    with pytest.raises(OSError, match="lane 0: the environment's process has ended"):
+    with pytest.raises(WorkerError, match="lane 0: the environment's process has ended"):
         env.step(np.zeros(1, np.int64))
     env.close()
+
+
+class Outside(RecallEnv):
+    """A reward that is no number."""
+
+    def step(self, action: int) -> Any:
+        obs, _, *others = super().step(action)
+        return obs, "1.5", *others
+
+
+def test_what_an_environment_returns_is_checked() -> None:
+    env = from_sb3(DummyVecEnv([Outside]))
+    env.reset(seed=1)
+    with pytest.raises(EnvError, match="lane 0 of a DummyVecEnv"):
+        env.step(np.zeros(1, np.int64))
 
 
 def test_there_and_back_is_the_environment_itself() -> None:

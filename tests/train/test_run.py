@@ -1,5 +1,6 @@
 """Training from Python: a custom environment in any form, and a callback that observes and may end the run."""
 
+import json
 import signal
 import sys
 import threading
@@ -146,6 +147,17 @@ def test_threads_are_those_of_the_caller_afterwards_and_one_in_the_evaluation(tm
         assert torch.get_num_threads() == 3
     assert set(seen) == {1, 2}
     assert seen[-1] == 1
+
+
+def test_an_evaluation_that_does_not_end_leaves_the_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = SMALL | {"eval_episodes": 2, "total_frames": 40}
+    run = train(settings, env=Walk, run_dir=tmp_path / "run", console=QUIET)
+    monkeypatch.setattr(loop, "finish", Mock(side_effect=KeyboardInterrupt))
+    resume(run.path, {"eval_episodes": 3}, env=Walk, console=QUIET)
+    evaluation = json.loads((run.path / "summary.json").read_text())["evaluation"]
+    assert evaluation == json.loads(json.dumps(run.summary["evaluation"]))
 
 
 def test_a_run_that_the_callback_ended_is_not_to_be_resumed_for_its_evaluation(tmp_path: Path) -> None:

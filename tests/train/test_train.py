@@ -229,10 +229,14 @@ BAD = {
         "an rmc with one block, got 2",
     ),
     "missing run": (["--resume", "nowhere"], "expected a run's folder"),
+    "missing checkpoint": (
+        ["--resume", "a/b.safetensors", "--run-dir", "c"],
+        "there is no such checkpoint",
+    ),
     "cuda": (["--device", "cuda"], "finds no such GPU"),
     "run-dir without a name": (["--run-dir", ""], "--run-dir: expected a path, got an empty one"),
     "run_dir without a name": (["--run_dir", ""], "--run_dir: expected a path, got an empty one"),
-    "resume and run-dir": (["--resume", "a", "--run-dir", "b"], "leave out"),
+    "resume and run-dir": (["--resume", ".", "--run-dir", "b"], "leave out"),
 }
 
 

@@ -195,13 +195,14 @@ def memory_effects(
       steps: `[T, B, ...]`.
       encoded: `[T, B, D]`, the agent's features of the steps.
       inspection: of its core for these steps.
-      targets: `[T, B]`, of supervised learning; only steps with one (not -1) count.
+      targets: `[T, B]`, of supervised learning; only steps with one (not -1) count. Without targets, the last
+        observations of episodes do not count: their actions are ignored.
     """
 
     def policy(outputs: Tensor) -> Distribution:
         return agent.spec.distribution(agent.heads(outputs, encoded, steps.action_mask).policy_logits)
 
-    counts = torch.ones_like(steps.is_first) if targets is None else targets >= 0
+    counts = ~(steps.terminated | steps.truncated) if targets is None else targets >= 0
     if not counts.any():
         return {}
     shape, is_first = steps.is_first.shape, steps.is_first.flatten()

@@ -69,7 +69,7 @@ class Reporter:
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
         self._reports_success = False
-        self._stage: int | None = None  # of a curriculum, from 1
+        self._stage = None if trainer.updates else 1  # of a curriculum, from 1; None: not known, of a resumed run
         self._metrics: Metrics = {}  # of the newest update
         self._earlier, self._began = seconds, clock()
         self._point = (self._began, trainer.frames)

@@ -179,7 +179,6 @@ def _variants(base: Config, ranges: Mapping[str, tuple[str, list[Any]]], source:
 def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, list[Any]]:
     """The kind and the checked values of one line of `search`."""
     where = f"{source}: {name}"
-    _check_names([name], base.to_mapping(), source, "setting")
     if name in NOT_SEARCHED:
         raise ValueError(f"{where}: cannot be searched: {NOT_SEARCHED[name]}")
     if name in NOT_COMPARED:
@@ -193,8 +192,11 @@ def _read_range(name: str, entry: Any, base: Config, source: str) -> tuple[str, 
     if not isinstance(values, list) or not values:
         raise ValueError(f"{where}: {kind}: expected a list of at least one value, got {shortened(values)}")
     changed = [base.updated({name: value}, source) for value in values]
-    for each in changed:
-        each.check_parts()
+    try:
+        for each in changed:
+            each.check_parts()
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
     read = [_label(each.to_mapping()[name]) for each in changed]
     if kind == "choice":
         return kind, list(dict.fromkeys(read))

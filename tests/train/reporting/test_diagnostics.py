@@ -231,6 +231,8 @@ def test_contributions_are_the_parts_of_the_heads_sum() -> None:
 def test_memory_effects_are_those_of_other_memories() -> None:
     agent, steps = make_agent("lstm"), random_steps(6, 3)
     agent.policy.weight.normal_()
+    acts = torch.rand(6, 3) < 0.7
+    steps = steps._replace(terminated=~acts)
     state = map_leaves(lambda x: x + torch.randn(x.shape), agent.initial_state(3))
     encoded = agent.encode(steps)
     inspection = inspect(agent.core, encoded, steps.is_first, state)
@@ -244,7 +246,7 @@ def test_memory_effects_are_those_of_other_memories() -> None:
             each.append(Categorical(output.policy_logits).kl(Categorical(logits)))
     expected = {name: torch.stack(values) for name, values in divergences.items()}  # [T, B]
     assert memory_effects(agent, steps, encoded, inspection) == pytest.approx(
-        {name: values.mean().item() for name, values in expected.items()}, rel=1e-4
+        {name: values[acts].mean().item() for name, values in expected.items()}, rel=1e-4
     )
     targets = torch.full((6, 3), -1)
     assert memory_effects(agent, steps, encoded, inspection, targets) == {}
