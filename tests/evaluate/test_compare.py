@@ -384,6 +384,31 @@ def test_a_training_that_finds_another_in_its_folder_waits_for_it(
     assert "a-seed0 waits: " in capsys.readouterr().out
 
 
+def test_whoever_interrupts_is_told_at_once_that_the_trainings_save(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said_before_the_end = []
+
+    class Busy:
+        def __init__(self, job: Job, console: Console, trust: bool) -> None:
+            self.job = job
+
+        def has_ended(self) -> bool:
+            raise KeyboardInterrupt
+
+        def stop(self) -> None:
+            pass
+
+        def wait(self) -> None:
+            said_before_the_end.append(capsys.readouterr().out)
+
+    monkeypatch.setattr(scheduler, "Training", Busy)
+    jobs = iter([Job("a", tmp_path / "a-seed0", Config())])
+    with pytest.raises(KeyboardInterrupt):
+        list(scheduler.train_jobs(jobs, 1, Console(), trust=False))
+    assert said_before_the_end == ["the running trainings save; the same command continues them\n"]
+
+
 DECIDED = {
     "preset": (["--config", "x.yaml"], "--config cannot come after --: name presets and files by --agents"),
     "core": (["--core", "lstm"], "--core cannot come after --: name cores by --cores"),
