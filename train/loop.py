@@ -215,9 +215,7 @@ class RunLoop:
         path, agent = self.folder.path, self.trainer.agent
         try:
             with interrupted_by_stops(), torch_threads(1):  # see docs/decisions/threads.md
-                if not (
-                    path / SUMMARY
-                ).exists():  # else that of an earlier evaluation, which stays until this one is done
+                if not (path / SUMMARY).exists():  # an earlier evaluation stays until this one is done
                     self.folder.write_summary(summary)
                 finish(self.trainer, self.folder, summary, self.observers.console)
         except KeyboardInterrupt as interrupt:

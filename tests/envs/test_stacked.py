@@ -11,6 +11,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
+from rmc_agents.envs.names import split_stack
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews, stack_views
 from rmc_agents.evaluate.episodes import PlaySettings
@@ -129,6 +130,11 @@ def test_only_what_can_be_saved_says_so() -> None:
     for name, savable in (("minipacman-stack2", True), ("CartPole-v1-stack2", False)):
         state = Lanes(make_vector_env(name, 2), seed=0, device=CPU).get_state()
         assert (state is not None) == savable
+
+
+def test_a_name_may_contain_the_word() -> None:
+    assert split_stack("block-stacking") == ("block-stacking", 1)
+    assert split_stack("block-stacking-stack4") == ("block-stacking", 4)
 
 
 @pytest.mark.parametrize("suffix", ["-stack1", "-stack0", "-stack", "-stack4x", "-stack1001"])
