@@ -74,10 +74,10 @@ class _Seat:
 class PoolCounts:
     """Counts of rollouts and actors since the start of the run."""
 
-    stale: int = 0  # rollouts dropped because of too old weights
-    unfit: int = 0  # invalid parcels
-    repeated: int = 0  # rollouts that had arrived before
-    replaced: int = 0  # restarted actors
+    rollouts_stale: int = 0  # dropped because of too old weights
+    rollouts_unfit: int = 0  # invalid parcels
+    rollouts_repeated: int = 0  # had arrived before
+    actors_replaced: int = 0  # restarted
 
 
 class ActorPool(EndedEpisodes):
@@ -198,12 +198,12 @@ class ActorPool(EndedEpisodes):
                     f"version: expected at most {self._version}, which is the newest, got {parcel.version}"
                 )
         except UnfitParcel as error:
-            self.counts.unfit += 1
+            self.counts.rollouts_unfit += 1
             self._note_failure(Failure(event.actor, f"sent something other than a rollout of this run: {error}"))
             self._grant(event.actor)
             return
         if parcel.sequence < seat.next_sequence:
-            self.counts.repeated += 1
+            self.counts.rollouts_repeated += 1
             self._grant(event.actor)
             return
         seat.next_sequence, seat.snapshot, seat.failures = parcel.sequence + 1, parcel.snapshot, 0
@@ -211,7 +211,7 @@ class ActorPool(EndedEpisodes):
 
     def _replace(self, failure: Failure) -> None:
         self._note_failure(failure)
-        self.counts.replaced += 1
+        self.counts.actors_replaced += 1
         self._start(failure.actor)
 
     def _note_failure(self, failure: Failure) -> None:
@@ -228,7 +228,7 @@ class ActorPool(EndedEpisodes):
         oldest = self._version - self._max_policy_lag
         dropped = [parcel for parcel in self._queue if parcel.version < oldest]
         self._queue = deque(parcel for parcel in self._queue if parcel.version >= oldest)
-        self.counts.stale += len(dropped)
+        self.counts.rollouts_stale += len(dropped)
         for parcel in dropped:
             self.episodes += parcel.episodes
             self._grant(parcel.actor)

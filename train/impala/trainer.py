@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -110,10 +111,7 @@ class Impala(Learner):
             "queue_depth": pool.queued,
             "learner_idle": idle,
             "actor_idle": waited / (acted + waited),
-            "rollouts_stale": pool.counts.stale,
-            "rollouts_unfit": pool.counts.unfit,
-            "rollouts_repeated": pool.counts.repeated,
-            "actors_replaced": pool.counts.replaced,
+            **asdict(pool.counts),
         }
         return {f"actors/{name}": torch.tensor(float(value)) for name, value in scalars.items()}
 

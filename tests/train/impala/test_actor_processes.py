@@ -93,7 +93,7 @@ def test_a_killed_actor_is_replaced_and_nothing_is_lost_or_doubled(engines: Call
     os.kill(engine._processes[0].process.pid, signal.SIGKILL)
     for _ in range(5):  # more than can have been in transit
         taken += pool.take(1)
-    assert pool.counts.replaced == 1
+    assert pool.counts.actors_replaced == 1
     for one, other in pairwise(taken):
         assert other.sequence == one.sequence + 1
         for last, first in zip(one.rollout.steps[:6], other.rollout.steps[:6], strict=True):

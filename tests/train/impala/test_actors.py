@@ -244,11 +244,11 @@ def test_rollouts_of_old_weights_are_dropped_counted_and_made_again() -> None:
     pool.publish(5, b"")
     pool._listen(0.0)
     pool._drop_stale()
-    assert (pool.counts.stale, pool.queued, engine.granted) == (1, 0, {0: 1})
+    assert (pool.counts.rollouts_stale, pool.queued, engine.granted) == (1, 0, {0: 1})
     engine.act(0)
     pool.publish(9, b"")
     (parcel,) = pool.take(1)  # exactly as old as may be
-    assert (parcel.sequence, parcel.version, pool.counts.stale) == (1, 5, 1)
+    assert (parcel.sequence, parcel.version, pool.counts.rollouts_stale) == (1, 5, 1)
 
 
 def test_no_rollout_is_taken_twice() -> None:
@@ -256,7 +256,7 @@ def test_no_rollout_is_taken_twice() -> None:
     engine.act(0)
     engine.events.append(engine.events[0])
     (parcel,) = pool.take(1)
-    assert (parcel.sequence, pool.queued, pool.counts.repeated) == (0, 0, 1)
+    assert (parcel.sequence, pool.queued, pool.counts.rollouts_repeated) == (0, 0, 1)
 
 
 def test_what_is_unfit_is_dropped_and_a_third_in_a_row_ends_the_run() -> None:
@@ -264,7 +264,7 @@ def test_what_is_unfit_is_dropped_and_a_third_in_a_row_ends_the_run() -> None:
     engine.events.append(Arrival(0, b"nonsense"))
     engine.act(0)
     pool.take(1)
-    assert pool.counts.unfit == 1
+    assert pool.counts.rollouts_unfit == 1
     engine.events.extend([Arrival(0, b"nonsense")] * TRIES)
     with pytest.raises(
         WorkerError, match=r"actor 0 sent something other than a rollout of this run: the parcel is dam"
@@ -279,7 +279,7 @@ def test_weights_of_the_future_are_unfit() -> None:
     engine.version = 0
     engine.act(0)
     (parcel,) = pool.take(1)
-    assert (parcel.sequence, pool.counts.unfit) == (1, 1)
+    assert (parcel.sequence, pool.counts.rollouts_unfit) == (1, 1)
 
 
 def test_a_replacement_continues_after_the_last_rollout_that_came() -> None:
@@ -291,7 +291,7 @@ def test_a_replacement_continues_after_the_last_rollout_that_came() -> None:
     assert engine.granted == {0: 3}  # two of the new process, and one for the rollout that was taken
     engine.act(0)
     (second,) = pool.take(1)
-    assert (second.sequence, pool.counts.replaced) == (1, 1)
+    assert (second.sequence, pool.counts.actors_replaced) == (1, 1)
     assert not first.rollout.steps.is_first[-1].any()
     assert second.rollout.steps.is_first[0].all()  # an environment that cannot be saved begins again
 

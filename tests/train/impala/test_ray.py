@@ -162,7 +162,7 @@ def test_rollouts_are_those_of_actors_here_though_a_node_dies(cluster: Cluster, 
         assert len(set(places)) == 2
         lost = places.index(doomed.node_id)
         cluster.remove_node(doomed, allow_graceful=False)
-        while pool.counts.replaced == 0:
+        while pool.counts.actors_replaced == 0:
             take_one()
         came = len(received[lost])
         while len(received[lost]) < came + 3:
