@@ -15,8 +15,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import VectorEnv
 
 from helpers.runs import assert_same, find_and_load, refused, wait_for_checkpoints
@@ -25,6 +26,7 @@ from rmc_agents.envs.blame import Blame
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import STOPS, WorkerError
 from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 
 WANDERER = "helpers.wandering:Wanderer-v0"
@@ -105,6 +107,32 @@ def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers:
 
 
 @pytest.mark.slow
+class EarlySuccess(gym.Env):
+    """Reports success in the middle of an episode only."""
+
+    observation_space, action_space = Box(0, 1, (1,)), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.time += 1
+        infos = {"is_success": True} if self.time == 2 else {}
+        return np.zeros(1, np.float32), 1.0, self.time == 3, False, infos
+
+
+def test_success_is_that_of_one_process() -> None:
+    found = []
+    for workers in (0, 1):
+        with closing(make_env(EarlySuccess, 2, num_workers=workers)) as env:
+            lanes = Lanes(env, 0, torch.device("cpu"))
+            for _ in range(9):
+                lanes.step(torch.zeros(2, dtype=torch.int64))
+            found.append([episode.success for episode in lanes.take_episodes()])
+    assert found[0] == found[1] == [False] * 4
+
+
 def test_the_right_actions_come_through() -> None:
     with closing(make_env(Asking, 3, num_workers=2)) as env, closing(make_env(Asking, 3)) as reference:
         for got, expected in zip(

@@ -87,8 +87,8 @@ def _check(config: Config, number: int, device: torch.device) -> None:
         raise ValueError(f"learners: expected 1 for {algo}, which uses one process, got {number}")
     if algo != "impala" and number > (most := _most_learners(config)):
         raise ValueError(
-            f"learners: expected at most {most}, each with a lane in every minibatch, of {env.num_envs}"
-            f"{f' in {config.train.ppo_minibatches} minibatches' if algo == 'ppo' else ''}, got {number}"
+            f"learners: expected at most {most}, each with a lane in every minibatch, for num_envs {env.num_envs}"
+            f"{f' and ppo_minibatches {config.train.ppo_minibatches}' if algo == 'ppo' else ''}, got {number}"
         )
     if env.env_workers:
         raise ValueError(f"env_workers: expected 0 for {number} learners, which step their lanes themselves")
