@@ -106,7 +106,6 @@ def test_workers_give_the_numbers_of_one_process(name: str, lanes: int, workers:
             assert name != WANDERER or ended > 0
 
 
-@pytest.mark.slow
 class EarlySuccess(gym.Env):
     """Reports success in the middle of an episode only."""
 
@@ -122,6 +121,7 @@ class EarlySuccess(gym.Env):
         return np.zeros(1, np.float32), 1.0, self.time == 3, False, infos
 
 
+@pytest.mark.slow
 def test_success_is_that_of_one_process() -> None:
     found = []
     for workers in (0, 1):
@@ -133,6 +133,7 @@ def test_success_is_that_of_one_process() -> None:
     assert found[0] == found[1] == [False] * 4
 
 
+@pytest.mark.slow
 def test_the_right_actions_come_through() -> None:
     with closing(make_env(Asking, 3, num_workers=2)) as env, closing(make_env(Asking, 3)) as reference:
         for got, expected in zip(

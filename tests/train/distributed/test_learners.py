@@ -320,7 +320,7 @@ def test_a_script_that_torchrun_starts_is_refused(tmp_path: Path, monkeypatch: p
     ("flags", "message"),
     [
         (["--num-envs", "8", "--learners", "3"], "learners: expected at most 2, each with a lane in every minibatch"),
-        (["--algo", "a2c", "--num-envs", "2", "--learners", "3"], "for 2 lanes, got 3"),
+        (["--algo", "a2c", "--num-envs", "2", "--learners", "3"], "for num_envs 2, got 3"),
         (["--algo", "sb3-a2c", "--learners", "2"], "learners: expected 1 for sb3-a2c, which uses one process, got 2"),
         (["--env", "CartPole-v1", "--env-workers", "2", "--learners", "2"], "env_workers: expected 0 for 2 learners"),
         (["--learners", "900", "--num-envs", "9000"], "limited by memory, got 900"),
