@@ -205,6 +205,7 @@ class TestTransformer:
         core = build("transformer-long")
         state, inputs = random_state(core), random_inputs()[0]
         weights = core.attention_weights(inputs, flags((0, 1))[0], state)
+        assert weights.requires_grad, "a loss may read them"
         assert weights.shape == (LANES, 1, 1, 1, 9 + 1)
         torch.testing.assert_close(weights.sum(-1), torch.ones(LANES, 1, 1, 1, dtype=torch.float64))
         layer = core.layers[0]
@@ -214,7 +215,7 @@ class TestTransformer:
             oracle = transformer_oracle.layer_attention(
                 arrays(core), "layers.0", 1, u.detach().numpy(), [*seen.detach().numpy()]
             )
-            np.testing.assert_allclose(weights[lane, 0, :, 0].numpy(), oracle, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(weights[lane, 0, :, 0].detach().numpy(), oracle, rtol=0, atol=1e-12)
 
     def test_in_bfloat16_it_finds_a_step_by_its_distance(self):
         """Also one that bfloat16 cannot count, 261: queries are constant, the key of each distance is its r."""

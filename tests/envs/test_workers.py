@@ -26,6 +26,7 @@ from rmc_agents.envs.blame import Blame
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import STOPS, WorkerError
 from rmc_agents.envs.registry import make_vector_env
+from rmc_agents.envs.workers import ALWAYS
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 
@@ -71,8 +72,10 @@ def assert_equal_steps(one: VectorEnv, other: VectorEnv, steps: int) -> int:
 
 
 def assert_equal_infos(got: dict, expected: dict, ended: np.ndarray) -> None:
+    for key in [key for key in got if key.removeprefix("_") in ALWAYS]:
+        np.testing.assert_array_equal(got[key], expected[key])
     if not ended.any():
-        assert got == {}
+        assert {key.removeprefix("_") for key in got} <= {*ALWAYS}
         return
     assert got.keys() == {key for key in expected if key not in ("no", "_no")}
     for key, values in got.items():
@@ -81,7 +84,7 @@ def assert_equal_infos(got: dict, expected: dict, ended: np.ndarray) -> None:
             continue
         assert values.dtype == expected[key].dtype
         np.testing.assert_array_equal(values[ended], expected[key][ended])
-        if key.startswith("_"):
+        if key.startswith("_") and key[1:] not in ALWAYS:
             assert not values[~ended].any()
 
 

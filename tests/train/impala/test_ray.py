@@ -167,7 +167,12 @@ def test_rollouts_are_those_of_actors_here_though_a_node_dies(cluster: Cluster, 
         came = len(received[lost])
         while len(received[lost]) < came + 3:
             take_one()
-        assert asdict(pool.counts) == {"stale": 0, "unfit": 0, "repeated": 0, "replaced": 1}
+        assert asdict(pool.counts) == {
+            "rollouts_stale": 0,
+            "rollouts_unfit": 0,
+            "rollouts_repeated": 0,
+            "actors_replaced": 1,
+        }
         assert {node_of(engine, actor) for actor in range(2)} == {places[1 - lost]}
     for index, parcels in received.items():
         assert_continues(parcels)
