@@ -12,8 +12,9 @@ from rmc_agents.files import check_writable, write_json
 
 DESCRIPTION = """Measure where training time goes, for one environment, core, number of lanes and device.
 
-Takes every setting of rmc-train. Every item below is measured once per round, so a disturbance affects all of them;
-reported are medians over the rounds, and the interquartile range relative to the median (±).
+Takes every setting of rmc-train; those of files, evaluations and videos have no effect. Every item below is measured
+once per round, so a disturbance affects all of them; reported are medians over the rounds, and the interquartile range
+relative to the median (±).
 
   training     one complete update; frames are environment steps over all lanes
   environment  the lanes stepped unroll-length times with a fixed action
