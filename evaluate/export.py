@@ -14,7 +14,7 @@ from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.pretrained import SUFFIX
 
-from .opening import Env, EnvKwargs, env_to_play, find, import_named
+from .opening import PROGRAMS, Env, EnvKwargs, env_to_play, find, import_named
 from .progress import OnProgress, ignore_progress, shown
 from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics, cut_note
 
@@ -34,7 +34,7 @@ are compared with the agent's.
   rmc-export runs/lstm lstm.safetensors
   rmc-export runs/lstm lstm.onnx"""
 
-SUFFIXES = {"safetensors": SUFFIX, "onnx": ".onnx", "torch": ".pt2"}
+SUFFIXES = {"safetensors": SUFFIX} | PROGRAMS
 FOR_ONNX = ("onnx", "onnxscript", "onnxruntime")
 
 
@@ -201,7 +201,8 @@ def _compared(agent: "ActorCritic", saved: "SavedAgent[ActorCritic] | None", env
     """The agent, compared at every step with its exported program."""
     from .exported import Compared, make_program
 
+    format = next(name for name, each in PROGRAMS.items() if each == suffix)
     about = {"env": env, "rmc_agents": __version__}
     if saved is not None:
         about |= {"env": saved.config.env.env, "core": saved.config.core.core, "frames": str(saved.frames)}
-    return Compared(agent, make_program(agent, next(name for name, each in SUFFIXES.items() if each == suffix), about))
+    return Compared(agent, make_program(agent, format, about))

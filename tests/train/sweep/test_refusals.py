@@ -22,6 +22,8 @@ BAD_STUDIES = {
     "search: {discount: {uniform: [0.5, 1.5]}}": "discount: input should be less than or equal to 1, got 1.5",
     "search: {core: {uniform: [lstm, gru]}}": "core: uniform: expected two numbers",
     "search: {discount: {integer: [0.5, 1]}}": "discount: integer: expected whole numbers",
+    "search: {lr: {choice: [1]}}": "there is no setting 'lr'; did you mean 'learning_rate'?",
+    "search: {core_args: {choice: [{a: 1}]}}": "study.yaml: search: core_args: expected none for core",
     "search: {discount: 0.5}": "expected one of log, uniform, integer, choice",
     "search: {seed: {choice: [1]}}": "seed: cannot be searched: set it by --set seed=N, or",
     "search: {eval_max_steps: {choice: [10, 1000]}}": "eval_max_steps: cannot be searched: scores with other",
