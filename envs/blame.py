@@ -8,7 +8,7 @@ from .processes import EnvError, WorkerError
 
 Reported = TypeVar("Reported", bound=Exception)
 
-NOT_THEIRS = ("rmc_agents", "gymnasium", "importlib", "functools")
+NOT_THEIRS = ("rmc_agents", "gymnasium", "importlib", "functools", "numpy", "torch")
 """Packages whose stack frames lead to an environment's own code."""
 
 

@@ -86,7 +86,8 @@ def check_arguments(make: Callable[..., Any], given: Iterable[str], name: str, a
         return
     known = [each for each in [*also, *parameters] if each not in OURS]
     for argument in given:
-        if argument not in also and not takes(make, argument):
+        is_ours = argument == "num_envs" and makes_all_lanes(make)
+        if is_ours or (argument not in also and not takes(make, argument)):
             near = get_close_matches(str(argument), known, n=1)
             raise ValueError(
                 f"env_kwargs: environment {name!r} takes no {argument!r}; "

@@ -24,7 +24,7 @@ from .processes import EnvError
 from .saving import guarded, sync_lanes
 from .sequences import names as sequences
 from .stacking import stack_views
-from .token_space import Tokens
+from .token_space import is_vector_of_names
 from .workers import WorkerVectorEnv
 
 ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Tuple)
@@ -169,7 +169,7 @@ def as_numbers(env: gym.Env, wrapper: Callable[[gym.Env], gym.Env] | None = None
         from .minigrid.view import MiniGridView
 
         return MiniGridView(env, **view)
-    if isinstance(space, Tokens):
+    if is_vector_of_names(space):
         return env
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         if (width := spaces.flatdim(space)) > MAX_CATEGORIES:

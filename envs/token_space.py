@@ -1,7 +1,7 @@
-"""The space of observations that are tokens."""
+"""Spaces of observations that are categories for an embedding."""
 
 import numpy as np
-from gymnasium.spaces import MultiDiscrete
+from gymnasium.spaces import MultiDiscrete, Space
 
 
 class Tokens(MultiDiscrete):
@@ -12,3 +12,9 @@ class Tokens(MultiDiscrete):
 
     def __init__(self, nvec: np.ndarray) -> None:
         super().__init__(nvec, dtype=np.int32)  # type: ignore[arg-type]  # it takes any integer
+
+
+def is_vector_of_names(space: Space) -> bool:
+    """Whether observations are vectors of categories for an embedding: `Tokens`, or entries in uint8, from 0."""
+    is_vector = isinstance(space, MultiDiscrete) and len(space.shape) == 1 and not space.start.any()
+    return is_vector and (isinstance(space, Tokens) or space.dtype == np.uint8)

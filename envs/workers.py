@@ -102,7 +102,7 @@ class WorkerVectorEnv(AnyInfos):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """As SyncVectorEnv's, `reset_mask` included, but with only targets and action masks as infos."""
+        """As SyncVectorEnv's, `reset_mask` included, but with only the infos in `ALWAYS`."""
         seeds, mask = lane_seeds(seed, self.num_envs), checked_reset_mask(options, np.ones(self.num_envs, np.bool_))
         commands: list[Command | None] = []
         for worker in self._workers:
@@ -116,7 +116,7 @@ class WorkerVectorEnv(AnyInfos):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """As SyncVectorEnv's, with the infos of lanes that have ended, and every lane's target and action mask.
+        """As SyncVectorEnv's, with the infos of lanes that have ended, and those in `ALWAYS` of every lane.
 
         Raises:
           ValueError: for actions of another shape or dtype.

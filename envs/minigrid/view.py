@@ -1,13 +1,15 @@
 """MiniGrid's observations as a vector of categories that an agent can take."""
 
-import re
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete, Space
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+from minigrid.core.mission import MissionSpace
 from minigrid.envs import MemoryEnv
 from numpy.typing import NDArray
 
@@ -18,6 +20,7 @@ DIRECTIONS = 4
 ACTION_SETS = {"all": None, "moves": 3}
 """Action set -> number of actions, from the first on; None: all."""
 MAX_VIEW = 63
+MAX_MISSIONS = 10_000
 ROOM_END = 4  # MemoryEnv: the column in which the room with the cue ends
 
 
@@ -49,8 +52,8 @@ class MiniGridView(gym.Wrapper):
         less to explore: there is no door, and picking up is turned into toggling, which does nothing to keys and balls.
 
     Raises:
-      ValueError: for another view size or action set; from `reset` and `step` for a mission with an unknown word and
-        for a cell outside MiniGrid's categories.
+      ValueError: for another view size or action set, or missions in free text (BabyAI's); from `reset` and `step` for
+        a mission that is not of its space, and for a cell outside MiniGrid's categories.
     """
 
     def __init__(self, env: gym.Env, view_size: int | None = None, actions: str = "all") -> None:
@@ -102,42 +105,36 @@ class MissionWords:
 
     Attributes:
       categories: the vocabulary size of each varying word.
+
+    Raises:
+      ValueError: for free text instead, or too many sentences.
     """
 
     def __init__(self, space: Space | None) -> None:
+        if space is not None and type(space) is not MissionSpace:
+            raise ValueError(
+                "expected missions of one sentence with varying words, a MissionSpace, got a "
+                f"{type(space).__name__} (as in BabyAI), which agents cannot read; wrap the environment"
+            )
         places = [sorted(words) for words in getattr(space, "ordered_placeholders", None) or ()]
-        self._vocabularies = {f"word{i}": words for i, words in enumerate(places) if len(words) > 1}
-        self.categories = tuple(len(words) for words in self._vocabularies.values())
-        self._sentence = None if space is None else _sentence(space.mission_func, places)  # type: ignore[attr-defined]
-        self._known: dict[str, tuple[int, ...]] = {}
+        if (number := math.prod(map(len, places))) > MAX_MISSIONS:
+            raise ValueError(f"expected at most {MAX_MISSIONS:,} different missions, got {number:,}")
+        varying = [i for i, words in enumerate(places) if len(words) > 1]
+        self._vocabularies = [places[i] for i in varying]
+        self.categories = tuple(map(len, self._vocabularies))
+        self._numbers: dict[str, tuple[int, ...]] = {}
+        if space is not None:
+            for words in product(*places):
+                self._numbers[space.mission_func(*words)] = tuple(places[i].index(words[i]) for i in varying)
 
     def numbers(self, mission: str) -> tuple[int, ...]:
-        """The index of each varying word in its sorted vocabulary.
-
-        Raises:
-          ValueError: for another sentence, or a word that is not in the vocabulary.
-        """
-        if mission not in self._known:
-            self._known[mission] = self._read(mission)
-        return self._known[mission]
-
-    def _read(self, mission: str) -> tuple[int, ...]:
-        found = self._sentence.fullmatch(mission) if self._sentence else None
-        if found is None:
-            vocabulary = "; ".join(", ".join(words) for words in self._vocabularies.values()) or "none: it is fixed"
+        """The index of each varying word in its sorted vocabulary. Raises ValueError for any other sentence."""
+        if mission not in self._numbers:
+            vocabulary = "; ".join(map(", ".join, self._vocabularies)) or "none: it is fixed"
             raise ValueError(
                 f"the mission {mission!r} is not of its MissionSpace, whose varying words are {vocabulary}"
             )
-        return tuple(words.index(found[name]) for name, words in self._vocabularies.items())
-
-
-def _sentence(mission_func: Callable[..., str], places: Sequence[Sequence[str]]) -> re.Pattern[str]:
-    """The pattern of all sentences; place i is the group `word{i}`."""
-    marks = [f"<{i}>" for i in range(len(places))]
-    pattern = re.escape(mission_func(*marks))
-    for i, (mark, words) in enumerate(zip(marks, places, strict=True)):
-        pattern = pattern.replace(mark, f"(?P<word{i}>{'|'.join(map(re.escape, words))})", 1)
-    return re.compile(pattern)
+        return self._numbers[mission]
 
 
 def view_space(cells: int, words: Sequence[int] = ()) -> MultiDiscrete:

@@ -24,8 +24,8 @@ class Sequences(Task):
     The reward is 1 for the right action where one is asked, else 0. An episode terminates with its sequence.
 
     Attributes:
-        state: a NamedTuple of arrays whose first axis is the lanes. The rules here use these fields; subclasses may
-            have more:
+        state: a NamedTuple of arrays whose first axis is the lanes. The rules here use these fields, which a
+            subclass's `start` sets; it may have more:
 
             time        int64 [N]   steps since the beginning of the sequence; -1 before the first reset
             length      int64 [N]   steps of the sequence
@@ -44,10 +44,6 @@ class Sequences(Task):
     @property
     def needs_reset(self) -> NDArray[np.bool_]:
         return self.state.time == self.state.length
-
-    @abstractmethod
-    def start(self, mask: NDArray[np.bool_]) -> None:
-        """Starts a sequence in the lanes of `mask` [N]; also sets `time`, `length` and `all_right`."""
 
     @abstractmethod
     def targets(self) -> NDArray[np.int64]:

@@ -22,8 +22,8 @@ class Corpus(NamedTuple):
 
 def load_corpus(path: str | Path, unit: str, vocabulary: str | Path | None, vocabulary_size: int | None) -> Corpus:
     """The documents at a path, as tokens. Raises ValueError as `Text` does."""
-    files = _files(path)
     try:
+        files = _files(path)
         stamps = tuple((name, (stat := name.stat()).st_size, stat.st_mtime_ns) for name in files)
         known = Words.load(vocabulary) if vocabulary is not None else None
         return _read(str(path), stamps, unit, known and known.words, vocabulary_size)

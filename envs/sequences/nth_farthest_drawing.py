@@ -61,7 +61,7 @@ class _Drawing:
         if self.is_over:
             if self.all_right:
                 return f"right: vector {self.answer + 1}", RIGHT
-            return f"wrong: vector {self.answer + 1} would be right", WRONG
+            return f"wrong: at the end, vector {self.answer + 1} is right", WRONG
         return (f"asked now; right is vector {self.answer + 1}", TEXT) if self.answer >= 0 else ("", TEXT)
 
     def _colour(self, label: int) -> Colour:

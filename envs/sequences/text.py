@@ -94,8 +94,6 @@ class Text(Sequences):
 
         With `steps` it is the beginning of a passage; as many consecutive seeds as there are passages have each once.
         """
-        if seed < 0:
-            raise ValueError(f"seed: expected a non-negative int, got {seed}")
         if self.steps is not None:
             passage = seed * self._stride % len(self._first)
             self.state.next_passage[lane], self.state.next_begin[lane] = passage, self._first[passage]
@@ -134,7 +132,7 @@ class Text(Sequences):
         return self.vocabulary.decode(self.tokens[max(begin, end - 500) : end].tolist())
 
     def action_names(self) -> list[str]:
-        return [ascii(self.vocabulary.decode([token]))[1:-1] for token in range(self.vocabulary.size)]
+        return [self.vocabulary.name(token) for token in range(self.vocabulary.size)]
 
     def vocabulary_fingerprint(self) -> str:
         return self.vocabulary.fingerprint
@@ -194,8 +192,8 @@ class TextEnv(SequenceEnv):
     - `held_out`: the share of the text, at its end, that is held out from training (default 0.1)
     - `vocabulary`: for words, a file with `Words.to_json`, so that tokens mean what they meant in another text; None
       (default): the words of the whole text
-    - `vocabulary_size`: for words, how many of the most frequent ones to keep; others become "<unk>"; None (default):
-      all
+    - `vocabulary_size`: for words, how many to keep: "<unk>", which stands for all others, and the most frequent ones;
+      None (default): all
     - `steps`: documents are split into passages of at most this many steps, each an episode; None (default): a document
       is one passage
     - `render_mode`: "rgb_array" or "ansi"

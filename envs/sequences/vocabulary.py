@@ -33,6 +33,10 @@ class Bytes:
         """The text of tokens; bytes that are not UTF-8 become U+FFFD."""
         return bytes(tokens).decode(errors="replace")
 
+    def name(self, token: int) -> str:
+        """A byte as in a Python literal: a, \\n, \\xc3."""
+        return repr(bytes([token]))[2:-1]
+
 
 class Words:
     """Words, split at whitespace; a newline is a word too.
@@ -107,6 +111,10 @@ class Words:
         """The text of tokens, with single spaces between words."""
         text = " ".join(self.words[token] for token in tokens)
         return text.replace(f" {LINE_END}", LINE_END).replace(f"{LINE_END} ", LINE_END)
+
+    def name(self, token: int) -> str:
+        """A word as in an ASCII literal of Python."""
+        return ascii(self.words[token])[1:-1]
 
 
 Vocabulary = Bytes | Words

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from rmc_agents.distributions import Bernoulli, Categorical, Gaussian, Joint
 from rmc_agents.envs.nested import numeric_leaves
+from rmc_agents.envs.token_space import is_vector_of_names
 from rmc_agents.types import Distribution
 
-from .parts import ActionPart, ArraySpec, action_parts, array_spec, is_vector_of_names, observation_parts
+from .parts import ActionPart, ArraySpec, action_parts, array_spec, observation_parts
 
 ACTION_MASK = "action_mask"
 """The key of action masks in observations and infos."""

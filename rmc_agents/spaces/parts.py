@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rmc_agents.envs.nested import MAX_CATEGORIES, KeyPath, leaves, numeric_leaves, path_name, pick
-from rmc_agents.envs.token_space import Tokens
+from rmc_agents.envs.token_space import Tokens, is_vector_of_names
 from rmc_agents.envs.warn_once import warn_once
 
 
@@ -104,12 +104,6 @@ class ActionPart(NamedTuple):
         elif self.kind == "discrete":
             columns = columns + low
         return columns.astype(self.dtype).reshape(-1, *self.shape)
-
-
-def is_vector_of_names(space: Space) -> bool:
-    """Whether observations are vectors of categories for an embedding: `Tokens`, or entries in uint8, from 0."""
-    is_vector = isinstance(space, MultiDiscrete) and len(space.shape) == 1 and not space.start.any()
-    return is_vector and (isinstance(space, Tokens) or space.dtype == np.uint8)
 
 
 def observation_parts(space: Space, without: set[KeyPath]) -> tuple[ArraySpec, ...]:

@@ -48,6 +48,11 @@ def play(name: str) -> VectorEnv:
         ("step", r"failed in step\(\): RuntimeError: lost\nin step \(.*homemade.py, line \d+, in _fail\)", True),
         ("exit", r"failed in step\(\): SystemExit: 3 \(.*homemade.py, line \d+, in step\)", True),
         ("speechless", r"failed in step\(\): Speechless: <exception str\(\) failed> \(.*homemade.py, line", True),
+        (
+            "within numpy",
+            r"failed in step\(\): ValueError: cannot reshape .* \(.*homemade.py, line \d+, in step",
+            True,
+        ),
         ("no seed", r"failed in reset\(\): TypeError: .*unexpected keyword argument 'seed'", False),
         ("shape", r"failed in step\(\): ValueError: expected an observation \(2,\) of float32, got \(3,\)", False),
         ("reward", r"failed in step\(\): TypeError: expected a number as the reward, got ", False),

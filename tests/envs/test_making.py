@@ -19,6 +19,7 @@ from helpers.noise import Noise
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.recall import RecallEnv
+from rmc_agents.envs.sequences.programs import ProgramEnv
 from rmc_agents.stream import Lanes
 
 
@@ -172,6 +173,10 @@ def test_a_wrapper_around_a_native_environment_is_checked() -> None:
         make_env(lambda num_envs: scaled, 2).reset(seed=0)
 
 
+def test_programs_have_one_space_by_name_and_by_class() -> None:
+    assert make_env(ProgramEnv).single_observation_space == make_env("program").single_observation_space
+
+
 def test_seeds_may_be_numpys() -> None:
     lanes = make_env(Noise, 2)
     assert np.array_equal(lanes.reset(seed=np.int64(3))[0], lanes.reset(seed=3)[0])  # type: ignore[arg-type]
@@ -205,6 +210,7 @@ def test_a_fault_of_a_wrapper_is_reported_as_such() -> None:
         (lambda: make_env("minipacman", env_kwargs={"viewprt": 3}), "takes no 'viewprt'; did you mean 'viewport'"),
         (lambda: make_env("recall", env_kwargs={"autoreset_mode": 1}), "no 'autoreset_mode'; expected num_cues, delay"),
         (lambda: make_env("memory-s7", env_kwargs={"autoreset_mode": 1}), "'memory-s7' takes no 'autoreset_mode'"),
+        (lambda: make_env("memory-s7", env_kwargs={"num_envs": 2}), "'memory-s7' takes no 'num_envs'"),
         (lambda: make_env("memory-s7", env_kwargs={"sise": 9}), "takes no 'sise'; did you mean 'size'"),
         (lambda: make_env("memory-s7", env_kwargs={"tile_sise": 9}), "takes no 'tile_sise'; did you mean 'tile_size'"),
         (

@@ -47,6 +47,10 @@ def test_missions_are_their_words_places_in_sorted_vocabularies() -> None:
     )
     words = MissionWords(space)
     assert words.categories == (2, 2)
+    article = MissionWords(
+        MissionSpace(lambda key: f"take {'an' if key[0] == 'o' else 'a'} {key} key", [["red", "orange"]])
+    )
+    assert article.numbers("take an orange key") == (0,)
     assert words.numbers("put the tiny key on blue") == (0, 1)
     assert words.numbers("put the big key on red") == (1, 0)
     for mission in ("put the big key on green", "put the big ball on red", "take the big key"):
@@ -57,9 +61,11 @@ def test_missions_are_their_words_places_in_sorted_vocabularies() -> None:
 
 
 def test_what_cannot_be_encoded_is_refused() -> None:
-    free_text = MiniGridView(gym.make("BabyAI-GoToObj-v0"))
-    with pytest.raises(ValueError, match=r"the mission 'go to .*' is not of its MissionSpace, .* none: it is fixed"):
-        free_text.reset(seed=0)
+    with pytest.raises(ValueError, match=r"a MissionSpace, got a BabyAIMissionSpace \(as in BabyAI\), which agents"):
+        MiniGridView(gym.make("BabyAI-GoToObj-v0"))
+    numbers = [str(number) for number in range(101)]
+    with pytest.raises(ValueError, match=r"at most 10,000 different missions, got 10,201"):
+        MissionWords(MissionSpace(lambda a, b: f"{a} {b}", [numbers, numbers]))
     directed_agent = MiniGridView(FullyObsWrapper(MemoryEnv(7)))
     directed_agent.reset(seed=0)
     for _ in range(2):

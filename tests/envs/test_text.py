@@ -136,6 +136,8 @@ def test_patterns_choose_files(folder: Path) -> None:
 
 def test_bytes_are_decoded_whatever_they_are() -> None:
     assert Bytes().decode([72, 105, 255]) == "Hi\ufffd"
+    assert len({Bytes().name(byte) for byte in range(256)}) == 256
+    assert [Bytes().name(byte) for byte in b"a\n\xc3"] == ["a", "\\n", "\\xc3"]
 
 
 def test_lanes_by_name(folder: Path) -> None:

@@ -13,6 +13,7 @@ FAULTS = ("none", "constructor", "reset", "step", "close", "render", "no seed", 
 FAULTS += (
     "exit",
     "speechless",
+    "within numpy",
     "nan reward",
     "infinite observation",
     "junk in infos",
@@ -54,6 +55,8 @@ class Homemade(gym.Env):
             sys.exit(3)
         if self.fault == "speechless" and self.steps == FAILS_AT:
             raise Speechless
+        if self.fault == "within numpy" and self.steps == FAILS_AT:
+            np.reshape(np.zeros(3), (2, 2))
         obs, reward, info = np.zeros(2, np.float32), 1.0, {}
         if self.fault == "junk in infos":
             info = {"level": "two", "power": [[1], [2, 3]], "is_success": float("nan"), "winner": None, "note": "kept"}
